@@ -123,6 +123,35 @@ def test_a_broken_allocation_is_named_and_the_fallback_serves_everyone(way: str)
     assert set(outcome.finished) == set(WORK)
 
 
+class Overlaps(BrokenPlacement):
+    """Grants two of three jobs two GPUs each, and places them by offsets in which both have the same GPU."""
+
+    name = "overlaps"
+
+    @hookimpl
+    def eunomia_allocation(self, offer: Offer) -> Allocation:
+        rows, order = offer.candidates, np.array([0, 2], dtype=np.int32)
+        claims, gpus = Claims(unit=Unit.JOB, rows=rows), np.array([2, 0, 2], dtype=np.int64)
+        return Allocation(claims=claims, amount=Grants(gpus=gpus[: rows.size]), order=order[: (rows.size + 1) // 2])
+
+    @hookimpl
+    def eunomia_placement(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement:
+        three, start = np.arange(3), np.array([0, 2, 1, 3])
+        return Placement(claim=three.astype(np.int32), gpus=three.astype(np.int64), start=start.astype(np.int64))
+
+
+def test_offsets_of_a_placement_that_overlap_are_refused() -> None:
+    overlaps = Overlaps("")
+    arbiter = Arbiter(Cluster.parse("1x4 V100"), stages(allocation=overlaps, placement=overlaps), stages())
+    events: list[Event] = []
+    for name in ("ana", "ben", "eve"):
+        events.append(AppArrived(app=AppId(name), user=UserId(name), divides=False))
+        events.append(JobAdded(job=JobId(f"{name}/0"), app=AppId(name), least=2, most=2))
+    decision = arbiter.step(Seconds(0.0), events)
+    assert "the offsets of a placement must rise from 0 to the number of its GPUs, 3" in decision.faults[0].what
+    assert not arbiter.state.leases
+
+
 BAD_PLACEMENTS = {
     "twice": "a GPU must have one holder",
     "off the offer": "a placement must stay within the offer",

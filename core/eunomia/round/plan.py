@@ -92,7 +92,7 @@ def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> l
     orders, number, epoch = list[Transition](), state.counters.last_lease, state.counters.last_epoch
     for claim, (first, end) in zip(claims, pairwise(start), strict=True):
         mine = sorted(gpus[first:end])
-        if len(mine) != sizes.pop(claim, NONE) or rows[claim] not in state.waiting_jobs.rows:
+        if end < first or len(mine) != sizes.pop(claim, NONE) or rows[claim] not in state.waiting_jobs.rows:
             return None
         if not mine:
             continue
@@ -250,10 +250,8 @@ class Planner:
             if fresh:
                 number, row = number + 1, self.rows[claim]
                 job, app = (row, app_of[row]) if self.is_job else (NONE, row)
-                after, ends = (
-                    [gpu for gpu in fresh if holder[gpu] != NONE],
-                    _terms(state, self.answers, self.rounds, claim),
-                )
+                after = [gpu for gpu in fresh if holder[gpu] != NONE]
+                ends = _terms(state, self.answers, self.rounds, claim)
                 self.drafts.append((_START, number, app, job, fresh, [], after, ends))
         if self.placement.retunes is not None:
             for job in self.placement.retunes.jobs.tolist():

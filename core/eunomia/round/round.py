@@ -127,8 +127,8 @@ class Round:
             raise self._too_soon(valuations.wake_at, allocation.wake_at)
         amount, holding = check_allocation(state, menus, offer, allocation)
         placement = self.ask(_PLACEMENT, Placement, stages.placement, *given, allocation)  # 7. place
-        answers = offer, allocation, placement
-        orders = None if holding else starts(state, answers, amount, stages.rounds)  # 8. check and plan
+        answers, general = (offer, allocation, placement), bool(holding) or state.stages.plain
+        orders = None if general else starts(state, answers, amount, stages.rounds)  # 8. check and plan
         self.starts_only = bool(orders) and menus.probe is None
         if orders is None:
             planner = Planner(state, menus, answers, (amount, holding), stages.rounds)

@@ -68,9 +68,8 @@ class WaitingJobs:
             self.asked -= most
 
     def judged(self, job: int, verdict: Verdict) -> None:
-        """Note a verdict on a job."""
-        if job in self.rows:
-            (self.off_default.discard if verdict == self.default else self.off_default.add)(job)
+        """Note a verdict on a waiting job."""
+        (self.off_default.discard if verdict == self.default else self.off_default.add)(job)
 
     def compare_with(self, default: Verdict) -> None:
         """List the waiting jobs whose last verdict may differ from another default than before: all of them."""

@@ -107,7 +107,8 @@ def set_verdict(state: State, job: int, verdict: Verdict) -> None:
     number = plugins[plugin] if plugin in plugins else plugins.setdefault(plugin, len(plugins))
     jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, number
     jobs.verdict_round[job], jobs.verdict_at[job] = state.counters.round, state.now
-    state.waiting_jobs.judged(job, verdict)
+    if job in state.waiting_jobs.rows:
+        state.waiting_jobs.judged(job, verdict)
 
 
 def drop_job(state: State, job: int) -> None:
