@@ -53,7 +53,7 @@ class UserAdministration(abc.ABC):
         return self._call(self._stub.ListUsers, pb.ListUsersRequest()).users
 
     def remove_user(self, user: str) -> pb.User:
-        """End a user's token; its apps go on.
+        """Remove a user: the token is no longer valid, and the user's apps run on.
 
         Raises:
             InputError: there is none of this name.

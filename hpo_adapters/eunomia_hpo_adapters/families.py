@@ -17,7 +17,7 @@ Reals = NDArray[np.float64]
 
 
 class Shape(NamedTuple):
-    """One parameter of a family's shape, searched in its logarithm."""
+    """One shape parameter of a family of curves, searched on a logarithmic scale."""
 
     low: float
     high: float

@@ -72,7 +72,7 @@ def test_a_login_must_be_an_account_of_a_person(login: str) -> None:
         Account.of(login)
 
 
-def test_the_lowest_number_of_a_person_is_never_roots() -> None:
+def test_the_least_uid_of_a_login_is_never_0() -> None:
     assert least_uid() >= 1
 
 

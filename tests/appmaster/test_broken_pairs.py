@@ -123,7 +123,7 @@ def test_a_master_moves_to_where_its_slots_are(started: Started) -> None:
     eventually(lambda: cluster.is_over("ana"), "all trials have ended", LIMIT_SECONDS)
 
 
-def test_a_gang_forms_elsewhere_than_over_two_nodes_that_are_apart(started: Started) -> None:
+def test_a_gang_avoids_two_nodes_that_do_not_reach_each_other(started: Started) -> None:
     cluster = started(1, 1, 1)
     cluster.submit(tiny_app(cluster.folder, "ben", iterations=100_000, seconds=0.05))
     eventually(lambda: cluster.slots("ben"), "it runs")

@@ -86,7 +86,7 @@ def test_a_trial_that_fails_as_the_app_ends_is_not_lost(lab: Any) -> None:
     assert lab.app("ana").failures[0].why == WHY
 
 
-def test_apps_shows_why_an_app_failed_without_a_failed_trial(lab: Any) -> None:
+def test_the_apps_command_shows_why_an_app_failed_where_no_trial_did(lab: Any) -> None:
     master = search(lab)
     master.finish(final_application_status=pb.FAILED, diagnostics="metric must be finite")
     assert apps.lines(lab.seen())[-1] == "ana: metric must be finite"

@@ -34,7 +34,7 @@ def test_a_container_token_is_valid_for_its_own_lease_only(one: Lease, other: Le
 
 
 @pytest.mark.parametrize("token", ["", "0" * 64, "ü"])
-def test_a_refused_token_is_named_with_what_it_should_be_for(token: str) -> None:
+def test_the_error_for_a_refused_token_names_what_it_must_be_signed_for(token: str) -> None:
     with pytest.raises(tokens.WrongTokenError, match="signed for app ana, node box7, slot 1, epoch 2"):
         tokens.check_container_token(token, SECRET, "ana", "box7", 1, 2)
     with pytest.raises(tokens.WrongTokenError, match="app ana and node box7"):

@@ -34,7 +34,7 @@ def test_time_lost_and_time_to_wait_raise_rho() -> None:
     assert expected_rho(forecast(), share(wait=100.0)) == pytest.approx(1.1)
 
 
-def test_leased_time_without_progress_lowers_what_is_expected_of_the_rest() -> None:
+def test_leased_time_without_progress_slows_the_predicted_rest() -> None:
     """Half of the work took all the GPUs for 1000 s, not for 500 s: starts and restores cost as much as training."""
     had = share(elapsed=1000.0, leased=WORK)
     assert 1.8 < expected_rho(forecast(WORK / 2.0), had) <= 2.0

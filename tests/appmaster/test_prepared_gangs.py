@@ -211,7 +211,7 @@ def test_what_is_prepared_waits_for_the_order_to_go_and_is_given_up_without_it()
     assert asyncio.run(outcomes()) == [False, True, False, False]
 
 
-def test_a_reserved_port_goes_to_none_but_one_that_takes_it_over() -> None:
+def test_a_reserved_port_can_be_bound_only_by_a_process_that_takes_it_over() -> None:
     with MACHINE.reserve_port() as port, socket.socket() as stranger, socket.socket() as worker:
         with pytest.raises(OSError, match="in use"):
             stranger.bind(("127.0.0.1", port.number))

@@ -252,7 +252,9 @@ BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("way", BAD_KEYS)
-def test_a_fault_of_a_key_is_attributed_to_the_order_and_not_to_the_allocation_that_asks_for_it(way: str) -> None:
+def test_an_error_in_a_sort_key_is_attributed_to_the_valuation_and_not_to_the_allocation_that_evaluates_it(
+    way: str,
+) -> None:
     key, said = BAD_KEYS[way]
 
     class BadKeys:

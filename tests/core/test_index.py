@@ -174,7 +174,7 @@ def test_few_queues_are_kept_and_an_owner_keeps_one_whatever_its_key() -> None:
         (lambda: Linear(np.zeros(3)), "(Value|Type)Error"),  # type: ignore[arg-type]
     ],
 )
-def test_a_key_that_is_no_line_of_numbers_is_refused(answer: Any, message: str) -> None:
+def test_a_key_that_is_not_a_linear_function_is_refused(answer: Any, message: str) -> None:
     made, menus = town()
     with pytest.raises(LinearKeyError, match=message):
         line_of(lambda facts, job: answer(), made.snapshot(1.0).index.facts(menus), 0)

@@ -359,7 +359,7 @@ def test_the_cluster_is_checked_against_the_needs_of_the_plugins(tmp_path: Path,
     profile.stages(Cluster.parse("4x8 V100 24cpu 500GB"))
 
 
-def test_a_plugin_can_stand_twice_with_other_options(tmp_path: Path) -> None:
+def test_a_profile_can_name_one_plugin_twice_with_different_options(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         """

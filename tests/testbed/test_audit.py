@@ -174,7 +174,7 @@ def by_specification(name: str, found: Violation, settings: tuple[str, ...] = ()
     assert again.size == pytest.approx(found.size, abs=1e-4)
 
 
-def test_non_cooperative_oef_rewards_under_reports_and_no_over_reports() -> None:
+def test_non_cooperative_oef_rewards_underreporting_and_not_overreporting() -> None:
     made = audited("oef_noncooperative", 4)
     by_specification("oef_noncooperative", found_in(made, Property.UNDER_REPORTS))
     assert made.tallies[Property.UNDER_REPORTS].share > 0.5

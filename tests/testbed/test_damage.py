@@ -77,9 +77,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("statement,end,said", DAMAGES.values(), ids=DAMAGES)
-def test_each_damage_is_refused_harmless_or_limited_to_one_app_as_expected(
-    statement: str, end: End, said: str, tmp_path: Path
-) -> None:
+def test_each_kind_of_damage_has_its_expected_outcome(statement: str, end: End, said: str, tmp_path: Path) -> None:
     build(tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "state")
     backup(tmp_path / "whole", tmp_path / "backup.sqlite")

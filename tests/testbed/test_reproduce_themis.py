@@ -107,7 +107,7 @@ def test_a_claim_has_no_floor_before_its_apps_ran_alone() -> None:
 # --- apps alone -------------------------------------------------------------------------------------------------------
 
 
-def test_each_app_of_the_policy_alone_runs_by_itself_on_the_cluster() -> None:
+def test_under_the_policy_named_alone_each_app_has_the_cluster_to_itself() -> None:
     cell = Cell(policy="themis", seed=0, apps=3, shorter=64.0)
     alone, shared = run_cell(alone_of(cell)), run_cell(cell)
     assert len(alone.rho) == 3 and alone.unfinished == 0

@@ -132,7 +132,7 @@ def test_a_budget_of_cpu_time_ends_the_resamples_and_is_said_everywhere(capsys: 
     assert found.resamples.height == 80
 
 
-def test_figures_are_of_the_resamples_that_every_policy_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_use_only_the_resamples_that_all_policies_have(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--resample", "40", "--out", "out", "--no-report", "-q") == 0
     path = Path("out/resamples.parquet")
     rows = pl.read_parquet(path)

@@ -88,7 +88,7 @@ def remove(
 
 
 def later(node: pb.NodeView) -> str:
-    """Return when a node that is to be removed leaves."""
+    """Describe what a node that is marked for removal waits for before it leaves the cluster."""
     if not node.held:
         return "what ran there is still ending; it leaves once it is empty (--now: at once)"
     held = f"{node.held} of its slots {'is' if node.held == 1 else 'are'} held{_holders(node)}"

@@ -49,10 +49,10 @@ def try_recovery(path: Path) -> Dry:
 
 
 def profiles_of(path: Path) -> dict[str, tuple[KnownRate, ...]]:
-    """By kind of job, the rates that the arbiter of a journal keeps; the journal is only read.
+    """Return the measured rates by kind of job that a journal's arbiter keeps; the journal is not changed.
 
     Raises:
-        InputError: no arbiter begins with the journal.
+        InputError: no arbiter can be restored from the journal.
     """
     with read_journal(path) as journal, journal.at_one_moment():
         kept = read_kept(journal)

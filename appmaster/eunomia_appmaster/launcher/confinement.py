@@ -67,7 +67,7 @@ class Confinement:
         return self._limits(cpus, memory_gib)
 
     def admits(self, container: Container | None, slot: int, cpus: float, memory_gib: float) -> bool:
-        """Set the limits of an order about a slot; False: they were refused, which is noted and logged once."""
+        """Apply an order's CPU and memory limits to a slot; False: they cannot be set, and why is logged once."""
         refusal = None if container is None else self._change(container, cpus, memory_gib)
         if refusal is None:
             self.refusals.pop(slot, None)

@@ -36,7 +36,7 @@ class Prepared:
         self._decided.set()
 
     async def wait(self) -> bool:
-        """Wait for the order; returns whether it starts."""
+        """Wait for the order to go or to give up, until the deadline; return whether the container starts."""
         loop = asyncio.get_running_loop()
         while not self._decided.is_set() and (left := self._until - loop.time()) > 0:
             with contextlib.suppress(TimeoutError):

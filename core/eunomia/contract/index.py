@@ -130,7 +130,7 @@ class Index(abc.ABC):
 
 
 def cells_of(table: C) -> C:
-    """Return the columns of a table as read-only views of single cells, which are plain numbers."""
+    """Return the columns of a table as read-only memory views, whose items are plain Python numbers."""
     columns: dict[str, Any] = {}
     for field in dataclasses.fields(table):  # type: ignore[arg-type]
         column = getattr(table, field.name)

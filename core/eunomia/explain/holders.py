@@ -67,7 +67,7 @@ class Holders:
         return end if math.isfinite(end) else None
 
     def name(self, number: int) -> str:
-        """Return the job of a lease, or the app that divides it."""
+        """Return the name of a lease's job, or of its app where the app divides the lease among its jobs."""
         lease = self._state.leases[number]
         return str(self._state.app_id(lease.app) if lease.job == NONE else self._state.job_id(lease.job))
 

@@ -66,10 +66,10 @@ def check_plugin(kind: Any, name: str) -> None:
 
 
 def check_contracts(plugin: Any) -> None:
-    """Check the contracts of a plugin, class or instance.
+    """Check the contracts of a plugin, which is given as a class or an instance.
 
     Raises:
-        PluginError: not a mapping of stages to contracts, or of a stage that the plugin does not answer.
+        PluginError: they do not map stages to contracts, or name a stage that the plugin does not implement.
     """
     contracts = getattr(plugin, "contracts", {})
     if not isinstance(contracts, Mapping):

@@ -124,8 +124,9 @@ def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
 
 
 def water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
-    """[job, type] shares of time: raise the common number of GPUs until a job has all its time or a type is used up.
+    """Return [job, type] shares of time by weighted water-filling.
 
+    The GPUs of all jobs grow together, by weight, until a job has all its time or its types are used up.
     In each step of filling, a job takes from the types that still have GPUs, in proportion to what is left of them.
     """
     share = np.zeros(able.shape)

@@ -251,7 +251,7 @@ class _Measuring:
         return kind, -1.0 if batch != batch else batch, own
 
     def _below(self, size: int, least: int) -> list[int]:
-        """Return the least size and the units between it and a size, ascending."""
+        """Return the sizes to measure, from the least up to but without ``size``, ascending."""
         if self._units == "all":
             return list(range(least, size))
         machine = self._machine

@@ -60,7 +60,7 @@ def merged(groups: Groups) -> tuple[Groups, Ints]:
 
 
 def divided(shares: Reals, groups: Groups, whole: Groups, index: Ints) -> Reals:
-    """[claim, type] shares of merged claims, divided among their claims by weight."""
+    """Return [claim, type] shares: those of each merged claim, split by weight among the claims merged into it."""
     part = groups.weight / whole.weight[index]
     found: Reals = shares[index] * part[:, None]
     return found

@@ -26,7 +26,7 @@ class LengthOptions(UnknownOptions):
     """Options of ``srtf`` and ``srsf``."""
 
     size: Literal["largest", "smallest"] = "largest"
-    """The size of an elastic job at which its length counts."""
+    """Whether the length of an elastic job is its run time at its largest or its smallest size."""
 
 
 class Lengths(NamedTuple):

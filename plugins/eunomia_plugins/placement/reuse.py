@@ -83,7 +83,7 @@ class _Plan:
         self.held = np.zeros(machines, np.int64)
         """[machine] GPUs in ``room`` that claims not placed yet hold."""
         self.holding = np.zeros(machines, np.int64)
-        """[machine] number of claims not placed yet with GPUs in ``room``."""
+        """[machine] number of unplaced claims that hold GPUs in ``room``."""
         self.chosen: dict[int, Ints] = {}
         self.refused: dict[int, Reason] = {}
 

@@ -35,7 +35,7 @@ STILL: Final = 0.1
 PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
 """Parts of the budget: for the trace with its resamples, and for the variations; the rest is for trials."""
 LEAST_TRIAL_SECONDS: Final = 5.0
-"""CPU time that each run of a trial may take in any case; beyond it, one whose resamples would not fit is cut off."""
+"""CPU time that each run of a trial may take; after it, a run is cut off if its resamples would exceed the budget."""
 FEWEST_POLICIES: Final = 3
 """The fastest policies, which are compared whatever the budget."""
 

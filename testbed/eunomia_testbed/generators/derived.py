@@ -20,7 +20,7 @@ TASKS: Final = {
     "language": ("gnmt", "lstm", "transformer"),
     "speech": ("m5", "deepspeech"),
 }
-"""Synergy's Table 4, in the names of its profiles."""
+"""Models by task (Synergy, Table 4), under the names that its profiles use."""
 
 
 class GavelOptions(GeneratorOptions):

@@ -38,7 +38,7 @@ def rho_column(run: RunData) -> str:
 
 
 def slower_alone(run: RunData) -> int | None:
-    """Return the apps of which a finished job, alone, takes clearly longer than Themis' T_cluster of its app.
+    """Return the number of apps with a finished job that, run alone, takes clearly longer than its app's T_cluster.
 
     T_cluster assumes linear speed-up (Themis, section 4.2), so that such an app has a large rho under any policy. None:
     the run has no times alone.

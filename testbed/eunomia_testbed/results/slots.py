@@ -1,4 +1,4 @@
-"""Numbers the slots of a very long table, since sorting or grouping by names copies them all."""
+"""Encodes machine names as integers: sorting or grouping a very long table by its strings copies each string."""
 
 from __future__ import annotations
 

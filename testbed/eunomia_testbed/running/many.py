@@ -156,7 +156,7 @@ class _Ran:
     spent_seconds: float
     """CPU time of the cells."""
     rationed: Rationed | None
-    """What chose the resamples; None: all were to be run."""
+    """The selection of resamples that fits the budget; None: there was no budget, and all were run."""
 
     @property
     def how(self) -> str:

@@ -26,7 +26,9 @@ def test_jobs_of_one_gpu_receive_their_share_within_one_gpu_round(kind: str, rou
 @ROUNDS
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("own", [False, True], ids=["users with all sizes", "users with one size"])
-def test_gangs_receive_their_share_within_the_largest_gang(kind: str, rounds: int, own: bool) -> None:
+def test_the_gpus_that_gangs_receive_stay_within_one_largest_gang_of_their_share(
+    kind: str, rounds: int, own: bool
+) -> None:
     promised = shares(2, 6, 16, kind, even=0.5)
     sizes = {user: [2 ** (user % 4)] * (48 >> user % 4) if own else [1, 2, 4, 8] * 4 for user in range(6)}
     seen = run(TYPES, sizes, promised, rounds)

@@ -66,7 +66,9 @@ NUMBERS: Final[Mapping[str, Callable[[OefFigures], float]]] = {
     "CPU ms": lambda one: 1000.0 * one.cpu_seconds,
     "deviation": lambda one: abs(1.0 - one.total / one.promised),
 }
-"""Numbers of a cell by the name in a row of claims; throughputs in GPUs of the slowest type; NaN: not measured."""
+"""By its name in the table of the paper's statements, how a figure follows from a cell; NaN: not measured.
+
+Throughputs are in GPUs of the slowest type."""
 
 
 def group(cell: OefCell) -> str:
