@@ -40,7 +40,7 @@ imports: setup
 
 unit: setup
 	@echo "unit: the tests, some thirteen minutes on two cores"
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Slower, and apart from `make test`.
 bench: setup

@@ -37,6 +37,7 @@ def nvmlDeviceGetUUID(index): return _uuids[index]
 def nvmlDeviceGetMinorNumber(index): raise NVMLError
 def nvmlDeviceGetP2PStatus(one, other, which): return 0
 """
+NO_TORCH = "raise ImportError('no worker is started here, so no process prepares for one')\n"
 
 
 def eventually(look: Callable[[], T], what: str = "") -> T:
@@ -64,6 +65,7 @@ class Serves:
         self.folder = folder
         (folder / "nvml").mkdir()
         (folder / "nvml" / "pynvml.py").write_text(NVML)
+        (folder / "nvml" / "torch.py").write_text(NO_TORCH)
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, name: str, gpus: list[str], *more: str) -> subprocess.Popen[str]:
