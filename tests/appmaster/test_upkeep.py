@@ -141,6 +141,30 @@ def test_a_master_moves_away_from_a_lost_node_with_an_attempt_above_all_others(t
     eventually(lambda: "ana" in two.annex.stopped, "the former one is ended")
 
 
+def test_a_master_moves_to_a_drained_node_where_no_other_node_answers(two: Two) -> None:
+    """Its job may run there, and only an app master sees that it ends."""
+    two.lab.arbiter.service.nodes.get("annex").is_head = True
+    two.lab.submit("ana", "1")
+    eventually(lambda: ("ana", 1) in two.annex.started, "the first attempt")
+    two.annex.master("ana", 1, lpb.APP_MASTER_RUNNING)
+    two.annex.report()
+    two.call("DrainNode", pb.DrainNodeRequest(node="box7"))
+    two.lose()
+    eventually(lambda: ("ana", 2) in two.lab.launcher.started, "the next one on the drained node")
+    assert two.lab.arbiter.service.apps.get("ana").node == "box7"
+
+
+def test_the_only_node_that_stays_is_not_removed(two: Two) -> None:
+    running(two, "ana", 4)
+    assert not two.remove().left
+    why = two.refused("RemoveNode", pb.RemoveNodeRequest(node="box7"))
+    assert (
+        'a cluster must keep a node, but got "box7", the only one that stays (annex will leave), to be removed' in why
+    )
+    two.call("UndrainNode", pb.UndrainNodeRequest(node="annex"))
+    assert not two.call("RemoveNode", pb.RemoveNodeRequest(node="box7")).left
+
+
 @pytest.mark.parametrize(
     ("given", "got"),
     [

@@ -100,7 +100,12 @@ class Node:
     @property
     def is_up(self) -> bool:
         """Return whether something may be started on the node."""
-        return self.registered and not self.lost and not self.draining and not self.drains
+        return self.runs and not self.drains
+
+    @property
+    def runs(self) -> bool:
+        """Return whether the node answers and its launcher does not end; it may drain by the operator's order."""
+        return self.registered and not self.lost and not self.draining
 
     @property
     def registered(self) -> bool:
@@ -312,13 +317,20 @@ class Nodes:
         """Return what the nodes report of an app's masters."""
         return [node.app_masters[app] for node in self if app in node.app_masters]
 
+    def for_masters(self) -> list[Node]:
+        """Return the nodes that app masters may move to: those that are up, else those that only drain, for the rest.
+
+        A drained node whose jobs run needs their app masters, which see the jobs' ends.
+        """
+        return [node for node in self if node.is_up] or [node for node in self if node.runs]
+
     def with_least(self, load: Mapping[str, int]) -> str:
         """Return the node for another app master: the arbiter's own if it is up, else the one with the least load.
 
         Args:
             load: number of app masters by node.
         """
-        found = [node for node in self if node.is_up] or list(self)
+        found = self.for_masters() or list(self)
         return min(found, key=lambda node: (not node.is_head, load.get(node.name, 0), node.name)).name
 
     def is_empty(self, node: str, slot: int) -> bool:

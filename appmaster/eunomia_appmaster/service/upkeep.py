@@ -131,12 +131,14 @@ class Upkeep:
         """Return the changes after which a node leaves: at once, or once nothing runs there.
 
         Raises:
-            InputError: there is no such node, it is the only one, it answers though it is said to be off, or does not
-                answer and is not said to be off.
+            InputError: there is no such node, it is the only one that stays, it answers though it is said to be off,
+                or does not answer and is not said to be off.
         """
         layout = self._layout(node)
-        if len(layout.nodes) == 1:
-            raise InputError("a cluster must keep a node", value=f'"{node}", the only one, to be removed')
+        others = [name for name in layout.nodes if name != node]
+        if all(self.order(name).leaves for name in others):
+            which = f"the only one that stays ({', '.join(others)} will leave)" if others else "the only one"
+            raise InputError("a cluster must keep a node", value=f'"{node}", {which}, to be removed')
         known = self._nodes.get(node)
         answers = known is not None and known.registered and not known.lost
         if is_off and answers:
@@ -228,10 +230,10 @@ class Upkeep:
 
         The attempts go on above those that any node has reported: the former master is superseded if it lives.
         """
-        up = {node.name for node in self._nodes if node.is_up}
-        for app in self._apps.live if up else ():
+        places = {node.name for node in self._nodes.for_masters()}
+        for app in self._apps.live if places else ():
             node = self._nodes.get(app.node)
-            over = app.node not in up and (node is None or self._is_over(view, node))
+            over = app.node not in places and (node is None or self._is_over(view, node))
             better = "" if over else self._places.better(view, app, self._system.unix_time())
             if not over and not better:
                 continue
