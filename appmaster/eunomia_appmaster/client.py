@@ -130,7 +130,8 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         self._token_file = Path(named) if named else place / "token"
         self._timeout = timeout_seconds
         self._address_files = (self._token_file.with_name(ADDRESS_FILE), place / ADDRESS_FILE)
-        self._address = _found(address, *self._address_files, state_dir=state_dir)
+        named_dir = state_dir or (default_state_dir() if os.environ.get("EUNOMIA_STATE_DIR") else None)
+        self._address = _found(address, *self._address_files, state_dir=named_dir)
         self.address = self._address.target
         self._channel = self._address.channel(
             [("grpc.max_reconnect_backoff_ms", 500), ("grpc.max_receive_message_length", MOST_ANSWER_BYTES)]

@@ -17,6 +17,7 @@ from tests.appmaster.service_lab import NODE, PATIENCE_SECONDS, Arbiter, eventua
 
 from eunomia.errors import InputError, UnreachableError
 from eunomia.journal.journal import read_journal
+from eunomia_appmaster.commands import join_tokens as join_commands
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher import joining
 from eunomia_appmaster.launcher.access import TokenFileAccess, check_token_file
@@ -296,11 +297,46 @@ def test_a_machine_that_joins_with_the_same_token_takes_the_place_of_one_that_is
     second.join(token)
     with pytest.raises(grpc.RpcError) as refused:
         cluster.accept(first)
-    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert refused.value.code() is grpc.StatusCode.ABORTED
+    assert refused.value.details().endswith("but got number 1: another machine has joined with it")
     cluster.accept(second)
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.accept(first)
+    assert refused.value.details().endswith("but got number 1: node b09 has used it")
     with read_journal(cluster.arbiter.settings.journal) as journal:
         kept = JoinedNodes(journal.notes(JOINED_NOTE))
     assert (kept.get("b08"), kept.join_of("b09")) == (None, 1)
+
+
+def test_a_token_names_only_the_nodes_whose_present_join_came_by_it(cluster: Cluster) -> None:
+    several = cluster.token(reusable=True)
+    for name in ("b08", "b09"):
+        node = cluster.node(name)
+        node.join(several)
+        cluster.accept(node)
+    again, once = cluster.node("b08", "again"), cluster.token()
+    again.join(once)
+    assert members(cluster) == [["b08", "b09"], []], "its launcher is not accepted yet"
+    cluster.accept(again, launcher_id="b08's second")
+    assert members(cluster) == [["b09"], ["b08"]]
+    cluster.client("RemoveNode", pb.RemoveNodeRequest(node="b09", now=True))
+    assert members(cluster) == [[], ["b08"]]
+    with read_journal(cluster.arbiter.settings.journal) as journal:
+        assert JoinedNodes(journal.notes(JOINED_NOTE)).members(2, ["b08", "b09"]) == ["b08"], "so after a restart"
+    rows = [join_commands._row(token) for token in cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens]
+    assert [(state, nodes) for _, state, _, nodes in rows] == [("reusable", "-"), ("used", "b08")]
+    assert [join_commands._staying(some) for some in ((), ("n1",), ("n1", "n2"))] == ["", "; n1 stays", "; n1, n2 stay"]
+
+
+def members(cluster: Cluster) -> list[list[str]]:
+    return [[*token.members] for token in cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens]
+
+
+def test_a_token_without_a_ca_is_refused_beyond_loopback_in_words_of_the_token(tmp_path: Path) -> None:
+    node = OwnJoin(tmp_path, "b08", "head.example:7720")
+    with pytest.raises(InputError, match=r"must carry its CA .* one without a CA \(head.example:7720\)") as refused:
+        node.join(JoinText(number=1, secret="0" * 48, authority=b""))
+    assert "address file" not in str(refused.value)
 
 
 def test_an_ended_a_revoked_and_a_foreign_token_are_refused(cluster: Cluster, tmp_path: Path) -> None:
@@ -679,6 +715,18 @@ def test_a_launcher_joins_from_standard_input_and_serves_under_its_certificate(c
         eventually(lambda: service.nodes.get("b08").registered and not service.nodes.get("b08").left)  # type: ignore[union-attr]
     finally:
         machine.end()
+
+
+def test_a_launcher_in_whose_place_another_machine_joined_ends_as_refused(cluster: Cluster) -> None:
+    token = cluster.token()
+    loser, winner = cluster.node("b08"), cluster.node("b09")
+    loser.join(token)
+    winner.join(token)
+    cluster.accept(winner)
+    said = Machine(cluster, "b08").refused()
+    assert "error: a join token must be valid (`eunomia nodes token` makes another), but got number 1" in said
+    assert "node b09 has used it" in said and "removed" not in said
+    assert not cluster.node("b08").is_joined, "it joins with the next token that it gets"
 
 
 def test_a_wrong_token_file_ends_a_launcher_at_once(cluster: Cluster) -> None:

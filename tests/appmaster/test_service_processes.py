@@ -492,7 +492,9 @@ def test_an_address_with_a_scheme_or_a_path_is_refused(address: str, tmp_path: P
     assert str(refused.value) == f'{rule}, but got "{address}" (--address)'
 
 
-def test_a_state_folder_without_an_arbiter_is_not_the_default_address(tmp_path: Path) -> None:
+def test_a_state_folder_without_an_arbiter_is_not_the_default_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     empty = tmp_path / "empty"
     with pytest.raises(UnreachableError) as away:
         Client(state_dir=empty)
@@ -500,6 +502,10 @@ def test_a_state_folder_without_an_arbiter_is_not_the_default_address(tmp_path: 
     rule = f"an arbiter must serve the state folder ({cure})"
     assert str(away.value) == f"{rule}, but got no address file ({empty / 'run' / 'address'})"
     assert away.value.exit_code == 4
+    monkeypatch.setenv("EUNOMIA_STATE_DIR", str(empty))
+    with pytest.raises(UnreachableError) as named:
+        Client()
+    assert str(named.value) == str(away.value)
 
 
 DEAF = """

@@ -1,6 +1,7 @@
 """``eunomia nodes token``, ``tokens`` and ``revoke``: the tokens with which machines join."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -76,8 +77,12 @@ def revoke(
     if as_json:
         typer.echo(json.dumps({"schema": SCHEMA} | _facts(made)))
         return
-    stay = f"; {', '.join(made.used_by)} stay" if made.used_by else ""
-    typer.echo(f"token {number}: revoked{stay}")
+    typer.echo(f"token {number}: revoked{_staying(made.members)}")
+
+
+def _staying(members: Sequence[str]) -> str:
+    """Return which nodes stay in the cluster once their token is revoked: ``; n1, n2 stay``."""
+    return f"; {', '.join(members)} stay{'s' if len(members) == 1 else ''}" if members else ""
 
 
 def _state(known: pb.JoinToken) -> str:
@@ -93,7 +98,7 @@ def _state(known: pb.JoinToken) -> str:
 def _row(known: pb.JoinToken) -> tuple[str, ...]:
     state = _state(known)
     left = duration(known.ends_in_seconds) if state in ("reusable", "unused") else NOT_KNOWN
-    return str(known.number), state, left, ", ".join(known.used_by) or NOT_KNOWN
+    return str(known.number), state, left, ", ".join(known.members) or NOT_KNOWN
 
 
 def _facts(known: pb.JoinToken) -> dict[str, Any]:
@@ -103,4 +108,5 @@ def _facts(known: pb.JoinToken) -> dict[str, Any]:
         "ends_in_seconds": known.ends_in_seconds,
         "reusable": known.reusable,
         "used_by": [*known.used_by],
+        "members": [*known.members],
     }

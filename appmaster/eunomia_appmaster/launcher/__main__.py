@@ -25,7 +25,7 @@ from eunomia_appmaster.launcher.access import ArbiterAccess, TokenFileAccess, ch
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.confinement import Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
-from eunomia_appmaster.launcher.errors import RemovedError
+from eunomia_appmaster.launcher.errors import RemovedError, SupersededError
 from eunomia_appmaster.launcher.folder_user import FolderUser
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
@@ -287,7 +287,7 @@ def _run_folders(node: Node, containers: Containers) -> dict[Path, Path]:
 
 
 def _is_removed(life: "asyncio.Task[None]") -> bool:
-    """Return whether a tracker ended since the operator has removed the node."""
+    """Return whether a tracker ended since the node's credential is over: it was removed, or never accepted."""
     return life.done() and not life.cancelled() and isinstance(life.exception(), RemovedError)
 
 
@@ -360,6 +360,9 @@ def main() -> None:
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(options))
+    except SupersededError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
     except RemovedError as error:
         # Its service manager does not start it again, nor does `serve` the launcher of the head.
         is_head = options.node_dir is None

@@ -13,6 +13,7 @@ __all__ = [
     "NotRegisteredError",
     "RemovedError",
     "SlotBusyError",
+    "SupersededError",
     "UnknownContainerError",
     "not_written",
 ]
@@ -46,6 +47,10 @@ class NotOwnError(EunomiaError):
 
 class RemovedError(InputError):
     """The operator has removed this node: the launcher ends its containers, then itself."""
+
+
+class SupersededError(RemovedError):
+    """Another machine has joined with this one's token before its launcher was accepted: it never was a node."""
 
 
 class LacksError(InputError):

@@ -93,7 +93,9 @@ class OwnJoin:
         user = FolderUser.of(self.folder)
         user.check_arbiter(self._arbiter, token.authority)
         answer = self._ask(
-            "JoinNode", f"Bearer {token.text()}", Address(target=self._arbiter, authority=token.authority)
+            "JoinNode",
+            f"Bearer {token.text()}",
+            Address(target=self._arbiter, authority=token.authority, joins=True),
         )
         user.check_node_authority(token.authority, answer.authority)
         if token.authority:

@@ -16,7 +16,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.launcher.access import ArbiterAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
-from eunomia_appmaster.launcher.errors import RemovedError
+from eunomia_appmaster.launcher.errors import RemovedError, SupersededError
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.storage import read_back
 from eunomia_appmaster.node.accounts import uid_of
@@ -32,6 +32,7 @@ log = structlog.get_logger()
 _AGAIN = frozenset(
     {
         grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.ABORTED,
         grpc.StatusCode.FAILED_PRECONDITION,
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.NOT_FOUND,
@@ -39,6 +40,7 @@ _AGAIN = frozenset(
 )
 _REFUSED = frozenset({grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT})
 _REMOVED = grpc.StatusCode.PERMISSION_DENIED
+_SUPERSEDED = grpc.StatusCode.ABORTED
 _CALL_SECONDS = 10.0  # for calls that are answered at once
 _LEAVE_SECONDS = 3.0
 _SAY_AGAIN_SECONDS = 60.0
@@ -96,6 +98,7 @@ class Tracker:
         Raises:
             InputError: the arbiter refused this launcher's first registration.
             RemovedError: the operator has removed the node.
+            SupersededError: another machine has joined with its token, so that it never was a node.
         """
         try:
             while True:
@@ -162,6 +165,8 @@ class Tracker:
             except grpc.aio.AioRpcError as error:
                 if error.code() is _REMOVED:
                     raise RemovedError(error.details() or "a node must not have been removed") from None
+                if error.code() is _SUPERSEDED:
+                    raise SupersededError(error.details() or "a join token must be valid") from None
                 if error.code() in _REFUSED and not self._registration_id:
                     raise InputError(error.details() or error.code().name) from None
                 self._away(error)

@@ -2653,6 +2653,7 @@ class JoinToken(_message.Message):
     REUSABLE_FIELD_NUMBER: _builtins.int
     USED_BY_FIELD_NUMBER: _builtins.int
     REVOKED_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     ends_in_seconds: _builtins.float
     """0: it has ended"""
@@ -2662,6 +2663,10 @@ class JoinToken(_message.Message):
     def used_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """nodes, in the order in which they joined"""
 
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of used_by, those that are in the cluster by it: neither removed, nor joined again"""
+
     def __init__(
         self,
         *,
@@ -2670,10 +2675,11 @@ class JoinToken(_message.Message):
         reusable: _builtins.bool = ...,
         used_by: _abc.Iterable[_builtins.str] | None = ...,
         revoked: _builtins.bool = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_in_seconds", b"ends_in_seconds", "number", b"number", "reusable", b"reusable", "revoked", b"revoked", "used_by", b"used_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_in_seconds", b"ends_in_seconds", "members", b"members", "number", b"number", "reusable", b"reusable", "revoked", b"revoked", "used_by", b"used_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,8 @@ class Address:
     """PEM; one of these has signed the TLS certificate. None: no TLS, unless ``authority`` is given."""
     authority: bytes = b""
     """The content of such a file."""
+    joins: bool = False
+    """Whether it is called with a join token, which holds the CA: ``authority``."""
     name: str = ""
     """The name that the certificate must have; empty: the host of ``target``."""
 
@@ -89,6 +91,11 @@ class Address:
     def _plain(self) -> bool:
         if self.ca_file is not None or self.authority:
             return False
+        if host_of(self.target) not in LOOPBACK and self.joins:
+            rule = (
+                "a join token for an arbiter beyond loopback must carry its CA (`eunomia nodes token` there makes one)"
+            )
+            raise InputError(rule, value="one without a CA", place=self.target)
         if host_of(self.target) not in LOOPBACK:
             rule = (
                 f"an arbiter beyond loopback must be called under TLS, with its CA in the address file or {CA_VARIABLE}"

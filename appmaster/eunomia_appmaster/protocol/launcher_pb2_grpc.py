@@ -72,6 +72,7 @@ class ResourceTrackerServicer:
         - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
         - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
         is started later joins again.
+        - ABORTED: another machine has joined with its join token before it was accepted. Its launcher ends.
         - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -65,6 +65,7 @@ class ResourceTrackerStub:
       - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
       - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
         is started later joins again.
+      - ABORTED: another machine has joined with its join token before it was accepted. Its launcher ends.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
     ShowStorage: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.ShowStorageRequest, _launcher_pb2.ShowStorageResponse]
@@ -106,6 +107,7 @@ class ResourceTrackerAsyncStub(ResourceTrackerStub):
       - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
       - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
         is started later joins again.
+      - ABORTED: another machine has joined with its join token before it was accepted. Its launcher ends.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
     ShowStorage: _aio.UnaryUnaryMultiCallable[_launcher_pb2.ShowStorageRequest, _launcher_pb2.ShowStorageResponse]  # type: ignore[assignment]
@@ -150,6 +152,7 @@ class ResourceTrackerServicer(metaclass=_abc_1.ABCMeta):
           - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
           - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
             is started later joins again.
+          - ABORTED: another machine has joined with its join token before it was accepted. Its launcher ends.
           - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
 

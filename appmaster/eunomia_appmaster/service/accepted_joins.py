@@ -26,9 +26,8 @@ def superseding(service: "Service", joined: JoinedNode, token: JoinToken) -> lis
         joined: the node, as it joins.
         token: with which it joins.
     """
-    others = [] if token.reusable else [one for one in service.joined.awaited(token.number) if one.name != joined.name]
-    gone = [refused for one in others if (refused := service.joined.without(one.name)) is not None]
-    return [joined, *gone]
+    others = [] if token.reusable else service.joined.awaited(token.number)
+    return [joined, *(one.superseded() for one in others if one.name != joined.name)]
 
 
 def accept(service: "Service", node: str) -> list[Note]:

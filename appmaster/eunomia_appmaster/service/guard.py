@@ -9,6 +9,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from eunomia_appmaster.protocol.arbiter_pb2_grpc import ClientProtocolServicer
+from eunomia_appmaster.service.join_tokens import JoinTokens
 from eunomia_appmaster.service.refusals import Details, one_error
 from eunomia_appmaster.service.tokens import HEALTH, JOIN, SERVICES, USERS_METHODS, Role, Tokens
 
@@ -45,10 +46,17 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     Args:
         tokens: of this arbiter.
         vouch: takes gRPC's name of a connection on which a call with a valid token came.
+        join_tokens: of this arbiter, to name the node that has used one; None: none is named.
     """
 
-    def __init__(self, tokens: Tokens, vouch: Callable[[str], None] = lambda peer: None) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        vouch: Callable[[str], None] = lambda peer: None,
+        join_tokens: JoinTokens | None = None,
+    ) -> None:
         self._tokens = tokens
+        self._join_tokens = JoinTokens({}) if join_tokens is None else join_tokens
         self._vouch = vouch
         self._reading: dict[str, Handler] = {}
         """By method: the handler around the one of the service, which gRPC makes once for each method."""
@@ -84,6 +92,11 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if service == HEALTH or method == JOIN:
             return None
         caller = self._tokens.caller(metadata)
+        if caller is None and (number := self._tokens.token_lost(metadata)):
+            token = self._join_tokens.get(number)
+            why = (token and token.taken) or "another machine has joined with it"
+            rule = "a join token must be valid (`eunomia nodes token` makes another)"
+            return grpc.StatusCode.ABORTED, f"{rule}, but got number {number}: {why}", ()
         if caller is None and (removed := self._tokens.removed(metadata)):
             why = "a node's credential must be of its present join, but got one of a join that is over: "
             why += f'"{removed}" was removed, or has joined again'

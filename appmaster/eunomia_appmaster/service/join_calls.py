@@ -84,5 +84,6 @@ class JoinCalls:
             ends_in_seconds=left,
             reusable=token.reusable,
             used_by=token.used_by,
+            members=self._joins.joined.members(token.number, token.used_by),
             revoked=token.revoked,
         )

@@ -61,9 +61,12 @@ class JoinToken:
             return "the operator has revoked it"
         if now >= self.ends_at:
             return "it has ended"
-        if self.used_by and not self.reusable:
-            return f"node {self.used_by[0]} has used it"
-        return ""
+        return self.taken
+
+    @property
+    def taken(self) -> str:
+        """Return which node has used a token that serves once; empty: none has."""
+        return f"node {self.used_by[0]} has used it" if self.used_by and not self.reusable else ""
 
 
 class JoinTokens:

@@ -1,7 +1,7 @@
 """The nodes that have joined with a token: the number of each name's last join, and whether it still belongs."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -25,6 +25,7 @@ class JoinedNode:
         removed: the credential of that join is refused: the operator has removed the node, or another machine joined
             with its token before it was accepted.
         token: number of the join token under which it joined, until its launcher is accepted; then 0.
+        accepted_with: number of the join token of its last accepted join; 0: not known, or it had none.
     """
 
     name: str
@@ -32,10 +33,15 @@ class JoinedNode:
     address: str = ""
     removed: bool = False
     token: int = 0
+    accepted_with: int = 0
 
     def accepted(self) -> "JoinedNode":
         """Return the node once its launcher has registered."""
-        return dataclasses.replace(self, token=0)
+        return dataclasses.replace(self, token=0, accepted_with=self.token)
+
+    def superseded(self) -> "JoinedNode":
+        """Return the node, not accepted yet, once another machine has joined with its token."""
+        return dataclasses.replace(self, removed=True)
 
     def note(self) -> Note:
         """Return its note for the journal."""
@@ -78,6 +84,21 @@ class JoinedNodes:
         node = self._nodes.get(name)
         return node is not None and (join < node.join or (join == node.join and node.removed))
 
+    def token_lost(self, name: str, join: int) -> int:
+        """Return the number of the token with which another machine has joined in a join's place; 0: none has."""
+        node = self._nodes.get(name)
+        return node.token if node is not None and node.removed and join == node.join else 0
+
+    def members(self, token: int, used_by: Iterable[str]) -> list[str]:
+        """Return the nodes of the cluster whose present join came by a token.
+
+        Args:
+            token: its number.
+            used_by: all nodes that ever joined with it; one whose present token is not known counts.
+        """
+        names = dict.fromkeys(used_by)
+        return [name for name in names if (node := self.get(name)) is not None and node.accepted_with in (0, token)]
+
     def certificate_name(self, name: str) -> str:
         """Return the name in the certificate of a node's launcher; empty: it serves without TLS."""
         join = self.join_of(name)
@@ -112,9 +133,9 @@ class JoinedNodes:
         return [node for node in self._nodes.values() if node.token == token and not node.removed]
 
     def without(self, name: str) -> JoinedNode | None:
-        """Return a node as it is once it is removed; None: there is no such node."""
+        """Return a node as it is once the operator has removed it; None: there is no such node."""
         node = self.get(name)
-        return None if node is None else dataclasses.replace(node, removed=True)
+        return None if node is None else dataclasses.replace(node, removed=True, token=0)
 
     def last(self, name: str) -> JoinedNode | None:
         """Return the last join of a name, removed or not; None: there is none."""

@@ -61,7 +61,7 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
     most, patience = service.settings.connections or most_connections(), service.settings.connection_patience
     connections = service.connections = Connections(most, patience_seconds=patience, system=service.system)
     server = grpc.aio.server(
-        interceptors=[Guard(service.tokens, connections.vouch)],
+        interceptors=[Guard(service.tokens, connections.vouch, service.join_tokens)],
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),

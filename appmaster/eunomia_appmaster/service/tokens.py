@@ -143,13 +143,22 @@ class Tokens:
 
     def removed(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
         """Return the node whose credential this was, before it was removed or joined again; empty: none."""
+        node, join = self._node_of(metadata)
+        return node if self._nodes.is_over(node, join) else ""
+
+    def token_lost(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> int:
+        """Return the number of the join token of this credential, with which another machine has joined; 0: none."""
+        return self._nodes.token_lost(*self._node_of(metadata))
+
+    def _node_of(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> tuple[str, int]:
+        """Return the node and the number of the join that a credential was made for; empty and 0: it is none."""
         text = bearer(metadata)
         role, _, rest = text.partition(":")
         name, _, _ = rest.rpartition(":")
         if role != Role.NODE.value or not self._is_signed(Role.NODE, name, text):
-            return ""
+            return "", 0
         node, _, join = name.rpartition(":")
-        return node if self._nodes.is_over(node, int(join)) else ""
+        return node, int(join)
 
     def refusal(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
         """Return why a token of this metadata is no longer valid; empty: it never was."""
