@@ -201,6 +201,12 @@ def test_a_malformed_signing_request_changes_nothing(cluster: Cluster, request_t
     cluster.node("b08").join(token)  # the token is not used up
 
 
+def test_a_join_token_is_valid_for_a_year_at_most(cluster: Cluster) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        cluster.token(ends_in_seconds=400.0 * 86400.0)
+    assert "a number must be from 1 to 3.16224e+07" in str(caught.value.details())
+
+
 def test_a_token_is_used_once_unless_it_is_reusable(cluster: Cluster) -> None:
     once = cluster.token()
     first = cluster.node("b08")

@@ -54,6 +54,8 @@ def test_a_node_drains_and_its_slots_go_to_no_job_until_it_is_kept(two: Two) -> 
     master.beat(jobs_added=[gang("ana/1", 4)])
     two.restart()
     assert two.nodes()["annex"].why == "ana: maintenance"
+    again = two.call("DrainNode", pb.DrainNodeRequest(node="annex"))
+    assert again.why == "ana: maintenance", "a second order without a reason keeps it"
     assert two.lab.slots("down") == [2, 3]
     master.register()
     assert not master.leases

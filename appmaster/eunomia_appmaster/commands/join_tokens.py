@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from eunomia.errors import InputError
 from eunomia.units import parse_duration
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import NOT_KNOWN, Address, AsJson, StateDir, duration, table
@@ -14,6 +15,8 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.join_text import JoinText
 
 SCHEMA: Final = "eunomia/join-tokens@1"
+LONGEST_DAYS: Final = 366
+"""Longest life of a join token."""
 
 
 def add_to(nodes: typer.Typer) -> None:
@@ -34,6 +37,8 @@ def token(
 ) -> None:
     """Print a token with which a machine joins, shown once, alone on standard output."""
     seconds = float(parse_duration(ends, name="--ends"))
+    if seconds > LONGEST_DAYS * 86400.0:
+        raise InputError(f"--ends must be at most {LONGEST_DAYS}d", value=ends)
     with Client(address, state_dir=state_dir) as client:
         made = client.make_join_token(ends_in_seconds=seconds, reusable=reusable)
     authority = JoinText.parse(made.text, "answer").fingerprint

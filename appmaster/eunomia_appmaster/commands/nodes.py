@@ -126,7 +126,7 @@ def _row(node: pb.NodeView) -> tuple[str, ...]:
         NOT_KNOWN if lease is None else duration(lease),
         NOT_KNOWN if down else number(given(node, "load"), 1),
         NOT_KNOWN if heard is None else f"{heard:.1f} s" if heard < 10.0 else duration(heard),
-        "; ".join(filter(None, [node.why, _held(node), _missing(node), *_left_out(node)])),
+        "; ".join(filter(None, [" ".join(node.why.split()), _held(node), _missing(node), *_left_out(node)])),
     )
 
 

@@ -124,7 +124,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "DrainNodeRequest.within_seconds": _SECONDS,
     "AddUserRequest.ends_in_seconds": _TOKEN_LIFE,
     "NewTokenRequest.ends_in_seconds": _TOKEN_LIFE,
-    "MakeJoinTokenRequest.ends_in_seconds": Bound(least=1.0, most=100 * 366 * 86400.0),
+    "MakeJoinTokenRequest.ends_in_seconds": Bound(least=1.0, most=366 * 86400.0),
     "Exit.code": Bound(least=-(2.0**31)),
     "Exit.signal": Bound(least=-(2.0**31)),
 }

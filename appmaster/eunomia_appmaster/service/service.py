@@ -185,7 +185,9 @@ class Service:
             await self._accepted.wait()
         self._tasks = [asyncio.create_task(self.driver.run()), asyncio.create_task(self._look())]
         self.ready.set()
-        log.info("arbiter.ready", address=self.address, profile=self.profile.name, slots=self.view.cluster.gpus)
+        log.info(
+            "arbiter.ready", address=self.address, profile=self.profile.name, slots=self.view.cluster.present().size
+        )
         await asyncio.gather(*self._tasks)
 
     async def write(self, *notes: Note) -> None:

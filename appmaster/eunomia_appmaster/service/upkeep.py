@@ -106,12 +106,12 @@ class Upkeep:
     # --- orders, under the driver's lock -----------------------------------------------------------------------------
 
     def drain(self, view: ClusterView, node: str, why: str, until: Seconds = NEVER) -> Changes:
-        """Return the changes after which no lease begins on a node.
+        """Return the changes after which no lease begins on a node; without a reason the one given before is kept.
 
         Raises:
             InputError: there is no such node.
         """
-        layout = self._layout(node)
+        layout, why = self._layout(node), why or self.order(node).why
         events: list[Event] = [MachineDraining(machine=name, until=until) for name in layout.machines_of(node)]
         return events, [self._ordered(node, Order(drains=True, leaves=self.order(node).leaves, why=why))]
 
@@ -134,7 +134,7 @@ class Upkeep:
             InputError: there is no such node, it is the only one that stays, it answers though it is said to be off,
                 or does not answer and is not said to be off.
         """
-        layout = self._layout(node)
+        layout, why = self._layout(node), why or self.order(node).why
         others = [name for name in layout.nodes if name != node]
         if all(self.order(name).leaves for name in others):
             which = f"the only one that stays ({', '.join(others)} will leave)" if others else "the only one"

@@ -267,7 +267,7 @@ class _Case:
             sooner = [remedy.in_seconds for remedy in frees if remedy.in_seconds is not None and remedy.what != "text"]
             rounds = {"rounds_to_wait": float(max(0, remedies.ahead.round - self.state.counters.round))}
             return (min([latest, *sooner]), latest), rounds
-        return self._from_past()
+        return (None, {}) if self.reason is Reason.NO_SIZE_FITS else self._from_past()
 
     def _from_past(self) -> tuple[tuple[float, float] | None, dict[str, float]]:
         """Estimate the start from the app's past waits: nine in ten ended within this number of rounds."""
