@@ -81,7 +81,7 @@ def test_a_node_that_is_held_leaves_once_its_lease_has_ended(two: Two) -> None:
 
 def test_a_removed_node_joins_again_with_another_launcher_under_new_numbers(two: Two) -> None:
     running(two, "ana", 4)
-    assert two.remove(now=True).left
+    assert two.remove(now=True, why="sold").left
     with pytest.raises(grpc.RpcError) as caught:
         two.annex.register()
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -89,6 +89,8 @@ def test_a_removed_node_joins_again_with_another_launcher_under_new_numbers(two:
     two.quiet()
     later = Launcher(two.lab, 2, "a later one", "annex")
     later.register()
+    assert two.call("DrainNode", pb.DrainNodeRequest(node="annex")).why == "", "the removal's reason is over"
+    two.call("UndrainNode", pb.UndrainNodeRequest(node="annex"))
     assert [(slot.machine, slot.gpu) for slot in two.lab.seen().slots][2:] == [("annex", 4), ("annex", 5)]
     two.annex, two.beating = later, Beating(later)
     two.restart()
@@ -129,12 +131,17 @@ def test_unknown_nodes_are_named(two: Two) -> None:
     assert "annex" in why.partition("but got")[2]
 
 
-def test_a_master_moves_away_from_a_lost_node_with_an_attempt_above_all_others(two: Two) -> None:
+def with_master_on_annex(two: Two, attempt: int) -> None:
+    """Submit an app whose master runs on the second node, which reports it as this attempt."""
     two.lab.arbiter.service.nodes.get("annex").is_head = True
     two.lab.submit("ana", "1")
     eventually(lambda: ("ana", 1) in two.annex.started, "the first attempt")
-    two.annex.master("ana", 3, lpb.APP_MASTER_RUNNING)
+    two.annex.master("ana", attempt, lpb.APP_MASTER_RUNNING)
     two.annex.report()
+
+
+def test_a_master_moves_away_from_a_lost_node_with_an_attempt_above_all_others(two: Two) -> None:
+    with_master_on_annex(two, attempt=3)
     two.lose()
     eventually(lambda: ("ana", 4) in two.lab.launcher.started, "the next one elsewhere")
     assert two.lab.arbiter.service.apps.get("ana").node == "box7"
@@ -145,11 +152,7 @@ def test_a_master_moves_away_from_a_lost_node_with_an_attempt_above_all_others(t
 
 def test_a_master_moves_to_a_drained_node_where_no_other_node_answers(two: Two) -> None:
     """Its job may run there, and only an app master sees that it ends."""
-    two.lab.arbiter.service.nodes.get("annex").is_head = True
-    two.lab.submit("ana", "1")
-    eventually(lambda: ("ana", 1) in two.annex.started, "the first attempt")
-    two.annex.master("ana", 1, lpb.APP_MASTER_RUNNING)
-    two.annex.report()
+    with_master_on_annex(two, attempt=1)
     two.call("DrainNode", pb.DrainNodeRequest(node="box7"))
     two.lose()
     eventually(lambda: ("ana", 2) in two.lab.launcher.started, "the next one on the drained node")

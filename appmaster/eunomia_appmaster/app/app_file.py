@@ -44,7 +44,7 @@ class AppFile:
         space: the search space by parameter.
         tuner: ``[tuner]``.
         command: the job's command, ready to be filled in.
-        search: from which the tuner is made: space, metric, trials, seed.
+        search: the tuner's inputs in addition to its own options.
         tuner_type: the tuner's class.
         tuner_options: its own options.
     """

@@ -12,11 +12,9 @@ from eunomia.units import parse_duration
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import NOT_KNOWN, Address, AsJson, StateDir, duration, table
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.protocol.join_text import JoinText
+from eunomia_appmaster.protocol.join_text import LONGEST_DAYS, JoinText
 
 SCHEMA: Final = "eunomia/join-tokens@1"
-LONGEST_DAYS: Final = 366
-"""Longest life of a join token."""
 
 
 def add_to(nodes: typer.Typer) -> None:

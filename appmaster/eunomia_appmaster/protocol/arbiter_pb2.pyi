@@ -2865,7 +2865,7 @@ class SubmitResponse(_message.Message):
     """machines that its smallest job lacks, in words; empty: none"""
     @_builtins.property
     def unnamed_parameters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of [space]; the command and [job] env name none of them"""
+        """of [space], if the command names none of them; else empty"""
 
     def __init__(
         self,

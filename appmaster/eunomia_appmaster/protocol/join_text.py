@@ -14,6 +14,8 @@ from eunomia.errors import InputError
 BEGIN: Final = "ej1."
 END: Final = "-----END CERTIFICATE-----"
 MOST_LETTERS: Final = 20_000
+LONGEST_DAYS: Final = 366
+"""Longest life of a join token."""
 _PARTS: Final = re.compile(r"ej1\.([0-9]{1,9})\.([0-9a-f]{48})\.([A-Za-z0-9_-]*)\Z")
 
 

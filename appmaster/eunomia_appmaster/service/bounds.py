@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_appmaster.node.local_machine import MOST_SLOTS
+from eunomia_appmaster.protocol.join_text import LONGEST_DAYS
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Most bytes of a message; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is parsed."""
@@ -124,7 +125,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "DrainNodeRequest.within_seconds": _SECONDS,
     "AddUserRequest.ends_in_seconds": _TOKEN_LIFE,
     "NewTokenRequest.ends_in_seconds": _TOKEN_LIFE,
-    "MakeJoinTokenRequest.ends_in_seconds": Bound(least=1.0, most=366 * 86400.0),
+    "MakeJoinTokenRequest.ends_in_seconds": Bound(least=1.0, most=LONGEST_DAYS * 86400.0),
     "Exit.code": Bound(least=-(2.0**31)),
     "Exit.signal": Bound(least=-(2.0**31)),
 }

@@ -7,7 +7,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.parts import detached
 
 ENDED_KEPT: Final = 256
-"""Containers that have ended, of which it is kept that a report on them is old; reports overtake each other."""
+"""Most ended containers whose last version is kept, by which a report that another has overtaken is known as old."""
 
 
 class ContainerStatuses:

@@ -318,7 +318,7 @@ class Nodes:
         return [node.app_masters[app] for node in self if app in node.app_masters]
 
     def for_masters(self) -> list[Node]:
-        """Return the nodes that app masters may move to: those that are up, else those that only drain, for the rest.
+        """Return the nodes that app masters may move to: those that are up; if there is none, those that drain and run.
 
         A drained node whose jobs run needs their app masters, which see the jobs' ends.
         """

@@ -11,7 +11,7 @@ RETRY_KEY: Final = "grpc-retry-pushback-ms"
 MOST_NAMES: Final = 10_000
 """Most callers that are tracked; the one that called longest ago is dropped first, and has a full bucket again."""
 DROPPED: Final = 2
-"""Most full buckets that a call drops: more than it adds, so that those of callers that are gone go."""
+"""Most full buckets that a call drops; it adds one at most, so buckets of callers that are gone do not stay."""
 
 
 @dataclasses.dataclass(slots=True)

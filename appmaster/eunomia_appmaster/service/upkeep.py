@@ -111,7 +111,7 @@ class Upkeep:
         Raises:
             InputError: there is no such node.
         """
-        layout, why = self._layout(node), why or self.order(node).why
+        layout, why = self._layout(node), why or self._reason(node)
         events: list[Event] = [MachineDraining(machine=name, until=until) for name in layout.machines_of(node)]
         return events, [self._ordered(node, Order(drains=True, leaves=self.order(node).leaves, why=why))]
 
@@ -134,7 +134,7 @@ class Upkeep:
             InputError: there is no such node, it is the only one that stays, it answers though it is said to be off,
                 or does not answer and is not said to be off.
         """
-        layout, why = self._layout(node), why or self.order(node).why
+        layout, why = self._layout(node), why or self._reason(node)
         others = [name for name in layout.nodes if name != node]
         if all(self.order(name).leaves for name in others):
             which = f"the only one that stays ({', '.join(others)} will leave)" if others else "the only one"
@@ -245,6 +245,11 @@ class Upkeep:
 
     def _is_over(self, view: ClusterView, node: Node) -> bool:
         return node.lost or (node.drains and self.is_empty(view, node.name))
+
+    def _reason(self, node: str) -> str:
+        """Return why a node drains; empty: it does not, or no reason was given. A former removal had its own."""
+        order = self.order(node)
+        return order.why if order.drains else ""
 
     def _ordered(self, node: str, order: Order) -> Note:
         self._orders[node] = order

@@ -23,18 +23,18 @@ def adopt(state: State, decision: Decision) -> None:
         close_offer(state)
     for renewal in decision.renewals:  # before orders: a probe protects the lease for longer, and keeps its terms
         _renew(state, renewal)
-    orders = decision.transitions
-    others = [order for order in orders if order.kind is not _START] if orders else orders
-    if others:
-        _take_gpus(state, others)
-    for order in orders:
-        if order.kind is _START:
-            grant(state, order)
-        elif not order.kind.effect.releases and order.kind is not _RETUNE:
-            _resize(state, order)
-    for order in others:
-        if order.kind is _RETUNE:
-            _retune(state, order)
+    if decision.transitions:
+        others = [order for order in decision.transitions if order.kind is not _START]
+        if others:
+            _take_gpus(state, others)
+        for order in decision.transitions:
+            if order.kind is _START:
+                grant(state, order)
+            elif not order.kind.effect.releases and order.kind is not _RETUNE:
+                _resize(state, order)
+        for order in others:
+            if order.kind is _RETUNE:
+                _retune(state, order)
     if state.amounts.tight:
         state.amounts.give_room(state.leases)
     for waiting in decision.waiting:

@@ -63,8 +63,10 @@ def _all_back(state: State, lease: Lease, event: kinds.Released) -> list[int]:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
     else:
         theirs = lease.job != NONE and not leaving and gpus == lease.gpus
+    if not theirs:
+        return []
     for gpu in gpus:
-        if not theirs or held.lease[gpu] != lease.id or held.epoch[gpu] > event.epoch:
+        if held.lease[gpu] != lease.id or held.epoch[gpu] > event.epoch:
             return []  # late: one of the GPUs has a newer order or another holder
     return gpus
 

@@ -332,11 +332,8 @@ class Planner:
                 self.tune(lease)
             return
         kind = kind_of_resize(mine, target, lost) if target else TransitionKind.SUSPEND
-        ends = (
-            (lease.ends_at, lease.protected_until)
-            if kind.effect.ends
-            else _terms(self.state, self.answers, self.rounds, claim)
-        )
+        present = lease.ends_at, lease.protected_until
+        ends = present if kind.effect.ends else _terms(self.state, self.answers, self.rounds, claim)
         self.order(kind, lease, target, lost, ends)
 
     def order(
