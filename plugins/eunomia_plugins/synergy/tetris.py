@@ -115,6 +115,7 @@ def _by_score(packing: Packing, claims: list[Claim], bonus: Reals) -> None:
     kinds = np.array([claim.gpu_type for claim in claims])
     allowed: Bools = (kinds[:, None] < 0) | (kinds[:, None] == cluster.machine_type)
     scale = np.array([np.diff(cluster.machine_start), cluster.machine_cpus, cluster.machine_memory_gib]).T
+    scale = np.where(scale > 0.0, scale, 1.0)  # a machine without a resource adds nothing to an alignment
     machines = np.arange(len(cluster.machines))
     score = _scores(room, needs, scale, allowed, bonus, machines)
     while True:
