@@ -234,12 +234,12 @@ def test_a_claim_says_what_its_verdict_depends_on() -> None:
 
 def test_figures_of_cells_that_other_code_simulated_are_stale(tmp_path: Path) -> None:
     grid = Grid(slowdowns="footnote")
-    claim, store = claim_of(grid, "Fig 16"), Store(tmp_path, Figures)
+    claim, store = claim_of(grid, "Fig 16"), Store(tmp_path, Figures, "of now")
     cells = [cell for seed in grid.seeds for cell in claim.cells(seed)]
     for cell in cells:
         store.save(cell, figures())
     path = store.folder / f"{cells[0].key}.json"
-    again = Store(tmp_path, Figures)
+    again = Store(tmp_path, Figures, "of now")
     done = again.load(cells)
     assert not claim.measure(Runs(grid=grid, done=done, stale=again.stale())).stale
     path.write_text(json.dumps(json.loads(path.read_text()) | {"code": "other"}))
@@ -255,7 +255,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         ran.append(cell)
         return figures()
 
-    grid, paper, store = Grid(seeds=(0,)), fake_paper(run=fake), Store(tmp_path, Figures)
+    grid, paper, store = Grid(seeds=(0,)), fake_paper(run=fake), Store(tmp_path, Figures, "of now")
     cells = cells_in(grid)
 
     def go(cells: tuple[Cell, ...], seconds: float) -> dict[str, Figures]:
@@ -274,7 +274,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_of_a_cell_is_refused_by_its_path(tmp_path: Path) -> None:
-    store, cell = Store(tmp_path, Figures), cells_in(Grid())[0]
+    store, cell = Store(tmp_path, Figures, "of now"), cells_in(Grid())[0]
     store.save(cell, figures())
     assert store.load([cell])[cell.key].gpu_seconds == figures().gpu_seconds
     path = store.folder / f"{cell.key}.json"

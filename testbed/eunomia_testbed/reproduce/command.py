@@ -248,11 +248,12 @@ def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags, folde
     Raises:
         InputError: a run that has ended in the meantime has left other files in the folder.
     """
+    from eunomia_testbed.reproduce.fingerprint import code_of
     from eunomia_testbed.reproduce.running import Store
 
     wanted = _fixed_text(grid, flags)
     _check_folder(folder, wanted, flags)
-    store: Store[Any, Any] = Store(folder, paper.figures)
+    store: Store[Any, Any] = Store(folder, paper.figures, code_of(paper))
     (folder / FIXED).write_text(wanted)
     return store
 
@@ -299,15 +300,15 @@ class _Outcome:
             claims: all claims of the paper.
             measured: what was measured, by claim that was asked for.
         """
+        from eunomia_testbed.reproduce.fingerprint import code_of
         from eunomia_testbed.reproduce.paper import Runs, cells_of
         from eunomia_testbed.reproduce.record import keep_record
-        from eunomia_testbed.reproduce.running import code_here
 
         grid = self.runs.grid
         nothing: Runs[Any, Any, Any] = Runs(grid=grid, done={})
         rows = [(claim, measured[claim] if claim in measured else claim.measure(nothing)) for claim in claims]
         fixed = [_sizes(self.paper, grid, cells_of(grid.seeds, claims)), *self.fixed[1:]]
-        keep_record(folder, self._plain(rows), title=self.paper.title, code=code_here(), fixed=fixed)
+        keep_record(folder, self._plain(rows), title=self.paper.title, code=code_of(self.paper), fixed=fixed)
 
     @property
     def _cpu_seconds(self) -> float:

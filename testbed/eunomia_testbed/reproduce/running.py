@@ -2,13 +2,10 @@
 
 import contextlib
 import dataclasses
-import hashlib
-import importlib.util
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Generic
 
@@ -22,18 +19,19 @@ class Store(Generic[C, F]):
     Args:
         folder: created if it does not exist.
         kind: the dataclass of figures.
+        code: fingerprint of the code that runs new cells.
     """
 
-    def __init__(self, folder: Path, kind: type[F]) -> None:
+    def __init__(self, folder: Path, kind: type[F], code: str) -> None:
         self.folder = folder / "cells"
         self.folder.mkdir(parents=True, exist_ok=True)
         self._kind = kind
+        self._code = code
         self._codes: dict[str, str] = {}
 
     def stale(self) -> frozenset[str]:
         """Return the keys of loaded cells that other code than this has run."""
-        here = code_here()
-        return frozenset(key for key, code in self._codes.items() if code != here)
+        return frozenset(key for key, code in self._codes.items() if code != self._code)
 
     def missing(self, cells: Iterable[C]) -> list[C]:
         """Return the cells without stored figures."""
@@ -55,7 +53,7 @@ class Store(Generic[C, F]):
     def save(self, cell: C, figures: F) -> None:
         """Store a cell's figures; the file is written whole or not at all."""
         path = self.folder / f"{cell.key}.json"
-        made = {"code": code_here(), "cell": dataclasses.asdict(cell), "figures": dataclasses.asdict(figures)}
+        made = {"code": self._code, "cell": dataclasses.asdict(cell), "figures": dataclasses.asdict(figures)}
         part = path.with_suffix(".part")
         part.write_text(json.dumps(made) + "\n")
         part.replace(path)
@@ -140,20 +138,6 @@ def _each(paper: Paper[Any, C, F], cells: Sequence[C], processes: int, until: fl
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future.result()
-
-
-@cache
-def code_here() -> str:
-    """Return a fingerprint of the code that simulates: Eunomia's sources, without rows and what judges them."""
-    digest = hashlib.sha256()
-    for package in ("eunomia", "eunomia_appmaster", "eunomia_plugins", "eunomia_solvers", "eunomia_testbed"):
-        spec = importlib.util.find_spec(package)
-        for root in map(Path, (spec and spec.submodule_search_locations) or ()):
-            for path in sorted(path for path in root.rglob("*.*") if path.suffix in (".py", ".toml")):
-                judges = path.parent.name == "reproduce" or path.name in ("paper.py", "claims.toml")
-                if "reproduce" not in path.parts or not judges:
-                    digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def processes_here() -> int:
