@@ -124,7 +124,7 @@ EXPECTED: dict[str, object] = {
 """By line, its value in the scene; arrays as lists."""
 
 
-def test_every_line_of_the_page_is_tested() -> None:
+def test_every_line_of_the_page_has_an_expected_answer() -> None:
     assert len(LINES) == len(set(LINES))
     assert set(EXPECTED) | set(RETURNED) == set(LINES)
 
@@ -168,9 +168,9 @@ RETURNED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("line", RETURNED)
-def test_a_line_of_the_page_makes_a_value_that_its_stage_accepts(line: str) -> None:
+def test_a_line_of_the_page_returns_a_value_that_its_stage_accepts(line: str) -> None:
     RETURNED[line](eval(line, scene()))
 
 
-def test_the_scene_has_a_gpu_that_is_down() -> None:
+def test_the_example_cluster_has_a_gpu_that_is_down() -> None:
     assert scene()["snapshot"].holdings.state[7] == GpuState.DOWN

@@ -27,13 +27,13 @@ def plain(name: str) -> str:
     return name.casefold().replace("-", " ")
 
 
-def test_the_page_has_every_preset_once() -> None:
+def test_the_page_lists_every_preset_once() -> None:
     assert set(ROWS) == set(REGISTRY.presets())
     assert len(ROW.findall(PAGE.read_text(encoding="utf-8"))) == len(ROWS)
 
 
 @pytest.mark.parametrize("preset", ROWS)
-def test_types_needs_and_paper_are_those_of_the_preset(preset: str) -> None:
+def test_types_needs_and_paper_of_a_row_equal_those_of_the_preset(preset: str) -> None:
     _, paper, types, needs, _, _ = ROWS[preset].groups()
     profile = Profile.load(preset, registry=REGISTRY)
     whole = "1x2 V100 24cpu 100GB"
@@ -48,7 +48,9 @@ def test_types_needs_and_paper_are_those_of_the_preset(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ROWS)
-def test_the_evidence_of_a_preset_is_in_its_row_of_the_run(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figures_of_a_preset_equal_those_of_its_row_in_the_run(
+    preset: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     where, _, figures = ROWS[preset][6].partition(": ")
     if where.startswith("`eunomia plugins"):
         assert run(where.strip("`").split()[1:]) == 0
@@ -74,7 +76,7 @@ def assert_in_row(policy: str, figures: str, shown: tuple[str, ...]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [each for each in RUNS if "static_100job" not in each.text], ids=["1", "2", "3"])
-def test_a_run_of_the_page_prints_what_it_shows(
+def test_a_run_of_the_page_prints_the_output_that_the_page_shows(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -52,7 +52,9 @@ def test_a_fenced_block_names_its_language(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=ids)
-def test_commands_of_a_page_run_or_are_parsed(page: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_command_of_a_page_runs_or_is_only_parsed(
+    page: Path, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     prepare(page, folder)
     for command in commands(page):
         if command.text in REASON_OF:
@@ -65,14 +67,14 @@ def test_commands_of_a_page_run_or_are_parsed(page: Path, folder: Path, capfd: p
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_commands_within_sentences_have_known_flags(page: Path, folder: Path) -> None:
+def test_inline_commands_have_known_flags(page: Path, folder: Path) -> None:
     for text in re.findall(r"`(eunomia [a-z][^`]*)`", FENCE.sub("", page.read_text(encoding="utf-8"))):
         _, _, said = parsed(steps(text)[0][1:])
         assert "No such" not in said, f"{page}: {text}: {said}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "**Try it.**" in page.read_text(encoding="utf-8")], ids=ids)
-def test_what_a_page_of_a_policy_says_to_try_is_parsed(page: Path, folder: Path) -> None:
+def test_inline_commands_under_try_it_parse(page: Path, folder: Path) -> None:
     tried = page.read_text(encoding="utf-8").partition("**Try it.**")[2].partition("\n")[0]
     found = re.findall(r"`(eunomia [^`]*)`", tried)
     assert found
@@ -80,11 +82,11 @@ def test_what_a_page_of_a_policy_says_to_try_is_parsed(page: Path, folder: Path)
         parse(text)
 
 
-def test_a_wrong_flag_within_a_sentence_is_found(folder: Path) -> None:
+def test_a_wrong_flag_in_an_inline_command_is_found(folder: Path) -> None:
     assert "No such option" in parsed(["submit", "--more-trails", "8", "digits"])[2]
 
 
-def test_the_list_names_commands_that_pages_have_and_each_once() -> None:
+def test_the_list_of_commands_that_are_only_parsed_is_current_and_has_no_duplicate() -> None:
     there = {command.text for page in PAGES for command in commands(page)}
     named = [text for texts in ONLY_PARSED.values() for text in texts]
     assert sorted(set(named) - there) == []
@@ -95,7 +97,7 @@ def test_the_list_names_commands_that_pages_have_and_each_once() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=ids)
-def test_yaml_of_a_page_is_what_prometheus_reads(page: Path) -> None:
+def test_yaml_on_a_page_is_valid_for_prometheus(page: Path) -> None:
     for block in blocks(page, "yaml"):
         tree = yaml.safe_load(block.text)
         if "groups" in tree:
@@ -122,7 +124,7 @@ def test_a_wrong_alarm_is_found(wrong: str) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "ini")], ids=ids)
-def test_a_unit_of_systemd_starts_a_command_that_is_parsed(page: Path, folder: Path) -> None:
+def test_a_systemd_unit_starts_a_command_that_parses(page: Path, folder: Path) -> None:
     for block in blocks(page, "ini"):
         unit = configparser.ConfigParser(interpolation=None)
         unit.optionxform = str  # type: ignore[assignment, method-assign]
@@ -165,7 +167,7 @@ def test_a_unit_of_systemd_starts_a_command_that_is_parsed(page: Path, folder: P
         "frobnicate --all",
     ],
 )
-def test_a_wrong_command_is_not_parsed(wrong: str, folder: Path) -> None:
+def test_a_wrong_command_does_not_parse(wrong: str, folder: Path) -> None:
     with pytest.raises(NotParsedError):
         parse(wrong)
 
@@ -193,7 +195,7 @@ def test_a_planted_output_that_no_command_prints_is_found(folder: Path, capfd: p
         run_command(planted("$ eunomia example\nerror: a file must be there\n")[0], capfd)
 
 
-def test_shown_lines_are_held_against_whole_lines_or_parts_of_them() -> None:
+def test_output_on_a_page_is_compared_by_lines_or_parts_of_lines() -> None:
     said = "srtf   173 min   0.03 s\nerror: one long line, which a page breaks\n"
     assert not_said(("srtf 173 min ...", "", "...", "error: one long", "line, which a page breaks"), said) == []
     assert not_said(("srtf 174 min ...",), said) == ["srtf 174 min ..."]

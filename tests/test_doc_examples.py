@@ -65,7 +65,7 @@ def test_python_examples_of_a_page_run(page: Path, run: Callable[[Path], dict[st
 
 
 @pytest.mark.parametrize("page", STAGE_PAGES, ids=ids)
-def test_plugins_that_a_page_writes_serve_a_cluster(page: Path, run: Callable[[Path], dict[str, Any]]) -> None:
+def test_plugins_defined_on_a_page_can_serve_a_cluster(page: Path, run: Callable[[Path], dict[str, Any]]) -> None:
     kinds = [
         item
         for item in run(page).values()
@@ -80,7 +80,7 @@ def test_plugins_that_a_page_writes_serve_a_cluster(page: Path, run: Callable[[P
 
 
 @pytest.mark.parametrize("page", having("toml"), ids=ids)
-def test_toml_examples_of_a_page_are_read(page: Path) -> None:
+def test_toml_examples_of_a_page_parse(page: Path) -> None:
     for text in blocks(page, "toml"):
         tree = tomllib.loads(text)
         if "stages" in tree or "extends" in tree:

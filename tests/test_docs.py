@@ -66,7 +66,7 @@ def test_commands_that_pages_name_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_tools_of_tests_that_pages_name_exist_and_are_found(page: Path) -> None:
+def test_test_tools_that_pages_name_can_be_imported(page: Path) -> None:
     for path, module in TOOL.findall(page.read_text()):
         found = importlib.util.find_spec(module)
         assert found is not None, module
@@ -75,7 +75,7 @@ def test_tools_of_tests_that_pages_name_exist_and_are_found(page: Path) -> None:
         assert path, f"{page}: {module} is found only with PYTHONPATH=tests"
 
 
-def test_no_page_names_a_path_of_a_machine() -> None:
+def test_no_page_contains_an_absolute_path_of_a_machine() -> None:
     for page in PAGES:
         assert not re.search(r"(?<![\w.])/(?:work|farm|home|root|tmp)/", page.read_text()), page
 
@@ -94,7 +94,7 @@ def test_the_index_of_decisions_names_every_record() -> None:
         assert f"]({record.name})" in index, record.name
 
 
-def test_the_index_of_decisions_is_sorted_and_marks_those_that_others_replace() -> None:
+def test_the_index_of_decisions_is_sorted_and_marks_replaced_decisions() -> None:
     records = ROOT / "docs" / "decisions"
     rows = re.findall(r"^- \[(\d{4})\]\((.*?)\) (.*)$", (records / "README.md").read_text(), re.MULTILINE)
     numbers = [number for number, _, _ in rows]
@@ -126,7 +126,7 @@ def calls_without_options(block: str) -> list[ast.Call]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_simulations_on_a_page_model_costs_or_say_not_modelled(page: Path) -> None:
+def test_simulations_on_a_page_set_costs_or_state_that_none_are_modelled(page: Path) -> None:
     assert without_costs(page.read_text()) == []
 
 

@@ -116,7 +116,7 @@ def half_of_a_gang(folder: Path, *arguments: str, tree: Tree | None = None) -> l
     return pl.read_parquet(out / "leases.parquet").group_by("job").len()["len"].to_list()
 
 
-def test_an_elasticity_of_the_tree_touches_two_source_files(tree: Tree, tmp_path: Path) -> None:
+def test_adding_an_elasticity_to_the_tree_changes_two_source_files(tree: Tree, tmp_path: Path) -> None:
     tree.add("plugins/eunomia_plugins/elasticity/half.py", HALF)
     entry = '    "range": "eunomia_plugins.elasticity.range:Range",\n'
     registry = "core/eunomia/platform/registry.py"
@@ -125,13 +125,13 @@ def test_an_elasticity_of_the_tree_touches_two_source_files(tree: Tree, tmp_path
     assert len(tree.touched) == 2
 
 
-def test_an_elasticity_out_of_the_tree_is_one_file(tmp_path: Path) -> None:
+def test_an_elasticity_outside_of_the_tree_is_one_file(tmp_path: Path) -> None:
     plugin = tmp_path / "half.py"
     plugin.write_text(HALF, encoding="utf-8")
     assert half_of_a_gang(tmp_path, "--plugin-path", str(plugin)) == [2, 2]
 
 
-def test_a_trace_format_of_the_tree_touches_two_source_files(tree: Tree, tmp_path: Path) -> None:
+def test_adding_a_trace_format_to_the_tree_changes_two_source_files(tree: Tree, tmp_path: Path) -> None:
     tree.add("testbed/eunomia_testbed/traces/sentence.py", READER)
     entry = '    "swf": "eunomia_testbed.traces.swf:SwfReader",\n'
     formats = "testbed/eunomia_testbed/traces/formats.py"
@@ -143,7 +143,7 @@ def test_a_trace_format_of_the_tree_touches_two_source_files(tree: Tree, tmp_pat
     assert len(tree.touched) == 2
 
 
-def test_a_kind_of_transition_touches_at_most_three_source_files(tree: Tree, tmp_path: Path) -> None:
+def test_adding_a_kind_of_transition_changes_at_most_three_source_files(tree: Tree, tmp_path: Path) -> None:
     """A job that gets more GPUs is stopped for a pause: a kind of its own, which the table of rounds leaves out."""
     trace = tmp_path / "elastic.csv"
     trace.write_text(ELASTIC, encoding="utf-8")

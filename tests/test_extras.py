@@ -127,7 +127,7 @@ def test_every_listed_package_is_pinned() -> None:
     assert names <= {name.replace("-", "_") for name in pinned}
 
 
-def test_a_module_maps_to_its_extra() -> None:
+def test_each_module_maps_to_its_extra() -> None:
     assert extra_of("torch.utils.tensorboard") == extra_of("google") == "live"
     assert extra_of("numpy") is None
     assert extra_of("grpcx") is None
@@ -199,7 +199,7 @@ def test_the_smallest_installation_simulates_searches_and_agents(
         ("market instance.toml", "market"),
     ],
 )
-def test_a_command_without_its_extra_names_it_in_a_line_and_changes_nothing(
+def test_a_command_without_its_extra_prints_one_error_line_and_changes_nothing(
     smallest: dict[str, str], tmp_path: Path, arguments: str, extra: str
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
@@ -214,7 +214,7 @@ def test_a_command_without_its_extra_names_it_in_a_line_and_changes_nothing(
 
 
 @pytest.mark.parametrize("policy", ["themis", "allox", "max_min_fairness"])
-def test_the_specification_is_refused_without_its_solvers_before_anything_runs(
+def test_the_specification_without_its_solvers_is_refused_before_anything_runs(
     smallest: dict[str, str], tmp_path: Path, policy: str
 ) -> None:
     ran = eunomia(
@@ -230,7 +230,7 @@ def test_the_specification_is_refused_without_its_solvers_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_author_s_policy_is_loaded_and_simulated_from_the_smallest_installation(
+def test_the_smallest_installation_loads_and_simulates_a_policy_from_a_file(
     smallest: dict[str, str], tmp_path: Path
 ) -> None:
     file = ROOT / "docs" / "examples" / "eunomia_lottery" / "eunomia_lottery.py"
@@ -246,7 +246,7 @@ def test_an_author_s_policy_is_loaded_and_simulated_from_the_smallest_installati
     assert done.stdout == "True lottery\n", done.stderr
 
 
-def test_the_table_names_the_modules_of_installed_packages() -> None:
+def test_the_table_of_modules_agrees_with_the_installed_packages() -> None:
     """MODULE_OF agrees with the metadata of the installed packages."""
     brought = metadata.packages_distributions()
     for package, module in MODULE_OF.items():

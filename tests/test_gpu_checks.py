@@ -30,7 +30,7 @@ def floors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / floor) for floor in FLOORS))
 
 
-def test_each_check_has_its_line_and_those_after_a_failed_one_run(tmp_path: Path) -> None:
+def test_each_check_prints_one_line_and_a_failed_check_does_not_stop_the_others(tmp_path: Path) -> None:
     def argv(check: GpuCheck, place: Path) -> Sequence[str]:
         assert place.is_dir()
         return [sys.executable, "-c", ENDS[check.name]]
@@ -47,7 +47,7 @@ def test_each_check_has_its_line_and_those_after_a_failed_one_run(tmp_path: Path
     assert len(lines) == 5 and lines[1].startswith("FAILED") and lines[4].startswith("ok")
 
 
-def test_without_a_gpu_the_command_says_why_and_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_the_command_states_the_reason_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     reason = why_no_gpu()
     if reason is None:
         pytest.skip("there is a GPU")
@@ -55,7 +55,7 @@ def test_without_a_gpu_the_command_says_why_and_ends_with_0(capsys: pytest.Captu
     assert capsys.readouterr().out == f"no GPU, so none of {len(CHECKS)} checks ran: {reason}\n"
 
 
-def test_the_command_ends_with_1_if_a_check_fails(
+def test_the_command_exits_with_1_if_a_check_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "why_no_gpu", lambda: None)
@@ -66,7 +66,7 @@ def test_the_command_ends_with_1_if_a_check_fails(
         assert code == 1 and out.count("FAILED") == 2 and "0 of 2 checks passed" in out
 
 
-def test_a_gpu_that_torch_cannot_use_is_no_success(
+def test_a_gpu_that_torch_cannot_use_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "why_no_gpu", lambda: None)
@@ -110,7 +110,7 @@ class Reader:
 
 
 @pytest.mark.slow
-def test_checkpoints_and_gloo_on_the_cpu(tmp_path: Path) -> None:
+def test_the_checks_of_checkpoints_and_gloo_pass_on_the_cpu(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     assert "bit by bit after 2 stops" in on_one_device.checkpoints(tmp_path / "checkpoints")
     (tmp_path / "gloo").mkdir()
@@ -118,7 +118,7 @@ def test_checkpoints_and_gloo_on_the_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_slot_that_is_free_before_its_memory_fails_the_check(tmp_path: Path) -> None:
+def test_a_slot_that_is_freed_before_its_memory_fails_the_check(tmp_path: Path) -> None:
     quiet = Reader(late=False)
     (tmp_path / "good").mkdir()
     assert "1 ends: memory free before the slot" in live.freed(tmp_path / "good", quiet, device="cpu", times=1)

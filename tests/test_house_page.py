@@ -21,11 +21,11 @@ def rooms_on_page(package: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_page_has_every_room_of_a_package(package: str) -> None:
+def test_the_page_lists_every_subpackage_of_a_package(package: str) -> None:
     assert rooms_on_page(package) == rooms_of(package)
 
 
-def test_the_rooms_of_the_core_stand_in_the_order_of_their_imports() -> None:
+def test_the_subpackages_of_the_core_are_listed_in_the_order_of_their_imports() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(one["layers"] for one in contracts if one["name"].startswith("Rooms of the core"))
     table = PAGE.partition("| Room of `core/eunomia` |")[2].partition("\n\n")[0]

@@ -68,13 +68,13 @@ def test_only_known_functions_write_a_table() -> None:
     assert known - found == set(), "take these entries off the list"
 
 
-def test_no_class_is_oversized() -> None:
+def test_no_class_is_too_large() -> None:
     sizes = round_figures.classes().items()
     found = {name for name, size in sizes if size.methods > MOST_METHODS or size.attributes > MOST_ATTRIBUTES}
     assert found == set(), "split the class by subject"
 
 
-def test_writers_are_found_in_the_syntax_tree_in_all_their_forms() -> None:
+def test_every_form_of_writing_a_table_is_found_in_the_syntax_tree() -> None:
     source = """
 class Table:
     def whole(self):
@@ -95,7 +95,7 @@ def only_reads(state, row):
     assert round_figures.writers_in(source) == {"Table.whole", "named", "one_column"}
 
 
-def test_stores_are_distinguished_and_a_change_is_detected() -> None:
+def test_a_step_that_changes_one_store_leaves_the_others_unchanged() -> None:
     changed, _ = round_figures.adopting_a_start()
     assert {"state.jobs", "state.holdings", "state.leases"} <= changed
     assert "state.users" not in changed

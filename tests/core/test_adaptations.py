@@ -57,7 +57,7 @@ def adapted(job: JobId, batch: float, done: float, at: float) -> Adapted:
     return Adapted(job=job, batch_size=batch, iterations_done=done, at=Seconds(at))
 
 
-def test_two_adaptations_between_two_steps_are_both_seen_in_order() -> None:
+def test_two_adaptations_between_two_steps_are_both_recorded_in_order() -> None:
     made = started(arbiter(), batch_size=32.0, epochs=10.0, samples_per_epoch=5000.0, adapts=Adapts.GNS)
     events = [adapted(JOBS[0], 64.0, 100.0, 50.0), adapted(JOBS[0], 128.0, 130.0, 80.0)]
     assert made.step(Seconds(100.0), events).faults == ()
@@ -78,7 +78,7 @@ def test_two_adaptations_between_two_steps_are_both_seen_in_order() -> None:
     )
 
 
-def test_iterations_follow_from_the_last_report_where_they_are_not_given() -> None:
+def test_iterations_default_to_those_of_the_last_report() -> None:
     made = started(arbiter())
     made.step(Seconds(10.0), [JobReported(job=JOBS[1], iterations_done=40.0, rate=2.0)])
     made.state.jobs.live.since[made.state.job_row(JOBS[1])] = 10.0
@@ -88,7 +88,7 @@ def test_iterations_follow_from_the_last_report_where_they_are_not_given() -> No
     assert math.isnan(history(made, JOBS[1]).first_batch_size)
 
 
-def test_beyond_the_bound_the_oldest_are_counted_only() -> None:
+def test_beyond_the_limit_the_oldest_adaptations_are_only_counted() -> None:
     made = started(arbiter(), batch_size=1.0)
     for number in range(MOST_ADAPTATIONS + 3):
         made.step(Seconds(float(number)), [adapted(JOBS[0], float(number + 2), float(number), float(number))])
@@ -98,7 +98,7 @@ def test_beyond_the_bound_the_oldest_are_counted_only() -> None:
     assert known.regimes(4.0)[0] == Regime(batch_size=4.0, start=2.0, end=3.0)
 
 
-def test_work_lost_by_going_back_to_a_checkpoint_is_no_regime() -> None:
+def test_work_lost_in_a_restart_from_a_checkpoint_is_not_in_the_regimes() -> None:
     made = started(arbiter(), batch_size=32.0)
     made.step(Seconds(9.0), [adapted(JOBS[0], 64.0, 100.0, 5.0), adapted(JOBS[0], 128.0, 150.0, 9.0)])
     made.step(Seconds(20.0), [JobReported(job=JOBS[0], iterations_done=90.0, rate=1.0)])
@@ -133,7 +133,7 @@ WRONG: dict[str, tuple[Event, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_announcement_changes_nothing(name: str) -> None:
+def test_an_invalid_announcement_is_a_fault_and_changes_nothing(name: str) -> None:
     made = started(arbiter(), batch_size=32.0, epochs=10.0, samples_per_epoch=3200.0)
     made.step(Seconds(20.0), [GOOD, JobFinished(job=JOBS[2])])
     before = made.save()
@@ -150,7 +150,7 @@ def test_a_wrong_announcement_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["batch_size", "epochs", "samples_per_epoch"])
 @pytest.mark.parametrize("number", [0.0, -1.0, math.inf])
 @pytest.mark.parametrize("together", [False, True])
-def test_a_job_with_a_wrong_declaration_is_refused(name: str, number: float, *, together: bool) -> None:
+def test_a_job_with_an_invalid_declaration_is_refused(name: str, number: float, *, together: bool) -> None:
     made = arbiter()
     arrival = AppArrived(app=AppId("a"), user=UserId("ana"), divides=False)
     job = added(JOBS[0], **{name: number})
@@ -161,7 +161,7 @@ def test_a_job_with_a_wrong_declaration_is_refused(name: str, number: float, *, 
     assert JOBS[0] not in made.state.names.jobs
 
 
-def test_an_announcement_that_comes_twice_changes_nothing() -> None:
+def test_an_announcement_that_arrives_twice_changes_nothing() -> None:
     made = started(arbiter(), batch_size=32.0)
     twice = [adapted(JOBS[0], 64.0, 100.0, 5.0), adapted(JOBS[0], 128.0, 150.0, 9.0)]
     made.step(Seconds(9.0), twice)
@@ -170,7 +170,7 @@ def test_an_announcement_that_comes_twice_changes_nothing() -> None:
     assert history(made, JOBS[0]) == before
 
 
-def test_modes_are_read_by_name() -> None:
+def test_modes_of_adaptation_are_parsed_by_name() -> None:
     assert adapts_named(None) is Adapts.UNKNOWN
     assert adapts_named("accordion") is Adapts.ACCORDION
     with pytest.raises(Exception, match="adapts must be one of static, accordion, gns, other") as failed:
@@ -178,7 +178,7 @@ def test_modes_are_read_by_name() -> None:
     assert '"gnss"' in str(failed.value)
 
 
-def test_a_job_that_ends_leaves_no_history() -> None:
+def test_a_job_that_ends_leaves_no_history_of_adaptations() -> None:
     made = started(arbiter())
     made.step(Seconds(20.0), [GOOD])
     made.step(Seconds(21.0), [JobFinished(job=JOBS[0])])
@@ -187,7 +187,7 @@ def test_a_job_that_ends_leaves_no_history() -> None:
     assert made.snapshot().ledger.adaptations == {}
 
 
-def test_an_app_alone_sees_the_history_of_its_own_jobs() -> None:
+def test_the_snapshot_of_one_app_has_the_history_of_its_own_jobs_only() -> None:
     made = started(arbiter())
     made.step(
         Seconds(1.0), [AppArrived(app=AppId("b"), user=UserId("bob")), JobAdded(job=JobId("b/0"), app=AppId("b"))]
@@ -206,7 +206,7 @@ def rate(job: JobId, found: float, batch: float = math.nan, gpus: int = 1) -> Ra
 
 
 @pytest.mark.parametrize("elasticity", ELASTICITIES)
-def test_a_menu_has_the_rates_of_the_present_batch_size(elasticity: str) -> None:
+def test_a_menu_has_the_rates_of_the_current_batch_size(elasticity: str) -> None:
     made = started(arbiter(elasticity), batch_size=32.0)
     row = made.state.job_row(JOBS[0])
     sized = made.chosen.elasticity
@@ -226,7 +226,7 @@ def test_a_menu_has_the_rates_of_the_present_batch_size(elasticity: str) -> None
     assert [seen.batch_size for seen in made.snapshot().measured_at_others[row]] == [64.0]
 
 
-def test_a_rate_replaces_that_of_its_own_batch_size() -> None:
+def test_a_rate_replaces_the_earlier_one_of_the_same_batch_size() -> None:
     made = started(arbiter(), batch_size=32.0)
     row = made.state.job_row(JOBS[0])
     made.step(Seconds(1.0), [rate(JOBS[0], 10.0, 32.0), rate(JOBS[0], 6.0, 64.0)])
@@ -250,7 +250,7 @@ CHANGES = st.lists(
 
 @settings(deadline=None)
 @given(changes=CHANGES, cuts=st.sets(st.integers(0, 39)), saves=st.sets(st.integers(0, 39)), shuffle=st.randoms())
-def test_the_history_equals_the_events_through_recovery(
+def test_the_history_equals_the_events_that_made_it_also_after_recoveries(
     changes: list[tuple[int, float, float, float]], cuts: set[int], saves: set[int], shuffle: "object"
 ) -> None:
     """Adaptations of several jobs, several in a step and in any order of jobs, with recoveries between the steps."""

@@ -24,7 +24,7 @@ def _growing() -> tuple[Amounts, Table[GpuRows], Lease]:
     return Amounts(cluster, holdings, Counters(seed=0, last_epoch=5)), holdings, lease
 
 
-def test_a_lease_that_begins_after_an_order_to_lower_it_gets_another_order() -> None:
+def test_a_pending_lease_whose_amounts_are_lowered_gets_another_order_when_it_begins() -> None:
     amounts, holdings, lease = _growing()
     amounts.refresh(lease)
     assert (lease.state, lease.tuned) == (LeaseState.PENDING, 6)
@@ -40,7 +40,7 @@ def test_a_lease_that_begins_after_an_order_to_lower_it_gets_another_order() -> 
     assert holdings.live.cpus_in_use[:3].tolist() == [0.5, 0.5, 4.0]
 
 
-def test_a_lease_that_gets_more_once_its_machine_has_room_gets_another_order_too() -> None:
+def test_a_lease_whose_amounts_rise_while_it_waits_for_room_gets_another_order() -> None:
     amounts, holdings, lease = _growing()
     amounts.refresh(lease)
     amounts.confirm(lease, 6)
@@ -50,7 +50,7 @@ def test_a_lease_that_gets_more_once_its_machine_has_room_gets_another_order_too
     assert amounts.given(lease)[0].tolist() == [1.0, 6.0]
 
 
-def test_a_newer_order_for_gpus_that_have_not_come_back_ends_the_wait_as_a_checkpoint_shows_it() -> None:
+def test_a_newer_order_for_gpus_that_are_not_released_ends_the_wait_for_room() -> None:
     amounts, holdings, lease = _growing()
     amounts.refresh(lease)
     assert amounts.tight == amounts.waiting({1: lease}) == {1}

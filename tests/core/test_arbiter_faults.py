@@ -112,7 +112,7 @@ WAYS = ["none", "another type", "raises", "not whole", "negative", "shares", "tw
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_broken_allocation_is_named_and_the_fallback_serves_everyone(way: str) -> None:
+def test_a_broken_allocation_is_named_in_the_fault_and_the_fallback_serves_every_app(way: str) -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(allocation=Broken(way)), stages())
     outcome = Drive(arbiter, work=dict(WORK)).run(script(), until=500.0)
     faulty = [decision for decision in outcome.decisions if decision.faulty]
@@ -161,7 +161,7 @@ BAD_PLACEMENTS = {
 
 
 @pytest.mark.parametrize("way", BAD_PLACEMENTS)
-def test_a_plan_that_breaks_an_invariant_is_refused_whole(way: str) -> None:
+def test_a_plan_that_breaks_one_invariant_is_rejected_as_a_whole(way: str) -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(placement=BrokenPlacement(way)), stages())
     decision = _last(Drive(arbiter, work=dict(WORK)), until=2.0)
     assert decision.faulty
@@ -189,7 +189,7 @@ def test_a_faulty_round_takes_no_gpu_from_a_running_job() -> None:
     assert arbiter.state.reason(waiting) is Reason.PLUGIN_FAULT
 
 
-def test_the_chosen_profile_returns_when_the_operator_asks() -> None:
+def test_the_chosen_profile_is_used_again_when_the_operator_asks_for_it() -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(allocation=Broken("none")), stages())
     Drive(arbiter, work=dict(WORK)).run(script(), until=200.0)
     assert arbiter.state.counters.fallen_back
@@ -198,7 +198,7 @@ def test_the_chosen_profile_returns_when_the_operator_asks() -> None:
     assert not arbiter.state.counters.fallen_back
 
 
-def test_events_that_contradict_the_state_change_nothing_and_are_reported() -> None:
+def test_events_that_contradict_the_state_are_reported_and_change_nothing() -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(), stages())
     arbiter.step(Seconds(0.0), [event for _, event in script()])
     before = arbiter.save()
@@ -222,7 +222,7 @@ def test_events_that_contradict_the_state_change_nothing_and_are_reported() -> N
     assert fresh.save() == after.save()
 
 
-def test_time_does_not_go_backwards() -> None:
+def test_the_clock_of_the_arbiter_never_goes_back() -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(), stages())
     arbiter.step(Seconds(5.0))
     with pytest.raises(EunomiaError, match="time must not go backwards, but got"):

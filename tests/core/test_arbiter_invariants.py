@@ -165,7 +165,7 @@ def played(scenario: Scenario, policy: str) -> tuple[Arbiter, Outcome, list[tupl
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_no_gpu_has_two_holders_and_gangs_are_whole(policy: str, scenario: Scenario) -> None:
+def test_no_gpu_has_two_holders_and_gangs_run_whole(policy: str, scenario: Scenario) -> None:
     arbiter, outcome, _ = played(scenario, policy)
     if not policy.startswith("chaos"):
         assert set(outcome.finished) == {job for job, _ in scenario.work}
@@ -176,7 +176,7 @@ def test_no_gpu_has_two_holders_and_gangs_are_whole(policy: str, scenario: Scena
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_same_seed_same_decisions_and_the_journal_folds_to_the_live_state(policy: str, scenario: Scenario) -> None:
+def test_the_same_seed_gives_the_same_decisions_and_a_replay_the_live_state(policy: str, scenario: Scenario) -> None:
     arbiter, _, journal = played(scenario, policy)
     again, _, second = played(scenario, policy)
     assert save_state(arbiter.state) == save_state(again.state)
@@ -195,7 +195,7 @@ def test_same_seed_same_decisions_and_the_journal_folds_to_the_live_state(policy
 @pytest.mark.parametrize("policy", ["fifo, leases", "las, preemptive", "chaos of jobs"])
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_starts_that_are_planned_in_one_pass_are_those_of_the_planner(policy: str, scenario: Scenario) -> None:
+def test_starts_planned_in_one_pass_equal_those_of_the_planner(policy: str, scenario: Scenario) -> None:
     no_menus = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64)))
 
     def compared(state: State, answers: Any, amount: Grants, rounds: Rounds) -> list[Transition] | None:

@@ -29,7 +29,7 @@ def table(*parts: Part, rho: float = 0.5) -> ByBundle:
     return ByBundle.of(four_classes(), [1.0], [[Bundle(rho, parts)]])
 
 
-def test_indistinguishable_machines_are_one_class() -> None:
+def test_indistinguishable_machines_form_one_class() -> None:
     classes = four_classes()
     groups = [classes.members(k).tolist() for k in range(len(classes))]
     assert groups == [[0, 2], [1], [3], [4]]
@@ -38,12 +38,12 @@ def test_indistinguishable_machines_are_one_class() -> None:
     assert classes.gpus == 18
 
 
-def test_machines_in_different_racks_are_of_different_classes() -> None:
+def test_machines_in_different_racks_form_different_classes() -> None:
     classes = MachineClasses.of(machine=[0, 1], free=[4, 4], gpu_type=[0, 0], rack=[0, 1])
     assert len(classes) == 2
 
 
-def test_a_table_can_be_taken_apart_and_built_again() -> None:
+def test_a_table_can_be_taken_apart_and_rebuilt() -> None:
     classes = four_classes()
     bids = [[Bundle(0.5, (Part(0, 4, 2),)), Bundle(0.7, (Part(0, 4), Part(2, 2)))], [], [Bundle(0.9, (Part(3, 1),))]]
     made = ByBundle.of(classes, [1.0, 2.0, 3.0], bids)
@@ -58,7 +58,7 @@ def test_a_table_can_be_taken_apart_and_built_again() -> None:
         assert np.array_equal(getattr(again, name), getattr(made, name))
 
 
-def test_one_claims_rows_are_replaced_by_its_bid() -> None:
+def test_a_bid_replaces_the_rows_of_its_own_claim_only() -> None:
     classes = four_classes()
     mine, theirs = [Bundle(0.5, (Part(0, 4),))], [Bundle(0.6, (Part(2, 1),))]
     whole = ByBundle.of(classes, [1.0, 2.0], [mine, theirs])
@@ -69,7 +69,7 @@ def test_one_claims_rows_are_replaced_by_its_bid() -> None:
     assert list(made.bundles(1)) == list(bid.bundles(0))
 
 
-def test_an_order_derived_from_bids_puts_the_worst_off_first() -> None:
+def test_scores_derived_from_bids_rank_the_worst_off_claim_first() -> None:
     derived = Valuations(
         claims=Claims(unit=Unit.APP, rows=np.arange(3, dtype=np.int32)),
         forms=(ByBundle.of(four_classes(), [1.0, 3.0, 2.0], [[], [], []]),),
@@ -77,7 +77,7 @@ def test_an_order_derived_from_bids_puts_the_worst_off_first() -> None:
     assert derived.ranking().tolist() == [1, 2, 0]
 
 
-def test_an_offer_has_classes_of_machines() -> None:
+def test_the_machines_of_an_offer_are_grouped_into_classes() -> None:
     cluster = Cluster.parse("3x4 V100")
     offer = Offer(
         id=OfferId(1),
@@ -99,7 +99,7 @@ def test_an_offer_has_classes_of_machines() -> None:
         ByBundle.of(offer_classes(cluster, offer), [1.0], [[]]).check(classes=classes)
 
 
-def test_rows_that_need_a_lost_machine_are_void() -> None:
+def test_rows_that_need_a_lost_machine_are_dropped() -> None:
     bids = [[Bundle(0.5, (Part(0, 4, 2),)), Bundle(0.6, (Part(0, 4),)), Bundle(0.7, (Part(1, 1),))]]
     left = ByBundle.of(four_classes(), [1.0], bids).without([2])
     assert [row.parts for row in left.bundles(0)] == [(Part(0, 4),), (Part(1, 1),)]
@@ -133,12 +133,12 @@ def test_rho_must_be_a_positive_number(rho: float) -> None:
         table(Part(0, 1), rho=rho).check()
 
 
-def test_parts_of_a_row_that_need_several_machines_are_allowed() -> None:
+def test_a_row_may_have_parts_on_several_machines() -> None:
     table(Part(0, 3, 2)).check()
     table(Part(0, 4), Part(0, 2), Part(1, 2), Part(2, 2), Part(3, 1)).check()
 
 
-def test_tables_are_joined_though_machines_went_down_between_them() -> None:
+def test_tables_are_joined_although_machines_went_down_between_them() -> None:
     """Machine 2 of the first class and all of the second are gone: classes have other numbers now."""
     before = four_classes()
     after = MachineClasses.of(machine=[0, 3, 4], free=[4, 2, 4], gpu_type=[0, 0, 1], rack=[0] * 3)
@@ -156,13 +156,13 @@ def test_tables_are_joined_though_machines_went_down_between_them() -> None:
     assert list(made.bundles(1)) == [Bundle(0.2, (Part(0, 4),)), Bundle(0.4, (Part(2, 2),))]
 
 
-def test_a_bid_is_bounded() -> None:
+def test_a_bid_has_a_limited_number_of_rows() -> None:
     long = ByBundle.of(four_classes(), [1.0], [[Bundle(0.5, (Part(0, 1),))] * (MOST_ROWS + 1)])
     with pytest.raises(InputError, match="at most 256 rows, but got 257"):
         long.check(place="bid of app a")
 
 
-def test_wrong_offsets_are_refused() -> None:
+def test_invalid_offsets_are_refused() -> None:
     honest = table(Part(0, 1))
     for start in ([0, 2], [1, 1], [0]):
         with pytest.raises(InputError, match="offsets of a bid"):

@@ -53,7 +53,7 @@ def release(arbiter: Arbiter, lease: int, at: float, *, ends: bool = True) -> li
     return [order.gpus.tolist() for order in arbiter.step(Seconds(at), events).transitions]
 
 
-def test_no_lease_begins_on_a_machine_that_drains_and_what_runs_there_goes_on() -> None:
+def test_no_lease_begins_on_a_draining_machine_and_running_leases_continue() -> None:
     arbiter = running(2, 2)  # on GPUs 0, 1 and 2, 3
     decision = arbiter.step(Seconds(2.0), [MachineDraining(machine="a2"), *arrival(9, 1)])
     assert not decision.transitions
@@ -65,7 +65,7 @@ def test_no_lease_begins_on_a_machine_that_drains_and_what_runs_there_goes_on() 
     assert states(arbiter)[2:] == [DOWN, DOWN, DOWN]
 
 
-def test_a_job_on_a_machine_that_drains_is_ordered_to_leave_in_time_and_goes_on_elsewhere() -> None:
+def test_a_job_is_ordered_off_a_draining_machine_in_time_and_restarts_elsewhere() -> None:
     arbiter = running(2)
     grace = arbiter.chosen.rounds.suspend_grace
     decision = arbiter.step(Seconds(2.0), [MachineDraining(machine="a1", until=Seconds(100.0))])
@@ -76,7 +76,7 @@ def test_a_job_on_a_machine_that_drains_is_ordered_to_leave_in_time_and_goes_on_
     assert states(arbiter) == [DOWN, DOWN, HELD, HELD, FREE]
 
 
-def test_a_lease_on_a_machine_that_drains_is_not_renewed() -> None:
+def test_a_lease_on_a_draining_machine_is_not_renewed() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo", lease=10.0)
     (order,) = arbiter.step(Seconds(0.0), arrival(1, 2)).transitions
     arbiter.step(Seconds(1.0), [Started(lease=order.lease, epoch=order.epoch), MachineDraining(machine="a1")])
@@ -85,7 +85,7 @@ def test_a_lease_on_a_machine_that_drains_is_not_renewed() -> None:
     assert not decision.renewals
 
 
-def test_a_machine_that_is_kept_serves_again_unless_it_is_lost() -> None:
+def test_a_machine_whose_drain_is_cancelled_is_used_again_unless_it_is_lost() -> None:
     arbiter = running(2)
     arbiter.step(Seconds(2.0), [MachineDraining(machine="a1"), MachineDraining(machine="a2")])
     assert states(arbiter) == [HELD, HELD, DOWN, DOWN, DOWN]
@@ -101,7 +101,7 @@ def test_a_machine_that_is_kept_serves_again_unless_it_is_lost() -> None:
     assert states(arbiter)[:2] == [FREE, FREE]
 
 
-def test_an_explanation_counts_gpus_of_a_machine_that_left_neither_in_service_nor_down() -> None:
+def test_an_explanation_leaves_out_the_gpus_of_a_machine_that_was_removed() -> None:
     arbiter = running(2)
     arbiter.step(Seconds(2.0), [MachineLeft(machine="a1"), *arrival(9, 5)])
     assert facts_of(arbiter, 1, None, None).in_service == "3"
@@ -129,7 +129,7 @@ def test_a_machine_that_left_returns_as_a_new_one_under_its_old_name() -> None:
 
 
 @pytest.mark.parametrize("until", [Seconds(8.0), None])
-def test_a_checkpoint_in_mid_drain_goes_on_as_the_run(until: Seconds | None) -> None:
+def test_an_arbiter_loaded_in_the_middle_of_a_drain_decides_as_the_original_one(until: Seconds | None) -> None:
     arbiter = running(2, 1)
     drain = MachineDraining(machine="a1") if until is None else MachineDraining(machine="a1", until=until)
     arbiter.step(Seconds(2.0), [drain, MachineLost(machine="a2", gpus=(4,))])
@@ -147,7 +147,7 @@ def test_a_checkpoint_in_mid_drain_goes_on_as_the_run(until: Seconds | None) -> 
     assert again.save() == arbiter.save()
 
 
-def test_a_replay_makes_the_same_state() -> None:
+def test_a_replay_reproduces_the_state_of_the_run() -> None:
     arbiter, replayed = arbiter_of(Cluster.build(FIRST), "fifo"), arbiter_of(Cluster.build(FIRST), "fifo")
     script: list[list[Event]] = [
         arrival(1, 2),
@@ -185,7 +185,7 @@ def test_an_event_that_contradicts_the_cluster_is_refused(event: Event, rule: st
     assert {**after, "scalars": 0} == {**before, "scalars": 0}
 
 
-def test_the_last_machine_stays() -> None:
+def test_the_last_machine_cannot_leave() -> None:
     arbiter = running(1)
     decision = arbiter.step(Seconds(2.0), [MachineLeft(machine="a1"), MachineLeft(machine="a2")])
     (fault,) = decision.faults

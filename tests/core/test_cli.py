@@ -39,22 +39,22 @@ def loaded(script: str) -> set[str]:
     )
 
 
-def test_importing_eunomia_imports_nothing_heavy() -> None:
+def test_importing_eunomia_imports_no_heavy_library() -> None:
     assert not loaded("import eunomia") & {*HEAVY, "numpy", "typer"}
 
 
-def test_what_a_policy_author_imports_loads_no_solver_and_no_torch() -> None:
+def test_the_modules_that_a_policy_author_imports_load_neither_solvers_nor_torch() -> None:
     names = "Allocation, Contract, Feature, Menus, Offer, PluginOptions, Promise, Reason, Snapshot, Stage, hookimpl"
     assert not loaded(f"from eunomia import {names}, Cluster, Profile") & ({*HEAVY} - {"pydantic"})
 
 
-def test_help_imports_no_command_and_nothing_heavy() -> None:
+def test_help_imports_neither_commands_nor_heavy_libraries() -> None:
     script = "from eunomia.cli import run; run(['--help'])"
     modules = loaded(script)
     assert not modules & {*HEAVY, "eunomia_appmaster", "eunomia_testbed", "eunomia_plugins"}
 
 
-def test_everything_that_eunomia_exports_is_there() -> None:
+def test_every_name_in_all_can_be_imported_from_eunomia() -> None:
     for name in eunomia.__all__:
         assert getattr(eunomia, name) is not None
     assert set(eunomia.__all__) - {"__version__"} == set(eunomia._HOME)
@@ -68,12 +68,12 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  {command.name} " in shown and command.help[:20] in shown for command in commands.BUILT_IN)
 
 
-def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"eunomia {eunomia.__version__}\n"
 
 
-def test_plugins_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plugins_command_lists_every_plugin(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins"]) == 0
     shown = capsys.readouterr().out
     assert "ordered" in shown
@@ -84,7 +84,7 @@ def test_plugins_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"default", "demo", "themis"} <= set(profiles.split())
 
 
-def test_plugins_are_listed_for_machines_with_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plugins_command_prints_plugins_with_options_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["schema"] == "eunomia/plugins@1"
@@ -95,21 +95,23 @@ def test_plugins_are_listed_for_machines_with_their_options(capsys: pytest.Captu
         assert all(option.get("description") for option in row["options"].values()), row["name"]
 
 
-def test_a_plugins_file_is_listed_wherever_the_flag_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_file_is_listed_whatever_the_position_of_the_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "odd.py"
     path.write_text("class Odd:\n    name = 'odd'\n    api = 0\n    def eunomia_elasticity(self): ...\n")
     assert run(["plugins", "--plugin-path", str(path), "--no-plugins"]) == 0
     assert "incompatible: api must be 1, but got 0" in capsys.readouterr().out
 
 
-def test_a_profile_is_resolved_with_origins(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_profile_command_prints_each_value_with_its_origin(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "--resolve", "las", "--set", "rounds.lease=5m"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith('lease = "5m"') and line.endswith("# --set rounds.lease") for line in lines)
     assert any(line.startswith('valuation = "las"') and line.endswith("# las.toml") for line in lines)
 
 
-def test_bad_input_is_a_line_an_error_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_gives_one_error_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "--resolve", "las", "--set", "rounds.lease=-5s", "--set", "stages.placement=pakced"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -120,7 +122,7 @@ def test_bad_input_is_a_line_an_error_and_exit_code_2(capsys: pytest.CaptureFixt
     ]
 
 
-def test_errors_come_as_json_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_printed_as_json_if_requested(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "--json", "--resolve", "nothing"]) == 2
     facts = json.loads(capsys.readouterr().err)
     assert facts["schema"] == "eunomia/error@1"
@@ -138,7 +140,7 @@ def test_errors_come_as_json_where_it_was_asked_for(capsys: pytest.CaptureFixtur
         (["plugins", "--plugin-path", "/nowhere.py"], "a plugin path must name a file"),
     ],
 )
-def test_wrong_usage_of_a_command_has_exit_code_2(
+def test_wrong_usage_of_a_command_gives_exit_code_2(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 2
@@ -147,7 +149,7 @@ def test_wrong_usage_of_a_command_has_exit_code_2(
     assert err.startswith("error: ")
 
 
-def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_without_arguments_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
     assert "Usage: eunomia" in capsys.readouterr().err
 
@@ -170,7 +172,7 @@ def _answers(monkeypatch: pytest.MonkeyPatch, body: object) -> None:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_exit_codes_follow_from_what_went_wrong(
+def test_each_kind_of_error_has_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int
 ) -> None:
     def call() -> None:
@@ -180,14 +182,14 @@ def test_exit_codes_follow_from_what_went_wrong(
     assert run(["probe"]) == code
 
 
-def test_a_commands_return_value_is_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_return_value_of_a_command_is_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     _answers(monkeypatch, lambda: 1)
     assert run(["probe"]) == 1
     _answers(monkeypatch, lambda: None)
     assert run(["probe"]) == 0
 
 
-def test_a_fault_leaves_a_report_and_its_path_is_shown(
+def test_an_unexpected_error_writes_a_report_and_prints_its_path(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def call() -> None:
@@ -203,7 +205,7 @@ def test_a_fault_leaves_a_report_and_its_path_is_shown(
     assert "Traceback" in report.read_text()
 
 
-def test_a_command_that_does_not_load_is_an_error_that_names_it(
+def test_a_command_that_fails_to_import_is_an_error_that_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = {"gone": Command(name="gone", help="Gone.", target="nowhere_at_all:call")}
@@ -223,13 +225,13 @@ def test_an_installed_command_is_named_and_replaces_no_built_in_one(monkeypatch:
     assert "extra" not in all_commands(installed=False)
 
 
-def test_plugin_flags_stand_anywhere_before_the_dashes() -> None:
+def test_plugin_flags_are_accepted_anywhere_before_the_double_dash() -> None:
     rest = take_plugin_flags(["measure", "--plugin-path=a.py", "--", "--plugin-path", "b.py"])
     assert rest == ["measure", "--", "--plugin-path", "b.py"]
     assert os.environ["EUNOMIA_PLUGIN_PATH"] == str(Path("a.py").absolute())
 
 
-def test_every_call_of_a_stage_is_traced_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_of_a_stage_is_traced_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     from structlog.testing import capture_logs
 
     from eunomia import Profile

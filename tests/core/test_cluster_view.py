@@ -33,7 +33,7 @@ def begun() -> Arbiter:
     return arbiter
 
 
-def test_rows_have_ids_and_jobs_of_an_app_are_in_order_of_arrival() -> None:
+def test_rows_map_to_ids_and_an_app_lists_its_jobs_by_arrival() -> None:
     view = begun().view
     assert [view.app_id(view.app_row(AppId(app))) for app in "ab"] == ["a", "b"]
     assert [view.job_id(row) for row in view.jobs_of(view.app_row(AppId("a"))).tolist()] == ["a/1", "a/2"]
@@ -43,7 +43,7 @@ def test_rows_have_ids_and_jobs_of_an_app_are_in_order_of_arrival() -> None:
     assert dict(view.names.jobs).keys() == {"a/1", "b/1", "a/2"}
 
 
-def test_the_view_has_the_counters_of_the_state() -> None:
+def test_the_view_shows_the_counters_of_the_state() -> None:
     arbiter = begun()
     view = arbiter.view
     assert (view.now, view.round, view.seed, view.fallen_back, view.draws) == (2.0, 1, 7, False, 0)
@@ -51,7 +51,7 @@ def test_the_view_has_the_counters_of_the_state() -> None:
     assert view.open_offer is None
 
 
-def test_a_lease_is_read_in_its_present_state() -> None:
+def test_a_lease_of_the_view_has_its_current_state_and_amounts() -> None:
     view = begun().view
     (lease,) = view.leases()
     assert view.lease(lease.id) is not None
@@ -70,7 +70,7 @@ def test_a_lease_is_read_in_its_present_state() -> None:
     assert not view.amounts.tight
 
 
-def test_the_view_has_the_last_verdict_on_a_job_and_marks_that_change_with_it() -> None:
+def test_the_view_shows_the_last_verdict_on_a_job_and_marks_its_changes() -> None:
     arbiter = begun()
     view = arbiter.view
     waits, runs = view.job_row(JobId("b/1")), view.job_row(JobId("a/1"))
@@ -83,7 +83,7 @@ def test_the_view_has_the_last_verdict_on_a_job_and_marks_that_change_with_it() 
     assert (view.verdict_marks != before).any(axis=0)[runs]
 
 
-def test_the_columns_follow_each_step_and_a_loaded_state_has_a_view_of_its_own() -> None:
+def test_columns_of_the_view_follow_each_step_and_a_loaded_state_gets_another_view() -> None:
     arbiter = begun()
     view, saved = arbiter.view, arbiter.save()
     states, row = view.jobs.state, view.job_row(JobId("a/1"))
@@ -96,7 +96,7 @@ def test_the_columns_follow_each_step_and_a_loaded_state_has_a_view_of_its_own()
     assert arbiter.view.jobs.state[row] == was
 
 
-def test_the_columns_stay_those_of_the_table_when_it_grows() -> None:
+def test_columns_of_the_view_share_memory_with_a_table_that_has_grown() -> None:
     arbiter = begun()
     view = arbiter.view
     many = [JobAdded(job=JobId(f"a/{number}"), app=AppId("a"), least=1, most=1) for number in range(3, 100)]
@@ -106,7 +106,7 @@ def test_the_columns_stay_those_of_the_table_when_it_grows() -> None:
     assert np.shares_memory(view.jobs.least, arbiter.state.jobs.live.least)
 
 
-def test_the_view_shows_the_same_snapshot_as_stages_get() -> None:
+def test_the_view_gives_the_same_snapshot_as_stages_get() -> None:
     arbiter = begun()
     shown, asked = arbiter.view.show(), arbiter.snapshot()
     assert (shown.now, shown.round) == (asked.now, asked.round)
@@ -125,7 +125,7 @@ def test_a_cell_of_any_column_is_read_only(table: str) -> None:
             column[0] = column[0]
 
 
-def test_the_view_and_what_it_hands_out_cannot_be_changed() -> None:
+def test_neither_the_view_nor_the_values_that_it_returns_can_be_changed() -> None:
     view = begun().view
     lease = next(view.leases())
     owners: tuple[tuple[Any, str], ...] = ((view, "jobs"), (view, "now"), (view.names, "jobs"), (lease, "state"))
@@ -141,7 +141,7 @@ def test_the_view_and_what_it_hands_out_cannot_be_changed() -> None:
             array[0] = 0
 
 
-def test_no_writer_of_the_store_accepts_the_view() -> None:
+def test_no_function_that_writes_the_store_accepts_the_view() -> None:
     arbiter = begun()
     before = arbiter.save()
     given: Any = arbiter.view
@@ -161,7 +161,7 @@ def test_no_writer_of_the_store_accepts_the_view() -> None:
     assert arbiter.save() == before
 
 
-def test_what_a_lease_held_does_not_change_with_the_store() -> None:
+def test_a_lease_that_was_read_earlier_does_not_change_with_the_store() -> None:
     arbiter = begun()
     lease = next(arbiter.view.leases())
     arbiter.step(Seconds(3.0), [JobFinished(job=JobId("a/1"))])

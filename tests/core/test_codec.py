@@ -113,14 +113,14 @@ def any_event(kind: type) -> st.SearchStrategy[Any]:
 PLAIN_EVENTS = [kind for kind in ORDER if kind is not BidReceived]
 
 
-def test_no_kind_of_event_is_left_out() -> None:
+def test_every_kind_of_event_is_covered_by_the_round_trip_tests() -> None:
     compound = {SingleJobArrived, SingleJobEnded}  # the journal keeps the events that these stand for
     assert set(typing.get_args(Event)) == {*ORDER} | compound
     assert_round_trip(BidReceived(app="a", offer=7, form=table()))
 
 
 @pytest.mark.parametrize("kind", PLAIN_EVENTS, ids=lambda kind: kind.__name__)
-def test_events_come_back_exactly(kind: type) -> None:
+def test_events_are_decoded_exactly_as_they_were_encoded(kind: type) -> None:
     @settings(max_examples=30, deadline=None)
     @given(any_event(kind))
     def check(event: Any) -> None:
@@ -131,7 +131,7 @@ def test_events_come_back_exactly(kind: type) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.one_of([any_event(kind) for kind in PLAIN_EVENTS]), max_size=5))
-def test_steps_of_events_come_back(events: list[Any]) -> None:
+def test_lists_of_events_are_decoded_exactly_as_they_were_encoded(events: list[Any]) -> None:
     assert_round_trip(events)
 
 
@@ -199,7 +199,7 @@ def decision() -> Decision:
     )
 
 
-def test_a_decision_comes_back_exactly() -> None:
+def test_a_decision_is_decoded_exactly_as_it_was_encoded() -> None:
     assert_round_trip(decision())
     assert_round_trip(Decision(now=0.0, round=0, version=0))
 
@@ -220,16 +220,16 @@ def test_a_decision_comes_back_exactly() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_other_values_come_back_exactly(value: Any) -> None:
+def test_other_values_are_decoded_exactly_as_they_were_encoded(value: Any) -> None:
     assert_round_trip(value)
 
 
-def test_a_field_that_equals_its_default_is_left_out() -> None:
+def test_a_field_that_equals_its_default_is_not_encoded() -> None:
     assert encode(AppArrived(app="a", user="ana")) == {"is": "AppArrived", "app": "a", "user": "ana"}
     assert encode(JobAdded(job="a/1", app="a", most=4)) == {"is": "JobAdded", "job": "a/1", "app": "a", "most": 4}
 
 
-def test_scalars_of_numpy_become_plain() -> None:
+def test_numpy_scalars_are_encoded_as_plain_numbers() -> None:
     event = RateMeasured(job="a/1", gpus=np.int64(2), locality=Locality.RACK, rate=np.float64(1.5), gpu_type="cpu")
     assert encode(event)["gpus"] == 2
     assert there_and_back(event) == RateMeasured(job="a/1", gpus=2, locality=Locality.RACK, rate=1.5, gpu_type="cpu")
@@ -270,6 +270,6 @@ def test_an_unknown_type_is_refused(value: Any) -> None:
     ],
     ids=str,
 )
-def test_a_value_that_the_codec_cannot_have_written_is_refused(made: Any) -> None:
+def test_a_value_that_the_encoder_cannot_have_written_is_refused(made: Any) -> None:
     with pytest.raises(InputError):
         decode(made)

@@ -86,7 +86,9 @@ def acknowledged(decision: Decision, now: Seconds) -> list[Event]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("order", "preemptive"), [("fifo", False), ("srtf", True)])
-def test_compound_events_leave_the_same_state_and_decisions(order: str, preemptive: bool, seed: int) -> None:
+def test_compound_events_give_the_same_state_and_decisions_as_their_parts(
+    order: str, preemptive: bool, seed: int
+) -> None:
     luck = random.Random(seed)
     whole, single = fresh(order, preemptive=preemptive), fresh(order, preemptive=preemptive)
     late: list[Event] = []
@@ -111,7 +113,7 @@ def test_compound_events_leave_the_same_state_and_decisions(order: str, preempti
     assert kept_whole > 20
 
 
-def test_a_second_arrival_under_the_same_id_is_refused_as_its_events_are() -> None:
+def test_a_second_arrival_under_the_same_id_is_refused_like_its_parts() -> None:
     whole, single = fresh("fifo", preemptive=False), fresh("fifo", preemptive=False)
     twice = arrival(0, random.Random(0))
     for now in (Seconds(0.0), Seconds(1.0)):
@@ -121,7 +123,7 @@ def test_a_second_arrival_under_the_same_id_is_refused_as_its_events_are() -> No
     assert whole.save() == single.save()
 
 
-def test_the_end_of_an_unknown_job_is_refused_as_its_events_are() -> None:
+def test_the_end_of_an_unknown_job_is_refused_like_its_parts() -> None:
     whole, single = fresh("fifo", preemptive=False), fresh("fifo", preemptive=False)
     end = SingleJobEnded(app=AppId("ana"), job=JobId("ana/0"), lease=LeaseId(1), epoch=Epoch(1), gpus=(0,))
     decision = whole.step(Seconds(0.0), [end])
@@ -129,7 +131,7 @@ def test_the_end_of_an_unknown_job_is_refused_as_its_events_are() -> None:
     assert [fault.what.split(":")[0] for fault in decision.faults] == ["JobFinished", "AppFinished"]
 
 
-def test_a_compound_event_counts_as_the_events_that_it_stands_for() -> None:
+def test_a_compound_event_counts_as_all_of_its_parts() -> None:
     end = SingleJobEnded(app=AppId("ana"), job=JobId("ana/0"), lease=LeaseId(1), epoch=Epoch(1), gpus=(0,))
     both = [arrival(0, random.Random(0)), end]
     assert count_of(both) == len(expanded(both)) == 5
@@ -137,7 +139,7 @@ def test_a_compound_event_counts_as_the_events_that_it_stands_for() -> None:
     assert {SingleJobArrived, SingleJobEnded} <= FOLDS.keys()
 
 
-def test_the_journal_keeps_the_events_that_a_compound_event_stands_for(tmp_path: Path) -> None:
+def test_the_journal_stores_the_parts_of_a_compound_event(tmp_path: Path) -> None:
     arbiter = fresh("fifo", preemptive=False)
     came = arrival(0, random.Random(0))
     decision = arbiter.step(Seconds(0.0), [came])

@@ -729,7 +729,7 @@ def suite(kind: type[Any], profile: dict[str, object] | None = None, limit: floa
 
 
 @pytest.mark.parametrize(("kind", "rule", "said", "profile"), OFFENDERS, ids=lambda part: getattr(part, "name", None))
-def test_a_module_that_breaks_a_rule_is_found_and_named(
+def test_the_suite_finds_and_names_a_module_that_breaks_a_rule(
     kind: type[Any], rule: str, said: str, profile: dict[str, object]
 ) -> None:
     limits = {Sleeps: 0.15, Drowns: 5.0}
@@ -761,7 +761,7 @@ def test_a_plugin_that_follows_the_rules_passes(kind: type[Any]) -> None:
             getattr(made, name)()
 
 
-def test_a_run_that_gets_no_cpu_is_not_reported_as_hanging() -> None:
+def test_a_run_that_gets_no_cpu_time_is_not_reported_as_hanging() -> None:
     """Wait, as a run does on a machine with many busy processes, for three times the limit on CPU time."""
     with time_limit(0.2):
         end = time.monotonic() + 0.6
@@ -769,7 +769,7 @@ def test_a_run_that_gets_no_cpu_is_not_reported_as_hanging() -> None:
             time.sleep(0.01)
 
 
-def test_a_plugin_cannot_catch_the_limits_on_cpu_time_and_waiting_for_ever() -> None:
+def test_a_plugin_cannot_catch_the_limits_on_cpu_time_and_on_waiting() -> None:
     with pytest.raises(HungError, match=r"^0\.1 s of CPU time$"), time_limit(0.1):
         while True:
             with contextlib.suppress(Exception):

@@ -7,7 +7,7 @@ from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, UserId
 
 
-def test_a_plan_counts_no_cpus_of_a_gang_that_it_suspends() -> None:
+def test_a_plan_treats_the_cpus_of_a_suspended_gang_as_free() -> None:
     cluster = Cluster.parse("1x2 V100 4cpu 16GB")
     profile = Profile.load("default", settings={"stages.valuation": "las", "rounds.lease": "10s"})
     arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback().stages(cluster))

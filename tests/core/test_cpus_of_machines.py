@@ -95,7 +95,7 @@ SCRIPT: list[tuple[float, Event]] = [
 ]
 
 
-def test_processes_use_the_cpus_that_the_arbiter_checked() -> None:
+def test_processes_use_exactly_the_cpus_that_the_arbiter_checked() -> None:
     drive = drive_of({"ana/0": [19.0, 5.0], "ben/0": [19.0]})
     sums: list[float] = []
 
@@ -113,7 +113,7 @@ def test_processes_use_the_cpus_that_the_arbiter_checked() -> None:
 
 
 @pytest.mark.parametrize(("column", "rule"), [("cpus", "CPUs"), ("memory_gib", "memory")])
-def test_the_state_sums_cpus_and_memory_by_machine(column: str, rule: str) -> None:
+def test_the_state_sums_the_cpus_and_memory_in_use_by_machine(column: str, rule: str) -> None:
     drive = drive_of({"ana/0": [12.0], "ben/0": [12.0]})
     drive.run(SCRIPT, until=20.0)
     state = drive.arbiter.state

@@ -13,7 +13,7 @@ from eunomia.round.invariants import StateError, check_state
 from eunomia.units import AppId, JobId, Seconds, UserId
 
 
-def test_the_check_finds_a_waiting_job_with_a_verdict_that_no_round_updates() -> None:
+def test_the_check_finds_a_waiting_job_whose_verdict_no_round_updates() -> None:
     registry = default_registry()
     parts = {"elasticity": "fixed", "valuation": "fifo", "allocation": "ordered", "placement": "packed"}
     made = {stage: registry.make(name, {}, alias=name, place=str) for stage, name in parts.items()}

@@ -22,7 +22,7 @@ LEASE = InputError("lease must be positive", value="-5s", place="policy.toml")
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_is_the_same_after_it_was_sent_to_another_process(error: EunomiaError) -> None:
+def test_an_error_is_unchanged_after_it_was_pickled_for_another_process(error: EunomiaError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.exit_code) == (type(error), str(error), error.exit_code)
     assert vars(again).keys() == vars(error).keys()

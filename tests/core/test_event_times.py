@@ -36,7 +36,7 @@ def arrive(name: str, gpus: int = 2, iterations: float = 100.0) -> list[Event]:
 
 
 @pytest.mark.parametrize("kind", [Started, Resized])
-def test_a_job_runs_since_the_time_that_its_start_tells(kind: type[Started] | type[Resized]) -> None:
+def test_a_job_counts_as_running_since_the_time_in_its_start_event(kind: type[Started] | type[Resized]) -> None:
     arbiter = fresh()
     order = arbiter.step(Seconds(10.0), arrive("ana")).transitions[0]
     arbiter.step(Seconds(25.0), [kind(lease=order.lease, epoch=order.epoch, at=Seconds(10.0))])
@@ -49,7 +49,7 @@ def test_a_job_runs_since_the_time_that_its_start_tells(kind: type[Started] | ty
     assert arbiter.snapshot().ledger.jobs.attained[0] == 20.0
 
 
-def test_no_clock_may_be_ahead_of_the_step() -> None:
+def test_event_times_later_than_the_step_are_cut_to_the_step() -> None:
     arbiter = fresh()
     order = arbiter.step(Seconds(10.0), arrive("ana")).transitions[0]
     arbiter.step(Seconds(12.0), [Started(lease=order.lease, epoch=order.epoch, at=Seconds(40.0))])
@@ -66,7 +66,7 @@ def test_progress_counts_from_the_time_of_the_report() -> None:
     assert snapshot.iterations_left(snapshot.active)[0] == 60.0
 
 
-def test_gpus_that_came_back_earlier_are_charged_to_the_lease_that_got_them() -> None:
+def test_gpus_released_before_the_step_are_charged_to_the_next_lease_from_then_on() -> None:
     arbiter = fresh(preemptive=True)
     first = arbiter.step(Seconds(0.0), arrive("ana")).transitions[0]
     arbiter.step(Seconds(4.0), [Started(lease=first.lease, epoch=first.epoch, at=Seconds(0.0))])

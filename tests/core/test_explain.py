@@ -605,7 +605,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reason_and_its_numbers_are_right(name: str) -> None:
+def test_the_explanation_has_the_right_reason_and_numbers(name: str) -> None:
     case = CASES[name]
     why = case.build().explain(case.job)
     assert why.reason is case.reason, why
@@ -643,7 +643,7 @@ NOT_DONE = ("nothing", "text", "cpus", "memory")
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.frees == ("nothing",)])
-def test_no_event_starts_a_job_for_which_no_remedy_is_named(name: str) -> None:
+def test_freed_gpus_do_not_start_a_job_without_a_named_remedy(name: str) -> None:
     case = CASES[name]
     town = case.build()
     holders = [gpu for gpu in range(town.cluster.gpus) if town.arbiter.state.holdings.live.app[gpu] >= 0]
@@ -668,14 +668,14 @@ def test_pauses_and_failures_are_not_attributed_to_the_plugin_of_an_earlier_verd
     assert town.explain("b/0").reason is not Reason.PAUSED_BY_APP
 
 
-def test_a_job_that_its_app_put_on_a_slot_is_known_with_its_start() -> None:
+def test_a_job_that_its_own_app_starts_has_a_verdict_of_that_time() -> None:
     town = build(undivided, search("a", 1), after(5.0), site=lambda: lab("1x2 V100", themis()))()
     town.divide("a", _0=(0,))
     town.step(JobReported(job=JobId("a/0"), iterations_done=1.0, rate=1.0), at=9.0)
     assert float(town.arbiter.view.verdict(town.row("a/0")).at) == 5.0
 
 
-def test_the_plugin_explains_its_own_verdict() -> None:
+def test_a_plugin_explains_its_own_verdict() -> None:
     town = build(comes("b", 1), site=lambda: lab(make=refusing(unmeasured)))()
     why = town.explain("b/0")
     assert (why.said, why.numbers["patience"]) == ("b/0 is refused.", 3.0)
@@ -692,13 +692,13 @@ def test_the_order_of_service_is_explained_by_the_plugin_that_decides_it() -> No
     assert why.numbers["attained"] == 0.0
 
 
-def test_explain_answers_though_the_plugin_fails_to_explain() -> None:
+def test_explain_answers_even_if_the_plugin_fails_to_explain() -> None:
     why = CASES["a plugin that fails"].build().explain("b/0")
     assert why.said == ""
     assert "a hole in the road" in why.sentence
 
 
-def test_a_job_that_runs_has_no_reason() -> None:
+def test_a_running_job_has_no_reason_to_wait() -> None:
     town = build(comes("a", 3), after(5.0))()
     why = town.explain("a/0")
     assert (why.state, why.reason, why.frees, why.starts_in, why.seconds) == ("running", None, (), None, 5.0)
@@ -709,7 +709,7 @@ def test_an_unknown_job_is_refused() -> None:
         lab().explain("b/0")
 
 
-def test_explanations_do_not_disturb_what_is_decided_next() -> None:
+def test_explanations_do_not_change_later_decisions() -> None:
     asked, left_alone = (
         build(search("a"), search("b"), search("c"), site=lambda: lab("1x2 V100", themis()))() for _ in "ab"
     )
@@ -728,7 +728,7 @@ def test_past_waits_are_counted_in_rounds() -> None:
     assert town.explain("c/0").reason is not None
 
 
-def test_a_job_that_leaves_has_the_time_that_its_menus_name_for_a_release() -> None:
+def test_a_suspended_job_must_release_its_gpus_within_the_time_that_its_menus_give() -> None:
     def slow(cluster: Cluster) -> Any:
         stages = LAS(cluster)
         release = ChangeCosts(release=Seconds(90.0))

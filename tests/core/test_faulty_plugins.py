@@ -106,7 +106,7 @@ def planted(folder: Path, name: str) -> Registry:
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_a_plugin_that_cannot_be_used_is_listed_by_name_and_disturbs_no_other(tmp_path: Path, name: str) -> None:
+def test_an_unusable_plugin_is_listed_by_name_and_affects_no_other(tmp_path: Path, name: str) -> None:
     registry = planted(tmp_path, name)
     _, said, status = BEFORE[name]
     listed = registry.listed(name)
@@ -122,7 +122,7 @@ def test_a_plugin_that_cannot_be_used_is_listed_by_name_and_disturbs_no_other(tm
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_strict_plugins_make_a_broken_one_a_failure(tmp_path: Path, name: str) -> None:
+def test_with_strict_plugins_a_broken_plugin_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(PluginError, match=f'plugin "{name}" must load'):
         planted(tmp_path, name).check()
 
@@ -235,7 +235,7 @@ def profile_of(kind: type[Any]) -> Profile:
 
 
 @pytest.mark.parametrize("way", IN_A_ROUND)
-def test_a_fault_in_a_round_is_contained_and_named_and_the_fallback_serves(way: str) -> None:
+def test_a_fault_in_a_round_names_the_plugin_and_the_fallback_serves(way: str) -> None:
     arbiter, outcome = driven(profile_of(faulty(way)))
     faults = [fault for decision in outcome.decisions for fault in decision.faults]
     assert [fault.plugin for fault in faults] == [way] * 3
@@ -252,7 +252,7 @@ BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("way", BAD_KEYS)
-def test_an_error_in_a_sort_key_is_attributed_to_the_valuation_and_not_to_the_allocation_that_evaluates_it(
+def test_an_error_in_a_sort_key_is_attributed_to_the_valuation_not_to_the_allocation(
     way: str,
 ) -> None:
     key, said = BAD_KEYS[way]
@@ -273,7 +273,7 @@ def test_an_error_in_a_sort_key_is_attributed_to_the_valuation_and_not_to_the_al
 
 
 @pytest.mark.parametrize("way", IN_A_ROUND)
-def test_strict_plugins_raise_instead(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_plugins_raise_the_error_instead(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     with pytest.raises(Exception, match=IN_A_ROUND[way][1].replace("(", r"\(")):
         driven(profile_of(faulty(way)))
@@ -305,7 +305,7 @@ class Overcommits:
 
 
 @pytest.mark.parametrize(("kind", "said"), [(BadTriggers, "no trigger"), (Overcommits, "a GPU must have one holder")])
-def test_other_hooks_are_contained_too(kind: type[Any], said: str) -> None:
+def test_faults_in_other_hooks_are_contained_too(kind: type[Any], said: str) -> None:
     arbiter, outcome = driven(profile_of(kind))
     faults = [fault for decision in outcome.decisions for fault in decision.faults]
     assert {fault.plugin for fault in faults} == {kind.name}
@@ -365,14 +365,14 @@ def test_the_suite_finds_plugins_whose_faults_cannot_be_contained(kind: type[Any
 
 
 @pytest.mark.parametrize("kind", [KeepsState, WritesToBases])
-def test_two_apps_finish_beside_a_plugin_whose_faults_cannot_be_contained(kind: type[Any]) -> None:
+def test_two_apps_finish_despite_a_plugin_whose_faults_cannot_be_contained(kind: type[Any]) -> None:
     driven(profile_of(kind))
 
 
 # --- a step that was abandoned --------------------------------------------------------------------------------------
 
 
-def test_a_step_abandoned_counts_as_a_faulty_round_live_and_in_a_replay() -> None:
+def test_an_abandoned_step_counts_as_a_faulty_round_live_and_in_a_replay() -> None:
     profile = profile_of(Planted)
     live, again = (
         Arbiter(CLUSTER, profile.stages(CLUSTER), Profile.fallback(registry=profile.registry).stages(CLUSTER))
@@ -419,7 +419,7 @@ class Scrawls(Planted):
         return dataclasses.replace(super().answer(snapshot, menus, offer), memo=Illegible())
 
 
-def test_a_memo_that_cannot_be_read_back_does_not_keep_an_arbiter_from_coming_back() -> None:
+def test_an_unreadable_memo_does_not_prevent_the_recovery_of_an_arbiter() -> None:
     profile = profile_of(Scrawls)
     live, replayed, loaded = (
         Arbiter(CLUSTER, profile.stages(CLUSTER), Profile.fallback(registry=profile.registry).stages(CLUSTER))
@@ -470,13 +470,13 @@ def test_a_frozen_plugin_cannot_be_changed(change: Callable[[Any], object]) -> N
         change(plugin)
 
 
-def test_state_kept_on_self_is_a_fault_under_strict_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_strict_plugins_state_kept_on_self_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     with pytest.raises(Exception, match='plugin "keeps_state" must keep only caches on itself, but changes asked'):
         driven(profile_of(KeepsState))
 
 
-def test_the_flag_is_handed_on_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_strict_flag_is_passed_on_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "0")
     assert not is_strict()
     assert take_plugin_flags(["plugins", "--strict-plugins", "--json"]) == ["plugins", "--json"]
@@ -484,7 +484,7 @@ def test_the_flag_is_handed_on_through_the_environment(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("policy", ["default", "las", "themis", "max_min", "max_min_fairness"])
-def test_the_presets_run_under_strict_plugins(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_presets_run_with_strict_plugins(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     arbiter, _ = driven(Profile.load(policy, registry=Registry(BUILT_IN), settings={"rounds.bid_deadline": "none"}))
     assert arbiter.strict

@@ -92,7 +92,7 @@ def joining(machine: Machine) -> MachineJoined:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("order", "preemptive"), [("fifo", False), ("srtf", True), ("las", True)])
-def test_a_cluster_that_grows_decides_as_one_that_gets_its_machines_back(
+def test_joining_machines_give_the_same_decisions_as_machines_that_come_back(
     order: str, preemptive: bool, seed: int
 ) -> None:
     luck = random.Random(seed)
@@ -128,7 +128,7 @@ def test_a_cluster_that_grows_decides_as_one_that_gets_its_machines_back(
     assert again.save() == grows.save()
 
 
-def test_the_numbers_of_machines_gpus_types_and_racks_stay() -> None:
+def test_existing_machines_gpus_types_and_racks_keep_their_numbers() -> None:
     small = Cluster.build(FIRST)
     grown = small.grown(LATER[:1]).grown(LATER[1:])
     for column in ("machine", "island", "rack", "gpu_type"):
@@ -162,7 +162,7 @@ def older(checkpoint: bytes) -> bytes:
     return json.dumps(made).encode()
 
 
-def test_an_older_checkpoint_without_names_of_machines_stands_for_the_whole_cluster() -> None:
+def test_an_older_checkpoint_without_machine_names_matches_only_the_whole_cluster() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
     arbiter.step(Seconds(0.0), arrival(1, 5))
     old = content(arbiter.save())
@@ -172,7 +172,7 @@ def test_an_older_checkpoint_without_names_of_machines_stands_for_the_whole_clus
         arbiter_of(Cluster.build((*FIRST, *LATER)), "fifo").load(json.dumps(old).encode())
 
 
-def test_a_name_that_the_cluster_has_is_refused_and_changes_nothing() -> None:
+def test_a_machine_name_already_in_use_is_refused_and_changes_nothing() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
     arbiter.step(Seconds(0.0), arrival(1, 5))
     before = content(arbiter.save())
@@ -184,7 +184,7 @@ def test_a_name_that_the_cluster_has_is_refused_and_changes_nothing() -> None:
     assert not decision.causes
 
 
-def test_an_open_offer_is_closed_and_the_next_round_offers_the_new_gpus_too() -> None:
+def test_a_join_closes_the_open_offer_and_the_next_round_offers_the_new_gpus_too() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo", deadline=60.0)
     opened = arbiter.step(Seconds(0.0), arrival(1, 1, divides=True))
     assert [offer.gpus.tolist() for offer in opened.offers] == [[0, 1, 2, 3, 4]]
@@ -193,7 +193,7 @@ def test_an_open_offer_is_closed_and_the_next_round_offers_the_new_gpus_too() ->
     assert offer.closes_at == 61.0 != NEVER
 
 
-def test_a_job_gets_the_type_and_the_gpus_that_it_asked_for_once_they_join() -> None:
+def test_a_job_gets_the_type_and_number_of_gpus_that_it_needs_once_they_join() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
     (alone,) = arrival(1, 1)
     absent = dataclasses.replace(alone, job=dataclasses.replace(alone.job, gpu_type="A100"))

@@ -60,7 +60,7 @@ def test_a_queue_updated_incrementally_equals_one_built_from_scratch(
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_strict_plugins_compare_a_queue_with_all_rows(forgets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_strict_plugins_a_queue_is_compared_with_all_rows(forgets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     site = Cluster.parse("2x4 V100")
     stages = Profile.load("srtf").stages(site)
@@ -80,7 +80,7 @@ def test_strict_plugins_compare_a_queue_with_all_rows(forgets: bool, monkeypatch
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_the_arbiters_index_equals_that_of_the_columns(plain: bool) -> None:
+def test_the_index_that_the_arbiter_updates_equals_one_built_from_the_columns(plain: bool) -> None:
     site = Cluster.parse("2x4 V100, 2x2 P100")
     stages, seen = Profile.load("srtf").stages(site), list[bool]()
     arbiter = Arbiter(site, stages, stages, plain=plain)
@@ -138,7 +138,7 @@ def test_a_snapshot_made_by_hand_has_an_index_too() -> None:
     assert list(index.queue(arrival, menus, running=False).in_order()) == [a, b]
 
 
-def test_apps_are_ordered_by_a_key_of_their_own() -> None:
+def test_a_queue_of_apps_is_ordered_by_its_own_key() -> None:
     made, menus = town()
 
     def by_name(facts: Facts, app: int) -> Linear:
@@ -148,7 +148,7 @@ def test_apps_are_ordered_by_a_key_of_their_own() -> None:
     assert [made.snapshot().apps.id[app] for app in apps.in_order()] == ["c", "b", "a"]
 
 
-def test_few_queues_are_kept_and_an_owner_keeps_one_whatever_its_key() -> None:
+def test_the_number_of_cached_queues_is_limited_and_an_owner_has_one() -> None:
     made, menus = town()
     index = made.snapshot().index
     first = index.queue(arrival, menus, running=False)
@@ -180,14 +180,14 @@ def test_a_key_that_is_not_a_linear_function_is_refused(answer: Any, message: st
         line_of(lambda facts, job: answer(), made.snapshot(1.0).index.facts(menus), 0)
 
 
-def test_a_key_that_is_not_known_is_served_last() -> None:
+def test_a_job_whose_key_is_nan_is_served_last() -> None:
     made, menus = town()
     facts = made.snapshot(1.0).index.facts(menus)
     assert line_of(lambda facts, job: Linear(math.nan, 2.0), facts, 0) == Linear(math.inf)
     assert line_of(lambda facts, job: Linear(2.0, math.nan), facts, 0) == Linear(math.inf)
 
 
-def test_facts_of_a_job_equal_its_menu_and_its_columns() -> None:
+def test_the_facts_of_a_job_equal_its_menu_and_its_columns() -> None:
     made = World("1x4 V100").job("a/0", gpus=(1, 2), iterations=60, seconds_per_iteration=2.0).job("b/0")
     menus = default_registry().make("range", {}, alias="range", place=".".join).eunomia_elasticity(made.snapshot())
     facts, row = made.snapshot().index.facts(menus), made.row("a/0")

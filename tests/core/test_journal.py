@@ -64,7 +64,7 @@ def test_steps_are_read_back_as_they_were_written(path: Path) -> None:
     assert step.decision.causes == {Cause.ARRIVED}
 
 
-def test_recovery_is_the_last_checkpoint_and_the_steps_after_it(path: Path) -> None:
+def test_recovery_reads_the_last_checkpoint_and_the_steps_after_it(path: Path) -> None:
     with Journal.open(path) as journal:
         fill(journal, 3)
         journal.checkpoint(b"three")
@@ -76,7 +76,7 @@ def test_recovery_is_the_last_checkpoint_and_the_steps_after_it(path: Path) -> N
         assert [step.number for step in journal.steps()] == [1, 2, 3, 4, 5, 6]
 
 
-def test_steps_before_the_kept_checkpoints_can_be_dropped(path: Path) -> None:
+def test_steps_before_the_retained_checkpoints_can_be_dropped(path: Path) -> None:
     with Journal.open(path, retention=Retention(keep=Keep.DROP, segment_steps=2)) as journal:
         for first in (1, 3, 5):
             fill(journal, 2, first=first)
@@ -87,7 +87,7 @@ def test_steps_before_the_kept_checkpoints_can_be_dropped(path: Path) -> None:
         assert journal.append(9.0, [], decision(9.0)) == 7
 
 
-def test_a_reader_misses_no_step_that_goes_into_the_archive_while_it_reads(path: Path) -> None:
+def test_a_reader_misses_no_step_that_is_archived_while_it_reads(path: Path) -> None:
     with Journal.open(path, retention=Retention(keep=Keep.ARCHIVE, segment_steps=2)) as journal:
         fill(journal, 4)
         journal.checkpoint(b"a")
@@ -137,7 +137,7 @@ def test_readers_can_read_a_live_journal_but_not_write_it(path: Path) -> None:
                 reader._database.execute("DELETE FROM steps")
 
 
-def test_journal_files_are_readable_by_their_owner_alone(path: Path) -> None:
+def test_journal_files_are_readable_by_their_owner_only(path: Path) -> None:
     with Journal.open(path):
         assert path.stat().st_mode & 0o077 == 0
         assert path.parent.stat().st_mode & 0o077 == 0
@@ -156,7 +156,7 @@ while True:
 """
 
 
-def test_a_journal_has_one_arbiter_and_a_killed_one_leaves_whole_steps(path: Path) -> None:
+def test_a_journal_has_one_arbiter_and_contains_whole_steps_if_that_is_killed(path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], env=env, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
@@ -188,7 +188,7 @@ def test_another_version_is_refused_and_the_error_names_the_remedy(path: Path, v
             opening(path)
 
 
-def test_another_programs_database_is_refused(path: Path) -> None:
+def test_a_database_of_another_program_is_refused(path: Path) -> None:
     path.parent.mkdir()
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE songs (title)")
@@ -226,7 +226,7 @@ def test_a_step_that_no_arbiter_can_have_written_is_named(path: Path) -> None:
             list(journal.steps())
 
 
-def test_a_journal_must_exist_to_be_read(tmp_path: Path) -> None:
+def test_a_reader_refuses_a_journal_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_journal(tmp_path / "journal.sqlite")
     assert list(tmp_path.iterdir()) == []

@@ -67,7 +67,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("keep", Keep)
-def test_old_steps_leave_the_file_and_the_state_stays(path: Path, keep: Keep) -> None:
+def test_old_steps_leave_the_file_and_recovery_gives_the_same_state(path: Path, keep: Keep) -> None:
     with Journal.open(path, durable=False, retention=Retention(keep=keep, segment_steps=3)) as journal:
         made = live(journal, 20, checkpoint_every=2)
     with read_journal(path) as reader:
@@ -80,7 +80,7 @@ def test_old_steps_leave_the_file_and_the_state_stays(path: Path, keep: Keep) ->
     assert recovered(path).save() == made.save()
 
 
-def test_the_file_stops_growing(path: Path) -> None:
+def test_with_old_steps_dropped_the_file_stops_growing(path: Path) -> None:
     sizes = []
     with Journal.open(path, durable=False, retention=Retention(keep=Keep.DROP, segment_steps=20)) as journal:
         for _ in range(6):
@@ -126,7 +126,7 @@ CREATE TABLE notes (kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, 
 """
 
 
-def test_a_journal_of_version_1_is_read_as_it_is_and_brought_up_when_it_is_written(path: Path, tmp_path: Path) -> None:
+def test_a_journal_of_version_1_can_be_read_and_is_upgraded_when_written(path: Path, tmp_path: Path) -> None:
     with Journal.open(tmp_path / "new.sqlite", durable=False) as journal:
         made = live(journal, 5, checkpoint_every=3)
     old, new = sqlite3.connect(path), sqlite3.connect(tmp_path / "new.sqlite")
@@ -149,7 +149,7 @@ def test_a_journal_of_version_1_is_read_as_it_is_and_brought_up_when_it_is_writt
         assert reader._version == 5
 
 
-def test_a_journal_with_plain_checkpoints_is_read_and_goes_on_with_compressed_ones(path: Path) -> None:
+def test_a_journal_with_uncompressed_checkpoints_is_read_and_gets_compressed_ones(path: Path) -> None:
     with Journal.open(path, durable=False) as journal:
         made = live(journal, 5, checkpoint_every=3)
         saved = next(journal.checkpoints())
@@ -180,7 +180,7 @@ def damage(path: Path, statement: str) -> None:
     database.close()
 
 
-def test_a_checkpoint_that_is_damaged_or_of_another_format_is_passed_over(path: Path) -> None:
+def test_a_checkpoint_that_is_damaged_or_of_another_format_is_skipped(path: Path) -> None:
     with Journal.open(path, durable=False) as journal:
         made = live(journal, 11, checkpoint_every=4)
     damage(path, "UPDATE checkpoints SET state = x'00' WHERE after_step = 8")
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_format_is_passed_over(path: 
     assert recovered(path).save() == made.save()  # from the first step on
 
 
-def test_without_a_checkpoint_steps_must_go_back_to_the_first(path: Path) -> None:
+def test_without_a_checkpoint_the_journal_must_have_all_steps_from_the_first(path: Path) -> None:
     with Journal.open(path, durable=False, retention=Retention(keep=Keep.DROP, segment_steps=3)) as journal:
         live(journal, 11, checkpoint_every=4)
     damage(path, "DELETE FROM checkpoints")
@@ -234,7 +234,7 @@ def recovered_from(journal: Journal) -> Arbiter:
     return made
 
 
-def test_a_step_carries_the_sum_of_the_one_before_it(path: Path) -> None:
+def test_each_step_stores_the_checksum_of_the_step_before_it(path: Path) -> None:
     with Journal.open(path, durable=False) as journal:
         live(journal, 4)
         first = journal.reached
@@ -250,7 +250,7 @@ def test_a_step_carries_the_sum_of_the_one_before_it(path: Path) -> None:
     assert (salvage(path).last, salvage(path).lost) == (3, 0)
 
 
-def test_a_journal_of_version_3_goes_on_and_its_next_step_is_chained_to_its_last(path: Path) -> None:
+def test_a_journal_of_version_3_is_extended_and_its_next_step_is_chained(path: Path) -> None:
     with Journal.open(path, durable=False) as journal:
         journal.note(Note(kind="app", key="a", value=1))
         live(journal, 4)
@@ -271,7 +271,7 @@ def test_a_journal_of_version_3_goes_on_and_its_next_step_is_chained_to_its_last
         assert journal.reached.notes == 1
 
 
-def test_notes_that_are_older_than_those_written_last_are_noticed(path: Path) -> None:
+def test_notes_that_were_replaced_by_older_ones_are_detected(path: Path) -> None:
     with Journal.open(path, durable=False) as journal:
         journal.note(Note(kind="app", key="a", value=1), Note(kind="app", key="b", value=1))
         before = journal._database.execute("SELECT value, crc FROM notes WHERE key = 'a'").fetchone()
@@ -285,7 +285,7 @@ def test_notes_that_are_older_than_those_written_last_are_noticed(path: Path) ->
         assert journal.damage().words() == []
 
 
-def test_a_submission_empties_the_log_and_a_reader_does_not_hold_it_up(path: Path) -> None:
+def test_a_submission_empties_the_write_ahead_log_even_during_a_long_read(path: Path) -> None:
     log = path.with_name(f"{path.name}-wal")
     with Journal.open(path, durable=False) as journal:
         live(journal, 1)
@@ -318,7 +318,7 @@ def test_an_archived_segment_with_a_damaged_byte_is_refused_by_name(path: Path) 
     assert refused >= len(content) - 12
 
 
-def test_a_journal_cut_short_is_refused_and_the_file_kept(path: Path) -> None:
+def test_a_truncated_journal_is_refused_and_its_file_is_kept(path: Path) -> None:
     with Journal.open(path, durable=False) as journal:
         live(journal, 200, checkpoint_every=150)
         journal._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -329,7 +329,7 @@ def test_a_journal_cut_short_is_refused_and_the_file_kept(path: Path) -> None:
     assert path.read_bytes() == content[: len(content) // 2]
 
 
-def test_salvage_refuses_a_journal_that_an_arbiter_holds(path: Path) -> None:
+def test_salvage_refuses_a_journal_that_an_arbiter_has_open(path: Path) -> None:
     with Journal.open(path), pytest.raises(InputError, match="must have one arbiter"):
         salvage(path)
 
@@ -337,7 +337,7 @@ def test_salvage_refuses_a_journal_that_an_arbiter_holds(path: Path) -> None:
 # --- disks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_nothing_half_done_and_the_same_write_goes_through_later(path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_write_and_the_write_succeeds_later(path: Path) -> None:
     with Journal.open(path) as journal:
         made = live(journal, 5, checkpoint_every=3)
         (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
@@ -375,7 +375,7 @@ for number in range(1, 1000):
 """
 
 
-def test_a_file_that_may_not_grow_counts_as_a_full_disk(path: Path) -> None:
+def test_a_file_size_limit_is_reported_as_a_full_disk(path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(path)], env=env, capture_output=True, text=True, timeout=60, check=True
@@ -415,7 +415,7 @@ except InputError as error:
 """
 
 
-def test_a_read_only_folder_can_be_read_and_is_refused_to_an_arbiter(read_only: Path) -> None:
+def test_a_journal_in_a_read_only_folder_can_be_read_but_not_written(read_only: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
     done = subprocess.run(
         [sys.executable, "-c", ORDINARY, str(read_only)],
@@ -448,7 +448,7 @@ def _paged(path: Path) -> tuple[list[int], dict[int, str], Arbiter]:
     return list(range(1, count + 1)), roots, state
 
 
-def test_salvage_goes_on_from_a_damaged_page_of_any_table_that_is_not_needed(path: Path) -> None:
+def test_salvage_succeeds_despite_a_damaged_page_of_any_table_that_is_not_needed(path: Path) -> None:
     pages, roots, whole = _paged(path)
     content = path.read_bytes()
     size = len(content) // len(pages)

@@ -56,7 +56,7 @@ def profile_of(made: Arbiter, kind: str) -> tuple[KnownRate, ...]:
     return made.state.reports.profiles.get(made.state.names.kinds.get(kind, -1), ())
 
 
-def test_the_next_job_of_a_kind_starts_with_the_rates_of_the_one_that_ended() -> None:
+def test_the_next_job_of_a_kind_starts_with_the_rates_of_a_finished_one() -> None:
     made = arbiter()
     made.step(Seconds(0.0), arrival("a"))
     made.step(Seconds(1.0), [measured("a", 1, 3.0), measured("a", 2, 5.0), measured("a", 1, 4.0)])
@@ -68,7 +68,7 @@ def test_the_next_job_of_a_kind_starts_with_the_rates_of_the_one_that_ended() ->
     assert all(math.isnan(rate) for rate in rates_of(made, "c").values())
 
 
-def test_a_rate_that_comes_while_its_job_gives_back_its_gpus_is_kept_with_their_machine() -> None:
+def test_a_rate_reported_while_its_job_releases_its_gpus_is_stored_with_their_machine() -> None:
     made = arbiter()
     made.step(Seconds(0.0), arrival("a"))
     (lease,) = made.state.leases.values()
@@ -82,7 +82,7 @@ def test_a_rate_that_comes_while_its_job_gives_back_its_gpus_is_kept_with_their_
 
 
 @pytest.mark.parametrize(("kind", "rates"), [("resnet", (7.0, 7.0)), (None, (3.0, 7.0))])
-def test_jobs_of_a_kind_use_the_last_rate_of_any_of_them_and_jobs_without_a_kind_their_own(
+def test_jobs_of_one_kind_share_their_last_rate_and_jobs_without_a_kind_do_not(
     kind: str | None, rates: tuple[float, float]
 ) -> None:
     made = arbiter()
@@ -92,7 +92,7 @@ def test_jobs_of_a_kind_use_the_last_rate_of_any_of_them_and_jobs_without_a_kind
     assert (rates_of(made, "a")[1], rates_of(made, "b")[1]) == rates
 
 
-def test_rates_of_another_batch_size_are_not_those_of_the_job() -> None:
+def test_a_job_uses_only_rates_of_its_own_batch_size() -> None:
     made = arbiter()
     app, job = arrival("b")
     assert isinstance(job, JobAdded)
@@ -122,7 +122,7 @@ def test_profiles_survive_a_checkpoint_with_their_origin() -> None:
     assert profile_of(again, "bert") == (known(2, 9.0),)
 
 
-def test_the_operator_gives_a_profile_and_drops_it() -> None:
+def test_the_operator_can_import_a_profile_and_drop_it() -> None:
     made = arbiter()
     made.step(Seconds(0.0), [KindProfiled(kind="resnet", rates=(known(1, 2.0), known(4, 6.0)))])
     made.step(Seconds(1.0), arrival("a"))
@@ -141,7 +141,7 @@ def test_the_operator_gives_a_profile_and_drops_it() -> None:
         (known(0, 1.0), "GPUs must be from 1 to 4"),
     ],
 )
-def test_a_profile_that_no_job_here_can_have_is_refused_and_changes_nothing(rate: KnownRate, rule: str) -> None:
+def test_a_profile_that_fits_no_job_of_the_cluster_is_refused_and_changes_nothing(rate: KnownRate, rule: str) -> None:
     made = arbiter()
     made.step(Seconds(0.0), [KindProfiled(kind="resnet", rates=(known(1, 2.0),))])
     faults: tuple[Fault, ...] = made.step(
@@ -151,7 +151,7 @@ def test_a_profile_that_no_job_here_can_have_is_refused_and_changes_nothing(rate
     assert profile_of(made, "resnet") == (known(1, 2.0),)
 
 
-def test_the_points_of_a_kind_are_bounded() -> None:
+def test_a_kind_has_a_limited_number_of_measured_points() -> None:
     rates: tuple[KnownRate, ...] = ()
     for gpus in range(1, MOST_POINTS + 3):
         rates = with_rate(rates, known(gpus, 1.0))

@@ -24,7 +24,7 @@ def a_lease(number: int, ends_at: float, protected_until: float = 0.0) -> Lease:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_happens_to_leases_the_index_equals_its_rebuild(seed: int) -> None:
+def test_after_any_change_of_leases_the_index_equals_its_rebuild(seed: int) -> None:
     luck, leases = random.Random(seed), dict[int, Lease]()
     index, ended = LeaseEnds(leases), 0
     for step in range(200):
@@ -77,7 +77,7 @@ def test_a_fault_in_the_index_is_found(fault: str) -> None:
         check_state(arbiter.state)
 
 
-def test_a_lease_that_is_overdue_when_an_arbiter_stops_causes_no_further_round_after_it() -> None:
+def test_a_lease_overdue_when_an_arbiter_stops_causes_no_further_round_after_recovery() -> None:
     arbiter = running()
     lease = arbiter.state.leases[1]
     renewed = dataclasses.replace(lease)

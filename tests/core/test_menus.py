@@ -19,7 +19,7 @@ def menus() -> Menus:
     return Menus(curve=np.array([0, -1], np.int32), points=points)
 
 
-def test_sizes_of_a_menu_are_those_with_a_point_within_the_given_cpus_and_memory() -> None:
+def test_sizes_of_a_menu_need_a_point_within_the_given_cpus_and_memory() -> None:
     made = menus()
     assert made.sizes(0).tolist() == [1, 2, 4]
     assert made.sizes(0, cpus=4.0).tolist() == [1, 4]
@@ -28,7 +28,7 @@ def test_sizes_of_a_menu_are_those_with_a_point_within_the_given_cpus_and_memory
     assert made.sizes(1, cpus=8.0).size == 0
 
 
-def test_the_largest_size_fits_into_the_cpus_and_memory_given() -> None:
+def test_the_largest_size_fits_within_the_given_cpus_and_memory() -> None:
     made = menus()
     assert made.largest_at_most(0, 3) == 2
     assert made.largest_at_most(0, 3, cpus=7.5) == 1
@@ -37,7 +37,7 @@ def test_the_largest_size_fits_into_the_cpus_and_memory_given() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "rate"), [(None, 2.5), (4.0, 2.5), (3.9, 1.0), (1.0, 1.0), (0.5, 3.0)])
-def test_a_rate_is_that_of_the_point_with_the_most_cpus_that_the_job_gets(cpus: float | None, rate: float) -> None:
+def test_the_rate_is_that_of_the_largest_point_within_the_given_cpus(cpus: float | None, rate: float) -> None:
     assert menus().rate(0, 1, cpus=cpus) == rate
 
 
@@ -47,7 +47,7 @@ def test_a_size_that_needs_more_cpus_or_memory_than_given_has_no_rate() -> None:
     assert np.isnan(menus().rate(1, 2, cpus=8.0))
 
 
-def test_the_nearest_locality_comes_before_the_most_cpus() -> None:
+def test_the_nearest_locality_takes_precedence_over_the_most_cpus() -> None:
     near, far = int(Locality.ISLAND), int(Locality.RACK)
     points = curve_points(
         curve=np.zeros(3, np.int32),

@@ -11,7 +11,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import default_registry
 
 
-def test_the_name_of_a_paper_leads_to_its_presets() -> None:
+def test_the_name_of_a_paper_selects_its_presets() -> None:
     with pytest.raises(InputErrors) as caught:
         Profile.load("Gavel")
     said = str(caught.value)
@@ -20,12 +20,12 @@ def test_the_name_of_a_paper_leads_to_its_presets() -> None:
 
 
 @pytest.mark.parametrize("name", ["pollux", "Sia"])
-def test_a_system_that_eunomia_does_not_have_is_refused_as_such(name: str) -> None:
+def test_a_system_that_eunomia_does_not_implement_is_refused_as_such(name: str) -> None:
     with pytest.raises(InputErrors, match=r"and .* is not, but got"):
         Profile.load(name)
 
 
-def test_every_paper_has_one_default_and_every_preset_of_it_loads() -> None:
+def test_every_paper_has_one_default_preset_and_all_its_presets_load() -> None:
     papers = presets_by_paper(default_registry().presets())
     assert {"themis", "oef", "synergy", "shockwave", "afs", "gavel"} <= set(papers)
     for paper, presets in papers.items():
@@ -35,7 +35,7 @@ def test_every_paper_has_one_default_and_every_preset_of_it_loads() -> None:
     assert not set(papers) & set(NOT_BUILT)
 
 
-def test_plugins_lists_the_presets_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plugins_command_lists_the_presets_of_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plugins", "--paper", "gavel"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("max_min_fairness ")

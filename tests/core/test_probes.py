@@ -145,7 +145,7 @@ class Run:
 OWN = ([0, 1, 2, 3], None)
 
 
-def test_a_smaller_size_is_measured_on_some_of_the_job_s_own_gpus() -> None:
+def test_a_smaller_size_is_measured_on_some_of_the_gpus_of_the_job() -> None:
     run = Run(Asking(2)).until(40.0)
     assert run.faults == []
     assert run.places == [OWN, ([0, 1, 2, 3], [0, 1]), OWN]
@@ -153,7 +153,7 @@ def test_a_smaller_size_is_measured_on_some_of_the_job_s_own_gpus() -> None:
     assert (seen.gpus, seen.gpu_type, seen.locality, seen.rate) == (2, "V100", Locality.ISLAND, 2.0)
 
 
-def test_a_larger_size_takes_free_gpus_and_gives_them_back() -> None:
+def test_a_larger_size_is_measured_on_free_gpus_which_are_released_afterwards() -> None:
     ended = (14.0, JobFinished(job=JobId("a1/0")))
     run = Run(Asking(4), jobs=((2, 4), (2, 2)), allocation=Least()).until(60.0, ended)
     assert run.faults == []
@@ -163,7 +163,7 @@ def test_a_larger_size_takes_free_gpus_and_gives_them_back() -> None:
     assert run.drive.holders == {0: 1, 1: 1}
 
 
-def test_another_type_is_measured_while_the_job_keeps_its_own_gpus() -> None:
+def test_a_job_keeps_its_own_gpus_while_another_type_is_measured() -> None:
     run = Run(Asking(2, gpu_type=1), cluster="1x2 P100, 1x2 V100", jobs=((2, 2),)).until(60.0)
     assert run.faults == []
     (own, _), (both, there), (back, gone) = run.places
@@ -174,7 +174,7 @@ def test_another_type_is_measured_while_the_job_keeps_its_own_gpus() -> None:
     assert run.drive.holders == dict.fromkeys(own, 1)
 
 
-def test_the_amounts_asked_for_are_those_reported_and_the_job_gets_its_own_back() -> None:
+def test_a_measurement_uses_the_requested_cpus_and_memory_and_restores_those_before() -> None:
     run = Run(Asking(2, cpus=3.0, memory_gib=10.0)).until(60.0)
     assert run.faults == []
     (seen,) = run.arbiter.state.reports.measured[0]
@@ -182,13 +182,13 @@ def test_the_amounts_asked_for_are_those_reported_and_the_job_gets_its_own_back(
     assert run.arbiter.state.holdings.live.cpus.tolist() == [6.0] * 4
 
 
-def test_a_machine_without_the_cpus_is_not_overcommitted() -> None:
+def test_a_measurement_does_not_overcommit_a_machine_without_spare_cpus() -> None:
     run = Run(Asking(2, cpus=30.0)).until(60.0)
     assert run.faults == []
     assert run.places == [OWN]
 
 
-def test_a_job_that_is_not_measured_in_time_goes_back() -> None:
+def test_a_job_that_is_not_measured_within_the_limit_returns_to_its_size() -> None:
     run = Run(Asking(2, limit=3.0)).until(20.0)
     began = next(now for now, _, probe in run.seen if probe is not None)
     back = next(now for now, _, probe in run.seen if probe is None and now > began)
@@ -196,20 +196,20 @@ def test_a_job_that_is_not_measured_in_time_goes_back() -> None:
     assert not run.arbiter.state.reports.measured
 
 
-def test_a_job_that_ends_meanwhile_ends() -> None:
+def test_a_job_that_finishes_during_a_measurement_releases_its_gpus() -> None:
     run = Run(Asking(2)).until(30.0, (8.0, JobFinished(job=JobId("a0/0"))))
     assert run.lease is None
     assert not run.drive.holders
     assert not run.arbiter.state.owners.probing
 
 
-def test_a_machine_that_is_lost_meanwhile_ends_the_measurement() -> None:
+def test_a_machine_lost_during_a_measurement_ends_it() -> None:
     run = Run(Asking(2), cluster="2x4 V100", jobs=((1, 4),)).until(30.0, (8.0, MachineLost(machine="m01")))
     assert run.faults == []
     assert run.arbiter.state.leases[2].gpus == [4, 5, 6, 7]
 
 
-def test_a_lease_that_is_renewed_in_the_round_of_the_order_is_protected_until_the_limit() -> None:
+def test_a_lease_renewed_together_with_a_probe_is_protected_until_the_limit() -> None:
     run = Run(Asking(2, since=10.0), lease=Seconds(10.0)).until(12.0)
     lease = run.lease
     assert lease is not None
@@ -220,7 +220,7 @@ def test_a_lease_that_is_renewed_in_the_round_of_the_order_is_protected_until_th
     assert held.protected_until[:4].tolist() == [lease.probe.until] * 4
 
 
-def test_a_rate_of_another_setting_ends_no_measurement() -> None:
+def test_a_rate_of_another_setting_does_not_end_the_measurement() -> None:
     other = RateMeasured(job=JobId("a0/0"), gpus=3, locality=Locality.ISLAND, rate=1.0, gpu_type="V100")
     run = Run(Asking(2)).until(9.0, (8.5, other))
     lease = run.lease
@@ -246,7 +246,7 @@ def test_explain_names_the_gpus_on_which_a_job_is_measured() -> None:
     assert measuring(Run(Asking(2)).until(3.0).arbiter.view, 0, Seconds(3.0)) == ""
 
 
-def test_a_job_that_has_ended_is_refused_and_the_others_keep_their_places() -> None:
+def test_a_probe_of_a_finished_job_is_refused_and_other_jobs_keep_their_gpus() -> None:
     run = Run(Asking(2), jobs=((1, 2), (1, 2))).until(12.0, (2.0, JobFinished(job=JobId("a0/0"))))
     assert "a probe must be of a job that has not ended, but got row 0" in run.faults[0]
     leases = run.arbiter.state.leases
@@ -290,7 +290,7 @@ def test_columns_of_other_types_are_refused_by_name(columns: dict[str, Any], sai
     assert said in str(refused.value)
 
 
-def test_a_type_that_the_job_does_not_ask_for_is_refused() -> None:
+def test_a_type_that_the_job_does_not_allow_is_refused() -> None:
     run = Run(Asking(2, gpu_type=0), cluster="1x4 V100, 1x4 P100", jobs=())
     app = AppId("v")
     for event in (
@@ -310,7 +310,7 @@ class Undeclared(Asking):
     }
 
 
-def test_measurements_without_their_feature_in_the_contract_are_a_fault_of_the_elasticity() -> None:
+def test_probes_without_the_declared_feature_are_a_fault_of_the_elasticity() -> None:
     run = Run(Undeclared(since=0.0)).until(30.0)
     assert run.faults
     assert "an elasticity that probes must declare Feature.PROBES" in run.faults[0]

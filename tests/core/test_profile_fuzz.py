@@ -56,13 +56,15 @@ def _text(tree: dict[str, object]) -> str:
 
 @settings(deadline=None)
 @given(_trees(KEYS))
-def test_what_is_written_as_toml_reads_back(tree: dict[str, object]) -> None:
+def test_toml_that_was_written_reads_back_the_same(tree: dict[str, object]) -> None:
     assert repr(tomllib.loads(_text(tree))) == repr(tree)
 
 
 @settings(deadline=None)
 @given(_trees(KEYS), _trees(["stages", "rounds", "plugins", "observers"]))
-def test_a_profile_is_read_or_refused(upper: dict[str, object], lower: dict[str, object]) -> None:
+def test_any_profile_is_either_parsed_or_refused_as_bad_input(
+    upper: dict[str, object], lower: dict[str, object]
+) -> None:
     for tree in (upper, {"extends": "themis", **upper}, {"extends": "default", **lower}):
         with contextlib.suppress(InputError):
             Profile.parse(_text(tree), name="fuzz", registry=REGISTRY).resolved()
@@ -70,7 +72,9 @@ def test_a_profile_is_read_or_refused(upper: dict[str, object], lower: dict[str,
 
 @settings(deadline=None)
 @given(st.sampled_from(ROUND_KEYS), _plain, st.sampled_from(REGISTRY.names), st.sampled_from(KEYS))
-def test_a_setting_is_taken_or_refused(key: str, given_value: object, plugin: str, option: str) -> None:
+def test_any_setting_is_either_accepted_or_refused_as_bad_input(
+    key: str, given_value: object, plugin: str, option: str
+) -> None:
     for path in (
         f"rounds.{key}",
         f"plugins.{plugin}.{option}",
@@ -85,6 +89,8 @@ def test_a_setting_is_taken_or_refused(key: str, given_value: object, plugin: st
 @given(
     st.lists(st.dictionaries(st.sampled_from(MACHINE_KEYS), _plain, max_size=5), max_size=3), _trees(["island", "rack"])
 )
-def test_a_cluster_is_read_or_refused(rows: list[dict[str, object]], bandwidth: dict[str, object]) -> None:
+def test_any_cluster_file_is_either_parsed_or_refused_as_bad_input(
+    rows: list[dict[str, object]], bandwidth: dict[str, object]
+) -> None:
     with contextlib.suppress(InputError):
         parse_cluster(_text({"machines": rows, "bandwidth": bandwidth}), place="fuzz")

@@ -127,7 +127,7 @@ def errors_of(path: Path | str, registry: Registry | None = None, settings: tupl
     return [str(error) for error in caught.value.errors]
 
 
-def test_every_preset_loads_and_makes_its_stages() -> None:
+def test_every_preset_loads_and_creates_its_stages() -> None:
     registry = Registry.find(installed=False)
     presets = registry.presets()
     assert {"default", "demo", "las", "themis"} <= set(presets)
@@ -140,7 +140,7 @@ def test_every_preset_loads_and_makes_its_stages() -> None:
 FALLBACK_STAGES = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
 
 
-def test_the_themis_preset_is_the_one_that_the_documents_show() -> None:
+def test_the_themis_preset_has_the_documented_values() -> None:
     profile = Profile.load("themis")
     rounds = profile.rounds
     assert rounds.on == {Cause.FREED, Cause.LEASE_ENDED, Cause.ARRIVED, Cause.CLUSTER_CHANGED}
@@ -149,14 +149,14 @@ def test_the_themis_preset_is_the_one_that_the_documents_show() -> None:
     assert profile.merged.tree["plugins"]["themis"]["fairness_knob"] == 0.8
 
 
-def test_the_demo_extends_themis_key_by_key() -> None:
+def test_the_demo_preset_extends_themis_key_by_key() -> None:
     profile = Profile.load("demo")
     assert profile.merged.tree["plugins"]["themis"]["fairness_knob"] == 0.25
     assert profile.merged.tree["plugins"]["themis"]["slowdown"] == {"machine": 1.0, "rack": 1.1, "cluster": 1.3}
     assert 6.0 <= (profile.rounds.lease or 0.0) <= 10.0
 
 
-def test_a_lone_plugin_answers_its_stages_and_the_default_profile_the_rest() -> None:
+def test_a_single_plugin_serves_its_stages_and_the_default_profile_the_others() -> None:
     profile = Profile.load("spread")
     assert profile.plugins == {
         Stage.ELASTICITY: "fixed",
@@ -166,7 +166,7 @@ def test_a_lone_plugin_answers_its_stages_and_the_default_profile_the_rest() -> 
     }
 
 
-def test_a_policy_of_two_plugins_names_the_settings_that_their_presets_would_add() -> None:
+def test_a_policy_of_two_plugins_names_the_settings_of_their_presets_that_it_omits() -> None:
     registry = Registry.find(installed=False)
     left_out = preset_keys_left_out("las+spread", registry)
     assert left_out.keys() == {"las"}
@@ -175,7 +175,7 @@ def test_a_policy_of_two_plugins_names_the_settings_that_their_presets_would_add
     assert preset_keys_left_out("edf+spread", registry) == preset_keys_left_out("las", registry) == {}
 
 
-def test_the_fallback_profile_is_built_in() -> None:
+def test_the_built_in_fallback_profile_has_the_expected_stages() -> None:
     profile = Profile.fallback()
     assert {stage.value: name for stage, name in profile.plugins.items()} == FALLBACK
     assert profile.stages(CLUSTER).rounds.lease is None
@@ -188,7 +188,7 @@ def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:
     assert errors_of("nowhere.toml") == ['a profile must be a file that exists, but got "nowhere.toml" (--policy)']
 
 
-def test_all_errors_of_a_file_come_together_with_rule_value_and_place(tmp_path: Path) -> None:
+def test_all_errors_of_a_file_are_reported_together_with_rule_value_and_place(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         """
@@ -262,7 +262,7 @@ def test_a_bad_profile_is_refused(tmp_path: Path, body: str, error: str) -> None
     assert error in "\n".join(errors_of(write(tmp_path, body)))
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mixed.toml"
     path.write_bytes(b'summary = "\xff\xfe"')
     (error,) = errors_of(path)
@@ -275,7 +275,7 @@ def test_two_profiles_that_extend_each_other_are_refused(tmp_path: Path) -> None
     assert error.startswith("extends must come to an end")
 
 
-def test_an_unmet_need_is_refused_with_both_plugins_and_a_way_out(tmp_path: Path, strangers: Registry) -> None:
+def test_an_unmet_need_is_refused_with_both_plugins_and_a_remedy(tmp_path: Path, strangers: Registry) -> None:
     path = write(tmp_path, 'extends = "default"\nstages.allocation = "needy"', "afs_fixed.toml")
     (error,) = errors_of(path, strangers)
     assert error.startswith(
@@ -285,7 +285,7 @@ def test_an_unmet_need_is_refused_with_both_plugins_and_a_way_out(tmp_path: Path
     Profile.load(path, registry=strangers, settings={"stages.elasticity": "range"})
 
 
-def test_shares_without_their_refiner_are_refused_and_the_refiner_is_named(tmp_path: Path, strangers: Registry) -> None:
+def test_shares_without_a_refiner_are_refused_and_a_refiner_is_suggested(tmp_path: Path, strangers: Registry) -> None:
     path = write(tmp_path, 'extends = "default"\nstages.allocation = "sharer"')
     (error,) = errors_of(path, strangers)
     assert 'allocation "sharer" gives shares of time by GPU type; add refiner' in error
@@ -295,7 +295,7 @@ def test_shares_without_their_refiner_are_refused_and_the_refiner_is_named(tmp_p
     assert len(refined.stages(CLUSTER).refiners) == 1
 
 
-def test_a_refiner_that_divides_is_refused_where_nothing_is_left_to_divide(tmp_path: Path) -> None:
+def test_a_refiner_that_divides_is_refused_where_nothing_needs_to_be_divided(tmp_path: Path) -> None:
     path = write(tmp_path, 'extends = "default"\nstages.refiners = ["divide"]', "twice.toml")
     assert errors_of(path) == [
         'refiner "divide" has nothing to divide, for allocation "ordered" gives whole GPUs and claims of jobs; '
@@ -304,7 +304,7 @@ def test_a_refiner_that_divides_is_refused_where_nothing_is_left_to_divide(tmp_p
     Profile.load("themis", settings={"stages.refiners": ["divide"], "rounds.bid_deadline": "1s"})
 
 
-def test_many_sizes_are_refused_where_nothing_chooses_one(tmp_path: Path) -> None:
+def test_several_sizes_are_refused_where_no_stage_chooses_one(tmp_path: Path) -> None:
     body = 'extends = "max_min_time"\nstages.elasticity = "range"'
     assert errors_of(write(tmp_path, body, "idle.toml")) == [
         'nothing chooses among the sizes of elasticity "range", for allocation "max_min_time" gives claims of jobs and '
@@ -313,7 +313,7 @@ def test_many_sizes_are_refused_where_nothing_chooses_one(tmp_path: Path) -> Non
     ]
 
 
-def test_a_valuation_that_nothing_reads_is_refused_unless_it_is_the_default(tmp_path: Path) -> None:
+def test_a_valuation_that_no_stage_reads_is_refused_unless_it_is_the_default(tmp_path: Path) -> None:
     path = write(tmp_path, 'extends = "allox"\nstages.valuation = "las"', "vain.toml")
     assert errors_of(path) == [
         'nothing reads valuation "las", for allocation "allox" needs none of what it gives; leave it out '
@@ -322,7 +322,7 @@ def test_a_valuation_that_nothing_reads_is_refused_unless_it_is_the_default(tmp_
     assert Profile.load("allox").plugins[Stage.VALUATION] == FALLBACK["valuation"]
 
 
-def test_an_allocation_that_declares_nothing_gives_whole_gpus(strangers: Registry) -> None:
+def test_an_allocation_without_declarations_may_grant_whole_gpus(strangers: Registry) -> None:
     assert Profile.load("modest", registry=strangers).plugins[Stage.ALLOCATION] == "modest"
 
 
@@ -379,7 +379,7 @@ def test_a_profile_can_name_one_plugin_twice_with_different_options(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["default", "las", "themis", "demo", "spread"])
-def test_a_resolved_profile_reads_back_to_itself(name: str) -> None:
+def test_a_resolved_profile_parses_back_to_itself(name: str) -> None:
     profile = Profile.load(name, settings={"rounds.settle": "250ms"})
     again = Profile.parse(profile.resolved(), name=name)
     assert again.resolved() == profile.resolved()
@@ -398,7 +398,7 @@ def test_every_line_of_a_resolved_profile_has_its_origin() -> None:
     assert all(lines.values())
 
 
-def test_a_profile_is_replaced_not_changed() -> None:
+def test_replacing_values_of_a_profile_returns_another_and_leaves_it_unchanged() -> None:
     profile = Profile.load("themis")
     softer = profile.replace(name="themis-0.4", settings={"plugins.themis.fairness_knob": 0.4})
     assert softer.name == "themis-0.4"
@@ -406,13 +406,13 @@ def test_a_profile_is_replaced_not_changed() -> None:
     assert softer.merged.tree["plugins"]["themis"]["fairness_knob"] == 0.4
 
 
-def test_each_call_makes_plugins_of_its_own() -> None:
+def test_each_call_creates_new_plugin_instances() -> None:
     profile = Profile.load("default")
     first, second = profile.stages(CLUSTER), profile.stages(CLUSTER)
     assert first.allocation.__self__ is not second.allocation.__self__  # type: ignore[attr-defined]
 
 
-def test_only_observers_that_the_profile_allows_are_made(tmp_path: Path, strangers: Registry) -> None:
+def test_only_observers_that_the_profile_allows_are_created(tmp_path: Path, strangers: Registry) -> None:
     assert Profile.load("default", registry=strangers).observers() == ()
     profile = Profile.load(write(tmp_path, 'observers = ["watcher"]\nextends = "default"'), registry=strangers)
     ((name, call),) = profile.observers()
@@ -421,7 +421,7 @@ def test_only_observers_that_the_profile_allows_are_made(tmp_path: Path, strange
     assert call.__self__.seen == ["a decision"]  # type: ignore[attr-defined]
 
 
-def test_a_plugin_that_cannot_be_made_is_an_error_of_the_profile(tmp_path: Path, strangers: Registry) -> None:
+def test_a_plugin_whose_creation_fails_is_an_error_of_the_profile(tmp_path: Path, strangers: Registry) -> None:
     (error,) = errors_of(write(tmp_path, 'extends = "default"\nstages.placement = "failing"'), strangers)
     assert error.startswith('plugin "failing" must be made without an error, but got no licence')
     assert error.endswith("(mixed.toml, [stages].placement)")
@@ -433,7 +433,7 @@ def test_a_profile_can_be_sent_to_another_process() -> None:
     assert again.resolved() == profile.resolved()
 
 
-def test_rounds_override_what_the_allocation_declares() -> None:
+def test_settings_of_rounds_override_those_that_the_allocation_declares() -> None:
     every = Profile.load("default", settings={"rounds.every": "2m"}).rounds.triggers(DEFAULT_TRIGGERS)
     assert (every.on, every.every) == (frozenset(), 120.0)
     everything = Profile.load("default", settings={"rounds.scope": "all"}).rounds
@@ -465,7 +465,7 @@ _TABLES = st.recursive(
     st.dictionaries(st.sampled_from("abc"), _TABLES, max_size=3),
     st.dictionaries(st.sampled_from("abc"), _TABLES, max_size=3),
 )
-def test_merged_tables_hold_the_upper_layer_and_an_origin_for_every_value(lower: dict, upper: dict) -> None:  # type: ignore[type-arg]
+def test_merged_tables_have_the_upper_layer_on_top_and_an_origin_for_every_value(lower: dict, upper: dict) -> None:  # type: ignore[type-arg]
     merged = merge(merge(NOTHING, lower, "lower"), upper, "upper")
 
     def check(tree: object, low: object, up: object, path: tuple[str, ...]) -> None:

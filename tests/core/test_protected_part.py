@@ -64,13 +64,13 @@ def test_a_round_is_due_when_the_protected_part_ends_and_a_job_waits() -> None:
     assert kinds(decision) == [(TransitionKind.SUSPEND, "long/0"), (TransitionKind.START, "short/0")]
 
 
-def test_no_round_is_due_at_its_end_where_no_job_waits() -> None:
+def test_no_round_is_due_when_the_protected_part_ends_and_no_job_waits() -> None:
     arbiter = fresh(preemptive=True)
     begin(arbiter, "long", 1000.0)
     assert arbiter.step(Seconds(10.0)).wake_at == NEVER
 
 
-def test_without_a_round_at_its_end_the_next_arrival_takes_the_gpus() -> None:
+def test_without_a_round_at_the_end_of_the_protected_part_the_next_arrival_preempts() -> None:
     arbiter = fresh(preemptive=True, when_unprotected=False)
     begin(arbiter, "long", 1000.0)
     assert arbiter.step(Seconds(10.0), arrive("short", 20.0)).wake_at == NEVER
@@ -93,7 +93,7 @@ def test_the_protected_part_is_no_longer_than_the_lease(lease: float) -> None:
     assert kinds(decision) == [(TransitionKind.SUSPEND, "long/0"), (TransitionKind.START, "short/0")]
 
 
-def test_without_a_protected_part_the_shorter_job_comes_at_once() -> None:
+def test_without_a_protected_part_the_shorter_job_preempts_at_once() -> None:
     arbiter = fresh(preemptive=True, protected=None)
     begin(arbiter, "long", 1000.0)
     assert len(arbiter.step(Seconds(10.0), arrive("short", 20.0)).transitions) == 2

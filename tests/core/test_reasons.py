@@ -22,7 +22,7 @@ def rows(first: str) -> dict[str, list[str]]:
     return {row[0].strip("`"): row[1:] for row in cells}
 
 
-def test_every_reason_has_a_wording() -> None:
+def test_every_reason_has_a_text() -> None:
     assert list(SENTENCES) == list(Reason)
 
 
@@ -33,7 +33,7 @@ def test_the_page_of_reasons_lists_exactly_the_reasons_and_remedies_of_the_code(
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_sentences_of_reasons_use_only_known_facts(reason: Reason) -> None:
+def test_texts_of_reasons_use_only_known_facts(reason: Reason) -> None:
     known = {field.name for field in fields(Facts)} | {"wanted", "planned", "queue", "round_state", "in_service"}
     named = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[reason]) if name}
     assert named <= known

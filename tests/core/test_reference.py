@@ -40,20 +40,20 @@ def test_every_hook_is_documented_with_its_exact_signature(made: ModuleType) -> 
     assert set(STAGE_HOOKS) <= set(vars(Hooks))
 
 
-def test_every_public_name_is_documented_as_it_is(made: ModuleType) -> None:
+def test_every_public_name_is_documented_with_its_current_signature(made: ModuleType) -> None:
     text = (REFERENCE / "api.md").read_text()
     assert text == made.api_page(), "make it anew: python tests/make_reference.py"
     for name in eunomia.__all__:
         assert name == "__version__" or f"\n### {name}\n" in text, name
 
 
-def test_the_page_of_the_view_is_that_of_the_code(made: ModuleType) -> None:
+def test_the_page_of_the_view_equals_the_one_made_from_the_code(made: ModuleType) -> None:
     text = (REFERENCE / "cluster-view.md").read_text()
     assert text == made.view_page(), "python tests/make_reference.py"
     assert set(made.VIEWS) == set(eunomia.arbiter.__all__) - {"Arbiter"}
 
 
-def test_the_page_of_keys_is_that_of_the_papers(made: ModuleType) -> None:
+def test_the_page_of_keys_equals_the_one_made_from_the_papers(made: ModuleType) -> None:
     assert (REFERENCE / "reproduce-keys.md").read_text() == made.keys_page(), "python tests/make_reference.py"
 
 
@@ -73,6 +73,6 @@ def test_every_promised_name_exists(made: ModuleType) -> None:
         assert now[hook][: len(promised[hook])] == promised[hook], "arguments keep their order"
 
 
-def test_every_new_name_is_on_the_list_of_promised_ones(made: ModuleType) -> None:
+def test_every_new_public_name_is_on_the_list_of_promised_names(made: ModuleType) -> None:
     page = REFERENCE / "stability.md"
     assert page.read_text() == made.stability_page(made.promised(page.read_text())), "python tests/make_reference.py"

@@ -40,7 +40,7 @@ GOOD = """
 """
 
 
-def test_built_in_plugins_load_and_are_checked_like_those_of_other_packages() -> None:
+def test_built_in_plugins_load_and_pass_the_same_checks_as_installed_ones() -> None:
     registry = Registry.find(installed=False)
     listed = {item.found.name: item for item in registry.all()}
     assert set(DEFAULT_PLUGINS) <= set(listed)
@@ -81,7 +81,7 @@ def test_a_private_class_with_hooks_needs_no_name(write: Write) -> None:
     assert "lottery" in Registry.find(paths=[write(base)], installed=False)
 
 
-def test_a_broken_plugin_is_listed_and_takes_no_other_down() -> None:
+def test_a_broken_plugin_is_listed_and_does_not_affect_others() -> None:
     broken = Found(name="curvy", target="nowhere_to_be_found:Curvy", origin="eunomia-curvy", version="0.3.0")
     registry = Registry({"curvy": broken, "fifo": Found(name="fifo", target=DEFAULT_PLUGINS["fifo"])})
     assert registry.listed("curvy").status is Status.BROKEN
@@ -91,7 +91,7 @@ def test_a_broken_plugin_is_listed_and_takes_no_other_down() -> None:
         registry.load("curvy")
 
 
-def test_a_plugin_of_another_api_is_listed_with_the_number_that_is_served(write: Write) -> None:
+def test_a_plugin_of_another_api_version_is_listed_with_the_supported_version(write: Write) -> None:
     registry = Registry.find(paths=[write(GOOD.replace("api = 1", "api = 0"))], installed=False)
     assert registry.listed("lottery").status is Status.INCOMPATIBLE
     assert "api must be 1, but got 0" in (registry.listed("lottery").error or "")
@@ -132,12 +132,12 @@ def test_hooks_that_pluggy_would_ignore_are_errors_at_load(write: Write, old: st
     assert error in (item.error or "")
 
 
-def test_an_object_in_the_place_of_a_class_is_refused() -> None:
+def test_an_object_instead_of_a_class_is_refused() -> None:
     with pytest.raises(PluginError, match="a plugin must be a class"):
         check_plugin(object(), "thing")
 
 
-def test_an_installed_plugin_cannot_take_a_built_in_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_plugin_cannot_use_a_built_in_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "eunomia.platform.registry._entry_points", lambda: [Found(name="fifo", target="evil:Fifo", origin="evil")]
     )
@@ -146,7 +146,7 @@ def test_an_installed_plugin_cannot_take_a_built_in_name(monkeypatch: pytest.Mon
     assert [row.status for row in rows if row.found.name == "fifo" and row.found.origin == "eunomia"] == [Status.OK]
 
 
-def test_a_file_cannot_take_a_built_in_name(write: Write) -> None:
+def test_a_file_cannot_use_a_built_in_name(write: Write) -> None:
     path = write(GOOD.replace('"lottery"', '"fifo"'))
     with pytest.raises(InputError) as refused:
         Registry.find(paths=[path], installed=False)
@@ -154,7 +154,7 @@ def test_a_file_cannot_take_a_built_in_name(write: Write) -> None:
     assert str(refused.value) == f'{rule}, but got "fifo" ({path}:Lottery)'
 
 
-def test_two_files_cannot_share_a_name(write: Write) -> None:
+def test_two_files_cannot_use_the_same_name(write: Write) -> None:
     first, second = write(GOOD), write(GOOD, name="second.py")
     with pytest.raises(InputError) as refused:
         Registry.find(paths=[first, second], installed=False)
@@ -185,7 +185,7 @@ class _Taker:
         return snapshot, menus, offer
 
 
-def test_a_bound_stage_gets_the_arguments_that_it_takes() -> None:
+def test_a_stage_is_called_with_only_the_arguments_that_it_accepts() -> None:
     taker = _Taker()
     allocation = bind(taker, "eunomia_allocation")
     assert allocation is not None
@@ -194,7 +194,7 @@ def test_a_bound_stage_gets_the_arguments_that_it_takes() -> None:
     assert bind(taker, "eunomia_placement") is None
 
 
-def test_a_method_that_takes_everything_is_called_directly() -> None:
+def test_a_method_with_all_the_arguments_is_called_directly() -> None:
     taker = _Taker()
     assert bind(taker, "eunomia_valuation") == taker.eunomia_valuation
 
@@ -222,7 +222,7 @@ def test_pluggy_behaves_as_the_checks_of_plugins_assume() -> None:
     assert manager.hook.eunomia_round_finished(decision="passed") == ["never passed"]
 
 
-def test_a_contract_of_an_instance_is_checked_when_it_is_made(write: Write) -> None:
+def test_a_contract_of_an_instance_is_checked_when_it_is_created(write: Write) -> None:
     late = "        def __init__(self):\n            self.contracts = {Stage.REFINE: Contract()}\n\n        @hookimpl"
     body = GOOD.replace("contracts = {Stage.ALLOCATION: Contract()}", "").replace("        @hookimpl", late)
     registry = Registry.find(paths=[write(body)], installed=False)

@@ -46,19 +46,19 @@ def granted(arbiter: Arbiter) -> list[int]:
 
 
 @pytest.mark.parametrize(("most", "gpus"), [(None, 2), (1, 1), (5, 5), (100, 8)])
-def test_a_job_that_goes_on_gets_up_to_the_most_of_its_phase(most: int | None, gpus: int) -> None:
+def test_a_resumed_job_gets_up_to_the_maximum_of_its_new_phase(most: int | None, gpus: int) -> None:
     arbiter = paused()
     arbiter.step(Seconds(4.0), [JobResumed(job=JOB, most=most)])
     assert granted(arbiter) == [gpus]
 
 
-def test_less_than_its_least_is_refused_and_changes_nothing() -> None:
+def test_a_maximum_below_the_minimum_is_refused_and_changes_nothing() -> None:
     arbiter = paused()
     decision = arbiter.step(Seconds(4.0), [JobResumed(job=JOB, most=0)])
     assert "the most GPUs of a job must be at least its least, 1" in decision.faults[0].what
     assert granted(arbiter) == []
 
 
-def test_the_most_of_a_job_that_is_not_paused_stays() -> None:
+def test_the_maximum_of_a_job_that_is_not_paused_is_unchanged() -> None:
     arbiter = arbiter_of(JobResumed(job=JOB, most=5))
     assert granted(arbiter) == [2]

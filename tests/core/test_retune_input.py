@@ -123,7 +123,7 @@ def test_a_retune_that_breaks_a_rule_is_refused(
     assert held.cpus_in_use.tolist() == [4.0, 0.0, 0.0, 0.0]
 
 
-def test_a_retune_of_a_job_that_leaves_in_the_same_round_is_refused() -> None:
+def test_a_retune_of_a_job_that_is_suspended_in_the_same_round_is_refused() -> None:
     _, faults = run(Retuning([0], [6.0]), Rest.RELEASE)
     assert "must not be placed in the same round, nor lose GPUs in it" in faults[0]
     assert "ana/0" in faults[0]
@@ -155,14 +155,14 @@ def test_a_retune_of_a_job_that_has_ended_is_refused(row: int, fault: str) -> No
     assert drive.arbiter.state.holdings.live.cpus[:4].sum() == 4.0  # ana's
 
 
-def test_a_confirmation_of_a_lease_that_is_not_there_changes_nothing() -> None:
+def test_a_confirmation_of_an_unknown_lease_changes_nothing() -> None:
     stray = Retuned(lease=LeaseId(9), epoch=Epoch(9), gpus=(0,), cpus=(24.0,), memory_gib=(48.0,))
     drive, faults = run(Retuning([0], [6.0]), Rest.KEEP, (7.0, stray))
     assert not faults
     assert drive.arbiter.state.holdings.live.cpus_in_use.tolist() == [6.0, 4.0, 0.0, 0.0]
 
 
-def test_a_retune_needs_the_contract() -> None:
+def test_a_retune_needs_a_contract_that_declares_retunes() -> None:
     _, faults = run(Retuning([0], [6.0], gives=False))
     assert "only if its contract gives RETUNES" in faults[0]
 

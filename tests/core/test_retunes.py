@@ -31,5 +31,5 @@ def test_no_cpu_or_memory_of_a_machine_is_used_twice(scenario: Scenario) -> None
 
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_no_cpu_or_memory_is_used_twice_while_rates_are_measured(scenario: Scenario) -> None:
+def test_no_cpu_or_memory_is_used_twice_during_measurements_of_rates(scenario: Scenario) -> None:
     lab.played(scenario, probes=True)

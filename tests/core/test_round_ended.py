@@ -23,7 +23,7 @@ def run_one(made: Arbiter) -> None:
     made.step(Seconds(0.0), [Started(lease=LeaseId(order.lease), epoch=Epoch(order.epoch))])
 
 
-def test_a_round_is_due_only_when_the_executor_reports_the_end_of_its_own() -> None:
+def test_a_round_is_due_only_when_the_executor_reports_the_end_of_its_round() -> None:
     made = arbiter()
     app = AppId("a")
     came = (AppArrived(app=app, user=UserId("ana"), divides=False), JobAdded(job=JobId("a/0"), app=app))
@@ -36,7 +36,7 @@ def test_a_round_is_due_only_when_the_executor_reports_the_end_of_its_own() -> N
     assert made.step(Seconds(121.0)).causes == frozenset()
 
 
-def test_time_that_a_job_did_not_run_is_taken_off_the_ledger() -> None:
+def test_time_in_which_a_job_did_not_run_is_subtracted_from_the_ledger() -> None:
     made = arbiter()
     run_one(made)
     made.step(Seconds(120.0), [RoundEnded(jobs=(JobId("a/0"),), idle_seconds=(Seconds(20.5),))])
@@ -46,7 +46,7 @@ def test_time_that_a_job_did_not_run_is_taken_off_the_ledger() -> None:
     assert ledger.received[row].tolist() == [199.0]
 
 
-def test_the_ledger_never_falls_below_zero_and_an_ended_job_is_passed_over() -> None:
+def test_the_ledger_never_falls_below_zero_and_ended_jobs_are_ignored() -> None:
     made = arbiter()
     run_one(made)
     gone, here = JobId("gone/0"), JobId("a/0")
@@ -58,7 +58,7 @@ def test_the_ledger_never_falls_below_zero_and_an_ended_job_is_passed_over() -> 
 
 
 @pytest.mark.parametrize("idle", [(), (Seconds(-1.0),), (Seconds(float("nan")),)])
-def test_an_impossible_round_changes_nothing(idle: tuple[Seconds, ...]) -> None:
+def test_an_impossible_report_of_a_round_changes_nothing(idle: tuple[Seconds, ...]) -> None:
     made = arbiter()
     run_one(made)
     decision = made.step(Seconds(10.0), [RoundEnded(jobs=(JobId("a/0"),), idle_seconds=idle)])

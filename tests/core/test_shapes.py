@@ -61,7 +61,7 @@ def test_a_value_prints_compares_and_hashes_as_a_dataclass() -> None:
     assert One(only=math.nan) == One(only=math.nan)  # as in a tuple, the very same object is equal to itself
 
 
-def test_a_built_object_is_equal_to_itself_alone() -> None:
+def test_a_built_object_equals_only_itself() -> None:
     one = Built(x=1.0)
     assert one != Built(x=1.0)
     assert one == one
@@ -146,7 +146,7 @@ def test_a_class_has_its_signature_before_its_first_instance() -> None:
     assert str(inspect.signature(Fresh)) == str(inspect.signature(Plain)) == told
 
 
-def test_a_value_is_copied_replaced_and_pickled() -> None:
+def test_a_value_can_be_copied_replaced_and_pickled() -> None:
     point = Point(x=1.0, y=(3,))
     assert copy.deepcopy(point) == point
     assert pickle.loads(pickle.dumps(point)) == point

@@ -103,7 +103,7 @@ def refusal(registry: Registry, **stages: object) -> str:
     return str(error)
 
 
-def test_an_allocation_that_reads_time_refuses_values_in_loss_and_names_a_valuation_that_suits(
+def test_an_allocation_that_reads_time_refuses_values_in_loss_and_suggests_a_valuation(
     readers: Registry,
 ) -> None:
     assert refusal(readers, elasticity="range", valuation="slaq", allocation="reader_of_time").startswith(
@@ -113,7 +113,7 @@ def test_an_allocation_that_reads_time_refuses_values_in_loss_and_names_a_valuat
     assert load(readers, elasticity="range", valuation="optimus", allocation="reader_of_time").name == "default"
 
 
-def test_values_without_a_unit_are_utilities_and_suit_only_allocations_that_read_any_unit(readers: Registry) -> None:
+def test_values_without_a_unit_count_as_utilities_and_fit_only_allocations_of_any_unit(readers: Registry) -> None:
     said = refusal(readers, elasticity="range", valuation="unlabelled", allocation="reader_of_time")
     assert 'but valuation "unlabelled" gives utilities by size' in said
     for valuation in ("unlabelled", "optimus", "slaq"):
@@ -128,7 +128,7 @@ def test_a_need_of_points_by_cpus_is_refused_with_an_elasticity_that_has_none(re
     )
 
 
-def test_a_refiner_that_needs_retunes_asks_the_placement_that_follows_it(readers: Registry) -> None:
+def test_a_refiner_that_needs_retunes_is_refused_with_a_placement_without_them(readers: Registry) -> None:
     said = refusal(readers, refiners=["opt"])
     assert said.startswith(
         'refiner "opt" needs retunes of running jobs, but placement "packed" gives nothing that it declares; '
@@ -137,7 +137,7 @@ def test_a_refiner_that_needs_retunes_asks_the_placement_that_follows_it(readers
     load(readers, refiners=["opt"], placement="retunes")
 
 
-def test_units_without_values_by_size_are_refused(tmp_path: Path) -> None:
+def test_a_unit_without_values_by_size_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.py"
     path.write_text(READERS.replace("needs=frozenset({Feature.BY_SIZE, Feature.MANY_SIZES}),", ""))
     found: Any = next(
@@ -150,7 +150,7 @@ def test_units_without_values_by_size_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_valuation_gives_its_values_in_the_unit_that_is_asked_for() -> None:
+def test_a_valuation_returns_its_values_in_the_requested_unit() -> None:
     rows = np.array([0], np.int32)
     time, loss = (
         BySize(claim=rows, gpus=np.array([1]), value=np.array([value]), unit=unit)

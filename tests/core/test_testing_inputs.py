@@ -13,7 +13,7 @@ def town() -> World:
     return World("1x4 V100").job("a/1", gpus=(1, 2)).job("b/1", gpus=(1, 4))
 
 
-def test_menus_have_the_points_named() -> None:
+def test_menus_built_by_hand_have_the_given_points() -> None:
     menus = menus_of(town(), {"b/1": [MenuPoint(2, 3.0), MenuPoint(1, 1.0, cpus=2.0), MenuPoint(1, 1.5, cpus=4.0)]})
     assert menus.sizes(0).size == 0
     assert menus.sizes(1).tolist() == [1, 2]
@@ -21,7 +21,7 @@ def test_menus_have_the_points_named() -> None:
     assert menus.full_rate(np.array([1])).tolist() == [3.0]
 
 
-def test_an_allocation_reads_values_built_by_hand() -> None:
+def test_an_allocation_accepts_values_built_by_hand() -> None:
     world = World("1x3 V100").job("a/1", gpus=(1, 2)).job("b/1", gpus=(1, 4))
     menus = menus_of(
         world, {"a/1": [MenuPoint(1, 1.0), MenuPoint(2, 2.0)], "b/1": [MenuPoint(1, 1.0), MenuPoint(2, 2.0)]}
@@ -34,7 +34,7 @@ def test_an_allocation_reads_values_built_by_hand() -> None:
     assert answer.amount.gpus.tolist() == [1, 2]  # type: ignore[union-attr]
 
 
-def test_a_placement_serves_grants_built_by_hand_and_then_standby_claims() -> None:
+def test_a_placement_serves_grants_built_by_hand_before_standby_claims() -> None:
     world = town().job("c/1", gpus=3)
     grants = grants_to(world, {"c/1": 3, "b/1": 2, "a/1": 1}, standby=["b/1", "a/1"])
     menus = menus_of(world, {"a/1": [MenuPoint(1, 1.0)], "b/1": [MenuPoint(2, 1.0)], "c/1": [MenuPoint(3, 1.0)]})

@@ -36,7 +36,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text,said", HOSTILE.values(), ids=HOSTILE)
-def test_toml_that_is_too_large_or_too_deep_is_refused_with_its_bound(text: str, said: str) -> None:
+def test_toml_that_is_too_large_or_too_deep_is_refused_with_the_limit(text: str, said: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_toml(text, "an app file", place="a.toml")
     assert said in str(refused.value)
@@ -68,11 +68,11 @@ def test_a_key_of_too_many_parts_is_refused_before_it_is_parsed() -> None:
         "[a.b]\nc.d = {e = 1979-05-27T07:32:00Z}",
     ],
 )
-def test_strings_and_comments_do_not_count_towards_the_bounds(text: str) -> None:
+def test_strings_and_comments_do_not_count_towards_the_limits(text: str) -> None:
     assert parse_toml(text, "an app file", place="a.toml") == tomllib.loads(text)
 
 
-def test_profiles_settings_and_cluster_files_are_bounded() -> None:
+def test_the_limits_hold_for_profiles_settings_and_cluster_files() -> None:
     with pytest.raises(InputError, match="a profile must have keys of at most 32 parts"):
         read_toml(f"{DOTS}=1", place="p.toml")
     with pytest.raises(InputError, match="a cluster file must have keys of at most 32 parts"):
@@ -86,7 +86,7 @@ def test_profiles_settings_and_cluster_files_are_bounded() -> None:
             reads(f"a={number}")
 
 
-def test_a_cluster_file_may_have_a_row_a_machine() -> None:
+def test_a_cluster_file_may_have_a_row_for_each_of_3000_machines() -> None:
     rows = "\n".join(f'  {{ names = "m{number}", gpus = "8xV100" }},' for number in range(3000))
     assert (
         len(parse_toml(f"machines = [\n{rows}\n]", "a cluster file", place="c.toml", bounds=LARGE)["machines"]) == 3000

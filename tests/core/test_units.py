@@ -13,7 +13,7 @@ from eunomia.words import exact_duration
     ("text", "seconds"),
     [("500ms", 0.5), ("10s", 10.0), ("10m", 600.0), ("1h30m", 5400.0), ("2d", 172800.0), ("1.5h", 5400.0)],
 )
-def test_durations_are_read_with_their_unit(text: str, seconds: float) -> None:
+def test_durations_are_parsed_with_their_unit(text: str, seconds: float) -> None:
     assert parse_duration(text, name="lease") == seconds
 
 
@@ -31,12 +31,12 @@ def test_a_duration_beyond_a_century_is_refused() -> None:
 
 
 @given(st.floats(min_value=1e-6, max_value=3e9, allow_nan=False))
-def test_an_exact_duration_reads_back(seconds: float) -> None:
+def test_an_exact_duration_parses_back_to_the_same_value(seconds: float) -> None:
     assert math.isclose(parse_duration(exact_duration(seconds), name="it"), seconds, rel_tol=1e-9, abs_tol=1e-12)
 
 
 @given(st.integers(min_value=1, max_value=10**9))
-def test_whole_seconds_read_back_to_the_second(seconds: int) -> None:
+def test_whole_seconds_parse_back_exactly(seconds: int) -> None:
     assert parse_duration(exact_duration(seconds), name="it") == seconds
 
 
@@ -44,7 +44,7 @@ def test_durations_are_shown_in_two_units() -> None:
     assert [format_duration(s) for s in (0.5, 6.0, 600.0, 5400.0, 90061.0)] == ["500ms", "6s", "10m", "1h30m", "1d1h"]
 
 
-def test_memory_is_read_in_either_base() -> None:
+def test_memory_is_parsed_in_decimal_and_binary_units() -> None:
     assert parse_memory("1GiB", name="memory") == 1.0
     assert parse_memory("500GB", name="memory") == pytest.approx(465.661, abs=1e-3)
     for text in ("500", "-5GB", "0GB", "5XB", 5):

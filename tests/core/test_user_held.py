@@ -91,7 +91,7 @@ def made(request: pytest.FixtureRequest) -> Made:
     return Made(policy, divides=divides)
 
 
-def test_a_held_users_job_is_suspended_until_that_time_and_the_others_run_on(made: Made) -> None:
+def test_a_held_user_has_no_running_job_until_that_time_and_others_run_on(made: Made) -> None:
     made.arrive(0.0, "net", ANA)
     made.arrive(0.0, "own", BOB)
     while (due := float(made.arbiter.step(Seconds(made.now)).wake_at)) < 60.0:  # an auction closes
@@ -115,7 +115,7 @@ def test_a_held_users_job_is_suspended_until_that_time_and_the_others_run_on(mad
     assert made.arbiter.state.reports.held == {}
 
 
-def test_what_an_app_master_asks_for_does_not_end_the_wait(made: Made) -> None:
+def test_requests_of_app_masters_do_not_end_the_hold(made: Made) -> None:
     made.arrive(0.0, "net", ANA)
     made.step(10.0, hold(100.0))
     for number, events in enumerate(
@@ -135,7 +135,7 @@ def test_what_an_app_master_asks_for_does_not_end_the_wait(made: Made) -> None:
     assert made.reason(JobId("more/1")) == Reason.GPU_HOURS
 
 
-def test_another_limit_lets_it_go_at_once_and_a_pause_by_its_app_stays(made: Made) -> None:
+def test_an_earlier_end_of_the_hold_applies_at_once_and_pauses_by_apps_remain(made: Made) -> None:
     made.arrive(0.0, "net", ANA, slots=1)
     made.arrive(0.0, "two", ANA, slots=1)
     made.step(10.0, hold(1000.0))
@@ -147,7 +147,7 @@ def test_another_limit_lets_it_go_at_once_and_a_pause_by_its_app_stays(made: Mad
     assert made.held("two") == 0
 
 
-def test_a_hold_is_in_a_checkpoint(made: Made) -> None:
+def test_a_hold_survives_a_checkpoint(made: Made) -> None:
     made.arrive(0.0, "net", ANA)
     made.step(10.0, hold(100.0))
     again = made.new()

@@ -131,7 +131,7 @@ def check_page(folder: Path) -> None:
     assert texts == ["steady goes on with batch size 64 at 256", "steady goes on with batch size 128 at 384"]
 
 
-def test_two_adaptations_between_two_rounds_are_both_seen(tmp_path: Path) -> None:
+def test_two_adaptations_between_two_rounds_are_both_recorded(tmp_path: Path) -> None:
     text = text_of("steady").replace("--epochs 24 --double-at 8 16", "--epochs 200 --double-at 2 3 --samples 32")
     text = text.replace("epochs            = 24", "epochs = 200").replace("= 1024", "= 32")
     lazy = ("plugins.shockwave_utility.round_length=60s", *SETTINGS[1:], "plugins.shockwave.mode=lazy")
@@ -186,7 +186,7 @@ def served(folder: Path) -> list[Served]:
     return found
 
 
-def test_an_arbiter_that_was_killed_goes_on_with_the_next_row_of_its_plan(tmp_path: Path) -> None:
+def test_a_restarted_arbiter_continues_with_the_next_row_of_its_plan(tmp_path: Path) -> None:
     settings = (
         "plugins.shockwave_utility.round_length=3s",
         "plugins.shockwave_utility.window=6",

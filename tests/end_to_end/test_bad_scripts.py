@@ -95,7 +95,7 @@ def damaged(count: int) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_machine_full_of_bad_scripts_serves_the_good_one(tmp_path: Path) -> None:
+def test_a_good_job_finishes_on_a_machine_full_of_misbehaving_scripts(tmp_path: Path) -> None:
     (tmp_path / "flood.bin").write_bytes(framed([event("loss", step) for step in range(SCALARS)]))
     flawed = FLOOD.replace("flood.bin", "flawed.bin").replace("0.02", "0.3")
     (tmp_path / "flawed.bin").write_bytes(damaged(2000))

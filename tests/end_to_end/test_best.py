@@ -62,7 +62,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     return code, said.out, said.err
 
 
-def test_best_copies_the_best_checkpoint_of_a_search(
+def test_the_best_command_copies_the_best_checkpoint_of_a_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -201,7 +201,7 @@ def test_a_misspelt_metric_is_named_with_the_tag_that_was_meant(
         assert err.count("warning: typo-2: ") <= 1
 
 
-def test_best_shows_what_is_known_of_a_running_search_and_of_a_script_without_the_helper(
+def test_the_best_command_works_for_running_searches_and_scripts_without_the_helper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker = Path(__file__).parent.parent / "appmaster" / "tiny_worker.py"

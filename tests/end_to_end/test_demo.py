@@ -65,7 +65,7 @@ def test_auctions_of_the_demo_have_several_bidders_and_payments(demo: tuple[Path
     assert said["contested"] == contested.height
 
 
-def test_unfinished_jobs_are_suspended_and_go_on_without_doing_anything_twice(
+def test_unfinished_jobs_are_suspended_and_resume_without_repeating_work(
     demo: tuple[Path, dict[str, Any], str],
 ) -> None:
     folder, said, _ = demo
@@ -76,7 +76,9 @@ def test_unfinished_jobs_are_suspended_and_go_on_without_doing_anything_twice(
     assert RunData.load(folder).jobs["iterations_lost"].sum() <= said["suspensions"]
 
 
-def test_the_best_trial_of_each_search_reads_95_digits_of_100(demo: tuple[Path, dict[str, Any], str]) -> None:
+def test_the_best_trial_of_each_search_classifies_95_of_100_digits_correctly(
+    demo: tuple[Path, dict[str, Any], str],
+) -> None:
     _, said, _ = demo
     assert {app["app"]: app["best"] for app in said["apps"] if not app["best"] or app["best"] < 0.95} == {}
 
@@ -89,7 +91,7 @@ def test_no_slot_has_two_holders_and_no_round_is_faulty(demo: tuple[Path, dict[s
     assert summary["slots_held_twice"].to_list() == [0]
 
 
-def test_the_demo_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, dict[str, Any], str]) -> None:
+def test_the_demo_leaves_a_complete_run_folder_and_no_process(demo: tuple[Path, dict[str, Any], str]) -> None:
     folder, _, progress = demo
     assert processes_of(folder) == []
     for name in ("report.html", "run.json", "journal.sqlite", "summary.csv", "profiles/demo.toml", "cluster.toml"):
@@ -104,7 +106,7 @@ def test_the_demo_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, di
 
 
 @pytest.mark.timeout(500)
-def test_ctrl_c_stops_everything_and_still_writes_the_report(tmp_path: Path) -> None:
+def test_ctrl_c_stops_all_processes_and_still_writes_the_report(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     process = subprocess.Popen(
         command("--out", str(folder)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -66,7 +66,7 @@ class Story:
         return not self.to_come and len(self.run.record.apps) == 3 and self.run.is_over
 
 
-def test_a_trial_shrinks_and_grows_with_what_its_app_wins(tmp_path: Path) -> None:
+def test_a_trial_shrinks_and_grows_with_the_slots_that_its_app_wins(tmp_path: Path) -> None:
     # Only the worst-off app sees an offer, so a gang gets its slots as soon as a lease ends.
     settings = ["plugins.themis.fairness_knob=0.9"]
     run = LiveRun(tmp_path / "run", [app("elastic")], settings=settings, slots=4, seed=7, cpu_only=True)

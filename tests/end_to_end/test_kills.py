@@ -38,7 +38,7 @@ def test_every_app_finishes_after_any_kill_and_no_slot_has_two_holders(tmp_path:
     assert sorted(killed) == sorted(kinds) == sorted(KINDS)  # in any order: a kind waits while none of it lives
 
 
-def test_kills_that_one_run_has_no_room_for_go_to_the_next_runs() -> None:
+def test_kills_that_do_not_fit_into_one_run_are_added_to_the_next_runs() -> None:
     assert spread(["a", "b", "c"], [["x"], ["y"]]) == [["x", "a", "c"], ["y", "b"]]
     assert spread(["a", "b"], []) == [["a", "b"]]
     assert spread([], [["x"]]) == [["x"]]

@@ -75,7 +75,7 @@ def trials(folder: Path, app: str = "lrs") -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_search_goes_on_after_its_end_and_after_a_kill_of_the_arbiter(
+def test_a_finished_search_continues_with_more_trials_also_after_a_kill_of_the_arbiter(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     with served(tmp_path) as (made, arbiter):
@@ -126,7 +126,7 @@ def _best_of(run: Callable[..., str]) -> Any:
 
 
 @pytest.mark.slow
-def test_a_cancelled_search_that_the_arbiter_no_longer_lists_goes_on_with_its_trials_left(
+def test_a_cancelled_search_that_the_arbiter_forgot_continues_with_its_remaining_trials(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     options = ("--not-durable", "--heartbeat-seconds", "0.3", "--keep-apps", "0")
@@ -144,7 +144,7 @@ def test_a_cancelled_search_that_the_arbiter_no_longer_lists_goes_on_with_its_tr
         assert [row["iterations"] for row in trials(tmp_path)] == ["120"] * 6
 
 
-def test_more_trials_are_refused_for_apps_that_cannot_go_on_and_nothing_changes(
+def test_more_trials_are_refused_for_apps_that_cannot_continue_and_nothing_changes(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     with served(tmp_path) as (_, arbiter):

@@ -66,7 +66,7 @@ def finished(client: Any, name: str) -> bool:
     return any(app.app == name and app.state == "finished" for app in client.list().apps)
 
 
-def test_a_job_is_measured_and_the_next_of_its_kind_need_not_be(tmp_path: Path, serving: Any) -> None:
+def test_a_job_is_measured_and_the_next_of_its_kind_is_not(tmp_path: Path, serving: Any) -> None:
     said = []
     with lab.client(serving) as client:
         lab.eventually(lambda: lab.ready(client))

@@ -73,7 +73,7 @@ def test_a_state_folder_is_reported_while_the_arbiter_runs_and_after_its_end(
     assert files(tmp_path / "other") == before
 
 
-def test_the_error_for_a_folder_that_is_no_state_folder_names_it(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_the_error_for_a_folder_that_is_not_a_state_folder_names_it(tmp_path: Path, run: Callable[..., str]) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "run.json").write_text("{}")

@@ -101,7 +101,7 @@ def retunes(steps: list[Any]) -> list[Any]:
     return [order for order in orders if order.kind is TransitionKind.RETUNE]
 
 
-def test_a_job_gets_two_cpus_and_one_again_while_it_trains(tmp_path: Path, serving: Any) -> None:
+def test_a_training_job_gets_two_cpus_and_then_one_again_without_a_restart(tmp_path: Path, serving: Any) -> None:
     folder, waits = tmp_path / "state" / "apps" / "swing" / "1", []
     with lab.client(serving) as client:
         lab.eventually(lambda: lab.ready(client))

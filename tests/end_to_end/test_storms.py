@@ -11,7 +11,7 @@ from chaos.storms.runs import storm_run
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_thirty_actions_lose_no_app_hold_no_slot_twice_and_leave_no_process(tmp_path: Path) -> None:
+def test_after_thirty_disruptions_all_apps_finish_and_no_slot_has_two_holders(tmp_path: Path) -> None:
     seed = secrets.randbelow(2**31)
     print(f"seed {seed}")
     done = storm_run(tmp_path / "run", list(plan(30, seed)), busy=False, seed=seed, tell=print)
@@ -23,7 +23,7 @@ def test_thirty_actions_lose_no_app_hold_no_slot_twice_and_leave_no_process(tmp_
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "ended"), [(WORKER, 1), (SHEPHERD, 0)])
-def test_a_worker_that_is_stopped_for_90_seconds_is_ended_and_started_again_and_a_shepherd_is_not(
+def test_a_worker_stopped_for_90_seconds_is_restarted_and_a_shepherd_is_not(
     tmp_path: Path, kind: str, ended: int
 ) -> None:
     action = Action(

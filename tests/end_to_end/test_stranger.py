@@ -86,7 +86,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     assert "lottery" not in made.plugins()
 
 
-def test_the_whole_package_is_under_60_lines() -> None:
+def test_the_whole_example_package_has_under_60_lines() -> None:
     files = (PACKAGE / "pyproject.toml", PACKAGE / "eunomia_lottery.py")
     assert sum(len(file.read_text().splitlines()) for file in files) < 60
 
@@ -215,7 +215,7 @@ demo = "eunomia_party:cheer"
 """
 
 
-def test_a_package_brings_presets_and_commands_of_its_own(place: Place) -> None:
+def test_a_package_can_add_presets_and_commands(place: Place) -> None:
     package = place.folder / "party"
     (package / "eunomia_party").mkdir(parents=True)
     (package / "pyproject.toml").write_text(PROJECT)

@@ -67,7 +67,7 @@ def runs_at(url: object) -> list[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_each_trial_is_a_run_until_the_command_is_interrupted(searched: Path, how: signal.Signals) -> None:
+def test_each_trial_is_shown_as_a_run_until_the_command_is_interrupted(searched: Path, how: signal.Signals) -> None:
     trials = ["lrs/1", "lrs/2", "lrs/3"]
     with board("lrs", "--run", str(searched)) as (process, said):
         assert (said["schema"], said["app"], said["runs"]) == ("eunomia/tensorboard@1", "lrs", trials)
@@ -77,7 +77,7 @@ def test_each_trial_is_a_run_until_the_command_is_interrupted(searched: Path, ho
         assert process.wait(20) == 0
 
 
-def test_the_arbiter_names_the_folder_and_an_app_without_logs_is_refused(
+def test_the_arbiter_names_the_log_folder_and_an_app_without_logs_is_refused(
     searched: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*words: str) -> str:

@@ -19,12 +19,12 @@ def wanted(tuner: Tuner) -> list[tuple[int, int | None]]:
     return [(run.trial, run.stop_at) for run in tuner.runs()]
 
 
-def test_rungs_are_min_iterations_times_powers_of_eta() -> None:
+def test_rungs_are_minimum_iterations_times_powers_of_eta() -> None:
     tuner = make("successive_halving", ASHA | {"min_iterations": 2}, search(81, max_iterations=50))
     assert tuner._brackets[0].ends == (2, 6, 18, 50)  # type: ignore[attr-defined]
 
 
-def test_a_trial_goes_on_as_soon_as_it_is_among_the_best_third_of_those_that_arrived() -> None:
+def test_a_trial_is_promoted_as_soon_as_it_is_in_the_best_third_of_its_rung() -> None:
     tuner = asha()
     tuner.on_paused(1, 1, 0.5)
     tuner.on_paused(2, 1, 0.9)
@@ -48,7 +48,7 @@ def test_a_trial_that_was_promoted_too_early_stays_promoted() -> None:
     assert tuner.ended() == [2, 3, 6]  # no trial can arrive there any more
 
 
-def test_the_slowest_trial_does_not_delay_the_others() -> None:
+def test_a_slow_trial_does_not_delay_the_others() -> None:
     tuner = asha(9)
     for trial in range(2, 10):
         tuner.on_paused(trial, 1, trial / 10)
@@ -60,7 +60,7 @@ def test_the_slowest_trial_does_not_delay_the_others() -> None:
     assert any(run.stop_at is None for run in tuner.runs())  # one is at its last rung while 1 is at the first
 
 
-def test_at_least_the_best_of_a_closed_rung_goes_on() -> None:
+def test_at_least_the_best_trial_of_a_complete_rung_is_promoted() -> None:
     tuner = asha(2, reduction_factor=4)
     assert wanted(tuner) == [(1, None), (2, None)]  # two trials in one phase
     few = make("successive_halving", ASHA | {"reduction_factor": 2}, search(3, max_iterations=9))
@@ -71,7 +71,7 @@ def test_at_least_the_best_of_a_closed_rung_goes_on() -> None:
     assert few.ended() == [1, 2]
 
 
-def test_the_forecast_expects_a_third_of_each_rung() -> None:
+def test_the_forecast_expects_a_third_of_each_rung_to_be_promoted() -> None:
     tuner = asha(9, demand="full")
     assert [[job.iterations_left for job in tuner.jobs_in_phase(n, {})] for n in range(tuner.num_phases())] == [
         [1] * 9, [2] * 3, [6],

@@ -67,7 +67,7 @@ def test_no_trial_is_judged_before_a_milestone_or_between_two() -> None:
     assert set(play(tuner(milestones=(0.9,)), 95).values()) == {90}
 
 
-def test_no_trial_is_judged_on_fewer_points_than_asked() -> None:
+def test_no_trial_is_judged_on_fewer_points_than_required() -> None:
     assert play(tuner(milestones=(0.5,), least_points=11), 95) == {}
     assert set(play(tuner(milestones=(0.5,), least_points=10), 95)) == {2, 4}
 
@@ -104,7 +104,7 @@ def test_a_metric_that_is_not_finite_is_no_point_and_ranks_last() -> None:
     assert actions[28] is Action.CONTINUE, "after two points it may still come back"
 
 
-def test_where_no_trial_has_a_finite_metric_none_is_stopped() -> None:
+def test_no_trial_is_stopped_if_none_has_a_finite_metric() -> None:
     made = tuner(2)
     for iteration in range(4, 100, 4):
         for trial in (1, 2):
@@ -129,7 +129,7 @@ def test_an_earlier_peak_of_another_trial_stops_no_trial() -> None:
         assert made.on_result(1, iteration, loss(1, iteration)) is Action.CONTINUE
 
 
-def test_no_trial_is_stopped_within_the_grace() -> None:
+def test_no_trial_is_stopped_during_the_grace_period() -> None:
     assert set(play(tuner(grace=60), 95).values()) == {75}
     dropping = dataclasses.replace(search(), milestones=(10, 60))
     assert set(play(CurveStopping.create(dropping, CurveStoppingOptions()), 95).values()) == {75}
@@ -137,7 +137,7 @@ def test_no_trial_is_stopped_within_the_grace() -> None:
         tuner(grace=100)
 
 
-def test_a_trial_whose_rate_drops_is_stopped_wrongly_unless_the_grace_says_so() -> None:
+def test_only_a_grace_period_saves_a_trial_whose_loss_drops_suddenly() -> None:
     """A case that no curve predicts: a constant loss that falls to a tenth at iteration 60."""
 
     def judged(**options: object) -> list[int]:
@@ -155,7 +155,7 @@ def test_a_trial_whose_rate_drops_is_stopped_wrongly_unless_the_grace_says_so() 
     assert judged(grace=60) == []
 
 
-def test_no_trial_is_stopped_by_a_single_family_of_curves() -> None:
+def test_no_trial_is_stopped_because_of_a_single_family_of_curves() -> None:
     made = tuner(2)
     prediction = Prediction(
         families=["one", "other"],
@@ -170,7 +170,7 @@ def test_no_trial_is_stopped_by_a_single_family_of_curves() -> None:
     assert made.is_unlikely(prediction._replace(centre=np.array([5.0, 4.0])), 1.0)
 
 
-def test_a_converged_trial_is_done_at_the_next_milestone_and_its_forecast_says_so() -> None:
+def test_a_converged_trial_ends_at_the_next_milestone_as_its_forecast_expects() -> None:
     made = tuner(2, converged=0.2, milestones=(0.25, 0.5, 0.75))
     assert [info.iterations_left for info in made.jobs_remaining({})] == [100.0, 100.0]
     play(made, 20, every=2)
@@ -182,7 +182,7 @@ def test_a_converged_trial_is_done_at_the_next_milestone_and_its_forecast_says_s
     assert {25.0: 26, 50.0: 50, 75.0: 76}[20.0 + ahead[1]] >= stopped[1], "over-estimated, as the paper wants it"
 
 
-def test_forecasts_are_one_phase_of_the_trials_that_are_left() -> None:
+def test_forecasts_have_one_phase_with_the_remaining_trials() -> None:
     made = tuner()
     play(made, 95)
     predicted = forecast(made, {1: 95.0, 2: 50.0, 3: 95.0, 4: 50.0}, {}, otherwise=Speed(seconds_per_iteration=2.0))
@@ -200,7 +200,7 @@ def test_the_rule_continues_from_its_saved_state() -> None:
     assert play(other, 95, start=40) == play(made, 95, start=40)
 
 
-def test_old_points_are_thinned_and_the_ends_kept() -> None:
+def test_old_points_are_thinned_and_the_first_and_last_kept() -> None:
     made = tuner(2)
     for iteration in range(1, 99):
         made.on_result(1, iteration, loss(1, iteration))

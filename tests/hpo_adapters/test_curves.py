@@ -39,7 +39,7 @@ def test_there_are_nine_families_and_no_two_draw_the_same_curve() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_of_curves_falls(name: str) -> None:
+def test_every_family_of_curves_decreases(name: str) -> None:
     family = FAMILIES[name]
     g = family.at(np.linspace(0.001, 20.0, 200), family.grid())
     assert np.isfinite(g).all()
@@ -47,7 +47,7 @@ def test_every_family_of_curves_falls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_curve_of_a_family_is_followed_to_four_times_its_points(name: str) -> None:
+def test_a_curve_of_a_family_is_predicted_up_to_four_times_its_length(name: str) -> None:
     family = FAMILIES[name]
     shape = np.log([[math.exp(0.5 * math.log(shape.low) + 0.5 * math.log(shape.high)) for shape in family.shapes]])
     iterations = range(10, 410, 10)
@@ -69,7 +69,7 @@ def test_a_power_law_is_extrapolated_from_its_first_fifth(exponent: float) -> No
     assert prediction.quantile(0.5) == pytest.approx(0.2 + 2.0 * 1001**-exponent, abs=0.03)
 
 
-def test_noise_widens_the_predicted_interval_and_the_true_curve_stays_within() -> None:
+def test_noise_widens_the_predicted_interval_which_contains_the_true_curve() -> None:
     truth, inside, widths = 0.5 + 2.0 * 1001**-0.6, 0, []
     for seed in range(20):
         low, high = fitted(power(0.5, 2.0, 0.6, range(0, 300, 10), 0.02, seed)).predict(1000).interval(0.9)
@@ -85,7 +85,7 @@ def test_more_points_narrow_the_prediction() -> None:
     assert np.diff(many.interval(0.8)) < np.diff(few.interval(0.8))
 
 
-def test_a_metric_that_gets_worse_counts_as_constant() -> None:
+def test_a_metric_that_gets_worse_is_predicted_as_constant() -> None:
     prediction = fitted([Point(t, 1.0 + t) for t in range(6)], doubt=PLAIN).predict(100)
     assert prediction.quantile(0.5) == pytest.approx(3.5, abs=0.01)
     assert fitted([Point(t, 1.0 + t) for t in range(6)]).convergence(100, part=0.1, probability=0.95) == 0.0
@@ -108,7 +108,7 @@ def test_too_few_points_give_no_curve() -> None:
     assert Curves.fit([Point(5, 1.0)] * 9) is None
 
 
-def test_convergence_follows_the_slowest_plausible_curve() -> None:
+def test_the_predicted_convergence_follows_the_slowest_plausible_curve() -> None:
     points = [Point(t, 1.0 + 3.0 * math.exp(-0.02 * t)) for t in range(0, 300, 5)]
     truth = -math.log(0.01) / 0.02
     curves = fitted(points, doubt=Doubt(floor=0.0))
@@ -119,7 +119,7 @@ def test_convergence_follows_the_slowest_plausible_curve() -> None:
     assert few > times[1], "less is known, so it may go on for longer"
 
 
-def test_the_same_points_make_the_same_curves() -> None:
+def test_the_same_points_give_the_same_curves() -> None:
     points = power(0.5, 2.0, 0.6, range(0, 300, 10), 0.02)
     assert fitted(points).predict(900).interval(0.9) == fitted(points).predict(900).interval(0.9)
 
@@ -142,7 +142,7 @@ def test_a_mixture_of_curves_equals_one_computed_by_hand() -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(-1e6, 1e6)), min_size=4, max_size=30))
-def test_any_points_make_finite_predictions_in_order(points: list[tuple[int, float]]) -> None:
+def test_any_points_give_finite_and_ordered_predictions(points: list[tuple[int, float]]) -> None:
     curves = Curves.fit([Point(*point) for point in points])
     if curves is not None:
         prediction = curves.predict(20_000)

@@ -31,7 +31,7 @@ def test_brackets_rungs_and_sizes_equal_those_of_the_paper() -> None:
     assert [len(bracket.members) for bracket in tuner._brackets] == [81, 34, 15, 8, 5]
 
 
-def test_as_many_trials_reach_each_rung_as_in_the_papers_table() -> None:
+def test_as_many_trials_reach_each_rung_as_in_the_table_of_the_paper() -> None:
     tuner = Hyperband.create(search(143, max_iterations=81), HyperbandOptions(min_iterations=1))
     entered: list[list[int]] = [[0] * len(row) for row in TABLE]
     bracket_of = {n: row for row, b in enumerate(tuner._brackets) for n in b.members}
@@ -51,7 +51,7 @@ def test_as_many_trials_reach_each_rung_as_in_the_papers_table() -> None:
     assert tuner.best() == 1
 
 
-def test_the_forecast_of_hyperband_sums_the_iterations_of_the_papers_table() -> None:
+def test_the_forecast_of_hyperband_sums_the_iterations_of_the_table_of_the_paper() -> None:
     tuner = Hyperband.create(search(143, max_iterations=81), HyperbandOptions(min_iterations=1, demand="full"))
     predicted = forecast(tuner, {}, {}, otherwise=Speed(seconds_per_iteration=2.0))
     assert predicted is not None
@@ -71,7 +71,7 @@ def test_the_forecast_of_hyperband_sums_the_iterations_of_the_papers_table() -> 
     assert predicted.most == 143 * 4
 
 
-def test_a_forecast_of_a_running_search_is_the_work_left() -> None:
+def test_the_forecast_of_a_running_search_is_its_remaining_work() -> None:
     tuner = make("hyperband", {"min_iterations": 16, "reduction_factor": 2}, search(10))
     assert [(run.trial, run.stop_at) for run in tuner.runs()] == [
         *((n, 16) for n in (1, 2, 3, 4)), *((n, 32) for n in (5, 6, 7)), *((n, None) for n in (8, 9, 10)),
@@ -87,7 +87,7 @@ def test_a_forecast_of_a_running_search_is_the_work_left() -> None:
     assert sorted(phases[2], key=str) == sorted([(None, 32), (None, 32), (8, 0), (9, 32), (10, 32)], key=str)
 
 
-def test_trials_are_shared_among_the_brackets_in_the_papers_proportions() -> None:
+def test_trials_are_divided_among_the_brackets_in_the_proportions_of_the_paper() -> None:
     assert shares(143, [81, 34, 15, 8, 5]) == [81, 34, 15, 8, 5]
     assert shares(12, [9, 5, 3]) == [6, 4, 2]
     assert shares(3, [9, 5, 3]) == [1, 1, 1]
@@ -96,7 +96,7 @@ def test_trials_are_shared_among_the_brackets_in_the_papers_proportions() -> Non
         assert sum(given) == trials and min(given) >= 1 and given == sorted(given, reverse=True)
 
 
-def test_a_bracket_with_few_trials_has_no_rung_that_promotes_no_trial() -> None:
+def test_a_bracket_with_few_trials_has_no_rung_without_a_promotion() -> None:
     tuner = Hyperband.create(search(5, max_iterations=81), HyperbandOptions(min_iterations=9))
     assert [(bracket.sizes, bracket.ends) for bracket in tuner._brackets] == [
         ([3, 1], (9, 81)),
@@ -123,7 +123,7 @@ def test_options_that_do_not_fit_the_search_are_refused(trials: int, options: di
     assert str(caught.value) == message
 
 
-def test_successive_halving_from_a_first_rung_is_the_widest_bracket() -> None:
+def test_successive_halving_from_the_first_rung_equals_the_largest_bracket() -> None:
     assert phase_sizes(81, 3) == [81, 27, 9, 3, 1]
     options = {"min_iterations": 1, "reduction_factor": 3}
     tuner = make("successive_halving", options, search(81, max_iterations=81))

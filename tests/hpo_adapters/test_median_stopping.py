@@ -20,7 +20,7 @@ def tell(tuner: Tuner, trial: int, *metrics: float) -> list[Action]:
     return [tuner.on_result(trial, iteration, metric) for iteration, metric in enumerate(metrics, start=1)]
 
 
-def test_a_trial_whose_best_is_below_the_median_of_the_others_averages_is_stopped() -> None:
+def test_a_trial_whose_best_is_below_the_median_average_of_the_others_is_stopped() -> None:
     tuner = median_stopping()
     assert set(tell(tuner, 1, 0.2, 0.4, 0.6)) == {Action.CONTINUE}  # averages 0.2, 0.3, 0.4
     assert set(tell(tuner, 2, 0.3, 0.5, 0.7)) == {Action.CONTINUE}  # 0.3, 0.4, 0.5
@@ -38,14 +38,14 @@ def test_a_trial_equal_to_the_median_is_not_stopped() -> None:
     assert tell(tuner, 4, 0.5) == [Action.CONTINUE]
 
 
-def test_the_average_of_a_trial_itself_may_be_compared() -> None:
+def test_the_option_average_judges_a_trial_by_its_own_average() -> None:
     tuner = median_stopping(judged_by="average")
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.5, 0.5)
     assert tell(tuner, 4, 0.6, 0.3) == [Action.CONTINUE, Action.STOP]  # the average is 0.45, the best 0.6
 
 
-def test_what_a_resumed_trial_repeats_counts_once() -> None:
+def test_iterations_that_a_resumed_trial_repeats_count_once() -> None:
     tuner = median_stopping(judged_by="average")
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.5, 0.5, 0.5)
@@ -61,7 +61,7 @@ def test_smaller_is_better_with_mode_min() -> None:
     assert tell(tuner, 4, 1.1) == [Action.STOP]
 
 
-def test_no_trial_is_judged_within_its_grace_or_by_too_few_others_or_at_its_end() -> None:
+def test_no_trial_is_judged_during_its_grace_or_with_few_others_or_at_its_end() -> None:
     tuner = median_stopping(grace_iterations=3)
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.9, 0.9, 0.9, 0.9)
@@ -76,14 +76,14 @@ def test_no_trial_is_judged_within_its_grace_or_by_too_few_others_or_at_its_end(
     assert end.on_result(4, 64, 0.1) is Action.CONTINUE
 
 
-def test_other_trials_count_only_up_to_the_points_that_they_reached() -> None:
+def test_trials_with_fewer_points_count_up_to_their_last_point() -> None:
     tuner = median_stopping()
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.9, 0.9)
     assert [tuner.on_result(4, 3, 0.1)] == [Action.CONTINUE]
 
 
-def test_nan_is_no_metric_and_a_trial_with_nothing_else_ranks_last() -> None:
+def test_nan_is_no_metric_and_a_trial_with_only_nan_ranks_last() -> None:
     tuner = median_stopping()
     tell(tuner, 1, 0.2, math.nan, 0.4)
     tell(tuner, 2, 0.3, 0.3, 0.3)
@@ -97,7 +97,7 @@ def test_the_rule_needs_a_metric_and_other_trials() -> None:
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=1500))
-def test_the_average_at_the_last_point_is_exact_though_older_ones_are_thinned(costs: list[float]) -> None:
+def test_the_average_at_the_last_point_is_exact_although_older_ones_are_thinned(costs: list[float]) -> None:
     averages = _Averages()
     for iteration, cost in enumerate(costs, start=1):
         averages.add(iteration, cost)

@@ -35,7 +35,7 @@ def grown(lab: Lab, kind: str, options: Mapping[str, Any], more: int) -> Lab:
 
 
 @pytest.mark.parametrize(("kind", "options", "sampler", "failing"), CASES)
-def test_a_search_can_be_extended_and_its_ended_trials_stay_as_they_are(
+def test_a_search_can_be_extended_and_its_ended_trials_are_unchanged(
     kind: str, options: Mapping[str, Any], sampler: Any, failing: float
 ) -> None:
     trials, more = 7, [4, 1, 9]
@@ -60,7 +60,7 @@ def test_a_search_can_be_extended_and_its_ended_trials_stay_as_they_are(
     assert len(points) == len(lab.tuner.trials()) or sampler != "random"
 
 
-def test_a_random_point_is_not_drawn_twice_until_all_are_drawn() -> None:
+def test_no_random_point_of_a_finite_space_is_drawn_twice_until_all_are_drawn() -> None:
     space = {"depth": Int(low=1, high=4), "act": Categorical(choices=("relu", "tanh", "gelu"))}
     whole = dataclasses.replace(search(2), space=space)
     first = make("none", {}, whole).trials()
@@ -80,7 +80,7 @@ def test_an_extended_grid_continues_where_it_stopped_and_ends() -> None:
         make("none", {}, larger(whole, 4))
 
 
-def test_added_trials_are_halved_among_themselves_at_the_rungs_of_their_number() -> None:
+def test_added_trials_are_halved_among_themselves_at_rungs_for_their_number() -> None:
     whole = larger(search(16), 4)
     tuner = make("successive_halving", {"demand": "growing"}, whole)
     for trial in range(1, 17):
@@ -93,7 +93,7 @@ def test_added_trials_are_halved_among_themselves_at_the_rungs_of_their_number()
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
-def test_a_forecast_is_of_the_added_trials_alone(kind: str, options: Mapping[str, Any]) -> None:
+def test_after_an_extension_the_forecast_covers_only_the_added_trials(kind: str, options: Mapping[str, Any]) -> None:
     lab = Lab(make(kind, options, search(6)), search(6), 3, nan=0.0, failing=0.0)
     while lab.step():
         pass

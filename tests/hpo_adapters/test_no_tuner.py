@@ -45,7 +45,7 @@ def test_all_trials_run_to_their_end() -> None:
     assert again.best() == 3
 
 
-def test_the_forecast_is_one_phase_of_the_work_left() -> None:
+def test_the_forecast_is_one_phase_with_the_remaining_work() -> None:
     tuner = make()
     tuner.on_finished(2, 100, 1.0)
     known = forecast(
@@ -58,13 +58,13 @@ def test_the_forecast_is_one_phase_of_the_work_left() -> None:
     assert known.most == 4
 
 
-def test_builtin_tuners_can_be_loaded_and_implement_the_protocol() -> None:
+def test_built_in_tuners_can_be_loaded_and_implement_the_protocol() -> None:
     for kind in TUNERS:
         assert isinstance(load_tuner(kind), type)
     assert isinstance(make(), Tuner)
 
 
-def test_plugins_name_tuners_of_their_own(tmp_path: Path) -> None:
+def test_plugins_can_add_tuners(tmp_path: Path) -> None:
     plugin = tmp_path / "curious.py"
     plugin.write_text(
         "from eunomia import hookimpl\n"

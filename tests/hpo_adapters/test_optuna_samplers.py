@@ -31,7 +31,9 @@ LATE: list[tuple[str, Mapping[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "options"), LATE, ids=[kind for kind, _ in LATE])
 @pytest.mark.parametrize("steps", [0, 7, 31])
-def test_every_tuner_takes_trials_as_they_are_suggested(kind: str, options: Mapping[str, Any], steps: int) -> None:
+def test_every_tuner_accepts_trials_that_are_suggested_one_by_one(
+    kind: str, options: Mapping[str, Any], steps: int
+) -> None:
     whole = search(9, sampler="tpe")
     lab = Lab(make(kind, options, whole), whole, steps, nan=0.1, failing=0.05)
     assert len(lab.tuner.trials()) == 3
@@ -71,7 +73,7 @@ def test_qmc_fills_the_space_and_follows_the_seed() -> None:
     assert len(set(costs)) == 8
 
 
-def test_the_number_of_trials_without_a_result_is_bounded() -> None:
+def test_the_number_of_trials_without_a_result_is_limited() -> None:
     made = Trials(search(7, sampler="tpe", concurrent=2))
     assert [trial.number for trial in made.made] == [1, 2]
     assert made.waves == [2, 2, 1]
@@ -86,20 +88,20 @@ def test_the_number_of_trials_without_a_result_is_bounded() -> None:
     assert results == [(2, 0.5), (1, None), (3, None)]
 
 
-def test_a_tuner_that_makes_its_trials_itself_refuses_samplers_that_learn() -> None:
+def test_a_tuner_that_creates_all_trials_at_once_refuses_adaptive_samplers() -> None:
     with pytest.raises(
         InputError, match="sampler must be random or grid for a tuner that makes all its trials at once"
     ):
         search(3, sampler="tpe").trial(1)
 
 
-def test_trials_that_are_not_suggested_yet_are_forecast_in_groups_that_run_concurrently() -> None:
+def test_trials_not_yet_suggested_are_forecast_in_groups_that_run_concurrently() -> None:
     tuner = make("successive_halving", {}, search(8, sampler="tpe", concurrent=3))
     phases = [[job.trial for job in tuner.jobs_in_phase(n, {})] for n in range(tuner.num_phases())]
     assert phases == [[1, 2, 3], [None] * 3, [None] * 2, [None] * 4, [None] * 2, [None]]
 
 
-def test_suggestions_of_another_version_are_kept_and_learnt_from() -> None:
+def test_suggestions_of_another_optuna_version_are_kept_and_learned_from() -> None:
     whole = search(6, sampler="tpe", concurrent=1)
     made = Trials(whole)
     for number in range(1, 5):
@@ -174,7 +176,7 @@ trials = 6
 """
 
 
-def test_app_files_name_samplers_and_what_goes_with_them(tmp_path: Path) -> None:
+def test_app_files_accept_samplers_and_their_options(tmp_path: Path) -> None:
     text = APP + 'sampler = "tpe"\nmax_concurrent_trials = 2\nstartup_trials = 3\n'
     file = AppFile.parse(text, place="late.toml", folder=tmp_path)
     assert (file.search.sampler, file.search.max_concurrent_trials, file.search.startup_trials) == ("tpe", 2, 3)
@@ -187,7 +189,7 @@ def test_app_files_name_samplers_and_what_goes_with_them(tmp_path: Path) -> None
     )
 
 
-def test_hyperband_makes_the_papers_trials_where_none_are_asked_for(tmp_path: Path) -> None:
+def test_hyperband_defaults_to_the_number_of_trials_of_the_paper(tmp_path: Path) -> None:
     text = APP.replace('kind = "none"', 'kind = "hyperband"\nmin_iterations = 16\nreduction_factor = 2')
     assert AppFile.parse(text, place="late.toml", folder=tmp_path).search.trials == 6
     text = text.replace("trials = 6\n", "")

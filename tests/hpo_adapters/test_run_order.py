@@ -24,7 +24,9 @@ def sorted_runs(tuner: Halving) -> list[int]:
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 @pytest.mark.parametrize(("kind", "options"), HALVINGS)
-def test_the_kept_order_equals_a_sort_of_all_trials(kind: str, options: Mapping[str, Any], sampler: Any) -> None:
+def test_the_order_updated_incrementally_equals_a_sort_of_all_trials(
+    kind: str, options: Mapping[str, Any], sampler: Any
+) -> None:
     if sampler == "tpe":
         pytest.importorskip("optuna")
     for seed in range(3):
@@ -36,7 +38,7 @@ def test_the_kept_order_equals_a_sort_of_all_trials(kind: str, options: Mapping[
             assert [run.trial for run in tuner.runs()] == sorted_runs(tuner)
 
 
-def test_a_report_of_one_of_thousands_of_trials_makes_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_report_among_thousands_of_trials_recomputes_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = make("hyperband", {"min_iterations": 4}, search(3000))
     assert isinstance(tuner, Halving)
     assert len(tuner.runs()) == 3000

@@ -71,7 +71,7 @@ def test_smaller_is_better_with_mode_min() -> None:
     assert [run.trial for run in tuner.runs()] == [2]
 
 
-def test_failed_and_nan_trials_rank_last_and_ties_go_by_number() -> None:
+def test_failed_and_nan_trials_rank_last_and_ties_are_broken_by_number() -> None:
     tuner = halving(8)
     tuner.on_failed(1)
     for trial in (8, 7, 6, 5, 4, 3):
@@ -81,7 +81,7 @@ def test_failed_and_nan_trials_rank_last_and_ties_go_by_number() -> None:
     assert tuner.ended() == [1, 2, 3, 8]
 
 
-def test_survivors_of_failed_trials_go_on_and_a_search_without_survivors_ends() -> None:
+def test_trials_continue_after_failures_of_others_and_a_search_without_survivors_ends() -> None:
     tuner = halving(4)
     for trial in (1, 2, 3):
         tuner.on_failed(trial)
@@ -110,7 +110,7 @@ def test_a_trial_that_finishes_before_its_rung_keeps_its_rank() -> None:
     assert tuner.best() == 1
 
 
-def test_rungs_closer_than_an_iteration_are_refused() -> None:
+def test_rungs_less_than_an_iteration_apart_are_refused() -> None:
     with pytest.raises(InputError, match="at least one iteration to each of the 4 phases"):
         halving(8, max_iterations=3)
 
@@ -133,7 +133,7 @@ def test_the_example_of_the_paper_has_the_phases_that_the_paper_names() -> None:
     assert known.most == 32
 
 
-def test_the_forecast_is_revised_when_the_slower_trials_go_on() -> None:
+def test_the_forecast_is_revised_when_the_slower_trials_are_promoted() -> None:
     """§4.3.3, last paragraph: jobs of 120 and 100 s chosen; 1920 s for phase 2 where the paper prints 3200 (GOLDEN)."""
     options = SuccessiveHalvingOptions(rungs="equal_budget", demand="full")
     tuner = halving(4, options, max_iterations=60, most=8)
@@ -150,7 +150,7 @@ def test_the_forecast_is_revised_when_the_slower_trials_go_on() -> None:
     assert known.total_gpu_seconds == 3200 + 3520 + 4320
 
 
-def test_iterations_done_shorten_the_current_phase_only() -> None:
+def test_completed_iterations_shorten_the_current_phase_only() -> None:
     tuner = halving(4)
     speeds = {1: Speed(seconds_per_iteration=2.0)}
     known = forecast(tuner, {1: 15.0, 2: 99.0}, speeds, otherwise=Speed(seconds_per_iteration=1.0))

@@ -32,7 +32,7 @@ def test_three_solvers_give_the_same_objective(seed: int) -> None:
     assert [one.objective for one in found] == pytest.approx([found[0].objective] * 3, abs=1e-6)
 
 
-def test_above_gurobis_free_size_highs_solves_the_programme_and_the_record_names_it() -> None:
+def test_highs_solves_programmes_beyond_the_free_size_of_gurobi_and_this_is_recorded() -> None:
     """300 bidders with 8 rows each: 2400 variables."""
     classes = MachineClasses.of(machine=range(64), free=[8] * 64, gpu_type=[0] * 64, rack=[0] * 64)
     rng = np.random.default_rng(0)

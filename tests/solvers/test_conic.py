@@ -9,7 +9,7 @@ import pytest
 from eunomia_solvers import Limits, SolveError, Solver, Status, solve_cvxpy
 
 
-def test_each_kind_of_problem_has_its_chain_of_solvers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_problem_is_solved_by_its_preferred_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     x = cp.Variable(2, nonneg=True)
     z = cp.Variable(2, boolean=True)
     cases = [
@@ -34,7 +34,7 @@ def test_each_solver_solves_a_quadratic_programme(solver: Solver) -> None:
     assert found.x == pytest.approx([0.5, 1.5], abs=1e-4)
 
 
-def test_both_solvers_of_logarithms_give_the_same_objective() -> None:
+def test_both_solvers_of_logarithmic_objectives_give_the_same_objective() -> None:
     x = cp.Variable(3)
     problem = cp.Problem(cp.Maximize(cp.sum(cp.log(x))), [np.array([1.0, 2.0, 4.0]) @ x <= 3])
     answers = [solve_cvxpy(problem, solver=solver) for solver in (Solver.CLARABEL, Solver.SCS)]
@@ -42,7 +42,7 @@ def test_both_solvers_of_logarithms_give_the_same_objective() -> None:
         assert found.objective == pytest.approx(-math.log(8.0), abs=1e-4)
 
 
-def test_results_of_a_scaled_programme_are_in_its_own_units() -> None:
+def test_results_of_a_scaled_programme_are_in_the_original_units() -> None:
     x = cp.Variable(2, nonneg=True)
     problem = cp.Problem(cp.Maximize(1e-10 * x[0] + 2e-10 * x[1]), [cp.sum(x) <= 1])
     found = solve_cvxpy(problem, scale=1e-10)
@@ -51,7 +51,7 @@ def test_results_of_a_scaled_programme_are_in_its_own_units() -> None:
 
 
 @pytest.mark.parametrize(("many", "solver"), [(50, Solver.GUROBI), (2100, Solver.HIGHS)])
-def test_gurobi_serves_within_its_free_size_alone(many: int, solver: Solver) -> None:
+def test_gurobi_is_used_only_within_its_free_size(many: int, solver: Solver) -> None:
     x = cp.Variable(many)
     problem = cp.Problem(cp.Maximize(np.linspace(1, 2, many) @ x), [x >= 0, x <= 1, cp.sum(x) <= 10])
     found = solve_cvxpy(problem, solver=Solver.GUROBI)
@@ -70,7 +70,7 @@ def test_an_infeasible_problem_is_reported_as_infeasible() -> None:
         solve_cvxpy(cp.Problem(cp.Minimize(x)))
 
 
-def test_an_integer_problem_keeps_the_gap_it_was_given() -> None:
+def test_an_integer_problem_is_solved_to_the_requested_gap() -> None:
     z = cp.Variable(30, boolean=True)
     weights = np.arange(10, 40)
     problem = cp.Problem(cp.Maximize(weights @ z), [weights @ z <= 200.5])

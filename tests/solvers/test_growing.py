@@ -27,7 +27,7 @@ def without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("installed", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_growing_programme_has_the_same_optimum_as_one_solved_from_the_beginning(
+def test_a_growing_programme_has_the_same_optimum_as_one_solved_from_scratch(
     seed: int, installed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not installed:

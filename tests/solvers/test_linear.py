@@ -36,7 +36,7 @@ def test_an_integer_programme_gives_the_answer_computed_by_hand(solver: Solver) 
     assert found.record.passed == ()
 
 
-def test_an_interior_optimum_lies_in_the_middle_and_at_no_corner() -> None:
+def test_an_interior_solution_lies_in_the_middle_of_the_optimal_face() -> None:
     flat = knapsack([1.0, 1.0], [1.0, 1.0], 1.0, integral=False)
     assert sorted(solve_linear(flat).x.tolist()) == [0.0, 1.0]
     middle = solve_linear(flat, limits=Limits(corner=False))
@@ -60,7 +60,7 @@ def test_the_objective_is_scaled_to_order_one(size: float) -> None:
     assert found.objective == pytest.approx(220.0 * size)
 
 
-def test_equations_and_ranges_are_solved() -> None:
+def test_equality_rows_and_range_rows_are_solved() -> None:
     program = LinearProgram.of(
         [1.0, 2.0], rows=SparseRows.dense([[1, 1], [1, -1]]), row_lower=[4.0, -1.0], row_upper=[4.0, 1.0]
     )
@@ -70,7 +70,7 @@ def test_equations_and_ranges_are_solved() -> None:
         assert found.record.solver is solver
 
 
-def test_beyond_gurobis_free_size_highs_solves_the_programme_and_the_record_states_why() -> None:
+def test_highs_solves_programmes_beyond_the_free_size_of_gurobi_and_the_reason_is_recorded() -> None:
     many = 2001
     program = knapsack(list(np.linspace(1, 2, many)), [1.0] * many, 100, integral=False)
     found = solve_linear(program, solver=Solver.GUROBI)
@@ -81,7 +81,7 @@ def test_beyond_gurobis_free_size_highs_solves_the_programme_and_the_record_stat
     )
 
 
-def test_gurobis_own_refusal_of_a_size_is_understood_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_by_gurobi_itself_is_handled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check before the call is switched off, so that error 10010 itself comes."""
     monkeypatch.setattr(gurobi_backend, "free_size_exceeded", lambda variables, constraints: None)
     many = 2500
@@ -90,7 +90,7 @@ def test_gurobis_own_refusal_of_a_size_is_understood_too(monkeypatch: pytest.Mon
     assert "the licence refuses the size" in found.record.passed[0].reason
 
 
-def test_without_highs_scipy_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_highs_scipy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.import_module
 
     def without(name: str, package: str | None = None) -> Any:
@@ -114,13 +114,13 @@ def test_an_infeasible_programme_raises_an_error_that_states_it(solver: Solver) 
     assert "(a test)" in str(caught.value)
 
 
-def test_an_integer_is_not_given_to_clarabel() -> None:
+def test_an_integer_programme_is_not_given_to_clarabel() -> None:
     found = solve_linear(knapsack([1.0, 1.0], [1, 1], 1, integral=True), solver=Solver.CLARABEL)
     assert found.record.solver is Solver.HIGHS
     assert found.record.passed[0].solver is Solver.CLARABEL
 
 
-def test_a_limit_leaves_a_feasible_answer_with_its_gap() -> None:
+def test_a_node_limit_leaves_a_feasible_answer_with_its_gap() -> None:
     rng = np.random.default_rng(3)
     weights = rng.integers(20, 100, size=(5, 60)).astype(float)
     program = LinearProgram.of(
