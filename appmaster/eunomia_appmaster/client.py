@@ -33,7 +33,7 @@ TIMEOUT_SECONDS = 30.0
 RETRIES_SECONDS = 5.0
 """Seconds for which a call is repeated while the arbiter restarts."""
 MOST_ANSWER_BYTES = 256 * 2**20
-"""Most bytes of an answer: above gRPC's default of 4 MiB, so that `apps --all` lists thousands of ended apps."""
+"""Most bytes of an answer: above gRPC's default of 4 MiB, so that ``apps --all`` can list thousands of ended apps."""
 OVER = ("finished", "failed", "cancelled")
 SUSPENDED = "suspended"
 _ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
@@ -51,7 +51,7 @@ class FailedJob:
 
 @value
 class Ended:
-    """How an app ended."""
+    """The end of an app and its results."""
 
     name: str
     state: str
@@ -65,11 +65,11 @@ class Ended:
     failures: tuple[FailedJob, ...] = ()
     """The last failed trials, oldest first."""
     trouble: str = ""
-    """The number of failed trials, the last error, and the path of its log; empty: none failed."""
+    """One line with the number of failed trials, the last error and the path of its log; empty: none failed."""
 
     @property
     def best(self) -> BestJob | None:
-        """Return the name of the best trial, ``best_job``."""
+        """The best trial: another name of ``best_job``."""
         return self.best_job
 
 
@@ -90,11 +90,11 @@ class SubmittedApp:
         return f"{type(self).__name__}({self.name!r})"
 
     def wait(self, timeout: str | None = None, *, poll_seconds: float = 0.5) -> Ended:
-        """Wait until the app is over; see ``Client.wait``."""
+        """Wait until the app has ended; see ``Client.wait``."""
         return self._client.wait(self.name, timeout, poll_seconds=poll_seconds)
 
     def more_trials(self, trials: int) -> pb.MoreTrialsResponse:
-        """Let the app, which has ended, go on with further trials; see ``Client.more_trials``."""
+        """Add trials to the app, which has ended, and let its search continue; see ``Client.more_trials``."""
         return self._client.more_trials(self.name, trials)
 
     def best(self) -> BestJob | None:
@@ -155,7 +155,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
 
         Args:
             path: the file; its folder is the workers' working folder.
-            text: what it says, if it is not to be read.
+            text: its content, if the file is not to be read.
             user: the app's owner if the file names none; None: the login name.
             wait_for_machines: whether its smallest gang may be larger than the cluster has ever been.
 
@@ -186,7 +186,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         """Return one app.
 
         Raises:
-            InputError: there is none of this name.
+            InputError: no app has this name.
         """
         found = self.list(app=name).apps
         if not found:
@@ -201,16 +201,16 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         poll_seconds: float = 0.5,
         on_look: Callable[[pb.App], None] | None = None,
     ) -> Ended:
-        """Wait until an app is over.
+        """Wait until an app has ended.
 
         Args:
             name: of the app.
             timeout: a duration such as "30m"; None: as long as it takes.
-            poll_seconds: between two looks.
-            on_look: is called with the app, as the arbiter lists it, while it is not over.
+            poll_seconds: time between two polls.
+            on_look: called with the app, as the arbiter lists it, at each poll before the end.
 
         Raises:
-            EunomiaError: it was not over in time.
+            EunomiaError: the app did not end in time.
         """
         limit = None if timeout is None else float(parse_duration(timeout, name="timeout"))
         deadline = None if limit is None else time.monotonic() + limit
@@ -225,14 +225,14 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             time.sleep(poll_seconds)
 
     def more_trials(self, name: str, trials: int) -> pb.MoreTrialsResponse:
-        """Let a search that has ended go on with further trials; what has run stays.
+        """Add trials to a search that has ended, and let it continue; finished trials stay.
 
         Args:
             name: of the app.
-            trials: how many further ones, at least 1.
+            trials: how many to add, at least 1.
 
         Raises:
-            InputError: there is none of this name, it has not ended, it is a single job, or its files are gone.
+            InputError: no app has this name, it has not ended, it is a single job, or its files are gone.
         """
         most = 2**31 - 1  # what the message can hold; the arbiter checks the rest
         if not 1 <= trials <= most:
@@ -241,7 +241,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return self._call(self._stub.MoreTrials, request)
 
     def best(self, name: str) -> BestJob | None:
-        """Return the trial of an app whose metric is best at any step so far, also while the app runs.
+        """Return the trial of an app whose metric was best at any step so far; the app may still run.
 
         Returns:
             None: no trial has logged a finite metric yet.
@@ -254,15 +254,15 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return best_job(app.standing)
 
     def names(self) -> Sequence[str]:
-        """Names of all apps, active ones first."""
+        """Return the names of all apps, active ones first."""
         apps = sorted(self.list().apps, key=lambda app: app.state in OVER)
         return [app.app for app in apps]
 
     def explanations(self, name: str) -> Sequence[pb.Explanation]:
-        """Return why a job waits; for an app, each of its waiting jobs.
+        """Return why a job waits; for an app, why each of its waiting jobs does.
 
         Raises:
-            InputError: there is no such job.
+            InputError: there is no such job or app.
         """
         return self._call(self._stub.Explain, pb.ExplainRequest(job=_utf8(name, "a job's name"))).explanations
 
@@ -274,15 +274,15 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         """End an app.
 
         Raises:
-            InputError: there is none of this name.
+            InputError: no app has this name.
         """
         return self._call(self._stub.Cancel, pb.CancelRequest(app=_utf8(app, "an app's name")))
 
     def resume_app(self, app: str) -> pb.ResumeAppResponse:
-        """Try a suspended app at once, or resume one that failed since its app master ended.
+        """Restart a suspended app at once, or resume one that failed because its app master ended too often.
 
         Raises:
-            InputError: there is none of this name, it did not fail for that reason, or its files are gone.
+            InputError: no app has this name, it did not fail for that reason, or its files are gone.
         """
         return self._call(self._stub.ResumeApp, pb.ResumeAppRequest(app=_utf8(app, "an app's name")), retry=False)
 
@@ -291,30 +291,30 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return self._call(self._stub.Health, pb.HealthRequest(), retry=False)
 
     def resume(self) -> pb.ResumeResponse:
-        """Return to the chosen profile after a fallback."""
+        """Return from the fallback profile to the configured one."""
         return self._call(self._stub.Resume, pb.ResumeRequest())
 
     def accept_loss(self) -> pb.AcceptLossResponse:
-        """Let the arbiter decide without the steps that its journal has lost; ``health().question`` says which.
+        """Let the arbiter continue without the steps that its journal has lost; ``health().question`` names them.
 
         Raises:
-            InputError: none are.
+            InputError: no steps are lost.
         """
         return self._call(self._stub.AcceptLoss, pb.AcceptLossRequest(), retry=False)
 
     def import_profile(self, path: Path | str) -> pb.SetProfileResponse:
-        """Replace the rates of a kind of job that the arbiter keeps by those of a file.
+        """Replace the rates that the arbiter keeps for a kind of job by those of a file.
 
         Raises:
-            InputError: the file has holes, or is another cluster's; nothing was changed.
+            InputError: the file lacks rates, or is of another cluster; nothing was changed.
         """
         return self._call(self._stub.SetProfile, pb.SetProfileRequest(file=_text(Path(path), "a file of rates")))
 
     def drop_profile(self, kind: str) -> pb.SetProfileResponse:
-        """Drop the rates of a kind of job that the arbiter keeps.
+        """Drop the rates that the arbiter keeps for a kind of job.
 
         Raises:
-            InputError: none are known.
+            InputError: no rates of this kind are known.
         """
         return self._call(self._stub.SetProfile, pb.SetProfileRequest(drop=_utf8(kind, "a kind's name")), retry=False)
 
@@ -334,7 +334,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             time.sleep(0.2)
 
     def _was_here(self) -> bool:
-        """Return whether an arbiter published its address and did not withdraw it, so that it may be restarting."""
+        """Return whether an arbiter published its address and did not withdraw it: then it may be restarting."""
         return os.path.exists(self._token_file.with_name("address"))  # noqa: PTH110 - also under any name
 
     def _distrusts(self, error: grpc.RpcError) -> bool:
@@ -342,7 +342,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return tls_error(self._address, error.details() or "") is not None
 
     def _cure(self) -> str:
-        """Return the remedy when no arbiter answers."""
+        """Return the remedy to suggest when no arbiter answers."""
         running = [found for file in self._address_files if (found := Address.read(file)) is not None]
         if running and running[0].target != self.address:
             return f"one runs at {running[0].target}: leave --address and EUNOMIA_ADDRESS out to reach it"
@@ -355,7 +355,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return (("authorization", f"Bearer {token}"),) if token and good else ()
 
     def _error(self, error: grpc.RpcError) -> EunomiaError:
-        """Return a gRPC error as one of Eunomia's own."""
+        """Convert a gRPC error to one of Eunomia's own exceptions."""
         code, details = error.code(), error.details() or ""
         distrust = tls_error(self._address, details)
         if distrust is not None:
@@ -380,7 +380,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
 
 
 def _path(given: object, name: str) -> Path | None:
-    """Return a path of a caller.
+    """Check that a caller's argument is a path, and return it as one; None stays None.
 
     Raises:
         InputError: it is neither text nor a path.
@@ -409,7 +409,7 @@ def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
 
 
 def _own_errors(error: grpc.RpcError) -> InputError | None:
-    """Return the errors of the caller's input or rights that a status carries as details; None: it carries none."""
+    """Return the input errors or the missing rights that a status carries as details; None: it carries none."""
     metadata: Any = error.trailing_metadata() or ()
     for key, content in metadata:
         if key == "eunomia-errors-bin":
@@ -457,7 +457,7 @@ def _text(path: Path, what: str) -> str:
     """Return the text of a file.
 
     Raises:
-        InputError: there is none, it is a folder, too large, or no text in UTF-8.
+        InputError: the file does not exist, is a folder, is too large, or is not text in UTF-8.
     """
     try:
         state = path.stat()

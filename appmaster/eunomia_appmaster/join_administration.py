@@ -1,4 +1,4 @@
-"""Calls of a client about join tokens, for the operator."""
+"""Client calls about join tokens, for the operator."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -16,17 +16,17 @@ class JoinAdministration(abc.ABC):
     _stub: rpc.ClientProtocolStub
 
     def make_join_token(self, *, ends_in_seconds: float | None = None, reusable: bool = False) -> pb.JoinTokenMade:
-        """Make a token with which a machine joins as a node.
+        """Create a token with which a machine joins as a node.
 
         Args:
-            ends_in_seconds: life of the token in seconds; None: an hour.
+            ends_in_seconds: validity of the token in seconds; None: one hour.
             reusable: whether several machines may join with it.
 
         Returns:
             The token, with its text, which is in no later answer.
 
         Raises:
-            InputError: a value is refused, or the arbiter does not decide now.
+            InputError: a value is invalid, or the arbiter makes no decisions now.
         """
         request = pb.MakeJoinTokenRequest(ends_in_seconds=ends_in_seconds, reusable=reusable)
         return self._call(self._stub.MakeJoinToken, request, retry=False)
@@ -39,7 +39,7 @@ class JoinAdministration(abc.ABC):
         """End a join token; nodes that have joined with it stay.
 
         Raises:
-            InputError: there is none of this number.
+            InputError: no token has this number.
         """
         return self._call(self._stub.RevokeJoinToken, pb.RevokeJoinTokenRequest(number=number), retry=False)
 

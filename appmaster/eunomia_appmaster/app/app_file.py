@@ -283,7 +283,7 @@ class _Reader:
     def _check_more(
         self, tuner: TunerTable, found: type[Tuner], space: dict[str, Distribution], trials: int | None
     ) -> None:
-        """Check that the search can go on with the trials that were added."""
+        """Check that the tuner can continue its search with the added trials."""
         if not self.more_trials or trials is None:
             return
         if not space and trials == 1:
@@ -297,7 +297,7 @@ class _Reader:
             self.note(rule, key="[tuner].trials", value=str(trials + sum(self.more_trials)))
 
     def _by_default(self, found: type[Tuner], options: BaseModel | None, job: JobTable) -> int | None:
-        """Return a tuner's default number of trials; None: it is unknown."""
+        """Return a tuner's default number of trials; None: unknown."""
         by_default = getattr(found, "trials_by_default", None)
         if by_default is None or options is None or job.max_iterations is None:
             return None

@@ -26,7 +26,7 @@ OWN_VARIABLES = re.compile(
 MOST_TRIALS = 10_000
 MOST_ITERATIONS = 10**12
 MOST_NUMBER = 1e300
-"""Largest number accepted, such that the difference of two such numbers is finite."""
+"""Largest accepted magnitude of a number; the difference of two accepted numbers is still finite."""
 MOST_STEPS = 2**53
 
 
@@ -142,7 +142,7 @@ def _env(given: object) -> object:
 
 
 def _env_rule(variable: str, setting: object) -> str:
-    """Return what is wrong with a variable; empty: nothing."""
+    """Return why an environment variable is not allowed; empty: it is allowed."""
     if not VARIABLE.fullmatch(variable):
         return f'env must name variables of letters, digits and underscores, not "{variable}"'
     if OWN_VARIABLES.fullmatch(variable):
@@ -160,23 +160,23 @@ class _Table(BaseModel):
 
 
 class AppTable(_Table):
-    """``[app]``."""
+    """The table ``[app]`` of an app file."""
 
     name: Annotated[str, _name("name")]
     """Name of the app; the service makes it unique."""
     user: Annotated[str, _name("user")] | None = None
     """User that owns the app; None: the submitting user."""
     weight: Annotated[float, BeforeValidator(_weight)] = 1.0
-    """Weight of the app, for policies that weigh apps."""
+    """Weight of the app, for policies that use weights."""
 
 
 class Slots(_Table):
-    """How many slots a job runs on."""
+    """The key ``slots``: the smallest and the largest number of slots of a job."""
 
     min: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
     max: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
     across_nodes: Annotated[bool, _truth("across_nodes")] = False
-    """Whether slots of another node may widen a job."""
+    """Whether a job may grow onto slots of another node."""
 
 
 def _slots(given: object) -> object:
@@ -195,24 +195,24 @@ def _ordered(given: Slots) -> Slots:
 
 
 class JobTable(_Table):
-    """``[job]``: what each trial runs."""
+    """The table ``[job]``: what each trial runs."""
 
     command: Annotated[str, _text("command")]
     slots: Annotated[Slots, BeforeValidator(_slots), AfterValidator(_ordered)] = Slots(min=1, max=1)
     max_iterations: Annotated[int, _whole("max_iterations", 1, MOST_ITERATIONS)] | None = None
     """A job's whole work in optimizer steps; None: until the script ends."""
     checkpoint_every: Annotated[float, BeforeValidator(_seconds)] | None = None
-    """Seconds between periodic checkpoints; None: only on an order to leave."""
+    """Seconds between periodic checkpoints; None: a job writes a checkpoint only when it is ordered to suspend."""
     retries: Annotated[int, _whole("retries", 0, 100)] = 2
     """Number of times that a failed job is started again."""
     stall_after: Annotated[float, BeforeValidator(_stall_after)] | None = None
     """Seconds without progress after which a job is ended as stalled; 0: never; None: after ``stall_steps`` steps."""
     stall_steps: Annotated[float, BeforeValidator(_stall_steps)] = DEFAULT_STEPS
-    """A job is ended as stalled after this many times its step time without progress, and at least a minute."""
+    """A job that makes no progress for this many step times, and for at least a minute, is ended as stalled."""
     trust_checkpoints: Annotated[bool, _truth("trust_checkpoints")] = False
-    """Whether its checkpoints may hold any class of the script, and run code when they are read."""
+    """Whether checkpoints may hold objects of any class, whose unpickling can run code."""
     kind: Annotated[str, _name("kind")] | None = None
-    """Jobs of one kind, of any app, share their measured rates; None: the app's own kind."""
+    """Kind of the jobs; jobs of one kind, in any app, share their measured rates. None: a kind of the app's own."""
     epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None
     """Passes over the data set that a job makes; None: not declared."""
     samples_per_epoch: Annotated[int, _whole("samples_per_epoch", 1, MOST_ITERATIONS)] | None = None
@@ -227,7 +227,7 @@ class JobTable(_Table):
 
 
 class FloatTable(_Table):
-    """A distribution of ``type = "float"``."""
+    """The table of a parameter with ``type = "float"``."""
 
     type: Literal["float"]
     low: Annotated[float, BeforeValidator(_number)]
@@ -239,14 +239,14 @@ class FloatTable(_Table):
         """Return the distribution.
 
         Raises:
-            ValueError: the bounds, the step and log do not go together.
+            ValueError: the bounds, ``step`` and ``log`` contradict each other.
         """
         _check_range(self.low, self.high, self.log, self.step)
         return Float(low=self.low, high=self.high, log=self.log, step=self.step)
 
 
 class IntTable(_Table):
-    """A distribution of ``type = "int"``."""
+    """The table of a parameter with ``type = "int"``."""
 
     type: Literal["int"]
     low: Annotated[int, _whole("low", -(2**53), 2**53)]
@@ -261,7 +261,7 @@ class IntTable(_Table):
 
 
 class CategoricalTable(_Table):
-    """A distribution of ``type = "categorical"``."""
+    """The table of a parameter with ``type = "categorical"``."""
 
     type: Literal["categorical"]
     choices: list[bool | int | float | str]
@@ -270,7 +270,7 @@ class CategoricalTable(_Table):
         """Return the distribution.
 
         Raises:
-            ValueError: there is nothing to choose, or something that cannot stand on a command line.
+            ValueError: there are no choices, or a choice cannot be written on a command line.
         """
         if not self.choices:
             raise ValueError("choices must name at least one value")
@@ -302,19 +302,19 @@ DISTRIBUTIONS: Mapping[str, type[FloatTable | IntTable | CategoricalTable]] = {
 
 
 class TunerTable(_Table):
-    """``[tuner]``: the keys that all tuners share; further keys are the chosen tuner's options."""
+    """The table ``[tuner]``: the keys that all tuners share; other keys are options of the chosen tuner."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     kind: Annotated[str, _text("kind")] = "none"
     metric: Annotated[str, _text("metric")] | None = None
-    """A TensorBoard tag."""
+    """TensorBoard tag of the metric that the search optimises."""
     mode: Annotated[Literal["min", "max"], _choice("mode", ("min", "max"))] = "max"
     trials: Annotated[int, _whole("trials", 1, MOST_TRIALS)] | None = None
     sampler: Annotated[Sampler, _choice("sampler", SAMPLERS)] = "random"
-    """``random``, ``grid``, or one of Optuna's."""
+    """Sampler of the search: ``random``, ``grid``, or one of Optuna's."""
     max_concurrent_trials: Annotated[int, _whole("max_concurrent_trials", 1, MOST_TRIALS)] | None = None
-    """Trials that a sampler of Optuna suggests before earlier results are in; None: 4."""
+    """Most trials that an Optuna sampler suggests before earlier results are known; None: 4."""
     startup_trials: Annotated[int, _whole("startup_trials", 1, MOST_TRIALS)] | None = None
-    """Trials that a sampler of Optuna draws at random before it uses results."""
+    """Number of trials that an Optuna sampler draws at random before it uses results."""
     seed: Annotated[int, _whole("seed", 0, 2**63 - 1)] = 0

@@ -1,9 +1,9 @@
 """Checkpoints of one writer: written atomically, verified on read; the last good ones are kept.
 
 A checkpoint is two files in the writer's folder: the data, ``000096.pt``, and its record, ``000096.json`` (step,
-sha256, bytes, incarnation, saved_at, the metric where it is kept for that, and a sum of the record). The record is
-renamed into place last, so a checkpoint with a record is complete. A folder has one writer (rank 0 of an incarnation)
-and any number of readers, which change nothing in it.
+sha256, bytes, incarnation, saved_at, the metric if the checkpoint is kept for it, and a checksum of the record). The
+record is renamed into place last, so a checkpoint with a record is complete. A folder has one writer (rank 0 of an
+incarnation) and any number of readers, which change nothing in it.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class Checkpoint:
     incarnation: int
     saved_at: float
     metric: float | None = None
-    """Value of the tuner's metric at that step, where the checkpoint is kept for it; None: it is not."""
+    """The tuner's metric at that step, if the checkpoint is kept for its metric; else None."""
 
 
 class CheckpointError(EunomiaError):
@@ -47,14 +47,14 @@ class CheckpointError(EunomiaError):
 class CheckpointStore:
     """The checkpoints of one writer in ``folder``; the newest ``keep`` good ones are kept.
 
-    Newest means the latest incarnation first, then the highest step: an incarnation that had to resume from an
-    earlier step replaces the checkpoints after that step. Files with other names in the folder are not touched.
+    Newest means the latest incarnation first, then the highest step: an incarnation that had to resume from an earlier
+    step replaces the checkpoints after that step. Files with other names in the folder are not touched.
 
     Args:
         folder: made at the first save.
         keep: how many good checkpoints to keep, at least 1.
         owned: whether this is the writer, which sets corrupt checkpoints aside; a reader passes over them.
-        also: steps whose checkpoint is looked for by name, whether or not the folder's listing has it.
+        also: steps whose checkpoints are looked up by name, even if the folder's listing lacks them.
 
     Raises:
         InputError: ``keep`` is less than 1.
@@ -87,7 +87,7 @@ class CheckpointStore:
         Raises:
             InputError: ``step`` or ``incarnation`` is negative.
             CheckpointError: ``write`` left no file.
-            OSError: the disk refuses; whatever ``write`` raises comes through. Earlier checkpoints stay as they were.
+            OSError: the disk refuses. Exceptions of ``write`` propagate. Earlier checkpoints stay unchanged.
         """
         if step < 0 or incarnation < 0:
             raise InputError(
@@ -126,7 +126,7 @@ class CheckpointStore:
             before: this writer's incarnation, whose own checkpoints are newer even if their steps are lower.
 
         Returns:
-            The linked one; None: its writer has replaced it meanwhile.
+            The linked checkpoint; None: its writer has replaced it meanwhile.
 
         Raises:
             FileNotFoundError: its writer, or a newer one, has deleted it meanwhile.
@@ -179,7 +179,7 @@ class CheckpointStore:
             return []
 
     def _records(self) -> Iterator[Path]:
-        """Yield the records, newest first; unreadable ones first of all, so that they are reported."""
+        """Yield the records, newest first, but unreadable ones before all others, so that they are reported."""
 
         def age(record: Path) -> tuple[float, int]:
             try:
@@ -190,7 +190,7 @@ class CheckpointStore:
         yield from sorted(self._record_paths(), key=age, reverse=True)
 
     def _verify(self, record: Path) -> Checkpoint | None:
-        """Return the checkpoint if it is good; else set it aside, report it and return None."""
+        """Return the checkpoint of a record if it is good; else set it aside, report it and return None."""
         fault: CheckpointError | None = None
         for _ in range(_READ_ATTEMPTS):
             before = _content(record)
@@ -290,7 +290,7 @@ class CheckpointStore:
         self.good_kept = kept
 
     def remove_all(self) -> None:
-        """Delete all checkpoints of an earlier version, which had no folders of writers; other files stay."""
+        """Delete checkpoints in the layout of earlier versions, which had no folder per writer; other files stay."""
         for record in self._record_paths():
             with suppress(CheckpointError, OSError):
                 _read_record(record)
@@ -340,7 +340,7 @@ def _to_json(checkpoint: Checkpoint) -> str:
 
 
 def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
-    """Read a record; ``stem`` names the data where the record has a temporary name itself."""
+    """Read a record; ``stem`` names the data if the record still has a temporary name."""
     kinds: dict[str, type | tuple[type, ...]] = {
         "step": int,
         "sha256": str,

@@ -1,4 +1,4 @@
-"""Removes what ended apps left on the disk, without following a link that a script may have put there."""
+"""Removes files of ended apps from the disk; never follows a link that a training script may have put there."""
 
 import contextlib
 import os
@@ -15,18 +15,18 @@ from eunomia_appmaster.node.file_rights import reading_as_owner
 from eunomia_appmaster.node.kept_apart import LAUNCHER
 
 RECORDS: Final = "containers"
-"""Folder of a launcher's records of containers that run under accounts of users."""
+"""Name of the folder with a launcher's records of containers that run under accounts of users."""
 MOST_DEPTH: Final = 200
-"""Deepest nesting of folders that is followed: each takes an open file and a call."""
+"""Deepest nesting of folders that is followed; each level takes an open file and a recursive call."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TooDeepError(EunomiaError):
-    """Folders are nested deeper than anything that a training writes."""
+    """Folders are nested deeper than ``MOST_DEPTH``, which no training job needs."""
 
 
 def bytes_of(folder: Path) -> int:
-    """Return what a folder takes on the disk, in bytes; 0: it is gone, or a link.
+    """Return the disk space of a folder in bytes; 0 if it is gone or a link.
 
     Symbolic links are counted, not followed; a file with several names counts once.
 
@@ -45,7 +45,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def _bytes_in(number: int, place: Path, seen: set[int], depth: int = 0) -> int:
-    """Return what is in an open folder; what is removed meanwhile does not count."""
+    """Return the disk space of an open folder's files in bytes; files that are removed meanwhile are not counted."""
     if depth > MOST_DEPTH:
         raise TooDeepError(f"folders must be nested at most {MOST_DEPTH} deep", value="more", place=str(place))
     total = 0
@@ -67,7 +67,7 @@ def _bytes_in(number: int, place: Path, seen: set[int], depth: int = 0) -> int:
 
 
 def remove_app(apps: Path, app: str) -> None:
-    """Remove an app's folder with all that is in it.
+    """Remove an app's folder with its whole content.
 
     Args:
         apps: the folder of all apps' folders.
@@ -82,7 +82,7 @@ def remove_app(apps: Path, app: str) -> None:
 
 
 def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
-    """Remove the folders of an app's trials, but for the checkpoint that the best trial keeps.
+    """Remove the folders of an app's trials, except the checkpoint that the best trial keeps.
 
     Files of the app itself stay: its app file, and ``trials.csv`` and events of its app masters.
 
@@ -112,7 +112,7 @@ def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
 
 
 def _remove_records(apps: Path, app: str) -> None:
-    """Remove what the launcher of this machine has written about an app's containers outside of the app's folder."""
+    """Remove this machine's launcher records of an app's containers, which lie outside of the app's folder."""
     records = apps.parent / LAUNCHER / RECORDS
     if records.is_dir():
         with _opened(records) as parent:
@@ -125,7 +125,7 @@ def _folders(number: int) -> list[str]:
 
 
 def _remove(name: str, parent: int, place: Path) -> None:
-    """Remove what has a name in an open folder; of a link the link itself."""
+    """Remove a file, folder or link by its name in an open folder; the target of a link stays."""
     try:
         _remove_tree(name, parent, place)
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def _remove(name: str, parent: int, place: Path) -> None:
 
 
 def _remove_tree(name: str, parent: int, place: Path, depth: int = 0) -> None:
-    """Remove a file, a link, or a folder with all that is in it; no link is followed, whatever a name becomes."""
+    """Remove a file, a link, or a folder with its content; no link is followed, even if one replaces a folder."""
     if depth > MOST_DEPTH:
         raise TooDeepError(f"folders must be nested at most {MOST_DEPTH} deep", value="more", place=str(place))
     if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -153,7 +153,7 @@ def _remove_tree(name: str, parent: int, place: Path, depth: int = 0) -> None:
 
 @contextmanager
 def _opened(path: Path, name: str | None = None, parent: int | None = None) -> Iterator[int]:
-    """Open a folder, of an open one where that is given; a link is refused."""
+    """Open a folder by its path, or by its name in an open parent folder; a link is refused."""
     try:
         number = os.open(path if name is None else name, _FOLDER, dir_fd=parent)
     except OSError as error:

@@ -18,7 +18,7 @@ PLACEHOLDERS = ("args", "seed", "max_iterations", "log_dir", "checkpoint_dir")
 _BRACES = re.compile(r"\{(\{[A-Za-z_][\w-]*\})\}|\{([A-Za-z_][\w-]*)\}")
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NODES_OWN = "python"
-"""The word for which a launcher takes its own interpreter, unless the variables name a virtual environment there."""
+"""Program name that each launcher replaces by its own Python interpreter, unless the job's environment names one."""
 _PYTHON_FLAGS_WITH_VALUE = ("-W", "-X")
 
 
@@ -60,7 +60,7 @@ class Command:
         return cls(words=words)
 
     def check(self, folder: Path, *, env: Mapping[str, str] | None = None, place: str | None = None) -> None:
-        """Refuse a command that cannot start.
+        """Check that a command can start.
 
         Args:
             folder: the working folder of the job.
@@ -82,7 +82,7 @@ class Command:
             raise InputError(rule, value=f'"{script}"', place=place)
 
     def names_any(self, parameters: Iterable[str]) -> bool:
-        """Return whether a word of the command stands for one of the parameters, or for all."""
+        """Return whether the command has a placeholder of one of the parameters, or ``{args}``."""
         wanted = {"args", *parameters}
         return any(match[2] in wanted for word in self.words for match in _BRACES.finditer(word))
 
@@ -125,9 +125,9 @@ class Command:
 
 
 def interpreter(virtual_env: str | None) -> str:
-    """Return the interpreter for ``python``: the submitter's, else ``python``, for which each node takes its own.
+    """Return the interpreter for ``python``: the submitter's, else ``python``, which each node replaces by its own.
 
-    One that this account cannot see, as in a home that is closed to it, is none.
+    An interpreter that this account cannot see, such as one in a closed home folder, counts as missing.
     """
     theirs = str(Path(virtual_env) / "bin" / "python") if virtual_env else ""
     return theirs if theirs and os.path.exists(theirs) else NODES_OWN  # noqa: PTH110 - False where it may not look

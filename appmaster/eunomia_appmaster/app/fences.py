@@ -1,8 +1,8 @@
-"""Fences of writers: which of several that write for one app or job is the newest, by the name of its own folder.
+"""Fencing of writers: names of folders that tell which writer of an app or job is the newest.
 
-A writer makes a folder of its own below the one that it shares with others, by ``mkdir``, and changes nothing outside
-of it. So one that was cut off from the arbiter, and goes on, touches nothing that a later one writes, and nothing has
-to be checked that could change after the check.
+Each writer creates a folder of its own below the shared one, by ``mkdir``, and changes nothing outside of it. So a
+writer that was cut off from the arbiter but still runs cannot touch the files of a later writer, and needs no check
+whose result could be outdated at the time of the write.
 """
 
 import os
@@ -17,12 +17,12 @@ _NAME = re.compile(r"a(?P<attempt>\d+)(?:-i(?P<incarnation>\d+))?-g(?P<generatio
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fence:
-    """The place of a writer in the order of all writers; a later attempt comes after every incarnation of an earlier.
+    """The position of a writer in the order of all writers: by attempt, then incarnation, then generation.
 
     Attributes:
-        attempt: of the app master that started it, as the arbiter numbers them; 0: a run without one.
-        incarnation: of the job; 0: an app master.
-        generation: how often a writer of this attempt and incarnation has begun, from 1.
+        attempt: number of the app master's attempt that started the writer; 0: started without an app master.
+        incarnation: of the job; 0: the writer is an app master.
+        generation: how many writers of this attempt and incarnation have begun, from 1.
     """
 
     attempt: int
@@ -31,13 +31,13 @@ class Fence:
 
     @property
     def name(self) -> str:
-        """Name of its folder: ``a2-i5-g1``, of an app master ``a2-g1``."""
+        """The name of the writer's folder: ``a2-i5-g1``; ``a2-g1`` for an app master."""
         incarnation = f"-i{self.incarnation}" if self.incarnation else ""
         return f"a{self.attempt}{incarnation}-g{self.generation}"
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Return the fence of a folder's name; None: it is no writer's."""
+        """Return the fence that a folder's name denotes; None: it is not a writer's folder."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -45,17 +45,17 @@ class Fence:
 
 
 def fences_in(folder: Path) -> list[Fence]:
-    """Return the writers that have a folder, newest first; none: the folder cannot be read."""
+    """Return the fences of all writers that have a folder, newest first; empty if the folder cannot be read."""
     return sorted(_found(folder), reverse=True)
 
 
 def make_own(folder: Path, attempt: int, incarnation: int = 0) -> Fence:
-    """Make the folder of a writer, and those above it.
+    """Create a writer's folder, and its parents.
 
-    A folder that exists is another writer's: the next generation is tried.
+    A folder that exists belongs to another writer: the next generation is tried.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     folder.mkdir(parents=True, exist_ok=True)
     same = [each.generation for each in _found(folder) if (each.attempt, each.incarnation) == (attempt, incarnation)]
@@ -70,9 +70,9 @@ def make_own(folder: Path, attempt: int, incarnation: int = 0) -> Fence:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a writer's folder with its files, records first; what cannot be removed now stays.
+    """Remove a writer's folder with its files, records first; files that cannot be removed now stay.
 
-    Records end in ``.json``: without one, no reader takes what it describes.
+    Records end in ``.json``; readers ignore a checkpoint without a record.
     """
     try:
         with os.scandir(folder) as entries:

@@ -1,7 +1,7 @@
 """The checkpoints of one job: each writer has a folder of its own, and readers take the newest writer's good one.
 
-``checkpoints/a2-i5-g1/000110.pt`` is of incarnation 5, which attempt 2 of the app master started. Checkpoints that
-stand in ``checkpoints/`` itself are those of earlier versions, older than all others
+``checkpoints/a2-i5-g1/000110.pt`` is of incarnation 5, which attempt 2 of the app master started. Checkpoints directly
+in ``checkpoints/`` were written by earlier versions and count as older than all others
 (docs/decisions/0321-no-writer-touches-what-another-wrote.md).
 """
 
@@ -23,14 +23,14 @@ _NAMED = re.compile(r"(a\d+-i\d+-g\d+)/(\d+)")
 class JobCheckpoints:
     """The checkpoints of one job in ``folder``.
 
-    It reads those of all writers. After ``begin`` it is a writer itself, and changes its own folder alone; but once
-    that has ``keep`` good checkpoints, the newest writer deletes the folders of older ones.
+    An instance reads the checkpoints of all writers. After ``begin`` it is a writer itself and changes only its own
+    folder; once that folder has ``keep`` good checkpoints, the newest writer deletes the folders of older writers.
 
     Args:
         folder: made at ``begin``.
         keep: how many good checkpoints a writer keeps, at least 1.
-        named: names of checkpoints that are there, as ``name_of`` returns them: a listing of a folder on a network
-            file system may lack what another machine has just written.
+        named: names of checkpoints that are there, as ``name_of`` returns them: a listing of a folder on a network file
+            system may lack what another machine has just written.
 
     Raises:
         InputError: ``keep`` is less than 1, or a name is none.
@@ -41,7 +41,7 @@ class JobCheckpoints:
         self.keep = keep
         self.faults: list[CheckpointError] = []
         self.fence: Fence | None = None
-        """Of this writer; None: it only reads."""
+        """Fence of this writer; None: this instance only reads."""
         self._named = _parsed(named, folder)
         self._digests: dict[tuple[str, int, int, int], str] = {}
         self._own = CheckpointStore(folder, keep=keep, owned=False)
@@ -51,12 +51,12 @@ class JobCheckpoints:
     def latest(self) -> Checkpoint | None:
         """Return the newest good checkpoint of the newest writer that has one; None: no writer has.
 
-        Corrupt ones are passed over and added to ``faults``; they stay where they are, since they are their writer's.
+        Corrupt ones are skipped and added to ``faults``; they stay in place, since they belong to their writer.
         """
         return next((found for store in self._stores() if (found := store.latest()) is not None), None)
 
     def good(self) -> list[Checkpoint]:
-        """Return all good checkpoints, those of the newest writer first; the others' later steps are undone work."""
+        """Return all good checkpoints, the newest writer's first; later steps of older writers were undone since."""
         return [found for store in self._stores() for found in store.good()]
 
     def steps(self) -> list[int]:
@@ -83,12 +83,12 @@ class JobCheckpoints:
         """Make this writer's own folder, with the newest good checkpoint in it.
 
         Args:
-            attempt: of the app master; None: the newest one that has written.
+            attempt: number of the app master's attempt; None: the newest one that has written.
             incarnation: of the job; None: the one after the last.
-            adopt: whether that checkpoint is linked into it, or copied where the file system has no links.
+            adopt: whether that checkpoint is linked into the folder, or copied if the file system has no links.
 
         Returns:
-            What the job goes on from: the linked one; None: the job starts from the beginning.
+            The checkpoint to resume from; None: the job starts from the beginning.
 
         Raises:
             InputError: the folder cannot be made or written in.
@@ -112,12 +112,12 @@ class JobCheckpoints:
     def save(
         self, step: int, write: Callable[[Path], None], *, incarnation: int, metric: float | None = None
     ) -> Checkpoint:
-        """Write a checkpoint in this writer's folder; see ``CheckpointStore.save``.
+        """Write a checkpoint in this writer's folder, with the arguments of ``CheckpointStore.save``.
 
         Raises:
-            CheckpointError: a newer writer has taken over and deleted this one's folder; or see there.
-            InputError: see there.
-            OSError: see there.
+            CheckpointError: a newer writer has deleted this writer's folder, or as ``CheckpointStore.save``.
+            InputError: as ``CheckpointStore.save``.
+            OSError: as ``CheckpointStore.save``.
         """
         if self.fence is None:
             raise CheckpointError("begin() must be called before save()", value="none", place=str(self.folder))
@@ -136,7 +136,7 @@ class JobCheckpoints:
         return max([0 if newest is None else newest.incarnation, *(fence.incarnation for fence in known)]) + 1
 
     def _adopt(self, incarnation: int) -> Checkpoint | None:
-        """Link the newest good checkpoint of another writer into the own folder."""
+        """Link the newest good checkpoint of another writer into this writer's folder, and return it."""
         for _ in range(_READ_ATTEMPTS):
             found = self.latest()
             if found is None or found.path.parent == self._own.folder:
@@ -157,7 +157,7 @@ class JobCheckpoints:
                 raise CheckpointError(rule, value=f"{newer.name} is newer", place=str(self._own.folder))
 
     def _remove_older(self) -> None:
-        """Delete what older writers have left, unless there is a newer writer, whose right that is."""
+        """Delete the folders of older writers, unless a newer writer exists: only the newest may delete."""
         known = fences_in(self.folder)
         if self.fence is None or any(fence > self.fence for fence in known):
             return
@@ -168,7 +168,7 @@ class JobCheckpoints:
 
 
 def name_of(checkpoint: Checkpoint) -> str:
-    """Return a checkpoint's name within its job, such as ``a2-i5-g1/000110``; empty: it is of an earlier version."""
+    """Return a checkpoint's name within its job, such as ``a2-i5-g1/000110``; empty: an earlier version wrote it."""
     fence = Fence.parse(checkpoint.path.parent.name)
     return "" if fence is None else f"{fence.name}/{checkpoint.path.stem}"
 

@@ -1,7 +1,7 @@
-"""Folders of an app's masters: each attempt writes the state of the search and ``trials.csv`` in one of its own.
+"""Folders of app masters: each attempt writes the tuner's state and ``trials.csv`` in a folder of its own.
 
-``master/a2-g1/`` is of attempt 2. The events of jobs stand in ``activity/``, a file an attempt, and stay. What earlier
-versions wrote stands in the app's folder itself, and counts as older than all attempts.
+``master/a2-g1/`` belongs to attempt 2. The events of jobs are kept in ``activity/``, one file per attempt. Files that
+earlier versions wrote lie directly in the app's folder and count as older than all attempts.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from eunomia_appmaster.node.kept_files import DAMAGED, OLDER
 MASTER_FOLDER: Final = "master"
 ACTIVITY_FOLDER: Final = "activity"
 ACTIVITY_FILE: Final = "activity.jsonl"
-"""Of an earlier version."""
+"""File of events that earlier versions wrote."""
 STATE_FILE: Final = "master.json"
 CHANGES_FILE: Final = "master.changes.jsonl"
 TRIALS_FILE: Final = "trials.csv"
@@ -34,8 +34,8 @@ class OwnFolder:
         attempt: number of this attempt of its app master.
 
     Raises:
-        EunomiaError: a later attempt has one, so that what this one writes would never be read.
-        OSError: it cannot be made.
+        EunomiaError: a later attempt has a folder, so that files of this one would never be read.
+        OSError: the folder cannot be made.
     """
 
     def __init__(self, app_dir: Path, attempt: int) -> None:
@@ -51,7 +51,7 @@ class OwnFolder:
         self.activity = app_dir / ACTIVITY_FOLDER / f"{self.fence.name}.jsonl"
 
     def remove_older(self) -> None:
-        """Delete what older attempts have left, once this one has written its state and trials; events stay."""
+        """Delete the folders of older attempts, once this one has written its state and trials; events stay."""
         for fence in fences_in(self.path.parent):
             if fence < self.fence:
                 remove_folder(self.path.parent / fence.name)
@@ -61,7 +61,7 @@ class OwnFolder:
 
 
 def master_folders(app_dir: Path) -> Iterator[Path]:
-    """Yield the folders in which the state of an app may stand, newest attempt first."""
+    """Yield the folders that may hold an app's state, newest attempt first."""
     for fence in fences_in(app_dir / MASTER_FOLDER):
         yield app_dir / MASTER_FOLDER / fence.name
     yield app_dir

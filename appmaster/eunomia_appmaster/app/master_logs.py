@@ -1,8 +1,8 @@
-"""What an app's masters write to stdout and stderr: a file for each stream, attempt and node.
+"""Log files of app masters: one file for each stream (stdout, stderr), attempt and node.
 
-``appmaster.a2.NODE.err.log`` is of attempt 2 on that node. An attempt may move while a launcher that was cut off still
-has the one before, and appending by two nodes over a network file system may lose lines. Files of earlier versions are
-``appmaster.err.log`` and ``appmaster.out.log``, older than all others.
+``appmaster.a2.NODE.err.log`` holds stderr of attempt 2 on that node. The node is part of the name because an attempt
+may move while a launcher that was cut off still runs the one before, and appends of two nodes over a network file
+system may lose lines. Files of earlier versions, ``appmaster.err.log`` and ``appmaster.out.log``, count as the oldest.
 """
 
 import re
@@ -16,11 +16,11 @@ _NAME: Final = re.compile(r"appmaster\.a(?P<attempt>\d+)\..+\.(?P<stream>(?:err|
 
 
 def own_master_log(app_dir: Path, attempt: int, node: str, stream: str) -> Path:
-    """Return the file of a stream of an attempt on a node.
+    """Return the log file of an attempt's stream on a node.
 
     Args:
         app_dir: folder of the app.
-        attempt: of its app master.
+        attempt: number of the app master's attempt.
         node: on which it runs.
         stream: ``STDERR`` or ``STDOUT``.
     """
@@ -28,7 +28,7 @@ def own_master_log(app_dir: Path, attempt: int, node: str, stream: str) -> Path:
 
 
 def master_logs(app_dir: Path, stream: str) -> list[Path]:
-    """Return the files of a stream of an app's masters, those of the oldest attempt first; the first may not be there.
+    """Return the log files of a stream of all attempts, oldest attempt first; the first file may not exist.
 
     Args:
         app_dir: folder of the app.

@@ -1,4 +1,4 @@
-"""Errors for mistyped names of apps and jobs: the existing names, and the likely one."""
+"""Errors for mistyped names of apps and jobs, with the existing names and the most similar one."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from eunomia.errors import InputError
 from eunomia.words import closest, did_you_mean
 
 MOST_NAMED = 6
-"""Greatest number of names in a message; of more names, the first ones and the last."""
+"""Most names in a message; of more names, the message has the first ones and the last."""
 
 
 def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> InputError:
@@ -42,7 +42,7 @@ def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: s
 
 
 def in_order(jobs: Sequence[str]) -> list[str]:
-    """Jobs by number."""
+    """Return jobs sorted by their number."""
     return sorted(jobs, key=_number)
 
 

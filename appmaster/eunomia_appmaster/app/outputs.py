@@ -1,8 +1,8 @@
-"""What the workers of a job write to stdout and stderr: a file for each stream, start of the job, and node.
+"""Output files of a job's workers: one file for each stream (stdout, stderr), start of the job, and node.
 
-``output/a2-i5-g1.NODE.stdout.log`` is of incarnation 5, which attempt 2 of the app master started, on that node. Files
-of earlier versions, and of starts without an app master, are ``stdout.log`` and ``stderr.log`` in the job's folder, and
-older than all others.
+``output/a2-i5-g1.NODE.stdout.log`` holds stdout of incarnation 5, which attempt 2 of the app master started, on that
+node. Files of earlier versions, and of starts without an app master, are ``stdout.log`` and ``stderr.log`` in the job's
+folder; they count as older than all others.
 """
 
 from contextlib import suppress
@@ -17,12 +17,12 @@ STDERR: Final = "stderr.log"
 
 
 def own_output(run_folder: Path, attempt: int, incarnation: int, node: str, stream: str) -> Path:
-    """Return the file of a stream of the workers that a start has on a node."""
+    """Return the output file of one stream, for the workers of one start of a job on one node."""
     return run_folder / OUTPUT_FOLDER / f"{Fence(attempt, incarnation).name}.{node}.{stream}"
 
 
 def output_files(run_folder: Path, stream: str) -> list[Path]:
-    """Return the files of a job's stream, those of the oldest start first; the first one may not be there.
+    """Return the output files of a job's stream, oldest start first; the first file may not exist.
 
     Args:
         run_folder: of the job, ``apps/APP/NUMBER``.
@@ -38,7 +38,7 @@ def output_files(run_folder: Path, stream: str) -> list[Path]:
 
 
 def newest_output(run_folder: Path, stream: str) -> Path:
-    """Return the file of a stream to which the newest start has written something, else that of the newest start."""
+    """Return the newest output file of a stream that is not empty; if all are empty, the newest one."""
     files = output_files(run_folder, stream)
     with suppress(OSError):
         return next((path for path in reversed(files) if path.exists() and path.stat().st_size), files[-1])

@@ -1,10 +1,10 @@
-"""Amounts of disk as text."""
+"""Formats amounts of disk space as text."""
 
 import math
 
 
 def size_text(size: float) -> str:
-    """Return a size in bytes in the largest binary unit of which it has one: ``20.31 GiB``, ``200 MiB``, ``12 B``."""
+    """Return a size in bytes as text, in the largest binary unit that it reaches: ``20.31 GiB``, ``12 B``."""
     if math.isinf(size):
         return "inf GiB"
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):

@@ -1,7 +1,7 @@
 """Search spaces: distributions as in Optuna, sampled at random or enumerated as a grid.
 
-What a trial gets follows from the seed, its number and the parameter's name alone, so another parameter in the space,
-another order or a restart changes nothing.
+A trial's value of a parameter depends only on the seed, the trial's number and the parameter's name, so it does not
+change if parameters are added or reordered, or after a restart.
 """
 
 import math
@@ -26,7 +26,7 @@ OPTUNA_SAMPLERS: tuple[Sampler, ...] = ("tpe", "cmaes", "gp", "qmc")
 
 @value
 class Float:
-    """A real number from low to high; ``step``: one of low, low + step, ...; ``log``: uniform in the logarithm."""
+    """A real number from ``low`` to ``high``; with ``step`` one of low, low + step, ...; with ``log`` log-uniform."""
 
     low: float
     high: float
@@ -60,7 +60,7 @@ class Float:
 
 @value
 class Int:
-    """A whole number low, low + step, ... up to high; with ``log`` uniform in its logarithm."""
+    """A whole number from ``low`` to ``high`` in steps of ``step``; with ``log`` log-uniform."""
 
     low: int
     high: int
@@ -85,7 +85,7 @@ class Int:
 
 @value
 class Categorical:
-    """One of the choices."""
+    """A parameter with a fixed set of choices."""
 
     choices: tuple[Parameter, ...]
 
@@ -94,11 +94,11 @@ class Categorical:
         return self.choices[int(rng.integers(0, len(self.choices)))]
 
     def count(self) -> int:
-        """Return the number of choices."""
+        """Return the number of choices, which is the size of this dimension of a grid."""
         return len(self.choices)
 
     def at(self, index: int) -> Parameter:
-        """Return a choice, in the order given."""
+        """Return the choice at an index, in the order given."""
         return self.choices[index]
 
 
@@ -119,7 +119,7 @@ def grid_size(space: Space, *, place: str | None = None) -> int:
     """Return the number of points in the grid.
 
     Raises:
-        InputError: a distribution without end, such as a float without a step.
+        InputError: a distribution has infinitely many values, such as a float without a step.
     """
     size = 1
     for name, distribution in space.items():
@@ -131,7 +131,7 @@ def grid_size(space: Space, *, place: str | None = None) -> int:
 
 
 def grid_point(space: Space, trial: int) -> dict[str, Parameter]:
-    """Return point number ``trial`` (from 1) of the grid, the last parameter of the space turning fastest."""
+    """Return point number ``trial`` (from 1) of the grid, the last parameter of the space varying fastest."""
     point: dict[str, Parameter] = {}
     rest = trial - 1
     for name, distribution in reversed(list(space.items())):
@@ -141,15 +141,15 @@ def grid_point(space: Space, trial: int) -> dict[str, Parameter]:
 
 
 def trial_seed(seed: int, trial: int) -> int:
-    """Return the seed that a trial's script gets, below 2^31 as libraries want it."""
+    """Return the random seed of a trial's script, below 2^31, as libraries require."""
     return int(np.random.default_rng([seed, trial]).integers(0, 2**31))
 
 
 def arguments(parameters: Parameters) -> list[str]:
-    """Write parameters as ``{args}`` does: ``--lr=0.013``, one argument each."""
+    """Return parameters as ``{args}`` writes them: ``--lr=0.013``, one argument each."""
     return [f"--{name}={text_of(parameter)}" for name, parameter in parameters.items()]
 
 
 def text_of(parameter: Parameter) -> str:
-    """Write one parameter as it stands on a command line; floats round-trip."""
+    """Return a parameter's value as text for a command line; reading a float back gives the same value."""
     return str(parameter).lower() if isinstance(parameter, bool) else str(parameter)

@@ -1,4 +1,4 @@
-"""The data of a submission that an app master needs in addition to the app file: ``submission.json`` of its folder."""
+"""``submission.json`` in an app's folder: the data of a submission that its app master needs besides the app file."""
 
 import contextlib
 import getpass
@@ -19,25 +19,25 @@ APP_FILE = "app.toml"
 SUBMISSION = "submission.json"
 CURE = "restore it from a backup, or submit the app's file again"
 MORE_TRIALS = "EUNOMIA_MORE_TRIALS"
-"""Environment variable of an app master: sizes of the groups of trials that were added, such as ``8,4``."""
+"""Environment variable of an app master with the sizes of all added groups of trials, such as ``8,4``."""
 
 
 @value
 class Submission:
-    """One submission."""
+    """The data of one submission."""
 
     file_name: str
-    """Name of the file in errors, such as ``digits-sha.toml``."""
+    """Name of the app file in errors, such as ``digits-sha.toml``."""
     folder: Path
     """Absolute path of the workers' working folder."""
     user: str
     env: Mapping[str, str]
-    """PATH, HOME, LANG and VIRTUAL_ENV of the submitter, those that were set."""
+    """The submitter's PATH, HOME, LANG and VIRTUAL_ENV, as far as they were set."""
     app_file: str
-    """The text of the app file, of which ``app.toml`` is a copy for people."""
+    """Text of the app file, of which ``app.toml`` is a copy for people."""
 
     def write(self, app_dir: Path) -> None:
-        """Write ``submission.json``, with a sum and a copy beside it, and ``app.toml``.
+        """Write ``submission.json``, with a checksum and a backup copy, and ``app.toml``.
 
         Raises:
             OSError: they cannot be written.
@@ -57,7 +57,7 @@ class Submission:
         """Read the submission from an app's folder; a damaged file is logged and written again from its copy.
 
         Raises:
-            EunomiaError: there is none, or it cannot be read, nor its copy.
+            EunomiaError: there is no submission, or neither the file nor its copy can be read.
         """
         path = app_dir / SUBMISSION
         try:
@@ -80,7 +80,7 @@ class Submission:
 
 
 def _put_back(app_dir: Path, plain: Mapping[str, Any], damage: str) -> None:
-    """Write ``submission.json`` again if it is damaged, and ``app.toml`` if it is not what was submitted."""
+    """Write ``submission.json`` again if it is damaged, and ``app.toml`` if it differs from the submitted text."""
     path, text = app_dir / SUBMISSION, app_dir / APP_FILE
     if damage:
         log.error("submission.older_copy", why=damage, taken=f"{path.name}{OLDER}", place=str(path))
@@ -103,7 +103,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def login_name() -> str:
-    """Return the user of this process; its number if the system has no name for it."""
+    """Return the login name of this process's user; the user's number if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

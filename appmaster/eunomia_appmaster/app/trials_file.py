@@ -1,4 +1,4 @@
-"""``trials.csv``: a row for each job of an app, for people and reports; each row carries a sum."""
+"""``trials.csv``: a row for each job of an app, for people and reports; each row has a checksum."""
 
 import csv
 import io
@@ -24,20 +24,20 @@ def trials_text(rows: Iterable[Sequence[object]]) -> str:
     """Return the content of the file.
 
     Args:
-        rows: a text or a number for each of ``TRIALS_COLUMNS``; None: not known.
+        rows: in each row a text or a number for each of ``TRIALS_COLUMNS``; None: unknown.
     """
     return "".join((csv_text([(*TRIALS_COLUMNS, SUM)]), *map(row_text, rows)))
 
 
 def row_text(row: Sequence[object]) -> str:
-    """Return the line of a row with its sum; see ``trials_text``."""
+    """Return the line of a row with its checksum; see ``trials_text``."""
     return csv_text([(*row, _sum([_text(cell) for cell in row]))])
 
 
 def read_trials_file(app_dir: Path) -> list[dict[str, str]]:
-    """Read the rows of an app's file; the log says which are damaged, and they are left out.
+    """Read the rows of an app's ``trials.csv``; damaged rows are left out and logged.
 
-    None: there is no such file. Rows of an earlier version have no sum.
+    Returns None if there is no such file. Rows of an earlier version have no checksum.
     """
     path = trials_file(app_dir)
     try:
@@ -60,7 +60,7 @@ def read_trials_file(app_dir: Path) -> list[dict[str, str]]:
 
 
 def _is_good(row: Mapping[str, str | None]) -> bool:
-    """Return whether a row has all columns and the right sum, where the file has sums."""
+    """Return whether a row has all columns and, if the file has checksums, the right one."""
     cells = [row.get(name) for name in TRIALS_COLUMNS]
     if None in row or any(cell is None for cell in cells):
         return False

@@ -39,7 +39,7 @@ MORE_HEADERS = ("RUN", "WAIT", "PAUSED", "DONE")
 RIGHT = ("ρ", "SLOTS", "TRIALS", "AGE", "ENDS IN", *MORE_HEADERS)
 WATCH_SECONDS = 1.0
 MOST_NOTICES = 3
-"""Notices of an app in the table: the last ones."""
+"""Most notices of an app in the table: the last ones are shown."""
 
 
 def apps(
@@ -64,11 +64,11 @@ def apps(
 
 
 class _Look:
-    """One look at the apps after another.
+    """The repeated listing of ``eunomia apps --watch``.
 
     Args:
         client: asks the arbiter.
-        ended: whether apps that are over are shown.
+        ended: whether ended apps are shown.
         verbose: whether the states of trials and the best one's parameters are shown.
     """
 
@@ -79,7 +79,7 @@ class _Look:
         return json.dumps(facts(self._client.list(ended=self._ended)))
 
     def lines(self) -> list[str]:
-        """Return the lines of the table; if no app is live, request the ended apps."""
+        """Return the lines of the table; if no app is live, request the ended apps as well."""
         answer = self._client.list(ended=self._ended)
         over = () if self._ended or answer.apps else self._client.list(ended=True).apps
         return lines(answer, over=over, verbose=self._verbose)
@@ -137,8 +137,8 @@ def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool
 
     Args:
         answer: the arbiter's.
-        over: apps that are over and not in the answer; the last to end is named.
-        verbose: with the states of trials, and a line with the parameters of each app's best trial.
+        over: ended apps that are not in the answer; a line names the last to end.
+        verbose: whether to add the states of trials, and a line with the parameters of each app's best trial.
     """
     shown = ["no apps (eunomia submit FILE brings one)"]
     if over:
@@ -153,7 +153,7 @@ def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool
 
 
 def _last_ended(over: Sequence[pb.App]) -> str:
-    """Return a line about the app that ended last: how, when, the command that shows what came out; and how many."""
+    """Return a line with the number of ended apps, how and when the last one ended, and the command for details."""
     last = min(over, key=_ended_ago)
     command = f"eunomia best {last.app}" if last.standing.metric else f"eunomia explain {last.app}"
     ended = f"{last.app} {last.state} {duration(_ended_ago(last))} ago ({command})"
@@ -175,7 +175,7 @@ def _troubles(app: pb.App) -> list[str]:
 
 
 def _notices(app: pb.App) -> list[str]:
-    """Return the last of what was lost or replaced after damage in an app, as lines."""
+    """Return the last notices of an app, one line each, about files that were lost or replaced after damage."""
     notices = notices_of(app)
     left_out = len(notices) - MOST_NOTICES
     lines = [one if one.startswith(f"{app.app}/") else f"{app.app}: {one}" for one in notices[-MOST_NOTICES:]]
@@ -183,7 +183,7 @@ def _notices(app: pb.App) -> list[str]:
 
 
 def _trials(app: pb.App) -> int:
-    """Return the number of an app's trials, as planned or as created, whichever is known."""
+    """Return the number of an app's trials: the planned one if known, else the number created so far."""
     return max(app.trials, app.ended + app.running + app.waiting + app.paused)
 
 
@@ -203,12 +203,12 @@ def _parameters(app: pb.App) -> str:
 
 
 def _slots(app: pb.App) -> str:
-    """Return the held slots: ``2``, or ``1 fast, 1 slow`` where the cluster has several types."""
+    """Return the held slots as text: ``2``, or ``1 fast, 1 slow`` where the cluster has several types."""
     return ", ".join(f"{held} {kind}" for kind, held in sorted(app.slots_by_type.items())) or str(app.slots)
 
 
 def _row(app: pb.App) -> tuple[str, ...]:
-    """Return the cells of ``HEADERS`` and ``MORE_HEADERS``."""
+    """Return an app's row of the table: the cells of ``HEADERS`` and ``MORE_HEADERS``."""
     done, ends_in = given(app, "done"), given(app, "ends_in_seconds")
     over = app.state in OVER
     return (

@@ -64,7 +64,7 @@ def best(
 
 @value
 class SearchedApp:
-    """An app, and its folder on this machine."""
+    """An app that searches, with its folder on this machine."""
 
     app: pb.App
     folder: Path
@@ -83,7 +83,7 @@ def _of_run(run: Path, name: str) -> SearchedApp:
 
 
 def _with_files(found: BestJob | None, folder: Path) -> BestJob | None:
-    """Return the best trial with the checkpoint that its folder holds now, if the folder can be read here."""
+    """Return the best trial with its present checkpoint, if the app's folder can be read here."""
     trial = None if found is None else folder / found.job.rpartition("/")[2]
     with as_owner(folder):
         kept = None if trial is None else best_checkpoint(trial)

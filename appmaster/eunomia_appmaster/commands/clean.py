@@ -23,7 +23,7 @@ MIB: Final = float(1 << 20)
 
 @value
 class Removable:
-    """An app that has ended, with what its folder takes."""
+    """An ended app whose folder can be removed, with the folder's size."""
 
     app: pb.App
     ended_seconds_ago: float
@@ -71,10 +71,10 @@ def clean(
 
 
 def check_may_remove(root: Path) -> None:
-    """Check that folders can be removed from the folder of all apps' folders, before any is listed.
+    """Check that this account may remove folders of apps, before any is listed.
 
     Raises:
-        InputError: this account may not, such as that of a user with a login.
+        InputError: it may not; a user's own account, for instance, may not.
     """
     try:
         root.stat()
@@ -89,7 +89,7 @@ def check_may_remove(root: Path) -> None:
 
 
 def _agreed(question: str) -> bool:
-    """Ask a question.
+    """Ask the user a yes-or-no question and return whether the answer is yes.
 
     Raises:
         InputError: the input ends before an answer.
@@ -108,10 +108,10 @@ def _folders(count: int) -> str:
 
 
 def _removable(client: Client, root: Path, names: Sequence[str], seconds: float) -> list[Removable]:
-    """Return the apps to remove, the oldest end first.
+    """Return the apps to remove, the one that ended first at the head.
 
     Raises:
-        InputError: a named app is not there, or has not ended.
+        InputError: a named app does not exist, or has not ended.
     """
     known = {app.app: app for app in client.list(ended=True).apps}
     for name in names:

@@ -1,4 +1,4 @@
-"""Shared by the commands: options, formats of numbers, tables."""
+"""Helpers that the commands share: options, formats of numbers, tables."""
 
 import math
 from collections.abc import Sequence
@@ -41,9 +41,10 @@ def given(message: Any, field: str) -> float | None:
 
 
 def missing(slots: Sequence[pb.MissingSlot]) -> str:
-    """Return the missing slots of the cluster as a line; empty if none is missing.
+    """Return one line about the missing slots of the cluster; empty if none is missing.
 
-    A GPU is missing since it was not found. A CPU slot is a share of the CPUs: it is left out by a smaller ``--slots``.
+    A GPU is missing if it was not found. A CPU slot, a share of the CPUs, is missing after a start with a smaller
+    ``--slots``.
     """
     several = len({slot.node for slot in slots}) > 1
     by_reason = [[slot for slot in slots if slot.cpus == cpus] for cpus in (True, False)]

@@ -1,4 +1,4 @@
-"""``eunomia explain``: shows why a job waits, by which plugin, and what would start it; or what came out of it."""
+"""``eunomia explain``: shows why a job waits, which plugin decided so, and what would start it; or a job's result."""
 
 import json
 import textwrap
@@ -88,7 +88,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, f
 
     Args:
         said: the explanation.
-        app: the job's app, to say what came out of what has ended; None: it is not known.
+        app: the job's app, from which the results of an ended job are taken; None: unknown.
         waits: as ``screen``.
     """
     ended = said.state in OVER
@@ -138,7 +138,7 @@ def screen(
     Args:
         found: the explanations.
         apps: their apps, by name.
-        waits: of a past run: the time of each wait that is over, in seconds since the arbiter's start.
+        waits: in a past run, the time of each job's last wait, in seconds since the arbiter's start.
     """
     warnings = [_line("Metric", text) for text in _warnings(found, apps).values()]
     stalls = [_line("Stalled", text) for app in _named(found, apps) for text in stall_texts(app)]
@@ -146,17 +146,17 @@ def screen(
 
 
 def _named(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[pb.App]:
-    """Return the apps that explanations are about, each once."""
+    """Return the apps that the explanations are about, each once."""
     return [apps[name] for name in dict.fromkeys(one.app for one in found) if name in apps]
 
 
 def _warnings(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> dict[str, str]:
-    """Return by app the sentence about a metric that no trial logged."""
+    """Return warnings by app about a metric that no trial logged."""
     return {app.app: text for app in _named(found, apps) if (text := metric_not_logged(app))}
 
 
 def _losses(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Return what was lost or replaced after damage in the jobs and apps that are explained, once, as lines."""
+    """Return lines about files that were lost or replaced after damage, of all explained jobs and apps, each once."""
     said = [text for one in found if one.app in apps for text in notices_of(apps[one.app], one.job)]
     return [_line("Damage", text) for text in dict.fromkeys(said)]
 
@@ -178,7 +178,7 @@ def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: 
 
 
 def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
-    """Return one explanation as text."""
+    """Return one explanation as lines of text."""
     out = [_head(said, app), *_body(said)]
     if app is not None:
         out += outcome_lines(said, app)
@@ -192,7 +192,7 @@ def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
 
 
 def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Return jobs of an app with the same reason: the reason once, then one line per job."""
+    """Return lines for jobs of an app with the same reason: the reason once, then one line per job."""
     first = group[0]
     if first.log:
         return _failed(group)
@@ -239,13 +239,13 @@ def _body(said: pb.Explanation, of: str = "") -> list[str]:
 
 
 def _places(said: pb.Explanation) -> str:
-    """Return the nodes of a job that runs: ``2 slots of n1, 1 slot of n2``; a dash: it has none."""
+    """Return the nodes of a running job as text: ``2 slots of n1, 1 slot of n2``; a dash: it has none."""
     places = sorted(said.slots_by_node.items())
     return ", ".join(f"{count} slot{'' if count == 1 else 's'} of {node}" for node, count in places) or NOT_KNOWN
 
 
 def _ways(said: pb.Explanation, of: str) -> list[str]:
-    """Return the remedies, with as many on a line as fit."""
+    """Return the remedies as lines, with as many remedies on a line as fit."""
     rows = [of]
     for way in (_way(way) for way in said.frees):
         fresh = rows[-1] in ("", of)
@@ -273,7 +273,7 @@ def _head(said: pb.Explanation, app: pb.App | None) -> str:
 
 
 def last_report(said: pb.Explanation | pb.SlotView) -> str:
-    """Return the time since a running job's last report, if it is overdue."""
+    """Return text on the time since a running job's last report, if a report is overdue."""
     ago = given(said, "reported_seconds_ago")
     return "" if ago is None else f", last report {duration(ago)} ago"
 

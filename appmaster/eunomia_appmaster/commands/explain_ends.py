@@ -1,4 +1,4 @@
-"""What ``eunomia explain`` says of apps and jobs that have ended."""
+"""The part of ``eunomia explain`` about ended apps and jobs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ ENDS = ("finished", "stopped", "failed")
 
 
 def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str) -> list[pb.Explanation]:
-    """Return the end of the app or job of a name, in a run where it has ended; none: it has not.
+    """Return explanations of a run's ended app or job of that name; empty: it has not ended.
 
     Args:
-        found: of the run: why the jobs of that name waited.
+        found: why the jobs of that name waited in the run.
         apps: of the run, by name.
         name: of an app or a job.
     """
@@ -39,14 +39,14 @@ def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str)
 
 
 def state_text(said: pb.Explanation, app: pb.App | None) -> str:
-    """Return a job's state for a headline, which says so where the tuner stopped the trial."""
+    """Return a job's state for a headline; a trial that its tuner stopped is shown as such."""
     stopped = app is not None and said.state == "finished" and said.job != said.app
     ended = job_outcome(app, said.job) if stopped and app is not None else None
     return "STOPPED by its tuner" if ended is not None and ended.state == "stopped" else said.state.upper()
 
 
 def outcome_lines(said: pb.Explanation, app: pb.App) -> list[str]:
-    """Return what came out of an ended app or job as lines; none for one that has not ended."""
+    """Return the results of an ended app or job as lines; empty for one that has not ended."""
     if said.job == said.app and said.state in OVER:
         return _of_app(app)
     if said.state not in ENDED_JOB:
@@ -56,7 +56,7 @@ def outcome_lines(said: pb.Explanation, app: pb.App) -> list[str]:
 
 
 def outcome_facts(said: pb.Explanation, app: pb.App) -> dict[str, Any] | None:
-    """Return the same as a JSON object; None for what has not ended, or where nothing is known."""
+    """Return the results of an ended app or job as a JSON object; None: it has not ended, or no results are known."""
     if said.job == said.app and said.state in OVER:
         single = _single(app)
         return app_facts(app) | ({} if single is None else {"job": single.facts()})
@@ -81,7 +81,7 @@ def _of_app(app: pb.App) -> list[str]:
 
 
 def _single(app: pb.App) -> JobOutcome | None:
-    """Return the outcome of the only job of an app that searches by no metric; None: it is another app."""
+    """Return the outcome of an app's only job, if the app has no metric; else None."""
     if app.trials > 1 or app.standing.metric:
         return None
     ended = job_outcome(app, f"{app.app}/1")

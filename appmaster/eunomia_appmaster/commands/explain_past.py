@@ -1,4 +1,4 @@
-"""How ``eunomia explain --run`` words the last wait of a job that has ended since."""
+"""The texts of ``eunomia explain --run`` about the last wait of a job that has ended since."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,13 +9,13 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 _LABELS = {"Frees it": "Would free", "Starts": "Forecast", "So far": "By then"}
 _HEAD = {"    wants ": "    wanted ", "    has ": "    had "}
 _WIDTH = 11
-"""Columns of a line's label."""
+"""Width of a line's label in characters."""
 
 
 def last_waits(
     found: Sequence[pb.Explanation], ended: Sequence[pb.Explanation], seen_at: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the times of the waits that are over, by job, in seconds since the arbiter's start.
+    """Return by job the time of its last wait, in seconds since the arbiter's start, for jobs that wait no more.
 
     Args:
         found: why the jobs waited, and those that failed.
@@ -28,11 +28,11 @@ def last_waits(
 
 
 def in_the_past(block: Sequence[str], times: Sequence[float]) -> list[str]:
-    """Return an explanation's lines, worded as a last wait.
+    """Return an explanation's lines in the past tense, as a last wait.
 
     Args:
         block: the lines of one job, or of several with the same reason.
-        times: when each of the jobs waited last, in seconds since the arbiter's start.
+        times: time of each job's last wait, in seconds since the arbiter's start.
     """
     first, last = duration(min(times)), duration(max(times))
     job, _, rest = block[0].partition("   ")

@@ -18,7 +18,7 @@ SCHEMA: Final = "eunomia/join-tokens@1"
 
 
 def add_to(nodes: typer.Typer) -> None:
-    """Add the commands to those about nodes."""
+    """Add the commands about join tokens to ``eunomia nodes``."""
     nodes.command("token")(token)
     nodes.command("tokens")(tokens)
     nodes.command("revoke")(revoke)
@@ -84,7 +84,7 @@ def revoke(
 
 
 def _staying(members: Sequence[str]) -> str:
-    """Return which nodes stay in the cluster once their token is revoked: ``; n1, n2 stay``."""
+    """Return text on the nodes that stay in the cluster although their token is revoked: ``; n1, n2 stay``."""
     return f"; {', '.join(members)} stay{'s' if len(members) == 1 else ''}" if members else ""
 
 

@@ -60,10 +60,10 @@ def salvage(
 
 
 def save(path: Path) -> list[str]:
-    """Replace a journal by its undamaged part, and accept the steps that are lost by it; returns what was done.
+    """Replace a journal by its undamaged part, and accept the loss of the other steps; returns what was done as lines.
 
     Raises:
-        InputError: there is no journal, an arbiter holds it, or none begins with what is good; nothing was changed.
+        InputError: there is no journal, an arbiter has it open, or its beginning is damaged; nothing was changed.
     """
     from eunomia.journal.journal import Journal
     from eunomia_appmaster.explaining.dry_recovery import try_recovery
@@ -84,7 +84,7 @@ def save(path: Path) -> list[str]:
 
 
 def _check_begins(path: Path, fresh: Path) -> None:
-    """Raise ``InputError`` if no arbiter can start from the salvaged journal."""
+    """Raise ``InputError`` if no arbiter could start from the salvaged journal."""
     from eunomia_appmaster.explaining.dry_recovery import try_recovery
 
     dry = try_recovery(fresh)
@@ -99,7 +99,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def _try(report: Report, path: Path) -> None:
-    """Add the findings of an arbiter's dry start."""
+    """Add the findings of a dry start of the arbiter to the report."""
     from eunomia_appmaster.explaining.dry_recovery import try_recovery
 
     dry = try_recovery(path)

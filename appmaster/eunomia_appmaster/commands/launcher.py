@@ -28,10 +28,10 @@ NODES: Final = "nodes"
 
 
 def rack_option(name: str) -> str:
-    """Return the value of ``--rack``.
+    """Check the value of ``--rack`` and return it.
 
     Raises:
-        InputError: it is no name.
+        InputError: it is not a valid name.
     """
     check_name(name, "a rack", "--rack")
     return name
@@ -104,15 +104,15 @@ class LauncherFlags(BaseModel):
 
     @property
     def name(self) -> str:
-        """The node's name."""
+        """The node's name: the option's, else this machine's."""
         return default_name() if self.node is None else self.node
 
     @property
     def apps_folder(self) -> Path:
-        """The folder of all apps' folders, as this machine has it.
+        """The folder of all apps' folders, at its path on this machine.
 
         Raises:
-            InputError: it is not given, or not there.
+            InputError: it is not given, or does not exist.
         """
         if self.apps and self.state and self.apps.resolve() != (self.state / APPS).resolve():
             rule = "the apps' folders must be given by --apps, or by --state that has them as a whole"
@@ -132,7 +132,7 @@ class LauncherFlags(BaseModel):
         """The command line of the launcher's process.
 
         Raises:
-            InputError: a value that cannot be; nothing has started.
+            InputError: an option has an invalid value; nothing has started.
         """
         name = self.name
         check_target(self.arbiter, "--arbiter")

@@ -77,7 +77,7 @@ class Known:
     jobs: tuple[str, ...]
     """Jobs with logs, in order of their numbers."""
     waiting: frozenset[str] = frozenset()
-    """Jobs that have not started, or wait to be started again."""
+    """Jobs that have not started, or that wait for a restart."""
 
 
 def _of_arbiter(client: Client, app: str) -> Known:
@@ -96,7 +96,7 @@ def _of_arbiter(client: Client, app: str) -> Known:
 
 
 def _of_run(run: Path, app: str, job: str) -> Known:
-    """Return the app from a run's folder, which has no jobs that never started.
+    """Read an app from a run's folder, which lacks jobs that never started.
 
     Raises:
         InputError: there is no such app.
@@ -118,7 +118,7 @@ def _folders(place: Path) -> list[str]:
 
 
 def _whose(app: str, shown: str, known: Known) -> str:
-    """Return a line that names the job of the shown log, if the user named an app."""
+    """Return a line that names the job of the shown log, if the user named only an app."""
     others = len(known.jobs) - 1
     if others < 1:
         return f"log of {shown}, the job of {app}, from {known.folder}"
@@ -126,7 +126,7 @@ def _whose(app: str, shown: str, known: Known) -> str:
 
 
 Stream = Callable[[], Sequence[Path]]
-"""Returns the present files of a stream, the oldest first."""
+"""A function that returns the present files of a stream, oldest first."""
 
 
 def _streams(folder: Path, number: str, *, errors: bool, master: bool) -> list[Stream]:
@@ -136,7 +136,7 @@ def _streams(folder: Path, number: str, *, errors: bool, master: bool) -> list[S
 
 
 def _show(streams: Sequence[Stream], lines: int, client: Client | None, app: str, job: str) -> None:
-    """Write the ends of the streams; with a client, continue until the job has ended."""
+    """Write the last lines of the streams; with a client, follow them until the job has ended."""
     out = sys.stdout.buffer
     places: dict[Path, int] = {}
     ends = [_ends(stream(), lines) for stream in streams]
@@ -157,7 +157,7 @@ def _show(streams: Sequence[Stream], lines: int, client: Client | None, app: str
 
 @value
 class End:
-    """The end of a file that is shown: the bytes from ``start`` to ``size``."""
+    """The shown end of a file: the bytes from ``start`` to ``size``."""
 
     file: Path
     start: int
@@ -165,7 +165,7 @@ class End:
 
     @property
     def is_cut(self) -> bool:
-        """Whether text stands before it, which is left out."""
+        """Whether text before ``start`` is left out."""
         if not self.start:
             return False
         with self.file.open("rb") as stream:
@@ -173,7 +173,7 @@ class End:
 
 
 def _ends(files: Sequence[Path], lines: int) -> list[End]:
-    """Return the ends of files that follow each other, with their last lines together; 0 lines: all."""
+    """Return the ends of consecutive files that hold their last lines together; 0 lines: all."""
     left, parts = lines, list[End]()
     for file in reversed(files):
         if not os.path.exists(file):  # noqa: PTH110 - also under a name that no disk takes
@@ -188,7 +188,7 @@ def _ends(files: Sequence[Path], lines: int) -> list[End]:
 
 
 def _lines_from(file: Path, start: int, size: int) -> int:
-    """Return the number of lines in a part of a file; the last one may have no end."""
+    """Return the number of lines in a part of a file, including an incomplete last line."""
     with file.open("rb") as stream:
         place, count, last = max(start, first_byte(stream.fileno())), 0, b"\n"
         stream.seek(place)
@@ -198,7 +198,7 @@ def _lines_from(file: Path, start: int, size: int) -> int:
 
 
 def _start_of_last(file: Path, lines: int, size: int) -> int:
-    """Return where the last lines begin, searching backwards."""
+    """Return the byte at which the last lines begin, searching backwards."""
     with file.open("rb") as stream:
         seen, place, begin = 0, size, first_byte(stream.fileno())
         while place > begin:

@@ -1,4 +1,4 @@
-"""Commands whose flags are fields of a pydantic model: Typer reads flags from a signature, which is made here."""
+"""Commands whose flags are the fields of a pydantic model: builds the signature from which Typer reads flags."""
 
 import inspect
 from collections.abc import Callable

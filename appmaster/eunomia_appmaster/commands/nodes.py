@@ -15,7 +15,7 @@ SCHEMA: Final = "eunomia/nodes@1"
 NO_NODE: Final = "no node has joined yet: eunomia nodes token makes a token for one, eunomia launcher joins with it"
 
 NAMED: Final = 5
-"""Number of jobs that a line names as holding a node's slots; ``--json`` has all."""
+"""Most jobs that a line names as holders of a node's slots; ``--json`` has all."""
 
 nodes = typer.Typer(
     add_completion=False,
@@ -88,7 +88,7 @@ def remove(
 
 
 def later(node: pb.NodeView) -> str:
-    """Describe what a node that is marked for removal waits for before it leaves the cluster."""
+    """Return what a node that is marked for removal still waits for before it leaves the cluster, as text."""
     if not node.held:
         return "what ran there is still ending; it leaves once it is empty (--now: at once)"
     held = f"{node.held} of its slots {'is' if node.held == 1 else 'are'} held{_holders(node)}"
@@ -98,7 +98,7 @@ def later(node: pb.NodeView) -> str:
 
 
 def _holders(node: pb.NodeView) -> str:
-    """Return the jobs that have a node's slots: `` (nets/4: 2, nets/7: 1)``; of apps without such a job, the app."""
+    """Return the holders of a node's slots as text: `` (nets/4: 2, nets/7: 1)``; where no job is known, the app."""
     shown = [f"{one.job or one.app}: {one.slots}" for one in node.held_by[:NAMED]]
     more = len(node.held_by) - len(shown)
     return f" ({', '.join(shown)}{f', and {more} more' if more else ''})" if shown else ""

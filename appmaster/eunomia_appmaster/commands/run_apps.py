@@ -1,4 +1,4 @@
-"""The apps of a run's folder, without the arbiter."""
+"""Reads the apps of a run's folder from its journal, without an arbiter."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
 def app_of_run(run: Path, name: str) -> pb.App | None:
-    """Return an app from the journal of a run's folder, as the arbiter would list it; None: there is none of this name.
+    """Return an app from the journal of a run's folder, as the arbiter would list it; None: no app has this name.
 
     Raises:
         InputError: there is no journal.

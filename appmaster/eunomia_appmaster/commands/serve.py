@@ -101,12 +101,12 @@ def _serve_alone(flags: ServeFlags, serving: "Serving") -> int:
 
 
 def _from_elsewhere(served: str, here: str, certificates: "Certificates | None") -> str:
-    """Return how another machine joins; empty: it cannot, for the arbiter serves loopback alone.
+    """Return how another machine can join, as text; empty: it cannot, as the arbiter serves only loopback.
 
     Args:
         served: the address of ``--address``.
         here: the address by which this machine's own processes call the arbiter, with its port.
-        certificates: None: no TLS, so loopback.
+        certificates: of the arbiter; None: no TLS, so it serves only loopback.
     """
     if certificates is None:
         return ""
@@ -152,7 +152,7 @@ def checked(flags: ServeFlags) -> "Serving":
 def _facts(
     supervisor: "Supervisor", policy: str, machine: "LocalMachine", groups: "ControlGroups"
 ) -> tuple[dict[str, Any], list[str]]:
-    """Describe the running service as a JSON object, with notes for people on missing slots and shared CPUs."""
+    """Return facts about the running service as a JSON object, and notes on missing slots and shared CPUs."""
     health, others = _health(supervisor), supervisor.shares_cpus_with
     gone = health.missing_slots
     facts = {
@@ -190,7 +190,7 @@ def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
 
 
 def _health(supervisor: "Supervisor") -> "pb.HealthResponse":
-    """Return the arbiter's health: slots that the journal knows and this machine lacks now, and what it asks."""
+    """Return the arbiter's health, with journaled slots that this machine lacks and a question to the operator."""
     from eunomia_appmaster.client import Client
 
     with Client(supervisor.address, token_file=supervisor.token_file) as client:
@@ -198,7 +198,7 @@ def _health(supervisor: "Supervisor") -> "pb.HealthResponse":
 
 
 def _accepted(home: Path) -> str:
-    """Answer the question of an arbiter that serves a state folder; returns what was accepted, empty: none asks."""
+    """Answer the open question of a state folder's running arbiter; returns what was accepted, empty: no question."""
     from eunomia.errors import UnreachableError
     from eunomia_appmaster.client import Client
     from eunomia_appmaster.token_files import TokenError
@@ -246,7 +246,7 @@ class _Stop:
             signal.signal(number, signal.SIG_IGN)
 
     def wait(self, supervisor: Any) -> None:
-        """Wait for a signal, or for a process that cannot be restarted."""
+        """Wait for a signal, or for the end of a process that cannot be restarted."""
         while not self._heard.wait(0.2):
             supervisor.check()
             if self._anew.is_set():

@@ -17,11 +17,11 @@ from eunomia_appmaster.service.reserve import DEFAULT_MIB
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 LEAST_LEASE_SECONDS, MOST_LEASE_SECONDS = 5.0, 7 * 86400.0
-"""Of ``--node-lease``: a shorter one ends work at each pause of a launcher or an arbiter."""
+"""Bounds of ``--node-lease``: a shorter lease would end work at every pause of a launcher or an arbiter."""
 
 
 def foreign_gpus_option(what: str) -> str:
-    """Return the value of ``--foreign-gpus``.
+    """Check the value of ``--foreign-gpus`` and return it.
 
     Raises:
         InputError: it is neither warn nor end.
@@ -128,16 +128,16 @@ class ServeFlags(BaseModel):
 
     @property
     def home(self) -> Path:
-        """The state folder."""
+        """The arbiter's state folder."""
         return self.state_dir or default_state_dir()
 
     @property
     def launcher_options(self) -> tuple[str, ...]:
-        """Options that the launcher's process gets unchanged.
+        """Options that are passed on unchanged to the launcher's process.
 
         Raises:
-            InputError: no answer to workers on GPUs of other slots; an announced address of an arbiter that no other
-                machine reaches, or without slots.
+            InputError: an invalid ``--foreign-gpus``; an announced address although the arbiter serves only loopback,
+                or although there are no slots.
         """
         options = ["--control-groups", self.control_groups, "--foreign-gpus", foreign_gpus_option(self.foreign_gpus)]
         given = {"--slots": self.slots, "--slot-types": self.slot_types, "--cpu-only": self.cpu_only}
@@ -154,7 +154,7 @@ class ServeFlags(BaseModel):
 
     @property
     def _job_limits(self) -> list[str]:
-        """Options of the limits that all nodes get from the arbiter."""
+        """Options for the limits on jobs, which all nodes get from the arbiter."""
         seconds = parse_duration(self.own_ends_within, name="--own-ends-within")
         options = ["--own-ends", str(self.own_ends), "--own-ends-seconds", str(float(seconds))]
         options += ["--slot-processes", str(self.slot_processes)]
@@ -173,10 +173,10 @@ class ServeFlags(BaseModel):
 
     @property
     def arbiter_options(self) -> tuple[str, ...]:
-        """Options that the arbiter's process gets unchanged.
+        """Options that are passed on unchanged to the arbiter's process.
 
         Raises:
-            InputError: a segment without steps; no duration, or one out of range; a rule of cleaning that is none.
+            InputError: a segment has no steps, a duration is malformed or out of range, or a cleaning rule is invalid.
         """
         silence = parse_duration(self.app_master_silence, name="--app-master-silence")
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)

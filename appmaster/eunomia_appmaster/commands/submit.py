@@ -1,4 +1,4 @@
-"""``eunomia submit``: hands an app file to the arbiter."""
+"""``eunomia submit``: submits an app file to the arbiter."""
 
 import json
 import sys
@@ -62,7 +62,7 @@ def submit(
 
 
 def _add_trials(client: Client, app: str, trials: int, *, wait: bool, quiet: bool, as_json: bool) -> int:
-    """Give an app further trials, print the answer, and wait if asked to; returns the exit code."""
+    """Add trials to an app, print the answer, and wait for its end if asked to; returns the exit code."""
     answer = client.more_trials(app, trials)
     made = {
         "schema": "eunomia/more_trials@1",
@@ -94,7 +94,7 @@ def _wait(client: Client, name: str, made: dict[str, Any], *, quiet: bool, as_js
 
 
 class _MetricWarning:
-    """Warns once, while an app runs, that its metric has not been logged by a trial that has ended."""
+    """Warns once, while an app runs, that none of its ended trials has logged the metric."""
 
     def __init__(self) -> None:
         self._ended = 0
@@ -109,7 +109,7 @@ class _MetricWarning:
 
 
 def more_lines(answer: pb.MoreTrialsResponse, trials: int) -> list[str]:
-    """Return the answer to further trials as text."""
+    """Return the answer to a request for more trials as lines of text."""
     more = "1 more trial" if trials == 1 else f"{trials} more trials"
     left = "" if not answer.unfinished else f", and {answer.unfinished} earlier ones that had not ended"
     ways = f"eunomia apps --watch   eunomia best {answer.app}   eunomia cancel {answer.app}"
@@ -117,7 +117,7 @@ def more_lines(answer: pb.MoreTrialsResponse, trials: int) -> list[str]:
 
 
 def _read_stdin() -> str:
-    """Return the app file from stdin; reading ends beyond its largest size, since a pipe may have no end."""
+    """Read an app file from stdin, at most up to the size limit, since a pipe may never end."""
     content = sys.stdin.buffer.read(SMALL.kibibytes * 1024 + 1)
     if len(content) > SMALL.kibibytes * 1024:
         raise InputError(f"an app file must have at most {SMALL.kibibytes} KiB", value="more", place="stdin")
@@ -164,7 +164,7 @@ def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
 
 
 def unnamed_parameters(answer: pb.SubmitResponse) -> list[str]:
-    """Warn of a search whose command names no parameter; else return no line."""
+    """Return a warning about a search whose command names no parameter; else no lines."""
     if not answer.unnamed_parameters:
         return []
     many = len(answer.unnamed_parameters)
@@ -177,7 +177,7 @@ def unnamed_parameters(answer: pb.SubmitResponse) -> list[str]:
 
 
 def too_wide(answer: pb.SubmitResponse, absent: Sequence[pb.MissingSlot]) -> list[str]:
-    """Explain a wait for machines if the app's smallest gang lacks some; else return no line."""
+    """Return an explanation if an app waits because the cluster lacks machines for its smallest gang; else none."""
     if not answer.waits_for:
         return []
     return [f"  No job of it can start: {answer.waits_for}.", *filter(None, [missing(absent)])]

@@ -1,4 +1,4 @@
-"""``eunomia tensorboard``: shows an app's logs in TensorBoard on this machine, a run for each trial."""
+"""``eunomia tensorboard``: shows an app's logs in TensorBoard on this machine, one run per trial."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from eunomia_appmaster.node.file_rights import as_owner
 
 HOST = "127.0.0.1"
 LOOK_SECONDS = 3.0
-"""Seconds between looks for trials that have begun to log."""
+"""Seconds between two checks for trials that have begun to log."""
 OK = 0
 
 
@@ -66,7 +66,7 @@ def tensorboard(
 
 
 def log_folders(folder: Path) -> Mapping[int, Path]:
-    """Return the folders with logs by trial; empty: there are none, or they cannot be read here.
+    """Return the log folders of an app by trial number; empty: there are none, or they cannot be read here.
 
     Args:
         folder: of the app.
@@ -107,7 +107,7 @@ def _of_run(run: Path, app: str) -> Path:
 
 
 def _link(folder: Path, runs: Path) -> None:
-    """Link the logs of each trial that has begun to log, so that TensorBoard's runs have the trials' names."""
+    """Create a link to the logs of each trial that has begun to log, so that TensorBoard shows runs by trial names."""
     for trial, logs in log_folders(folder).items():
         with contextlib.suppress(FileExistsError):
             (runs / str(trial)).symlink_to(logs, target_is_directory=True)
@@ -134,7 +134,7 @@ def _launch(logs: Path, port: int | None) -> str:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and SIGTERM set."""
+    """Provide an event that Ctrl-C and SIGTERM set; a context manager."""
     stopped = threading.Event()
 
     def stop(*_: Any) -> None:

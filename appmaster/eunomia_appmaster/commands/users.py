@@ -1,4 +1,4 @@
-"""``eunomia users``: the people who share an arbiter, their tokens and limits."""
+"""``eunomia users``: manages the users of an arbiter, their tokens and limits."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from eunomia_appmaster.service.user_record import MOST_LIVE_APPS, MOST_LIVE_JOBS
 
 SCHEMA: Final = "eunomia/users@1"
 NONE: Final = "none"
-"""No limit, as a value of an option."""
+"""Value of an option that removes a limit."""
 GIB: Final = float(1 << 30)
 
 users = typer.Typer(
@@ -65,10 +65,10 @@ class LimitFlags(BaseModel):
 
     @property
     def limits(self) -> pb.UserLimits:
-        """The limits that were given.
+        """The limits that the flags set.
 
         Raises:
-            InputError: a number out of its range, hours that are not N/day, or a size without a unit.
+            InputError: a number is out of range, GPU hours are not of the form N/day, or a size has no unit.
         """
         apps = _count(self.apps, "--apps", MOST_LIVE_APPS)
         jobs = _count(self.jobs, "--jobs", MOST_LIVE_JOBS)
@@ -81,7 +81,7 @@ class LimitFlags(BaseModel):
 
 
 class SetFlags(LimitFlags):
-    """Flags of ``eunomia users set``; the life of a token is none of them, and said to be chosen elsewhere."""
+    """Flags of ``eunomia users set``; an option for the token's life is rejected with a hint to the right command."""
 
     ends: Annotated[str | None, typer.Option("--ends", hidden=True)] = None
 
@@ -159,7 +159,7 @@ def _count(number: int | None, flag: str, most: int) -> int | None:
 
 
 def _disk(text: str) -> float:
-    """Return an amount of disk in bytes."""
+    """Return an amount of disk space in bytes."""
     try:
         return parse_memory(text, name="--disk") * GIB
     except InputError as error:

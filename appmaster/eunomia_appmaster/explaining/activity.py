@@ -1,4 +1,4 @@
-"""Reads the events of jobs that app masters have noted: ``activity/a2-g1.jsonl`` in an app's folder."""
+"""Reads the job events that app masters record in ``activity/a2-g1.jsonl`` in an app's folder."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -32,16 +32,16 @@ class Line:
     step: int
     incarnation: int
     why: str = ""
-    """Of an end: why; empty: not noted."""
+    """Reason of an end; empty: not recorded."""
 
 
 class ActivityLog:
-    """Reads the events of one app while they grow; an incomplete last line is read once it is complete.
+    """Reads the events of one app while they are written; an incomplete last line is read once it is complete.
 
-    For root, they are read with the rights of the folder's owner, so that no link there leads further.
+    A process of root reads them with the rights of the folder's owner, so that a link in it gives no further access.
 
     Args:
-        app_dir: folder of the app, with a file for each attempt of its app master.
+        app_dir: folder of the app, with one file for each attempt of its app master.
         app: its name.
     """
 
@@ -51,7 +51,7 @@ class ActivityLog:
         self._offsets: dict[Path, int] = {}
 
     def poll(self) -> list[Line]:
-        """Return the new lines, those of older attempts first."""
+        """Return the lines that are new since the last call, those of older attempts first."""
         new = reading_as_owner(self._app_dir, lambda: [*map(self._new, activity_files(self._app_dir))])
         return [line for lines in new for line in lines]
 

@@ -1,4 +1,4 @@
-"""Copies what the best trial of a search left into a folder of its own: checkpoint, parameters, metrics."""
+"""Copies the results of a search's best trial into a folder: checkpoint, parameters, metrics."""
 
 import hashlib
 import json
@@ -17,19 +17,19 @@ _ATTEMPTS = 5
 
 
 def copy_best(found: BestJob, trial: Path, target: Path, *, title: str) -> list[Path]:
-    """Copy ``best.pt``, if there is a checkpoint, ``parameters.toml`` and ``metrics.csv``; each whole or not at all.
+    """Write ``best.pt`` (if there is a checkpoint), ``parameters.toml`` and ``metrics.csv``, each wholly or not at all.
 
     Args:
         found: the best trial.
         trial: its folder.
-        target: made if it is not there.
+        target: folder for the copies, created if it does not exist.
         title: first line of ``parameters.toml``.
 
     Returns:
         The files written.
 
     Raises:
-        InputError: the trial's folder cannot be read here, the target cannot be written, or it has such files.
+        InputError: the trial's folder cannot be read here, the target cannot be written, or it has such files already.
     """
     if not trial.is_dir():
         raise InputError("the trial's folder must be on this machine to be copied", value="none", place=str(trial))
@@ -58,7 +58,7 @@ def _whole(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def _copy_checkpoint(trial: Path, path: Path) -> None:
-    """Copy the best checkpoint as it is now; a running trial may replace it meanwhile, so the copy is verified."""
+    """Copy the present best checkpoint; since a running trial may replace it meanwhile, the copy is verified."""
     for _ in range(_ATTEMPTS):
         kept = best_checkpoint(trial)
         if kept is None:
@@ -79,7 +79,7 @@ def _write_parameters(found: BestJob, path: Path, title: str) -> None:
 
 
 def _write_metrics(logs: Path, path: Path) -> None:
-    """Write every scalar that the trial logged, a row a point: tag, step, Unix seconds, value."""
+    """Write every scalar that the trial logged, one row per point: tag, step, Unix seconds, value."""
     folder = LogFolder(logs)
     folder.poll()
     rows: list[Sequence[object]] = [("tag", "step", "unix_seconds", "value")]

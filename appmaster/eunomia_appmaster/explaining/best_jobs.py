@@ -1,4 +1,4 @@
-"""The best trial of a search: what its app master reported, and the files that it left."""
+"""The best trial of a search, from its app master's report and its files."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ class BestJob:
     params: dict[str, Any]
     metric: float | None
     checkpoint: str
-    """Path of the checkpoint that was kept for its metric, else of the newest one; empty: there is none."""
+    """Path of the checkpoint that was kept for its metric, else of the newest one; empty: there is no checkpoint."""
     step: int | None = None
     """Step at which the metric was logged; None: not known."""
     checkpoint_step: int | None = None
@@ -31,12 +31,12 @@ class BestJob:
 
     @property
     def settings(self) -> str:
-        """The parameters as text, of four digits: ``lr 0.0731, width 256``."""
+        """The parameters as text, with four significant digits: ``lr 0.0731, width 256``."""
         return settings_text(self.params)
 
 
 def settings_text(params: Mapping[str, Any]) -> str:
-    """Return parameters as text, floats of four digits: ``lr 0.0731, width 256``."""
+    """Return parameters as text, floats with four significant digits: ``lr 0.0731, width 256``."""
     return ", ".join(
         f"{name} {setting:.4g}" if isinstance(setting, float) else f"{name} {setting}"
         for name, setting in params.items()
@@ -44,7 +44,7 @@ def settings_text(params: Mapping[str, Any]) -> str:
 
 
 def best_job(standing: pb.Standing) -> BestJob | None:
-    """Return the best trial of a report; None: no trial has logged a finite metric."""
+    """Return the best trial of an app master's report; None: no trial has logged a finite metric."""
     if not standing.best_job:
         return None
     params: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def check_metric(app: pb.App) -> None:
     """Check that an app searches by a metric.
 
     Raises:
-        InputError: its file names none.
+        InputError: its app file names no metric.
     """
     if app.standing.trials and not app.standing.metric:
         rule = "an app must name the metric that its trials are compared by ([tuner].metric of its file)"
@@ -73,7 +73,7 @@ def check_metric(app: pb.App) -> None:
 
 
 def record_of(app: pb.App, best: BestJob | None) -> dict[str, Any]:
-    """Return what came out of an app so far as a JSON object: the fields of ``best`` and of ``submit --wait``.
+    """Return an app's results so far as a JSON object: the fields of ``best`` and of ``submit --wait``.
 
     Args:
         app: as the arbiter lists it.
@@ -108,7 +108,7 @@ def best_line(best: BestJob, metric: str, folder: Path) -> str:
 
     Args:
         best: the trial.
-        metric: the tag that its app searches by.
+        metric: TensorBoard tag of the metric that its app optimises.
         folder: of the app.
     """
     at = "" if best.step is None else f" at step {best.step:,}"
@@ -129,7 +129,7 @@ def _checkpoint_text(best: BestJob, folder: Path) -> str:
 
 
 def best_checkpoint(trial: Path) -> Checkpoint | None:
-    """Return the good checkpoint that a trial keeps for its metric, else its newest good one; None: there is none.
+    """Return the good checkpoint that a trial keeps for its metric, else its newest good one; None: it has none.
 
     Args:
         trial: folder of the trial, ``apps/APP/NUMBER``.

@@ -1,4 +1,4 @@
-"""A dry run of recovery: reports what an arbiter would restore from a journal, and changes nothing."""
+"""A dry run of recovery: determines what an arbiter would restore from a journal, without changing anything."""
 
 from pathlib import Path
 
@@ -17,11 +17,11 @@ class Dry:
     """The result of a dry recovery."""
 
     refused: str | None = None
-    """Why the arbiter would not start; None: it would start."""
+    """Reason why the arbiter would not start; None: it would start."""
     lost: tuple[str, ...] = ()
-    """Apps that would fail, since they have no note."""
+    """Apps that would fail, since the journal lacks their record."""
     said: tuple[str, ...] = ()
-    """Damage that the arbiter would ignore or rewrite, one line each."""
+    """Damage that the arbiter would ignore or repair, one line each."""
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
@@ -30,7 +30,7 @@ class Dry:
 
 
 def try_recovery(path: Path) -> Dry:
-    """Read and replay a journal as the arbiter does at its start, under the fallback profile: no plugin is called."""
+    """Read and replay a journal as the arbiter does at its start, under the fallback profile, so without plugins."""
     try:
         with read_journal(path) as journal, journal.at_one_moment():
             kept = read_kept(journal)
@@ -49,7 +49,7 @@ def try_recovery(path: Path) -> Dry:
 
 
 def profiles_of(path: Path) -> dict[str, tuple[KnownRate, ...]]:
-    """Return the measured rates by kind of job that a journal's arbiter keeps; the journal is not changed.
+    """Return the measured rates by kind of job that a journal's arbiter has stored; the journal is not changed.
 
     Raises:
         InputError: no arbiter can be restored from the journal.

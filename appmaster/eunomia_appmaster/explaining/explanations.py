@@ -1,4 +1,4 @@
-"""Explanations as messages: a job's state and history, why it waits, and what is forecast of it."""
+"""Explanations as messages: a job's state and history, why it waits, and the forecast for it."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
 
 WAITING = ("waiting", "paused", "starting")
-"""States that have a reason."""
+"""States of jobs that have a reason for not running."""
 EXPLAINED = (*WAITING, "running")
 """States of jobs that a plugin can explain."""
 
@@ -26,7 +26,7 @@ def describe(view: ClusterView, row: int, now: float, *, until: float | None = N
         view: the arbiter's.
         row: the job's.
         now: in seconds.
-        until: up to when its progress is known to go on; None: until now.
+        until: time in seconds up to which the job is known to make progress; None: until now.
     """
     jobs, ledger = view.jobs, view.job_ledger
     app = int(jobs.app[row])
@@ -50,7 +50,7 @@ def describe(view: ClusterView, row: int, now: float, *, until: float | None = N
 
 
 def iterations_done(view: ClusterView, row: int, now: float) -> float:
-    """Return the iterations that a job has done so far, at its last rate."""
+    """Return the iterations that a job has done until now, extrapolated with its last rate."""
     jobs = view.jobs
     since, done, most = float(jobs.since[row]), float(jobs.done[row]), float(jobs.iterations[row])
     if not math.isnan(since):
@@ -61,7 +61,7 @@ def iterations_done(view: ClusterView, row: int, now: float) -> float:
 def add_reasons(explainer: Explainer, messages: Sequence[pb.Explanation], layout: Layout | None) -> None:
     """Add the reason and remedies to each waiting job, and the elasticity's forecast to each running job.
 
-    This takes a while, and needs no lock.
+    This may take a while and needs no lock.
     """
     for message in messages:
         if message.state in WAITING:
@@ -71,14 +71,14 @@ def add_reasons(explainer: Explainer, messages: Sequence[pb.Explanation], layout
 
 
 def add_forecast(message: pb.Explanation, said: Explanation | None) -> None:
-    """Add the elasticity's explanation to a running job."""
+    """Add the elasticity stage's explanation to a running job's message."""
     if said is not None:
         message.text = " ".join(filter(None, (message.text, said.text)))
         message.numbers.update({name: float(number) for name, number in said.numbers.items()})
 
 
 def add_why(message: pb.Explanation, why: Why, layout: Layout | None) -> None:
-    """Add a reason to a message."""
+    """Add the reason of a wait to a message."""
     message.seconds = why.seconds
     if why.reason is None:
         return
@@ -105,7 +105,7 @@ def _frees(remedy: Remedy, layout: Layout | None) -> pb.Frees:
 
 
 def _slot(gpu: int, layout: Layout | None) -> str:
-    """Return the name of a slot: its number, and its node if there are several."""
+    """Return the name of a slot: its number, and its node if the cluster has several."""
     if layout is None:
         return str(gpu)
     place = layout.places[gpu]

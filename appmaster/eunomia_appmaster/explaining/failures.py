@@ -1,4 +1,4 @@
-"""Trials of an app that failed for good, and suspended apps: as a line of text, and as JSON."""
+"""Permanently failed trials and suspended apps, as a line of text and as JSON."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
 def failed_in_words(failed: int, trials: int) -> str:
-    """Such as ``1 of 16 trials failed``."""
+    """Return the number of failed trials as text, such as ``1 of 16 trials failed``."""
     return "its job failed" if trials == 1 else f"{failed} of {trials} trials failed"
 
 
 def failure_text(app: pb.App) -> str:
-    """Return the number of an app's failed trials, the last error, and the path of its log; empty: none failed."""
+    """Return a line with the number of an app's failed trials, the last error and its log's path; empty: none."""
     if not app.failures:
         return f"{failed_in_words(app.failed, _trials(app))}" if app.failed else ""
     last = app.failures[-1]
@@ -21,11 +21,11 @@ def failure_text(app: pb.App) -> str:
 
 
 def notices_of(app: pb.App, job: str | None = None) -> list[str]:
-    """Return what was lost or replaced after damage, oldest first.
+    """Return notices about files of an app that were lost or replaced after damage, oldest first.
 
     Args:
-        app: as the arbiter knows it.
-        job: one of its jobs: its own notices, and those of the whole app; None, or the app itself: all.
+        app: as the arbiter lists it.
+        job: a job, for its own notices and those of the whole app; None or the app's name: all notices.
     """
     notices, of_a_job = list(app.standing.notices), f"{app.app}/"
     if job in (None, app.app):
@@ -34,7 +34,7 @@ def notices_of(app: pb.App, job: str | None = None) -> list[str]:
 
 
 def suspension_text(app: pb.App) -> str:
-    """Return why an app is suspended, when it is tried again if it is, and the command that does so at once."""
+    """Return why an app is suspended, when it is retried, and the command that retries it at once, as text."""
     if app.held_back:
         return app.why
     known = app.HasField("tried_again_in_seconds")
@@ -43,7 +43,7 @@ def suspension_text(app: pb.App) -> str:
 
 
 def stall_texts(app: pb.App) -> list[str]:
-    """Return what stalled in an app, a line each: its jobs, its app master, and a limit that is too short."""
+    """Return what stalled in an app, one line each: jobs, the app master, and a stall limit that is too short."""
     of_jobs, of_master = app.standing.stalls, app.app_master_stalls
     texts = []
     if of_jobs:
@@ -57,7 +57,7 @@ def stall_texts(app: pb.App) -> list[str]:
 
 
 def stall_facts(app: pb.App) -> dict[str, Any]:
-    """Return the same as JSON."""
+    """Return what stalled in an app as a JSON object."""
     return {
         "jobs": app.standing.stalls,
         "last": app.standing.last_stall or None,
@@ -68,7 +68,7 @@ def stall_facts(app: pb.App) -> dict[str, Any]:
 
 
 def failure_facts(app: pb.App) -> dict[str, Any]:
-    """Return the same as JSON: the number of failures, and the last of them."""
+    """Return an app's failures as a JSON object: their number, and the last of them."""
     rows = [{"job": one.job, "why": one.why, "log": one.log} for one in app.failures]
     return {"failed": app.failed, "failures": rows}
 

@@ -1,7 +1,7 @@
-"""Periods in which a job held slots though none of its workers ran, as after the end of a node's lease.
+"""Periods in which a job held slots though none of its workers ran, such as after the end of a node's lease.
 
-The arbiter's state does not have them where the job kept its lease, for instance while no arbiter ran. App masters note
-the ends and starts of gangs.
+The arbiter's state lacks them if the job kept its lease, for instance while no arbiter ran. So they are derived from
+the ends and starts of gangs that app masters recorded.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from eunomia_appmaster.explaining.spells import Spell
 
 INTERRUPTED: Final = "interrupted"
 LEAST_SECONDS: Final = 1.0
-"""Shorter ones are left out: the report of the end may be on its way to the arbiter."""
+"""Shortest interruption that is shown: in a shorter one, the report of the end may just not have arrived yet."""
 _ENDS: Final = ("suspended", "failed")
 _RUNNING: Final = "running"
 
 
 class Gap(NamedTuple):
-    """A time without a worker; ``end`` is infinite where none has started since."""
+    """A period without a worker, in Unix seconds; ``end`` is infinite if no worker has started since."""
 
     start: float
     end: float
@@ -28,10 +28,10 @@ class Gap(NamedTuple):
 
 
 def gaps(lines: Iterable[Line]) -> list[Gap]:
-    """Return the times between a gang's end and the start of the next.
+    """Return the periods between a gang's end and the start of the next gang.
 
     Args:
-        lines: what was noted of one job, in any order.
+        lines: the recorded events of one job, in any order.
     """
     made, ended = list[Gap](), None
     for line in sorted(lines, key=lambda line: line.at):
@@ -46,12 +46,12 @@ def gaps(lines: Iterable[Line]) -> list[Gap]:
 
 
 def with_gaps(spells: Sequence[Spell], found: Sequence[Gap], at: Callable[[float], float]) -> list[Spell]:
-    """Return the periods of one job, with the gaps within those in which it ran.
+    """Return the periods of one job, in which gaps interrupt the periods when it ran.
 
     Args:
-        spells: in order.
-        found: in order; Unix times.
-        at: from Unix time to the clock of the periods.
+        spells: the job's periods, in order.
+        found: the gaps, in order; Unix times.
+        at: converts Unix time to the clock of the periods.
     """
     on = [Gap(at(gap.start), math.inf if math.isinf(gap.end) else at(gap.end), gap.why) for gap in found]
     return [part for spell in spells for part in (_parts(spell, on) if spell.state == _RUNNING else [spell])]

@@ -1,4 +1,4 @@
-"""Checks that trials logged the metric of their search; for a misspelt one it finds the tags that they logged."""
+"""Checks that trials logged the metric of their search; for a misspelt metric it finds the logged tags."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from eunomia_appmaster.explaining.outcomes import trial_rows
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_TRIALS_READ = 4
-"""Trials whose logs are read, the last ones that have logged."""
+"""Most trials whose logs are read: the last ones that have logged."""
 
 
 def metric_not_logged(app: pb.App) -> str:
-    """Return the sentence about a metric that no trial logged, once a trial has logged other tags.
+    """Return a warning that no trial logged the app's metric, once a trial has logged other tags.
 
-    Empty: the metric was logged, or none is named, no trial has logged anything, the app's folder cannot be read here,
-    or the app's failures say it already.
+    Empty: the metric was logged, the app names none, no trial has logged anything, the app's folder cannot be read
+    here, or the app's failures already say so.
     """
     metric = app.standing.metric
     if not metric or best_job(app.standing) is not None or "was never logged by" in f"{app.why} {failure_text(app)}":

@@ -1,4 +1,4 @@
-"""What came out of ended apps and jobs: read from ``trials.csv`` and the logs of an app's folder."""
+"""Results of ended apps and jobs, read from ``trials.csv`` and the logs in an app's folder."""
 
 import json
 import math
@@ -13,12 +13,12 @@ from eunomia_appmaster.explaining.best_jobs import best_facts, best_job, setting
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_TAGS = 6
-"""Most tags whose last values stand on one line."""
+"""Most tags whose last values are shown on one line."""
 
 
 @value
 class Logged:
-    """The last value of a tag."""
+    """The last logged value of a tag."""
 
     step: int
     value: float
@@ -26,21 +26,21 @@ class Logged:
 
 @value
 class JobOutcome:
-    """How a job ended."""
+    """The outcome of an ended job."""
 
     job: str
     state: str
-    """finished, stopped (by its tuner) or failed."""
+    """State of the ended job: finished, stopped (by its tuner) or failed."""
     iterations: int
     params: Mapping[str, Any]
     metric: str
-    """The tag that its app searches by; empty: none."""
+    """TensorBoard tag of the metric that its app optimises; empty: none."""
     last: float | None
     """The last value of the metric."""
     best: float | None
-    """Its best value."""
+    """The best value of the metric."""
     logged: Mapping[str, Logged]
-    """By tag, for a job of an app without a metric."""
+    """Last values by tag, for a job of an app without a metric."""
 
     def text(self) -> str:
         """Return a line: ``stopped by its tuner at iteration 96   val/accuracy 0.9100, best 0.9300   lr 0.1``."""
@@ -69,7 +69,7 @@ class JobOutcome:
 
 
 def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
-    """Return how an ended job ended; None: its app's folder cannot be read here, or lacks the job."""
+    """Return the outcome of an ended job; None: its app's folder cannot be read here, or lacks the job."""
     folder = Path(app.folder)
     row = next((row for row in trial_rows(folder) if row.get("job") == job), None)
     if row is None:
@@ -96,7 +96,7 @@ def trial_ends(app: pb.App) -> dict[str, int]:
 
 
 def app_facts(app: pb.App) -> dict[str, Any]:
-    """Return what came out of an app as a JSON object."""
+    """Return an app's results as a JSON object."""
     best = best_job(app.standing)
     return {
         "metric": app.standing.metric or None,
@@ -106,7 +106,7 @@ def app_facts(app: pb.App) -> dict[str, Any]:
 
 
 def trial_rows(folder: Path) -> list[dict[str, str]]:
-    """Return the rows of ``trials.csv`` in an app's folder; none: it cannot be read here."""
+    """Return the rows of ``trials.csv`` in an app's folder; empty: the file cannot be read here."""
     if not folder.is_absolute():  # the arbiter names none
         return []
     return read_trials_file(folder)

@@ -1,4 +1,4 @@
-"""Explains waits of a finished or running run from its journal, by replaying the state of any time."""
+"""Explains waits of a finished or running run from its journal, by replaying the state at any past time."""
 
 import bisect
 from collections import deque
@@ -33,8 +33,8 @@ class PastRun:
     """A run read from its folder.
 
     Args:
-        folder: with a ``journal.sqlite``. Where it has dropped its first steps, the run begins at its
-            oldest checkpoint.
+        folder: with a ``journal.sqlite``. If retention has dropped its first steps, the run begins at the oldest
+            checkpoint.
 
     Raises:
         InputError: the folder has no journal, or the run has not begun.
@@ -63,7 +63,7 @@ class PastRun:
 
         Args:
             name: of a job or an app.
-            at: seconds since the arbiter's start; None: the last moment that each waited.
+            at: seconds since the arbiter's start; None: for each job, the last moment at which it waited.
 
         Raises:
             InputError: there was no such job, or none at that moment.
@@ -83,7 +83,7 @@ class PastRun:
         return [found[job] for job in stops] + (self._failed(name) if at is None else [])
 
     def _failed(self, name: str) -> list[pb.Explanation]:
-        """Return the jobs of that name that failed permanently, with their last errors."""
+        """Return explanations of the permanently failed jobs of that name, with their last errors."""
         app = name.partition("/")[0]
         note = self._notes.get(app) or {}
         return [
@@ -103,7 +103,7 @@ class PastRun:
         """Check that a job or app of this name existed at any time.
 
         Raises:
-            InputError: there was none; it names those that there were.
+            InputError: there was none; the message lists the existing names.
         """
         jobs = dict.fromkeys(job for _, arbiter, _ in self._folded() for job in arbiter.view.names.jobs)
         if any(_named(job, name) for job in jobs):
@@ -116,8 +116,8 @@ class PastRun:
     def history(self, name: str) -> list[Spell]:
         """Return the periods of a job, or of each job of an app, in order.
 
-        Those in which it held slots without a worker are ``interrupted``, as far as its app masters have noted them.
-        Those in which its app was suspended have the cause as text.
+        Periods in which it held slots without a worker are ``interrupted``, as far as its app masters recorded them.
+        Periods in which its app was suspended have the cause as text.
 
         Raises:
             InputError: there was no such job.
@@ -138,19 +138,19 @@ class PastRun:
         ]
 
     def _noted(self, app: str) -> dict[str, list[Line]]:
-        """Return what its app masters have noted of the jobs of an app, by job; nothing where its folder is gone."""
+        """Return the events that an app's masters recorded, by job; empty if the app's folder is gone."""
         made: dict[str, list[Line]] = {}
         for line in ActivityLog(self._folder / "apps" / app, app).poll():
             made.setdefault(line.job, []).append(line)
         return made
 
     def _clock(self, unix_time: float) -> float:
-        """Return the arbiter's time at a Unix time, by the last step before it."""
+        """Return the arbiter's time at a Unix time, converted by the last step before it."""
         step = self.steps[max(0, bisect.bisect_right(self.steps, unix_time, key=lambda step: step.at) - 1)]
         return float(step.now) + unix_time - step.at
 
     def _folded(self) -> Iterator[tuple[int, Arbiter, Sequence[Decision]]]:
-        """Yield the arbiter after each step, with the last rounds."""
+        """Yield the arbiter after each replayed step, with the decisions of the last rounds."""
         arbiter = arbiter_of(self._meta, self._begun, profile=self._profile)
         rounds: deque[Decision] = deque(maxlen=ROUNDS_KEPT)
         for step in self.steps:
@@ -160,7 +160,7 @@ class PastRun:
             yield step.number, arbiter, rounds
 
     def _last_waits(self, name: str) -> dict[str, int]:
-        """Return by job the last step after which it waited, or else the last step in which it existed."""
+        """Return by job the last step after which it waited; if it never waited, the last one in which it existed."""
         stops: dict[str, tuple[int, int]] = {}
         for number, arbiter, _ in self._folded():
             for job, row in arbiter.view.names.jobs.items():
@@ -200,7 +200,7 @@ def _named(job: str, name: str) -> bool:
 
 
 def _weight(view: ClusterView, row: int) -> int:
-    """Rank a point in time: highest if the job waits and no slot is reserved for it, then any wait, then a pause."""
+    """Rank a point in time: highest if the job waits and no slot is reserved for it, then other waits, then pauses."""
     kind = JobState(int(view.jobs.state[row]))
     if kind is JobState.WAITING:
         under_way = view.leaving or _granted(view, int(view.jobs.app[row]))
@@ -209,7 +209,7 @@ def _weight(view: ClusterView, row: int) -> int:
 
 
 def _granted(view: ClusterView, app: int) -> bool:
-    """Return whether the job's app has idle slots that its tuner still has to assign."""
+    """Return whether the job's app has idle slots that its tuner has not assigned yet."""
     held = view.gpus
     shared = [lease for lease in view.leases_of(app) if lease.job == NONE and lease.state is not LeaseState.LEAVING]
     return any(bool((held.job[lease.gpus] == NONE).any()) for lease in shared)

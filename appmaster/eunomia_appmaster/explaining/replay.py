@@ -13,10 +13,10 @@ JOURNAL = "journal.sqlite"
 
 
 def oldest_checkpoint(journal: JournalReader) -> SavedState | None:
-    """Return the checkpoint at which a replay begins; None: it begins with the first step.
+    """Return the checkpoint at which a replay begins; None: the replay begins with the first step.
 
     Raises:
-        InputError: the first steps are gone, and there is no checkpoint.
+        InputError: retention has dropped the first steps, and there is no checkpoint.
     """
     if journal.first_step <= 1:
         return None
@@ -31,18 +31,19 @@ def profile_of(meta: Mapping[str, object]) -> Profile:
     """Read the profile that a run began with.
 
     Raises:
-        InputError: the journal names none, or not a valid one.
+        InputError: the journal has no profile, or an invalid one.
     """
     return Profile.parse(str(meta.get("profile", "")), name=str(meta.get("policy", "profile")), place=JOURNAL)
 
 
 def arbiter_of(meta: Mapping[str, object], begun: SavedState | None = None, *, profile: Profile | None) -> Arbiter:
-    """Make the arbiter of a run, as it was before the first step that is replayed.
+    """Create the arbiter of a run in its state before the first replayed step.
 
     Args:
         meta: settings of the journal, with ``layout``.
         begun: the checkpoint at which the replay begins; None: the first step.
-        profile: None: the fallback's stages. They replay every step, since a step holds what the plugins decided.
+        profile: whose stages are loaded; None: the fallback's, which suffice to replay every step, since a step
+            contains the plugins' decisions.
     """
     cluster = Layout.decoded(meta["layout"]).cluster
     fallback = Profile.fallback().stages(cluster)
@@ -54,13 +55,13 @@ def arbiter_of(meta: Mapping[str, object], begun: SavedState | None = None, *, p
 
 
 class Replay:
-    """The arbiter of a journal that may still grow, whatever plugins are installed here.
+    """The arbiter of a journal that may still grow, replayed without the plugins that the run used.
 
     Args:
-        journal: with a layout: the machines have registered.
+        journal: with a layout, which it has once the machines have registered.
 
     Attributes:
-        arbiter: in its state after the last step taken.
+        arbiter: in its state after the last replayed step.
         last: number of that step.
     """
 
@@ -73,7 +74,7 @@ class Replay:
         self.last = 0 if begun is None else begun.after_step
 
     def take(self, step: Step) -> None:
-        """Repeat the next step.
+        """Replay the next step.
 
         Raises:
             InputError: the step does not follow from the steps before it.

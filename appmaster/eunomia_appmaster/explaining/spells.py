@@ -1,4 +1,4 @@
-"""Derives from the arbiter's state after each step how long each job was in one state for one reason."""
+"""Derives from the arbiter's state after each step the periods that each job spent in one state for one reason."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from eunomia.units import Ints
 
 _EMPTY = int(JobState.EMPTY)
 _HAVE_REASONS = (JobState.WAITING, JobState.STOPPING, JobState.PAUSED)
-"""States of jobs whose verdict says why they do not run."""
+"""States of jobs whose verdict gives the reason why they do not run."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -21,12 +21,12 @@ class Spell:
 
     Attributes:
         start: seconds, on the clock of the reader.
-        end: the same; None: to the end of the journal.
+        end: seconds, on the same clock; None: at the end of the journal.
         state: of the job, in lower case.
-        reason: empty: none.
+        reason: why the job is in this state; empty: there is no reason.
         stage: the stage that gave the reason; empty: none did.
         plugin: the plugin of that stage; empty: none.
-        text: of ``interrupted``: why its workers ended; of the reason ``suspended``: why its app is; empty: not known.
+        text: cause of an ``interrupted`` or ``suspended`` period; empty: not known.
     """
 
     job: str
@@ -40,7 +40,7 @@ class Spell:
 
     @property
     def said(self) -> tuple[str, str, str, str]:
-        """State, reason, stage and plugin: a change of any of them begins the next period."""
+        """State, reason, stage and plugin; when one of them changes, the next period begins."""
         return self.state, self.reason, self.stage, self.plugin
 
 
@@ -53,12 +53,12 @@ class Spells:
         self._seen: Ints = np.empty((5, 0), np.int64)
 
     def take(self, view: ClusterView, at: float, suspensions: Mapping[str, str] | None = None) -> None:
-        """Read the state after a step.
+        """Continue the periods with the state after a step.
 
         Args:
             view: the arbiter's.
             at: time of the step in seconds, on the clock of the reader.
-            suspensions: by job, why its app was suspended last.
+            suspensions: by job, the cause of its app's last suspension.
         """
         now = _columns(view)
         seen = self._seen
@@ -85,13 +85,13 @@ class Spells:
 
 
 def _columns(view: ClusterView) -> Ints:
-    """By job row: the marks of the job and its last verdict, and its state; 0 where there is no job."""
+    """Return by job row the job's marks, last verdict and state, to detect changes; 0 where there is no job."""
     states = view.jobs.state
     return np.where(states == _EMPTY, 0, np.vstack([view.verdict_marks, states]))
 
 
 def _spell(view: ClusterView, row: int, at: float) -> Spell | None:
-    """Return the job's period that begins now; None: there is no job in this row."""
+    """Return the period of a job that begins now; None: the row has no job."""
     kind = JobState(int(view.jobs.state[row]))
     if kind is JobState.EMPTY:
         return None

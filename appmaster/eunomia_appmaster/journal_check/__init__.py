@@ -1,8 +1,8 @@
 """Checks a journal and the workers' own files for violated invariants.
 
-It shares no code with the arbiter, so that it does not repeat the arbiter's errors: it reads SQLite and JSON, and
-replays the holders of each slot with code of its own. Only the kinds of orders, with their effects, are shared. Its
-input is described in docs/reference/journal.md.
+It shares no code with the arbiter, so that it does not repeat the arbiter's errors: it reads SQLite and JSON itself,
+and replays the holder of each slot with its own code. Only the kinds of orders and their effects are shared. Its input
+is described in docs/reference/journal.md.
 """
 
 from eunomia_appmaster.journal_check.check import check_folder

@@ -1,4 +1,4 @@
-"""Checks a state folder: journal, workers' files, and both against each other."""
+"""Checks a state folder: the journal and the workers' files, each on its own and against each other."""
 
 import os
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ from eunomia_appmaster.journal_check.workers import Workers
 
 JOURNAL = "journal.sqlite"
 CLOCK_SECONDS = 1.0
-"""If the machine's clock went back by more seconds than this, times of files and journal are not compared."""
+"""Largest backward jump of the machine's clock, in seconds, up to which times of files and journal are compared."""
 
 
 def check_folder(folder: Path, *, over: bool = False) -> Report:
     """Check a state folder, or a copy of one; nothing in it is changed.
 
     Args:
-        folder: with ``journal.sqlite``, and ``apps`` where workers ran; or the journal itself.
-        over: whether the run is over, so that an app that has not ended is lost.
+        folder: with ``journal.sqlite``, and ``apps`` if workers ran; or the path of the journal itself.
+        over: whether the run is over, so that an app that has not ended counts as lost.
 
     Raises:
         InputError: there is no journal, or one of an unknown version.
@@ -71,7 +71,7 @@ def _cluster(rows: Rows, path: Path, report: Report) -> Cluster | None:
 
 @dataclass(slots=True, kw_only=True)
 class _Check:
-    """One run over a journal."""
+    """One check of a journal."""
 
     rows: Rows
     folder: Path
@@ -122,7 +122,7 @@ class _Check:
             self.report.steps += 1
 
     def _begin(self, step: JournalStep, slots: Slots, work: Work) -> bool:
-        """Whether the replay can begin with this step: the first one, or one that follows a saved state."""
+        """Return whether the replay can begin with this step: the first one, or one that follows a saved state."""
         self.report.first_step = self.report.first_step or step.number
         if step.number == 1:
             return True
@@ -176,7 +176,7 @@ class _Check:
         return False
 
     def _check_launcher(self, slots: Slots) -> None:
-        """Check that no launcher has an epoch that the journal does not know."""
+        """Check that the launcher has seen no epoch that the journal does not contain."""
         known = slots.last_epoch + (1 if slots.machine_was_lost else 0)  # a machine that comes back is fenced again
         for slot, epoch in self.files.epochs.items():
             if epoch > known:

@@ -1,4 +1,4 @@
-"""Reads the workers' own files: each process with its slot, its span of time and its epoch."""
+"""Reads the workers' own files: each process with its slot, its start and end, and its epoch."""
 
 import json
 import zlib
@@ -21,13 +21,13 @@ class Container:
     """A worker's container.
 
     Attributes:
-        place: its record below the checked folder.
+        place: path of its record below the checked folder.
         slot: its number in the cluster; None: the journal knows no such slot.
-        start: Unix time at which its process began; None: it never did.
-        end: at which none of its processes was left; FOREVER: not recorded.
-        ranks: how many the gang has; 0: not known.
+        start: Unix time at which its process began; None: it never began.
+        end: Unix time at which none of its processes was left; FOREVER: not recorded.
+        ranks: number of ranks of the gang; 0: not known.
         worked: whether it reported steps.
-        ordered: whether the journal has the order that it carries out.
+        ordered: whether the journal has the order that started it.
     """
 
     place: str
@@ -46,21 +46,21 @@ class Container:
 
     @property
     def span(self) -> str:
-        """Returns its span of time as text."""
+        """The container's start and end as text."""
         until = "now" if self.end == FOREVER else f"{self.end:.3f}"
         return f"from {self.start or 0.0:.3f} to {until}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """The files of workers and launcher; ``epochs``: the launcher's latest epoch by slot of the node."""
+    """Files of workers and launcher; ``epochs`` maps a slot of the node to the launcher's latest epoch."""
 
     containers: list[Container]
     epochs: dict[int, int]
 
 
 def read_epochs(folder: Path) -> dict[int, int]:
-    """Read the launcher's fencing tokens; empty where there are none."""
+    """Read the launcher's fencing tokens, by slot; empty if there are none."""
     try:
         record = _json(folder / EPOCHS) or {}
         return {int(slot): int(known["highest"]) for slot, known in record.items()}
@@ -71,8 +71,8 @@ def read_epochs(folder: Path) -> dict[int, int]:
 def read_containers(folder: Path, cluster: Cluster) -> list[Container]:
     """Read every worker's container below a state folder.
 
-    Records of an app under an account of its own stand in a folder of the launcher's; into the app's folder the account
-    can write others, or a link, so nothing is read there.
+    If an app runs under a user's account, its records are in a folder of the launcher's. The app's own folder is not
+    read then, since the account could have put other records or a link there.
     """
     nodes = cluster.nodes
     own = [app for app in sorted(folder.glob("apps/*")) if app.lstat().st_uid == folder.stat().st_uid]
@@ -107,13 +107,13 @@ def _container(path: Path, folder: Path, cluster: Cluster, nodes: list[str]) -> 
 
 
 def look_again(container: Container, folder: Path) -> None:
-    """Read the end of a container that had none when its files were first read."""
+    """Read again the end of a container that had none when its files were first read."""
     if container.end == FOREVER:
         container.end = _end(folder / container.place)
 
 
 def _end(path: Path) -> float:
-    """Return when the container's last process ended, by its shepherd or else its launcher."""
+    """Return when the container's last process ended, as recorded by its shepherd, else by its launcher."""
     ended = (_json(path.with_name("exit.json")) or {}).get("ended_at")
     if not ended:
         record = _json(path) or {}
@@ -122,7 +122,7 @@ def _end(path: Path) -> float:
 
 
 def _json(path: Path) -> dict[str, Any] | None:
-    """Read a file as it was written; None: there is none, or it is damaged (its sum is wrong)."""
+    """Read a file as it was written; None: it does not exist, or is damaged (its checksum is wrong)."""
     try:
         made = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -165,7 +165,7 @@ def _check_slot(slot: int, mine: list[Container], folder: Path, note: AddFinding
 
 
 def _overlapping(mine: list[Container]) -> Iterator[tuple[Container, Container]]:
-    """Yield pairs of containers that overlap in time; ``mine`` is in order of starts."""
+    """Yield pairs of containers that overlap in time; ``mine`` is sorted by start."""
     last: Container | None = None
     for container in mine:
         if last is not None and last.end > (container.start or 0.0):

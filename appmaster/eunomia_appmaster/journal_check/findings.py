@@ -1,4 +1,4 @@
-"""The findings of the checker: a violated rule and its place."""
+"""Findings of the checker: violated rules, each with its place."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,18 +7,18 @@ from typing import ClassVar
 
 
 class Rule(Enum):
-    """The checked rules, by a short name."""
+    """The checked rules; the value is a rule's short name."""
 
     HELD_TWICE = "held-twice"
-    """A slot has at most one lease at a time, and a job its own slots."""
+    """A slot has at most one lease at a time, and at most one job."""
     RAN_TWICE = "ran-twice"
     """A slot has at most one worker process at a time, by the workers' own files."""
     RAN_UNHELD = "ran-unheld"
     """A worker runs only while its app holds the slot according to the journal."""
     GANG_IN_PART = "gang-in-part"
-    """A gang runs whole, at a size that its job may have, or not at all."""
+    """All workers of a gang run, at a size that its job allows, or none does."""
     APP_LOST = "app-lost"
-    """An app that arrived ends finished, failed or cancelled."""
+    """Every app that arrived has ended as finished, failed or cancelled."""
     UNJOURNALED_ORDER = "unjournaled-order"
     """A container starts after the order that it carries out was journaled, and under an epoch of such an order."""
     OLD_EPOCH = "old-epoch"
@@ -28,7 +28,7 @@ class Rule(Enum):
     STEPS = "steps"
     """Steps are numbered without gaps, including at the end."""
     TIME_BACK = "time-back"
-    """The arbiter's clock and the state's version never go back, and a decision is of its step's time."""
+    """The arbiter's clock and the version of its state never decrease, and a decision has the time of its step."""
     NO_SUCH_SLOT = "no-such-slot"
     """Orders name slots of the cluster, on machines that respond."""
     TOO_MUCH = "too-much"
@@ -50,7 +50,7 @@ class Finding:
     """A violation of a rule.
 
     Attributes:
-        rule: the violated one.
+        rule: the violated rule.
         what: the violation in a sentence.
         place: the journal's row (``step 27``, ``checkpoint after step 200``) or a file below the folder.
         at: Unix times that belong to it.
@@ -88,10 +88,10 @@ class Report:
     Attributes:
         findings: the first ``MOST`` of them.
         found: how many there were.
-        steps: that were read, the first and the last number of them (0 and 0: none).
-        orders: about leases.
-        containers: of workers, by their own files.
-        apps: how many ended how; ``live`` has not ended.
+        steps: first and last number of the steps that were read (0 and 0: none).
+        orders: number of orders about leases.
+        containers: number of workers' containers, by their own files.
+        apps: number of apps by kind of end; ``live``: not ended.
         running: whether an arbiter holds the journal.
         remarks: what was not checked, and why.
     """

@@ -1,4 +1,4 @@
-"""Compares a journal with the mark that stands next to it: how far the journal was written."""
+"""Compares a journal with the mark in its folder, which records how far the journal was written."""
 
 import contextlib
 import zlib
@@ -12,9 +12,9 @@ ENTRY_BYTES = 512
 
 
 def read_mark(folder: Path) -> dict[str, int]:
-    """Return the newest whole entry of a folder's mark; empty: there is none.
+    """Return the newest complete entry of a folder's mark; empty: there is none.
 
-    It is to be read before the journal: what an arbiter writes meanwhile is then in the journal.
+    Read it before the journal, since the arbiter may write to both meanwhile.
     """
     content = b""
     with contextlib.suppress(OSError):
@@ -31,7 +31,7 @@ def read_mark(folder: Path) -> dict[str, int]:
 
 
 def check_mark(mark: dict[str, int], rows: Rows, note: AddFinding) -> None:
-    """Find steps and notes that were committed and are not there."""
+    """Find steps and notes that were committed but are missing."""
     history, last = rows.history, rows.last_number
     if not mark or mark.get("history", 0) < history:
         return

@@ -1,11 +1,11 @@
-"""The journal's JSON as plain values, read without the arbiter's codec."""
+"""Reads the journal's JSON as plain values, without the arbiter's codec."""
 
 import math
 from typing import Any
 
 
 def plain(made: Any) -> Any:
-    """Return values without the objects that name their types: lists, dicts of fields, names of members.
+    """Convert decoded JSON to plain values: lists, dicts of fields, and member names in place of the typed objects.
 
     Raises:
         ValueError: an object without a known type.
@@ -34,5 +34,5 @@ def plain(made: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """Return a number; numbers that JSON cannot hold are text."""
+    """Return a value as a number; numbers that JSON cannot represent, such as infinity, are stored as text."""
     return math.nan if value is None else float(value)

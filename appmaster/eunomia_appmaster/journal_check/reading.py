@@ -1,4 +1,4 @@
-"""Reads a journal's rows without changing the file, one after the other: also of one that is being written."""
+"""Reads a journal's rows one by one without changing the file, which may be written at the same time."""
 
 import contextlib
 import fcntl
@@ -41,14 +41,18 @@ class JournalStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A row of ``checkpoints``."""
+    """A row of ``checkpoints``: a saved state."""
 
     after_step: int
     state: dict[str, Any]
 
 
 def kind_of(order: dict[str, Any]) -> TransitionKind:
-    """Return the kind of an order in plain values; ValueError: an unknown kind."""
+    """Return the kind of an order in plain values.
+
+    Raises:
+        ValueError: the kind is unknown.
+    """
     kind = TransitionKind.__members__.get(order["kind"])
     if kind is None:
         raise ValueError(f'there is no transition of the kind "{order["kind"]}"')
@@ -56,7 +60,7 @@ def kind_of(order: dict[str, Any]) -> TransitionKind:
 
 
 class Rows:
-    """A journal's rows as of one moment; a context manager.
+    """A journal's rows at one moment; a context manager.
 
     Args:
         path: of the journal.
@@ -94,7 +98,7 @@ class Rows:
         self._database.close()
 
     def check_pages(self) -> None:
-        """Check the file itself for damage."""
+        """Run SQLite's own check for damaged pages."""
         try:
             (answer,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.DatabaseError as error:
@@ -103,7 +107,7 @@ class Rows:
             self._unreadable(f"the file is damaged: {answer}", self._path.name)
 
     def meta(self, key: str) -> Any:
-        """Return a value of the whole journal as plain values; None if there is none."""
+        """Return a value of ``meta``, about the whole journal, as plain values; None if the key is missing."""
         try:
             found = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return None if found is None else plain(json.loads(found[0]))
@@ -122,7 +126,7 @@ class Rows:
 
     @property
     def last_number(self) -> int:
-        """Return the number of the last step ever written."""
+        """Return the number of the last step that was ever written."""
         with contextlib.suppress(sqlite3.DatabaseError):
             found = self._database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps'").fetchone()
             return found[0] if isinstance(found[0], int) else 0
@@ -139,12 +143,12 @@ class Rows:
 
     @property
     def notes_written(self) -> int:
-        """Return how often notes were written; 0 in a journal of version 3."""
+        """Return the number of writes of notes; 0 in a journal of version 3."""
         known = self.meta("notes")
         return known[1] if isinstance(known, list) and len(known) == 3 and isinstance(known[1], int) else 0
 
     def sum_of(self, number: int) -> int:
-        """Return the checksum of a step that is not archived; -1: it is not there."""
+        """Return the checksum of an unarchived step; -1: no such step."""
         with contextlib.suppress(sqlite3.DatabaseError):
             found = self._database.execute("SELECT crc FROM steps WHERE id = ?", (number,)).fetchone()
             return -1 if found is None or not isinstance(found[0], int) else found[0]
@@ -165,7 +169,7 @@ class Rows:
             self._unreadable(f"rows cannot be read any further: {error}", "table steps")
 
     def clock(self) -> Iterator[tuple[int, float]]:
-        """Yield number and Unix time of the steps that are not archived, as far as they can be read."""
+        """Yield number and Unix time of each readable step that is not archived."""
         with contextlib.suppress(sqlite3.DatabaseError, TypeError, ValueError):
             for number, at in self._database.execute("SELECT id, at FROM steps ORDER BY id"):
                 yield int(number), float(at)
@@ -244,7 +248,7 @@ class Rows:
             return None
 
     def _follow(self, number: Any, crc: int | None, before: int | None) -> None:
-        """Check that a step carries the sum of the step before it."""
+        """Check that a step contains the checksum of the step before it."""
         last, self._last = self._last, (number, crc)
         if before is not None and isinstance(number, int) and last[0] == number - 1 and before != last[1]:
             self._note(Finding(rule=Rule.STEPS, what="it was written after another step", place=f"step {number}"))
@@ -293,7 +297,7 @@ class Rows:
 
 
 def _sum(columns: Sequence[Any]) -> int:
-    """Return the checksum of version 3: over text as it is and other values as Python formats them, one line each."""
+    """Return a row's checksum in version 3: over texts unchanged and other values as Python formats them."""
     lines = (column if isinstance(column, str) else repr(column) for column in columns)
     return zlib.crc32("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
 
@@ -312,10 +316,10 @@ def _words(key: Sequence[Any]) -> str:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open for reading; if the folder cannot be written, as an immutable file.
+    """Open a journal for reading; if its folder is not writable, as an immutable file.
 
-    The latter ignores SQLite's write-ahead log, so it is used only if there is none. A writer that begins or ends may
-    refuse a reader for a moment.
+    An immutable file is read without SQLite's write-ahead log, so this is done only if there is no such log. A writer
+    that starts or ends may refuse a reader for a moment.
     """
     uri, why = path.resolve().as_uri(), ""
     for attempt in range(ATTEMPTS):
@@ -333,7 +337,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _is_written_beside(path: Path) -> bool:
-    """Return whether SQLite's write-ahead log may have steps that the journal's file lacks."""
+    """Return whether SQLite's write-ahead log may contain steps that the journal's file lacks."""
     beside = path.with_name(f"{path.name}-wal")
     return beside.exists() and beside.stat().st_size > 0
 
@@ -353,7 +357,7 @@ def _looking_at(uri: str, path: Path) -> sqlite3.Connection:
 
 
 def is_held(path: Path) -> bool:
-    """Whether an arbiter holds the journal now."""
+    """Return whether an arbiter holds the journal's lock now."""
     try:
         with (path.parent / f"{path.name}.lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -9,12 +9,12 @@ from eunomia_appmaster.journal_check.slots import Hold, Slots
 from eunomia_appmaster.journal_check.work import Work
 
 LEAVING, DOWN = 3, 4
-"""States of a slot, in a saved state."""
+"""Numbers of two states of a slot in a saved state."""
 
 
 @dataclass(slots=True)
 class Columns:
-    """The columns of a saved state by slot."""
+    """The columns of a saved state with one value per slot."""
 
     lease: list[int]
     epoch: list[int]
@@ -25,7 +25,7 @@ class Columns:
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> "Columns":
-        """Return the columns of a saved state's JSON.
+        """Read the columns from a saved state's JSON.
 
         Raises:
             KeyError, TypeError: the JSON is malformed.
@@ -39,7 +39,16 @@ class Columns:
 
 
 def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: int | None, note: AddFinding) -> None:
-    """Compare a saved state with the replay up to its step; ``offer``: the open one."""
+    """Compare a saved state with the replay up to its step.
+
+    Args:
+        saved: the saved state.
+        step: the step after which it was saved.
+        slots: the replay of the slots' holders.
+        work: the replay of apps and jobs.
+        offer: number of the open offer; None: none is open.
+        note: called with each finding.
+    """
     place = f"checkpoint after step {saved.after_step}"
 
     def differs(name: str, there: object, follows: object, slot: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The holder of each slot, replayed from events and decisions alone, and the rules that they violate."""
+"""Replays the holder of each slot from events and decisions alone, and checks the rules about holders."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
 
 _MACHINES = ("MachineLeft", "MachineJoined", "MachineLost", "MachineBack", "MachineDraining", "MachineKept")
-"""Events about machines, in the order in which those of one step are folded; those of one kind by machine."""
+"""Events about machines, in the order in which the arbiter applies those of one step; events of one kind by machine."""
 _LEASES_KEPT = 32
-"""Number of former leases of a slot whose late answers are still recognised."""
+"""Number of former leases of a slot whose late confirmations are still recognised."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,8 +21,8 @@ class Hold:
     """A slot that a lease holds, or that is promised to it.
 
     Attributes:
-        epoch: of the last order about it.
-        epochs: under which a container may have started on it.
+        epoch: of the last order about the slot.
+        epochs: under which a container may have started on the slot.
         since: Unix time of the step that granted it.
     """
 
@@ -36,9 +36,9 @@ class Hold:
     cpus: float = 0.0
     memory_gib: float = 0.0
     ordered: tuple[float, float] = (0.0, 0.0)
-    """CPUs and memory of the order that began it, or changed its slots."""
+    """CPUs and memory (GiB) of the order that began the lease, or changed its slots."""
     used: tuple[float, float] = (0.0, 0.0)
-    """CPUs and memory in use by the lease's processes, as last reported."""
+    """CPUs and memory (GiB) in use by the lease's processes, as last reported."""
 
 
 @dataclass(slots=True)
@@ -46,11 +46,11 @@ class Slots:
     """The replay of the slots' holders.
 
     Attributes:
-        held: by slot: its holder.
-        promised: by slot: the lease that gets it when its holder has left.
-        down: slots of machines that do not answer, or have left.
+        held: the holder of each held slot.
+        promised: the lease that gets a slot once its holder has left, by slot.
+        down: slots of machines that do not respond, or have left.
         draining: slots on which no lease may begin.
-        last_epoch: the greatest that an order had.
+        last_epoch: the greatest epoch of an order so far.
         begun: leases that hold slots, or to which slots are promised.
     """
 
@@ -66,28 +66,28 @@ class Slots:
     orders: int = 0
     machine_was_lost: bool = False
     cluster_changed: bool = False
-    """Whether the last step's events closed an open offer, since a machine joined, left or drains."""
+    """Whether events of the last step closed an open offer, because a machine joined, left or was drained."""
     _taken_away: dict[int, dict[int, None]] = field(default_factory=dict)
-    """By slot: the last leases that held it when its machine was lost; their releases may be reported later."""
+    """The last leases that held a slot when its machine was lost, by slot; their releases may be reported later."""
     _given_back: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    """By slot, for the last leases that gave it back: the epoch and the number of the step."""
+    """By slot and lease, for the last leases that released the slot: the epoch and the number of the step."""
     _tuned: dict[int, int] = field(default_factory=dict)
-    """By lease: the epoch of the newest order about CPUs and memory that was confirmed."""
+    """By lease, the epoch of the newest confirmed order about CPUs and memory."""
     _place: str = ""
     _at: float = 0.0
     _number: int = 0
 
     @property
     def begun(self) -> set[int]:
-        """Return the numbers of all leases that hold slots or are promised some."""
+        """Return the numbers of all leases that hold slots or to which slots are promised."""
         return {hold.lease for holds in (self.held, self.promised) for hold in holds.values()}
 
     def is_down(self, slot: int) -> bool:
-        """Return whether a slot's machine does not answer, has left, or drains and nothing runs on the slot."""
+        """Return whether a slot's machine does not respond or has left, or drains while the slot is free."""
         return slot in self.down or (slot in self.draining and slot not in self.held)
 
     def take(self, step: JournalStep) -> None:
-        """Replay one step; ``work`` has replayed it already."""
+        """Replay one step, which ``work`` has replayed already."""
         self._place, self._at, self._number = f"step {step.number}", step.at, step.number
         events = step.events
         self.cluster_changed = False
@@ -205,7 +205,7 @@ class Slots:
             del known[next(iter(known))]
 
     def _not_its_holder(self, slot: int, lease: int, epoch: int) -> None:
-        """Check a release by a lease that does not hold the slot: one step may repeat a release in several events."""
+        """Check a release by a lease that does not hold the slot: several events of one step may repeat a release."""
         if not 0 <= slot < self.cluster.slots:
             self._find(Rule.NO_SUCH_SLOT, f"lease {lease} gives slot {slot} back, which the cluster does not have")
             return
@@ -218,7 +218,7 @@ class Slots:
         self._find(Rule.RELEASED_TWICE, f"lease {lease} gives slot {slot} back under epoch {epoch}{again}", slot=slot)
 
     def _give_up(self, event: dict[str, Any]) -> None:
-        """Drop the reservations of leases that end without an order."""
+        """Drop the reservations of leases that end without an order, as an event reports."""
         match event["is"]:
             case "JobFinished" | "JobFailed" | "JobPaused":
                 self._drop_promises(*{each.lease for each in self.promised.values() if each.job == event["job"]})
@@ -272,7 +272,7 @@ class Slots:
             self._check_probe(order, probe["gpus"])
 
     def _check_probe(self, order: dict[str, Any], slots: list[int]) -> None:
-        """Check that a job is measured on slots of its lease, at a size that it has."""
+        """Check that a measurement order is about slots of the job's lease, at a size that it has."""
         if not set(slots) <= set(order["gpus"]):
             self._find(Rule.NO_SUCH_SLOT, f"{_words(order)} measures on slots {slots}, which are not its own", order)
         self.work.check_measured(order, len(slots), self._place, self._at)
@@ -292,7 +292,7 @@ class Slots:
                 self._find(Rule.HELD_TWICE, f"{_words(order)} takes slot {slot}, but {other} holds it", order, slot)
 
     def _stay(self, order: dict[str, Any]) -> None:
-        """Move the slots that a lease keeps to the epoch of the order."""
+        """Set the epoch of the slots that a lease keeps to the order's."""
         for slot in order["gpus"]:
             hold = self.held.get(slot)
             if hold is not None and hold.lease == order["lease"]:
@@ -355,7 +355,7 @@ class Slots:
     # -- amounts
 
     def _retune(self, order: dict[str, Any]) -> None:
-        """Record changed CPUs and memory of a lease, which keeps its slots and epoch."""
+        """Record an order that changes a lease's CPUs and memory; the lease keeps its slots and epoch."""
         beside = zip(order["gpus"], order["cpus"], order["memory_gib"], strict=True)
         for slot, cpus, memory in beside:
             for hold in (self.held.get(slot), self.promised.get(slot)):
@@ -363,7 +363,7 @@ class Slots:
                     hold.cpus, hold.memory_gib = cpus, memory
 
     def _use(self, events: list[dict[str, Any]]) -> None:
-        """Sum the CPUs and memory that processes use, as they report at start and at changes."""
+        """Record the CPUs and memory in use, which processes report at their start and at changes."""
         said = [event for event in events if event["is"] in ("Started", "Resized", "Retuned")]
         for event in sorted(said, key=lambda event: event["is"] != "Retuned"):
             lease, epoch = int(event["lease"]), int(event["epoch"])
@@ -385,7 +385,7 @@ class Slots:
             self._check_sums("used", [None if hold is None else hold.used for hold in holds])
 
     def _check_amounts(self) -> None:
-        """Check what leases may use of each machine; the next lease of a slot counts instead of the leaving one."""
+        """Check each machine's sum of CPUs and memory; for a slot in transition, the next lease counts."""
         leases = [self.promised.get(slot) or self.held.get(slot) for slot in range(self.cluster.slots)]
         self._check_sums(
             "given", [None if hold is None or hold.leaving else (hold.cpus, hold.memory_gib) for hold in leases]

@@ -1,4 +1,4 @@
-"""Apps and jobs, replayed from the journal's events: no app or job is lost, and gangs have allowed sizes."""
+"""Replays apps and jobs from the journal's events: no app or job may be lost, and gangs have allowed sizes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class Work:
     """The replay of apps and jobs.
 
     Attributes:
-        live: by app that arrived and has not ended: Unix time and number of the step of its arrival.
+        live: by app that has arrived and not ended, the Unix time and the number of the step of its arrival.
         ended: number of apps by kind of end.
         whole: whether the journal was read from its first step on, so that every app's arrival was seen.
     """
@@ -23,7 +23,7 @@ class Work:
     live: dict[str, tuple[float, int]] = field(default_factory=dict)
     ended: Counter[str] = field(default_factory=Counter)
     _jobs: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    """By live job: its app, the fewest and the most slots that it takes."""
+    """By live job: its app, its smallest and its largest number of slots."""
     _over: set[str] = field(default_factory=set)
     _place: str = ""
     _at: float = 0.0
@@ -52,7 +52,12 @@ class Work:
                 self._jobs.setdefault(str(event["job"]), (str(event["app"]), *sizes))
 
     def check_divisions(self, step: JournalStep, holders: dict[int, str]) -> None:
-        """Check the divisions of tuners against sizes and holders; ``holders``: the app of each held slot."""
+        """Check the tuners' divisions of slots against the sizes of jobs and the holders of slots.
+
+        Args:
+            step: with the divisions.
+            holders: the app of each held slot.
+        """
         refused = [str(fault.get("what", "")) for fault in step.decision.get("faults", ()) if not fault.get("stage")]
         for event in step.events:
             if event["is"] != "JobsDivided":
@@ -71,7 +76,7 @@ class Work:
                 self._find(Rule.HELD_TWICE, f"two jobs of {app} are put on slot {slot}", app, slot)
 
     def check_start(self, order: dict[str, Any], place: str, at: float) -> None:
-        """Check that an order is for a live app and a whole gang."""
+        """Check that a start order is for a live app and a complete gang."""
         self._place, self._at = place, at
         app, job = str(order["app"]), order["job"]
         if app not in self.live and (self.whole or app in self._over):
@@ -81,12 +86,12 @@ class Work:
             self._check_size(str(job), len(order["gpus"]), f"lease {order['lease']} puts it")
 
     def check_measured(self, order: dict[str, Any], size: int, place: str, at: float) -> None:
-        """Check that an order measures a job at a size that it takes."""
+        """Check that a measurement order has a size that the job allows."""
         self._place, self._at = place, at
         self._check_size(str(order["job"]), size, f"lease {order['lease']} measures it")
 
     def finish(self, *, over: bool) -> None:
-        """Check the apps at the journal's end; ``over``: no app may be live."""
+        """Check the apps at the journal's end; with ``over``, no app may be live."""
         for app, (at, number) in self.live.items() if over else ():
             what = f"{app} arrived, and neither finished nor failed nor was cancelled"
             self.note(Finding(rule=Rule.APP_LOST, what=what, place=f"step {number}", app=app, at=(at,)))

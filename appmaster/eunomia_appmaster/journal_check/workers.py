@@ -14,9 +14,9 @@ class Workers:
     """Containers by slot and epoch, each checked against the journal.
 
     Attributes:
-        folder: below which their files are.
+        folder: the checked folder, which contains their files.
         running: whether workers may still run, so that a container without a recorded end is no finding.
-        timed: whether Unix times of the files and of the journal can be compared.
+        timed: whether times of the files and of the journal can be compared.
     """
 
     note: AddFinding
@@ -26,13 +26,13 @@ class Workers:
     _mine: dict[tuple[int, int], list[Container]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, containers: Iterable[Container]) -> None:
-        """Add the containers of the files."""
+        """Add containers that were read from the workers' files."""
         for container in containers:
             if container.slot is not None:
                 self._mine[container.slot, container.epoch].append(container)
 
     def ordered(self, slot: int, epoch: int, app: str, at: float, place: str) -> None:
-        """Check the containers of an order of this epoch about the slot, journaled at ``at``."""
+        """Check the containers that an order, journaled at ``at``, starts on a slot under an epoch."""
         for container in self._mine.get((slot, epoch), ()):
             container.ordered = True
             if container.app != app:
@@ -43,7 +43,7 @@ class Workers:
                 self._find(Rule.UNJOURNALED_ORDER, what, container, place, at)
 
     def left(self, slot: int, epochs: Iterable[int], since: float, until: float | None, place: str) -> None:
-        """Check the containers of a lease that held the slot from ``since`` to ``until`` (None: open or unknown)."""
+        """Check the containers of a lease that held a slot from ``since`` to ``until`` (None: still, or unknown)."""
         if not self.timed:
             return
         for container in self._of(slot, epochs):
@@ -63,7 +63,7 @@ class Workers:
                 self._find(Rule.RAN_UNHELD, what, container, place, until)
 
     def finish(self, first_epoch: int, last_epoch: int) -> None:
-        """Check the remaining containers; orders up to ``first_epoch`` may be in dropped steps, or in none."""
+        """Check the remaining containers; orders up to ``first_epoch`` may be in dropped steps."""
         for containers in self._mine.values():
             for container in containers:
                 if not container.ordered and container.epoch > first_epoch:
