@@ -67,17 +67,17 @@ def app(open_place: Path, logins: list[pwd.struct_passwd]) -> Path:
 
 
 @pytest.mark.parametrize("login", ["root", "daemon", "nobody", "no-such-account", "", "a\0b"])
-def test_a_login_must_be_an_account_of_a_person(login: str) -> None:
+def test_a_login_must_be_the_account_of_a_person(login: str) -> None:
     with pytest.raises(InputError, match="a login must be an account"):
         Account.of(login)
 
 
-def test_the_least_uid_of_a_login_is_never_0() -> None:
+def test_the_minimum_uid_of_a_login_is_never_0() -> None:
     assert least_uid() >= 1
 
 
 @needs_root
-def test_an_account_that_is_in_the_group_of_root_is_no_login(
+def test_an_account_in_the_group_of_root_is_refused_as_a_login(
     logins: list[pwd.struct_passwd], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Account.of(logins[0].pw_name).uid == logins[0].pw_uid
@@ -86,16 +86,14 @@ def test_an_account_that_is_in_the_group_of_root_is_no_login(
         Account.of(logins[0].pw_name)
 
 
-def test_a_login_is_refused_where_the_service_may_not_change_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_login_is_refused_if_the_service_may_not_change_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_apart, "may_change_user", lambda: False)
     with pytest.raises(InputError, match="a login needs a service that may change user"):
         kept_apart.check_login("ana", tmp_path)
 
 
 @needs_root
-def test_a_login_must_reach_the_state_folder(logins: list[pwd.struct_passwd], open_place: Path) -> None:
+def test_a_login_must_be_able_to_reach_the_state_folder(logins: list[pwd.struct_passwd], open_place: Path) -> None:
     (open_place / "closed" / "state").mkdir(parents=True)
     (open_place / "closed").chmod(0o700)
     with pytest.raises(InputError, match=r"a login must .*: folders above it must let it pass"):
@@ -103,7 +101,7 @@ def test_a_login_must_reach_the_state_folder(logins: list[pwd.struct_passwd], op
 
 
 @needs_root
-def test_others_pass_through_a_state_folder_and_read_nothing_there(
+def test_other_accounts_can_pass_through_a_state_folder_but_read_nothing_there(
     logins: list[pwd.struct_passwd], open_place: Path
 ) -> None:
     for name in ("journal.sqlite", "run/token", "launcher/secret", "launcher/launcher.json"):
@@ -140,7 +138,7 @@ def _in_a_process(work: Callable[[], object]) -> str:
 
 
 @needs_root
-def test_a_process_changes_to_an_account_for_good(logins: list[pwd.struct_passwd]) -> None:
+def test_a_process_cannot_go_back_after_it_changed_to_another_account(logins: list[pwd.struct_passwd]) -> None:
     account = Account.of(logins[0].pw_name)
 
     def work() -> None:
@@ -165,7 +163,9 @@ def test_a_process_changes_to_an_account_for_good(logins: list[pwd.struct_passwd
 
 @needs_root
 @pytest.mark.parametrize("step", ["setgroups", "setresgid", "setresuid"])
-def test_a_change_that_is_refused_half_way_is_an_error(logins: list[pwd.struct_passwd], step: str) -> None:
+def test_a_change_of_account_that_is_refused_at_any_step_is_an_error(
+    logins: list[pwd.struct_passwd], step: str
+) -> None:
     account = Account.of(logins[0].pw_name)
 
     def refused() -> None:
@@ -186,7 +186,7 @@ def test_a_change_that_is_refused_half_way_is_an_error(logins: list[pwd.struct_p
 
 
 @needs_root
-def test_a_start_whose_account_is_refused_ends_with_the_reason_and_counts_against_nothing(
+def test_a_start_with_a_refused_account_ends_with_the_reason_and_uses_no_retry(
     logins: list[pwd.struct_passwd], open_place: Path
 ) -> None:
     node = Node(open_place / "state", "box7", local_machine.detect(1, use_gpus=False))
@@ -226,7 +226,7 @@ def test_a_start_whose_account_is_refused_ends_with_the_reason_and_counts_agains
     asyncio.run(asyncio.wait_for(run(), 60.0))
 
 
-def test_a_container_token_is_signed_for_a_login() -> None:
+def test_a_container_token_is_valid_only_for_the_login_that_it_was_signed_for() -> None:
     secret = SECRET.encode() * 2
     token = container_token(secret, "net", "box", 0, 1, "ana")
     check_container_token(token, secret, "net", "box", 0, 1, "ana")
@@ -237,7 +237,7 @@ def test_a_container_token_is_signed_for_a_login() -> None:
 
 
 @needs_root
-def test_root_starts_nothing_in_a_folder_of_a_user(app: Path, logins: list[pwd.struct_passwd]) -> None:
+def test_a_folder_of_a_user_is_refused_as_another_account(app: Path, logins: list[pwd.struct_passwd]) -> None:
     check_owner(app, Account.of(logins[0].pw_name))
     for account in (None, Account.of(logins[1].pw_name)):
         with pytest.raises(EunomiaError, match="must belong to the account"):
@@ -248,7 +248,7 @@ def test_root_starts_nothing_in_a_folder_of_a_user(app: Path, logins: list[pwd.s
 
 
 @needs_root
-def test_rights_of_an_owner_end_with_the_block_and_concern_files_alone(app: Path) -> None:
+def test_the_rights_of_the_owner_end_with_the_block_and_apply_only_to_files(app: Path) -> None:
     before = os.getgroups()
     with as_owner(app):
         (app / "new").write_text("x")
@@ -263,7 +263,7 @@ def test_rights_of_an_owner_end_with_the_block_and_concern_files_alone(app: Path
 
 
 @needs_root
-def test_a_link_in_the_place_of_an_apps_folder_gives_no_rights(app: Path) -> None:
+def test_a_symbolic_link_in_place_of_an_app_folder_gives_no_rights(app: Path) -> None:
     (app.parent / "link").symlink_to(app)
     os.chown(app.parent / "link", app.stat().st_uid, -1, follow_symlinks=False)
     with pytest.raises(RightsError, match="must be a folder, no link"), as_owner(app.parent / "link"):
@@ -271,7 +271,7 @@ def test_a_link_in_the_place_of_an_apps_folder_gives_no_rights(app: Path) -> Non
 
 
 @needs_root
-def test_links_at_logs_and_older_copies_reach_no_file_of_roots(app: Path, logins: list[pwd.struct_passwd]) -> None:
+def test_links_at_logs_and_older_copies_reach_no_file_of_root(app: Path, logins: list[pwd.struct_passwd]) -> None:
     root = app.parent.parent
     for name in ("log", "secret"):
         (root / name).write_bytes(SECRET.encode() * 40_000)
@@ -306,7 +306,7 @@ def test_links_at_logs_and_older_copies_reach_no_file_of_roots(app: Path, logins
 
 
 @needs_root
-def test_root_reads_a_run_offline_without_following_a_users_links(app: Path) -> None:
+def test_root_reads_a_run_offline_without_following_links_of_a_user(app: Path) -> None:
     root = app.parent.parent
     (root / "app.toml").write_text('[tuner]\nmetric = "secret"\n')
     trial = ("net/1", "{}", "running", None, 5, None, None, 1, 0, "")
@@ -329,7 +329,7 @@ def test_root_reads_a_run_offline_without_following_a_users_links(app: Path) -> 
 
 
 @needs_root
-def test_the_journal_check_believes_no_record_in_a_users_folder(app: Path) -> None:
+def test_the_journal_check_ignores_records_in_the_folder_of_a_user(app: Path) -> None:
     record = app / "1" / "containers" / "net.1.1.0" / "container.json"
     record.parent.mkdir(parents=True)
     made = {"container_id": "net.1.1.0", "app": "net", "job": 1, "slot": 0, "epoch": 3}
@@ -341,7 +341,7 @@ def test_the_journal_check_believes_no_record_in_a_users_folder(app: Path) -> No
 
 
 @needs_root
-def test_a_reader_of_a_pipe_is_left_behind(app: Path) -> None:
+def test_reading_a_pipe_times_out_and_the_number_of_blocked_readers_is_limited(app: Path) -> None:
     os.mkfifo(app / "pipe")
     os.chown(app / "pipe", app.stat().st_uid, -1)
     for _ in range(4):
@@ -353,13 +353,13 @@ def test_a_reader_of_a_pipe_is_left_behind(app: Path) -> None:
         pass
 
 
-def test_a_pipe_in_the_place_of_a_file_with_a_sum_is_damage(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_with_a_checksum_counts_as_damage(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "submission.json")
     with pytest.raises(InputError, match="it must be a plain file"):
         read_kept(tmp_path / "submission.json", cure="none")
 
 
-def test_folders_that_are_nested_too_deep_are_no_way_around_a_quota(tmp_path: Path) -> None:
+def test_folders_nested_too_deep_are_refused_and_cannot_evade_the_quota(tmp_path: Path) -> None:
     app = tmp_path / "apps" / "net"
     app.mkdir(parents=True)
     place = os.open(app, os.O_RDONLY)
@@ -395,7 +395,7 @@ def test_folders_that_are_nested_too_deep_are_no_way_around_a_quota(tmp_path: Pa
     assert "the folders of ana's apps take inf GiB of disk, more than its limit of 1 GiB" in held["net"]
 
 
-def test_all_folders_of_a_user_count_against_its_limit(tmp_path: Path) -> None:
+def test_all_folders_of_a_user_count_towards_the_quota_of_that_user(tmp_path: Path) -> None:
     node = Node(tmp_path, "box7", local_machine.detect(1, use_gpus=False))
     node.secret = b"secret of sixteen bytes and more"
     held: list[tuple[str, str]] = []
@@ -427,7 +427,7 @@ def test_all_folders_of_a_user_count_against_its_limit(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_forged_record_in_a_users_folder_is_not_adopted(app: Path, open_place: Path) -> None:
+def test_a_forged_record_in_the_folder_of_a_user_is_not_adopted(app: Path, open_place: Path) -> None:
     live, records = open_place / "live", open_place / "containers"
     live.mkdir()
     forged = app / "1" / "containers" / "evil"
@@ -449,7 +449,9 @@ def test_a_forged_record_in_a_users_folder_is_not_adopted(app: Path, open_place:
 
 
 @needs_root
-def test_the_launchers_own_files_stay_closed(logins: list[pwd.struct_passwd], open_place: Path) -> None:
+def test_a_login_can_read_the_launcher_address_but_neither_its_secret_nor_its_lock(
+    logins: list[pwd.struct_passwd], open_place: Path
+) -> None:
     node = Node(open_place / "state", "box7", local_machine.detect(1, use_gpus=False))
     (open_place / "state").chmod(0o711)
     node.secret = b"secret of sixteen bytes and more"

@@ -51,13 +51,13 @@ def test_accordion_switches_between_two_batch_sizes_and_scales_the_learning_rate
     assert found["step"] == sum(512 // size for size in found["sizes"])
 
 
-def test_a_lowered_learning_rate_is_a_critical_regime(tmp_path: Path) -> None:
+def test_accordion_treats_a_lowered_learning_rate_as_a_critical_regime(tmp_path: Path) -> None:
     found = trained(tmp_path, "accordion_lowered", 9)
     assert found["sizes"] == [8, 8, 32, 32, 32, 32, 8, 32, 32]
     assert found["rates"][5:8] == pytest.approx([0.08, 0.002, 0.008])
 
 
-def test_the_noise_scale_doubles_batches_up_to_the_limit_and_never_back(tmp_path: Path) -> None:
+def test_the_noise_scale_only_doubles_the_batch_size_up_to_the_limit(tmp_path: Path) -> None:
     sizes = trained(tmp_path, "gns", 10)["sizes"]
     assert sizes[0] == 8
     assert sizes[-1] == 64
@@ -65,7 +65,7 @@ def test_the_noise_scale_doubles_batches_up_to_the_limit_and_never_back(tmp_path
 
 
 @pytest.mark.parametrize("rule", ["accordion", pytest.param("gns", marks=pytest.mark.slow)])
-def test_a_run_suspended_within_an_epoch_ends_as_one_without_a_suspension(rule: str, tmp_path: Path) -> None:
+def test_a_run_suspended_within_an_epoch_ends_like_one_without_a_suspension(rule: str, tmp_path: Path) -> None:
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
     whole = trained(tmp_path / "whole", rule, 8)
@@ -77,7 +77,9 @@ def test_a_run_suspended_within_an_epoch_ends_as_one_without_a_suspension(rule: 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_noise_scale_is_that_of_the_gradients_of_single_samples(workers: int, tmp_path: Path) -> None:
+def test_the_noise_scale_equals_that_computed_from_the_gradients_of_single_samples(
+    workers: int, tmp_path: Path
+) -> None:
     """The network stays as it is (a learning rate of 0), so the scale can be computed sample by sample."""
     found = trained(tmp_path, "gns_fixed", 20, workers=workers)
     assert found["noise_scale"] == pytest.approx(found["exact"], rel=0.35)
@@ -113,12 +115,12 @@ def test_the_example_reaches_the_accuracy_of_a_static_batch_size(tmp_path: Path)
         (lambda: training.Gns(small=2, large=8, smoothing=1.0), "smoothing must be at least 0 and below 1"),
     ],
 )
-def test_rules_that_cannot_be_followed_are_refused(make: Any, rule: str) -> None:
+def test_invalid_options_of_the_rules_are_refused(make: Any, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         make()
 
 
-def test_batch_sizes_of_gns_are_powers_of_two_times_the_first() -> None:
+def test_batch_sizes_under_gns_are_powers_of_two_times_the_first() -> None:
     assert training.Gns(small=8, large=64).sizes == (8, 16, 32, 64)
     assert training.Gns(small=8, large=63).sizes == (8, 16, 32)
     assert training.Gns(small=8, large=9).sizes == (8,)

@@ -134,7 +134,7 @@ def test_an_agent_without_the_plugin_returns_an_error_that_names_it() -> None:
     assert {"themis", "range", "fifo"} <= {name for name, _ in plugins_here(REGISTRY)}
 
 
-def test_an_app_without_reports_can_be_valued() -> None:
+def test_an_agent_can_value_an_offer_for_an_app_without_reports() -> None:
     standing = Standing(
         app=AppId("a"), user=UserId("u"), weight=1.0, user_weight=1.0, arrived_at=0.0, tuner_kind="none"
     )

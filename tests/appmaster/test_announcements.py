@@ -54,14 +54,14 @@ def test_a_restarted_app_master_reads_the_announcements_again(tmp_path: Path) ->
     assert heard(Announcements(), worker, job) == heard(Announcements(), worker, job) == [(64.0, 100.0)]
 
 
-def test_a_script_that_reports_no_progress_announces_without_a_step(tmp_path: Path) -> None:
+def test_an_announcement_of_a_script_without_progress_has_no_step(tmp_path: Path) -> None:
     worker, job = container(tmp_path), Job(number=1, parameters={}, seed=0)
     worker.heard("announce", {"batch_size": 64})
     assert heard(Announcements(), worker, job) == [(64.0, None)]
 
 
 @pytest.mark.parametrize("wrong", [0, -8, math.nan, math.inf, 1e16, True, "64", None])
-def test_a_value_that_is_no_batch_size_is_ignored(tmp_path: Path, wrong: object) -> None:
+def test_an_invalid_batch_size_is_ignored(tmp_path: Path, wrong: object) -> None:
     worker, job, ears = container(tmp_path), Job(number=1, parameters={}, seed=0), Announcements()
     announces(worker, wrong, 5)
     worker.heard("announce", {"point": 3})
@@ -69,7 +69,7 @@ def test_a_value_that_is_no_batch_size_is_ignored(tmp_path: Path, wrong: object)
     assert heard(ears, worker, job) == [(64.0, 6.0)]
 
 
-def test_a_status_holds_the_last_announcements_within_bounds(tmp_path: Path) -> None:
+def test_a_status_has_the_last_announcements_up_to_a_limit_of_number_and_length(tmp_path: Path) -> None:
     worker, job, ears = container(tmp_path), Job(number=1, parameters={}, seed=0), Announcements()
     for step in range(MOST_ANNOUNCEMENTS + 5):
         announces(worker, step + 1, step)
@@ -84,7 +84,7 @@ def report(number: int, job: str = NAME) -> AdaptationReport:
     return AdaptationReport(job=job, batch_size=float(number), iterations_done=float(number), at=0.0)
 
 
-def test_pending_adaptations_outlive_a_registration_and_keep_their_order() -> None:
+def test_pending_adaptations_survive_a_new_registration_and_keep_their_order() -> None:
     outbox = Outbox()
     for number in range(1, 4):
         outbox.put("adapted", report(number), key=("c", number))
@@ -95,7 +95,7 @@ def test_pending_adaptations_outlive_a_registration_and_keep_their_order() -> No
     assert [one.batch_size for one in outbox.take().reports().adapted] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_job_that_ends_in_a_request_has_no_other_adaptation_in_it() -> None:
+def test_a_request_that_ends_a_job_has_no_adaptation_of_that_job() -> None:
     outbox = Outbox()
     outbox.put("adapted", report(1), key=("c", 1))
     outbox.put("adapted", report(2, "ana/2"), key=("d", 1))

@@ -55,7 +55,7 @@ def errors_of(text: str, folder: Path) -> list[str]:
     return [str(error) for error in caught.value.errors]
 
 
-def test_a_whole_search_file_is_read(folder: Path) -> None:
+def test_a_complete_search_file_is_parsed(folder: Path) -> None:
     file = AppFile.parse(SEARCH, place="digits-sha.toml", folder=folder)
     assert (file.app.name, file.user, file.app.weight) == ("digits-sha", "ana", 2.0)
     assert (file.job.slots.min, file.job.slots.max) == (1, 4)
@@ -94,7 +94,7 @@ def test_the_command_is_filled_in_without_a_shell(folder: Path) -> None:
     ]  # fmt: skip
 
 
-def test_python_in_a_command_is_the_submitters_interpreter(folder: Path, tmp_path: Path) -> None:
+def test_python_in_a_command_is_the_interpreter_of_the_submitter(folder: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "venv" / "bin" / "python"
     theirs.parent.mkdir(parents=True)
     theirs.touch()
@@ -259,7 +259,7 @@ def test_a_script_that_does_not_exist_is_refused(folder: Path) -> None:
         ),
     ],
 )
-def test_distributions_are_checked(distribution: str, message: str, folder: Path) -> None:
+def test_invalid_distributions_are_refused(distribution: str, message: str, folder: Path) -> None:
     text = SEARCH.replace('{ type = "float", low = 1e-4, high = 0.5, log = true }', distribution)
     (found,) = errors_of(text, folder)
     assert found.startswith(message)
@@ -298,7 +298,7 @@ def test_distributions_are_checked(distribution: str, message: str, folder: Path
         ('"random"', '"grid"', 'a grid needs a step or choices for "lr", but got none'),
     ],
 )
-def test_tuners_are_checked(old: str, new: str, message: str, folder: Path) -> None:
+def test_invalid_tuners_are_refused(old: str, new: str, message: str, folder: Path) -> None:
     (found,) = errors_of(SEARCH.replace(old, new), folder)
     assert found.startswith(message)
 
@@ -366,12 +366,12 @@ def test_an_error_neither_hides_nor_causes_another(edits: dict[str, str], places
     assert [error.rpartition("(resnet.toml, ")[2][:-1] for error in errors_of(text, folder)] == places
 
 
-def test_control_characters_of_hostile_text_are_not_echoed(folder: Path) -> None:
+def test_control_characters_in_an_app_file_are_not_printed_in_errors(folder: Path) -> None:
     (found,) = errors_of(SINGLE.replace('"resnet"', '"\\u001b[2Jx"'), folder)
     assert "\x1b" not in found
 
 
-def test_a_grid_without_trials_runs_all_of_its_points(folder: Path) -> None:
+def test_a_grid_without_a_number_of_trials_runs_all_of_its_points(folder: Path) -> None:
     text = (
         SINGLE
         + '[space]\nlr = { type = "categorical", choices = [1, 2, 3] }\nb = { type = "int", low = 0, high = 1 }\n'

@@ -40,7 +40,9 @@ def failed(made: Supervisor, arbiter: Client, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_app_whose_master_ended_for_good_is_resumed(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_an_app_that_failed_because_its_app_master_ended_can_be_resumed(
+    tmp_path: Path, run: Callable[..., str]
+) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -83,7 +85,7 @@ def test_an_app_whose_master_ended_for_good_is_resumed(tmp_path: Path, run: Call
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_search_whose_app_master_is_killed_20_times_30_seconds_apart_finishes(tmp_path: Path) -> None:
+def test_a_search_finishes_although_its_app_master_is_killed_20_times_30_seconds_apart(tmp_path: Path) -> None:
     options = ("--no-zygote", "--stop-seconds", "2")
     with (
         supervisor(tmp_path, launcher_options=options) as made,

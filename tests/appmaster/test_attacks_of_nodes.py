@@ -52,7 +52,7 @@ def code_of(call: Any, request: Any, **more: Any) -> tuple[grpc.StatusCode, str]
     return refused.value.code(), refused.value.details()
 
 
-def test_a_nodes_credential_speaks_for_no_other_node_and_for_no_one_else(
+def test_the_credential_of_a_node_is_refused_for_other_nodes_and_roles(
     cluster: Cluster, victim: Machine, attacker: OwnJoin
 ) -> None:
     service, metadata = cluster.arbiter.service, attacker.metadata()
@@ -114,7 +114,7 @@ def test_a_forged_lease_starts_and_ends_nothing_on_another_node(
     assert "container.started" not in victim.log.read_text()
 
 
-def test_a_node_stretches_its_lease_by_no_word_of_its_own(cluster: Cluster, attacker: OwnJoin) -> None:
+def test_a_node_cannot_extend_its_lease_by_its_own_reports(cluster: Cluster, attacker: OwnJoin) -> None:
     service, metadata = cluster.arbiter.service, attacker.metadata()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eunomia_appmaster.service.tracker.check_reached", _reached)
@@ -131,7 +131,7 @@ def test_a_node_stretches_its_lease_by_no_word_of_its_own(cluster: Cluster, atta
         assert 0.0 < node.lease.left_seconds <= longest
 
 
-def test_a_joined_node_is_not_the_arbiters_own_machine(cluster: Cluster, attacker: OwnJoin) -> None:
+def test_a_joined_node_cannot_register_as_the_machine_of_the_arbiter(cluster: Cluster, attacker: OwnJoin) -> None:
     request = lpb.RegisterNodeRequest(node="b08", head=True)
     request.MergeFrom(cluster.registration("b08"))
     code, why = code_of(lrpc.ResourceTrackerStub(cluster.channel).RegisterNode, request, metadata=attacker.metadata())

@@ -27,7 +27,7 @@ def noted(lab: Any) -> int:
     return made
 
 
-def test_no_order_goes_out_before_its_number_is_journaled(lab: Any) -> None:
+def test_no_order_to_start_an_app_master_is_sent_before_its_number_is_journaled(lab: Any) -> None:
     lab.submit("ana")
     eventually(lambda: ("ana", 1) in lab.launcher.started, "the first attempt")
     assert noted(lab) == 1
@@ -49,7 +49,7 @@ def test_no_order_goes_out_before_its_number_is_journaled(lab: Any) -> None:
     assert lab.arbiter.call(orders) == [("ana", 2)]
 
 
-def test_a_launchers_own_restarts_count_within_the_attempt(lab: Any) -> None:
+def test_restarts_by_the_launcher_count_within_the_attempt(lab: Any) -> None:
     lab.submit("ana")
     eventually(lambda: ("ana", 1) in lab.launcher.started, "the first attempt")
     lab.launcher.master("ana", 1, pb.APP_MASTER_RUNNING, part=3)
@@ -64,7 +64,7 @@ def test_a_launchers_own_restarts_count_within_the_attempt(lab: Any) -> None:
     assert noted(lab) == 1
 
 
-def test_a_master_that_moves_has_a_number_that_no_cut_off_launcher_gives(tmp_path: Path) -> None:
+def test_an_app_master_that_moves_gets_a_new_attempt_number_from_the_arbiter(tmp_path: Path) -> None:
     with service_lab.lab(tmp_path, slots=2, node_lease=Seconds(2.0)) as made:
         two = Two(made)
         made.submit("ana")

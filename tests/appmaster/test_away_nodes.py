@@ -50,7 +50,9 @@ def miss(runtimes: NodeRuntimes) -> None:
         runtimes.of("other").watch(WatchPosition(), wait_seconds=0.0)
 
 
-def test_a_node_that_has_not_answered_for_a_while_is_out_of_reach(runtimes: NodeRuntimes, system: LaterSystem) -> None:
+def test_a_node_without_an_answer_for_a_while_counts_as_unreachable(
+    runtimes: NodeRuntimes, system: LaterSystem
+) -> None:
     assert not runtimes.is_unreachable("other")
     assert not runtimes.has_settled({"other"})
     miss(runtimes)
@@ -62,7 +64,7 @@ def test_a_node_that_has_not_answered_for_a_while_is_out_of_reach(runtimes: Node
     assert "UNAVAILABLE" in runtimes.why_away("other")
 
 
-def test_a_node_whose_address_is_not_known_yet_is_not_out_of_reach(tmp_path: Path, system: LaterSystem) -> None:
+def test_a_node_without_a_known_address_does_not_count_as_unreachable(tmp_path: Path, system: LaterSystem) -> None:
     own = LocalRuntime("ana", "", tmp_path / "launcher.json", node="own", system=system)
     made = NodeRuntimes("ana", own, "own", system=system)
     with pytest.raises(RuntimeAwayError, match=r"must say where .* \(other\)"):
@@ -74,13 +76,13 @@ def test_a_node_whose_address_is_not_known_yet_is_not_out_of_reach(tmp_path: Pat
     made.close()
 
 
-def test_a_restarted_arbiter_that_does_not_know_an_address_yet_takes_none_away(runtimes: NodeRuntimes) -> None:
+def test_an_empty_address_from_a_restarted_arbiter_does_not_replace_the_known_one(runtimes: NodeRuntimes) -> None:
     before = runtimes.of("other").host(), runtimes._access_to("other")
     runtimes.hear([NodeAccess(node="other", address="", token="new")])
     assert (runtimes.of("other").host(), runtimes._access_to("other")) == (before[0], (before[1][0], "new"))
 
 
-def test_slots_of_a_node_out_of_reach_come_back_after_growing_pauses(
+def test_slots_of_an_unreachable_node_are_returned_after_growing_pauses(
     runtimes: NodeRuntimes, system: LaterSystem
 ) -> None:
     away = AwayNodes(runtimes)
@@ -100,7 +102,7 @@ def test_slots_of_a_node_out_of_reach_come_back_after_growing_pauses(
     assert away.due({"other"}, FIRST_PAUSE_SECONDS) == {"other"}
 
 
-def test_ranks_follow_the_nodes_that_with_most_slots_first() -> None:
+def test_ranks_are_ordered_by_node_and_the_node_with_most_slots_comes_first() -> None:
     slots = [slot(gpu, node) for gpu, node in ((0, "a"), (1, "b"), (2, "c"), (3, "b"), (4, "c"))]
     assert [one.gpu for one in in_order_of_ranks(slots)] == [1, 3, 2, 4, 0]
     assert [one.gpu for one in in_order_of_ranks(slots[:1])] == [0]
@@ -110,7 +112,7 @@ def slot(gpu: int, node: str) -> Slot:
     return Slot(gpu=gpu, node=node, slot=0, gpu_type="cpu", lease=1, epoch=1, token="", job=None)
 
 
-def test_the_record_of_a_gang_names_its_nodes_and_an_older_one_none() -> None:
+def test_the_record_of_a_gang_names_its_nodes_and_an_older_record_none() -> None:
     made = Gang(
         incarnation=1, gpus=(4, 0), containers=("x.0", "x.1"), nodes=("b", "a"), stop_at=None, began_at=0.0, from_step=0
     )
@@ -122,7 +124,7 @@ def test_the_record_of_a_gang_names_its_nodes_and_an_older_one_none() -> None:
     assert Gang.from_json(values).nodes == ()
 
 
-def test_a_gang_over_nodes_that_made_no_step_is_excused_once() -> None:
+def test_a_gang_over_several_nodes_that_fails_without_a_step_is_excused_once() -> None:
     notices = Notices()
     unformed = UnformedGangs(notices)
     failed = Ending(outcome=GangOutcome.FAILED, why="worker 1 exited with code 1")

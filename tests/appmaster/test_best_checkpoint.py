@@ -58,7 +58,7 @@ def checked(job: Any) -> Checkpoint:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_kept_state_is_the_one_that_was_measured(lab: Any, tmp_path: Path, workers: int) -> None:
+def test_the_stored_state_is_the_one_that_was_measured(lab: Any, tmp_path: Path, workers: int) -> None:
     job = Job(lab, SCRIPT, tmp_path / "run", args=("--epochs", "6"), env={"EUNOMIA_METRIC": METRIC})
     assert job.run(workers=workers) == [0] * workers, job.output()
     kept = checked(job)
@@ -79,7 +79,7 @@ def test_the_best_checkpoint_survives_a_suspension_and_only_a_better_one_replace
     assert kept.metric == pytest.approx(max(logged(job).values()), abs=1e-6)
 
 
-def test_without_a_metric_no_best_checkpoint_is_kept(lab: Any, tmp_path: Path) -> None:
+def test_without_a_metric_no_best_checkpoint_is_stored(lab: Any, tmp_path: Path) -> None:
     job = Job(lab, SCRIPT, tmp_path / "run", args=("--epochs", "1"))
     assert job.run() == [0], job.output()
     assert not (job.run_dir / "best").exists()
@@ -108,7 +108,7 @@ class Scene:
         return newest.step, newest.metric, float(weights)
 
 
-def test_a_metric_logged_at_every_step_is_kept_with_its_weights(tmp_path: Path) -> None:
+def test_a_metric_logged_at_every_step_is_stored_with_its_weights(tmp_path: Path) -> None:
     scene = Scene(tmp_path, free_seconds=0.0)
     for step in range(1, 200):
         scene.log(step, float(step))
@@ -122,7 +122,7 @@ def test_a_metric_logged_at_every_step_is_kept_with_its_weights(tmp_path: Path) 
     assert first[0] <= last[0] <= 199
 
 
-def test_the_smallest_metric_is_best_in_mode_min_and_a_value_that_is_not_finite_never_is(tmp_path: Path) -> None:
+def test_with_mode_min_the_smallest_metric_is_best_and_non_finite_values_never_are(tmp_path: Path) -> None:
     scene = Scene(tmp_path, mode="min")
     for step, value in enumerate([float("nan"), 2.0, float("-inf"), 3.0, float("inf")], start=1):
         scene.log(step, value)

@@ -145,7 +145,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["shown", "at-once"])
-def test_searches_finish_while_nodes_come_and_go_and_the_arbiter_is_killed_between(scene: Scene, at_once: bool) -> None:
+def test_searches_finish_while_nodes_come_and_go_and_the_arbiter_is_killed(scene: Scene, at_once: bool) -> None:
     scene.begin()
     made = scene.cluster
     for event, shown in EVENTS:

@@ -89,7 +89,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
             made.end()
 
 
-def test_an_app_does_without_a_node_that_its_master_does_not_reach(started: Started) -> None:
+def test_an_app_returns_its_slots_on_a_node_that_its_app_master_cannot_reach(started: Started) -> None:
     cluster = started(0, 2, 1)
     cluster.submit(tiny_app(cluster.folder, "ana", iterations=400, seconds=0.1, searches=True))
     eventually(lambda: cluster.workers("a01", "ana") == 2 and cluster.workers("c01", "ana") == 1, "it runs on both")
@@ -107,7 +107,7 @@ def test_an_app_does_without_a_node_that_its_master_does_not_reach(started: Star
     eventually(lambda: cluster.is_over("ana"), "all trials have ended", LIMIT_SECONDS)
 
 
-def test_a_master_moves_to_where_its_slots_are(started: Started) -> None:
+def test_an_app_master_moves_to_the_node_with_most_of_its_slots(started: Started) -> None:
     cluster = started(0, 1, 3)
     cluster.submit(tiny_app(cluster.folder, "ana", iterations=600, seconds=0.1, searches=True))
     eventually(lambda: cluster.workers("a01", "ana") == 1 and cluster.workers("c01", "ana") == 3, "it runs on both")
@@ -123,7 +123,7 @@ def test_a_master_moves_to_where_its_slots_are(started: Started) -> None:
     eventually(lambda: cluster.is_over("ana"), "all trials have ended", LIMIT_SECONDS)
 
 
-def test_a_gang_avoids_two_nodes_that_do_not_reach_each_other(started: Started) -> None:
+def test_a_gang_does_not_span_two_nodes_that_cannot_reach_each_other(started: Started) -> None:
     cluster = started(1, 1, 1)
     cluster.submit(tiny_app(cluster.folder, "ben", iterations=100_000, seconds=0.05))
     eventually(lambda: cluster.slots("ben"), "it runs")

@@ -56,7 +56,7 @@ def running(lab: Any, gpus: int) -> Any:
     return master
 
 
-def test_more_slots_join_beside_the_others_and_leases_go_on(lab: Any) -> None:
+def test_more_slots_of_a_node_are_added_and_its_leases_continue(lab: Any) -> None:
     master = running(lab, 2)
     (lease,) = master.leases
     come_back(lab, 3)
@@ -72,7 +72,7 @@ def test_more_slots_join_beside_the_others_and_leases_go_on(lab: Any) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_restarted_arbiter_knows_what_a_node_is_since(lab: Any, checkpoint: bool) -> None:
+def test_a_restarted_arbiter_knows_the_changed_slots_of_a_node(lab: Any, checkpoint: bool) -> None:
     come_back(lab, 3)
     eventually(lambda: lab.slots("free") == [0, 1, 2])
     come_back(lab, 3, slots=kinds("cpu", "cpu", "fast"))
@@ -88,7 +88,7 @@ def test_a_restarted_arbiter_knows_what_a_node_is_since(lab: Any, checkpoint: bo
         assert {key: note["left"] for key, note in journal.notes(MACHINE_NOTE).items()} == {"1": True, "2": False}
 
 
-def test_a_machine_whose_type_changed_is_another_and_its_slots_wait_for_what_ran_there(lab: Any) -> None:
+def test_slots_of_a_new_type_wait_until_the_processes_on_the_old_ones_have_ended(lab: Any) -> None:
     come_back(lab, 3, slots=kinds("cpu", "cpu", "fast"))
     eventually(lambda: lab.slots("free") == [0, 1, 2])
     master = running(lab, 2)
@@ -104,7 +104,7 @@ def test_a_machine_whose_type_changed_is_another_and_its_slots_wait_for_what_ran
     eventually(lambda: lab.slots("down") == [], "no process is left")
 
 
-def test_the_only_machine_of_a_cluster_is_followed_by_another(lab: Any) -> None:
+def test_a_new_machine_can_replace_the_only_machine_of_a_cluster(lab: Any) -> None:
     running(lab, 2)
     come_back(lab, 2, slots=kinds("fast", "fast"))
     eventually(lambda: lab.slots("down") == [], "the fence is confirmed")
@@ -113,7 +113,7 @@ def test_the_only_machine_of_a_cluster_is_followed_by_another(lab: Any) -> None:
     eventually(lambda: rows(lab) == [("box7", 0, 4), ("box7", 1, 5)] and lab.slots("down") == [], "back")
 
 
-def test_an_arbiter_that_ended_before_the_former_machine_left_lets_it_leave(lab: Any) -> None:
+def test_an_arbiter_killed_before_the_old_machine_left_removes_it_after_recovery(lab: Any) -> None:
     put = lab.arbiter.service.driver.put
 
     def cut(events: Any, notes: Any = ()) -> None:
@@ -132,7 +132,7 @@ def test_an_arbiter_that_ended_before_the_former_machine_left_lets_it_leave(lab:
     assert rows(lab) == [("box7-fast", 0, 2), ("box7-fast", 1, 3)]
 
 
-def test_a_node_that_comes_to_a_restarted_arbiter_as_another_is_changed_once_that_decides(lab: Any) -> None:
+def test_a_node_that_returns_with_other_slots_during_recovery_is_changed_afterwards(lab: Any) -> None:
     running(lab, 2)
     lab.restart()
     lab.launcher.slots = 3
@@ -148,7 +148,7 @@ def test_a_node_that_comes_to_a_restarted_arbiter_as_another_is_changed_once_tha
     assert lab.slots("down") == []
 
 
-def test_new_slots_of_a_node_that_drains_are_drained(lab: Any) -> None:
+def test_new_slots_of_a_draining_node_are_drained_too(lab: Any) -> None:
     annex = Launcher(lab, 1, "of annex", "annex")
     annex.register(home="annex")
     lab.client().DrainNode(pb.DrainNodeRequest(node="annex", why="sold"), metadata=lab.operator)
@@ -165,7 +165,7 @@ def test_new_slots_of_a_node_that_drains_are_drained(lab: Any) -> None:
         beating.end()
 
 
-def test_a_policy_that_does_not_suit_refuses_and_nothing_is_changed(tmp_path: Path) -> None:
+def test_a_node_change_that_the_policy_cannot_serve_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path, "afs", slots=2) as lab:
         lab.ready()
         with pytest.raises(grpc.RpcError) as caught:

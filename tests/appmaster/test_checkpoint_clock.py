@@ -23,7 +23,7 @@ def lost_at_most(every: float, step: float, writing: float, seconds: float = 20.
 
 @settings(deadline=None, max_examples=50)
 @given(step=st.floats(0.01, 0.25), writing=st.floats(0.0, 0.3))
-def test_a_kill_costs_at_most_the_interval(step: float, writing: float) -> None:
+def test_a_kill_costs_at_most_the_checkpoint_interval(step: float, writing: float) -> None:
     spans = lost_at_most(2.0, step, writing)
     assert max(spans) <= 2.0  # the first write, too, although its duration is unknown
     assert min(spans) >= 1.0
@@ -36,7 +36,7 @@ def test_a_long_checkpoint_interval_is_shortened_only_a_little(step: float) -> N
     assert 585.0 <= min(others) <= max(others) <= 600.0
 
 
-def test_after_a_pause_between_steps_checkpoints_begin_earlier_for_a_while() -> None:
+def test_after_a_long_step_checkpoints_begin_earlier_for_a_while() -> None:
     def asked_until(stalled: bool) -> CheckpointClock:
         clock = CheckpointClock(10.0, 0.0)
         clock.ask(0.0)
@@ -50,7 +50,7 @@ def test_after_a_pause_between_steps_checkpoints_begin_earlier_for_a_while() -> 
     assert asked_until(True).ask(7.0)  # with another such stall it would be 9
 
 
-def test_a_slow_writer_leaves_half_of_the_time_to_the_training() -> None:
+def test_checkpoints_take_at_most_half_of_the_time_even_with_a_slow_writer() -> None:
     clock = CheckpointClock(2.0, 0.0)
     clock.ask(0.0)
     clock.saved(0.0, 30.0)
@@ -58,7 +58,7 @@ def test_a_slow_writer_leaves_half_of_the_time_to_the_training() -> None:
     assert clock.ask(30.0 + 1.0)
 
 
-def test_work_counts_from_the_state_that_was_saved() -> None:
+def test_unsaved_work_is_counted_from_the_state_that_was_saved() -> None:
     now = 0.0
     commands = Commands(None, stop_at=None, every_seconds=2.0, clock=lambda: now)
     commands.collect()

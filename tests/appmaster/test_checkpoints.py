@@ -28,7 +28,7 @@ def record_of(path: Path) -> dict[str, object]:
     return opened(path.read_bytes())[0]
 
 
-def test_save_writes_data_and_record(tmp_path: Path) -> None:
+def test_a_save_writes_data_and_a_record(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "checkpoints")
     saved = store.save(96, writes(b"state"), incarnation=2)
     assert saved.path.read_bytes() == b"state"
@@ -113,7 +113,7 @@ def test_corrupt_checkpoints_do_not_count_towards_the_number_kept(tmp_path: Path
     assert [fault.place for fault in store.faults] == [str(tmp_path / "000020.pt")]
 
 
-def test_an_incarnation_that_fell_back_replaces_later_steps(tmp_path: Path) -> None:
+def test_an_incarnation_resumed_from_an_earlier_step_replaces_later_steps(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     store.save(96, writes(b"a"), incarnation=1)
     store.save(128, writes(b"b"), incarnation=1)
@@ -148,7 +148,7 @@ def test_leftover_files_are_removed_by_the_next_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [10, 20])
-def test_a_save_may_be_stopped_between_its_two_renames(tmp_path: Path, step: int) -> None:
+def test_a_save_interrupted_between_its_two_renames_leaves_a_valid_checkpoint(tmp_path: Path, step: int) -> None:
     # The same step saved again: new data stand beside the old record until the second rename.
     store = CheckpointStore(tmp_path)
     store.save(20, writes(b"old"), incarnation=1)

@@ -52,7 +52,7 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_folder_is_removed_and_what_its_links_name_stays(apps: Path) -> None:
+def test_an_app_folder_is_removed_but_not_the_targets_of_its_links(apps: Path) -> None:
     assert bytes_of(apps / "ana") >= 20_000
     before = bytes_of(apps / "ana")
     (apps / "ana" / "linked").hardlink_to(apps / "ana" / "1" / "logs" / "events")
@@ -63,7 +63,7 @@ def test_a_folder_is_removed_and_what_its_links_name_stays(apps: Path) -> None:
     remove_app(apps, "ana")  # gone already
 
 
-def test_all_but_the_best_checkpoint_is_removed(apps: Path) -> None:
+def test_every_checkpoint_except_the_best_is_removed(apps: Path) -> None:
     remove_all_but_best(apps, "ana", "ana/2")
     kept = {f"2/best/a1-i1-g1/000003.{ending}" for ending in ("pt", "json")}
     assert names(apps / "ana") - {"3/thesis"} == {"trials.csv", *kept}
@@ -107,7 +107,7 @@ class Command:
         return code, shown.out + shown.err
 
 
-def test_the_command_lists_then_removes_ended_apps_alone(
+def test_the_command_lists_and_then_removes_only_ended_apps(
     lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean = Command(lab, capsys, monkeypatch)
@@ -137,7 +137,7 @@ def test_the_command_lists_then_removes_ended_apps_alone(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another account is needed")
-def test_an_account_that_may_not_change_the_folder_of_apps_is_sent_to_the_operator(apps: Path) -> None:
+def test_an_account_without_write_permission_is_told_to_ask_the_operator(apps: Path) -> None:
     check_may_remove(apps)
     apps.chmod(0o711)
     os.seteuid(65534)
@@ -149,7 +149,7 @@ def test_an_account_that_may_not_change_the_folder_of_apps_is_sent_to_the_operat
 
 
 @pytest.mark.parametrize("keep_best", [False, True])
-def test_the_rule_of_serve_removes_what_ended_long_ago_and_nothing_else(lab: Lab, keep_best: bool) -> None:
+def test_serve_removes_only_apps_that_ended_longer_ago_than_the_limit(lab: Lab, keep_best: bool) -> None:
     service = lab.arbiter.service
     service.settings = dataclasses.replace(service.settings, clean_keep_best=keep_best, clean_after=Seconds(0.0))
     for name in ("over", "again", "runs"):
@@ -184,7 +184,7 @@ def test_the_rule_of_serve_removes_what_ended_long_ago_and_nothing_else(lab: Lab
         ({"clean_keep": "best"}, "--clean-keep needs --clean-older-than"),
     ],
 )
-def test_a_rule_that_cannot_be_meant_is_refused(flags: dict[str, str], said: str) -> None:
+def test_an_invalid_age_or_choice_of_files_is_refused(flags: dict[str, str], said: str) -> None:
     with pytest.raises(InputError) as refused:
         assert ServeFlags.model_validate(flags).arbiter_options
     assert said in str(refused.value)

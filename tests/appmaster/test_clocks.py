@@ -47,7 +47,7 @@ class Fixed(MachineSystem):
 # --- the arbiter hands offsets out ----------------------------------------------------------------------------------
 
 
-def test_app_masters_hear_of_an_offset_once_it_is_more_than_a_delay() -> None:
+def test_app_masters_are_told_a_clock_offset_once_it_exceeds_the_network_delay() -> None:
     offset = ClockOffset()
     given = []
     for sent in (999.8, 999.9, 1002.0, 1002.3, 1000.0):
@@ -65,7 +65,7 @@ def lab(tmp_path: Path) -> Iterator[Any]:
         yield made.ready()
 
 
-def test_an_app_master_hears_of_the_clocks_of_nodes_and_the_next_attempt_counts_by_the_arbiters(lab: Any) -> None:
+def test_app_masters_are_told_node_clock_offsets_and_retries_follow_the_arbiter_clock(lab: Any) -> None:
     master = lab.master("ana", "1")
     assert [token.clock_ahead_seconds for token in master.register().node_tokens] == [0.0]
     node = lab.arbiter.service.nodes.get("box7")
@@ -88,7 +88,7 @@ def runtimes(**ahead: float) -> NodeRuntimes:
     return made
 
 
-def test_an_announcement_is_at_the_time_of_the_arbiters_clock() -> None:
+def test_an_announcement_is_dated_by_the_clock_of_the_arbiter() -> None:
     made = runtimes(head=-5.0, annex=-HOUR)
     assert made.unix_time() == 10_005.0
     announced = lpb.Announcement(number=1, at=6400.0, regime_json='{"batch_size": 64}')
@@ -132,7 +132,7 @@ def clocks(**ahead: float) -> tuple[LogClocks, Notices]:
     return LogClocks(cast("Any", around)), notices
 
 
-def test_samples_of_a_node_that_is_seconds_behind_count_from_the_announcement_on(
+def test_with_a_node_seconds_behind_rates_use_samples_after_the_announcement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, after = [9990.0 + each for each in range(10)], [10_000.0 + 2 * each for each in range(10)]
@@ -156,7 +156,7 @@ def test_samples_of_a_node_that_is_seconds_behind_count_from_the_announcement_on
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
-def test_a_clock_an_hour_off_measures_no_rate_but_by_step_times(
+def test_rates_on_a_node_an_hour_off_come_only_from_logged_step_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
     times = [10_000.0 + ahead + each for each in range(20)]
@@ -215,7 +215,7 @@ def events(folder: Path, app: str) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_clocks_an_hour_apart(tmp_path: Path) -> None:
+def test_an_app_runs_on_two_nodes_whose_clocks_differ_by_an_hour(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WORKER.format(tests=str(Path(__file__).parent)))
     lab = Path(__file__).with_name("shifted_launcher.py")
 

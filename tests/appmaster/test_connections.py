@@ -84,7 +84,7 @@ def test_a_connection_with_a_token_stays_open_while_it_is_silent(lab: Lab) -> No
         assert states.count(grpc.ChannelConnectivity.READY) == 1
 
 
-def test_more_silent_connections_than_the_arbiter_takes_keep_no_operator_out(lab: Lab) -> None:
+def test_too_many_silent_connections_do_not_lock_the_operator_out(lab: Lab) -> None:
     crowd = [silent(lab) for _ in range(2 * MOST)]
     with grpc.insecure_channel(lab.arbiter.address) as channel:
         answer = rpc.ClientProtocolStub(channel).Health(
@@ -96,7 +96,7 @@ def test_more_silent_connections_than_the_arbiter_takes_keep_no_operator_out(lab
         one.close()
 
 
-def test_descriptors_are_raised_to_the_hard_limit_and_some_are_kept() -> None:
+def test_the_limit_of_descriptors_is_raised_and_some_are_reserved() -> None:
     script = (
         "import resource; from eunomia_appmaster.node.connections import *\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 700)); low = most_connections()\n"
@@ -118,5 +118,5 @@ def test_descriptors_are_raised_to_the_hard_limit_and_some_are_kept() -> None:
         ("", None),
     ],
 )
-def test_names_of_peers(text: str, peer: tuple[str, int] | None) -> None:
+def test_the_address_of_a_peer_is_parsed_into_host_and_port(text: str, peer: tuple[str, int] | None) -> None:
     assert peer_of_text(text) == peer

@@ -8,13 +8,13 @@ def status(version: int, *, name: str = "ana.1.1.0", ended: bool = False) -> pb.
     return pb.ContainerStatus(container_id=name, version=version, state=pb.COMPLETED if ended else pb.RUNNING)
 
 
-def test_a_status_replaces_an_older_one_alone() -> None:
+def test_a_status_replaces_only_an_older_one() -> None:
     known = ContainerStatuses()
     assert [known.hear(status(version)) for version in (0, 2, 1, 2, 3)] == [True, True, False, False, True]
     assert [each.version for each in known] == [3]
 
 
-def test_a_container_that_has_ended_is_not_listed_and_older_reports_on_it_are_ignored() -> None:
+def test_an_ended_container_is_not_listed_and_older_reports_on_it_are_ignored() -> None:
     known = ContainerStatuses()
     assert known.hear(status(4))
     assert known.hear(status(6, ended=True))
@@ -23,7 +23,7 @@ def test_a_container_that_has_ended_is_not_listed_and_older_reports_on_it_are_ig
     assert list(known) == []
 
 
-def test_of_containers_that_have_ended_the_last_are_remembered() -> None:
+def test_only_the_last_ended_containers_are_remembered() -> None:
     known = ContainerStatuses()
     for number in range(ENDED_KEPT + 1):
         assert known.hear(status(6, name=f"ana.{number}.1.0", ended=True))
@@ -31,7 +31,7 @@ def test_of_containers_that_have_ended_the_last_are_remembered() -> None:
     assert known.hear(status(5, name="ana.0.1.0")), "it ended too long ago"
 
 
-def test_a_kept_status_is_a_copy() -> None:
+def test_a_status_is_stored_as_a_copy() -> None:
     request = pb.NodeHeartbeatRequest(containers=[status(1)])
     known = ContainerStatuses()
     known.hear(request.containers[0])

@@ -74,13 +74,13 @@ def _files(folder: Path, *names: str) -> None:
         (0.0001, (1000, 1_000_000)),
     ],
 )
-def test_a_quota_has_a_period_of_10_to_20_ms_where_the_kernel_takes_it(
+def test_the_quota_has_a_period_of_10_to_20_ms_if_the_kernel_accepts_it(
     cpus: float, microseconds: tuple[int, int]
 ) -> None:
     assert quota(cpus) == microseconds
 
 
-def test_the_own_groups_of_a_process_are_found_where_their_trees_are_mounted(machine: Path) -> None:
+def test_the_groups_of_the_own_process_are_found_in_the_mounted_hierarchies(machine: Path) -> None:
     _mounted(machine, HYBRID_MOUNTS, HYBRID_OWN)
     top = machine / "sys/fs/cgroup"
     assert find(machine).own == {
@@ -109,7 +109,7 @@ def test_without_a_writable_control_group_the_launcher_states_why_and_sets_no_li
 
 
 @pytest.mark.parametrize("wanted", ["v2", "v1", "v3", ""])
-def test_a_kind_that_is_asked_for_and_does_not_work_is_refused(machine: Path, wanted: str) -> None:
+def test_a_requested_version_that_does_not_work_is_refused(machine: Path, wanted: str) -> None:
     with pytest.raises(InputError, match="control groups must"):
         choose(machine / "state", wanted, root=machine)
 
@@ -128,7 +128,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_version_1_writes_memory_before_swap_when_it_falls_and_after_it_when_it_rises(
+def test_version_1_writes_the_memory_limit_before_swap_when_it_falls_and_after_when_it_rises(
     tmp_path: Path, writes: list[str]
 ) -> None:
     group, written = _fake_version1(tmp_path), []
@@ -149,7 +149,7 @@ def _fake_version1(tmp_path: Path) -> Version1Group:
     return Version1Group({tree: tmp_path / tree / "a" for tree in ("memory", "cpu", "pids")})
 
 
-def test_version_1_reads_use_without_files_and_its_kills(tmp_path: Path) -> None:
+def test_version_1_reads_the_memory_in_use_and_the_oom_kills(tmp_path: Path) -> None:
     group = _fake_version1(tmp_path)
     folder = tmp_path / "memory/a"
     assert (group.memory_in_use(), group.memory_limit(), group.out_of_memory_kills()) == (None, None, None)
@@ -160,7 +160,7 @@ def test_version_1_reads_use_without_files_and_its_kills(tmp_path: Path) -> None
     assert (group.memory_in_use(), group.memory_limit(), group.out_of_memory_kills()) == (500, None, 3)
 
 
-def test_version_2_writes_and_reads_its_files(tmp_path: Path, writes: list[str]) -> None:
+def test_version_2_writes_limits_and_reads_usage(tmp_path: Path, writes: list[str]) -> None:
     folder = tmp_path / "a"
     names = ("memory.max", "memory.swap.max", "memory.oom.group", "cpu.max", "pids.max")
     _files(folder, *names)
@@ -179,7 +179,7 @@ def test_version_2_writes_and_reads_its_files(tmp_path: Path, writes: list[str])
     assert not group.is_empty()
 
 
-def test_version_2_takes_the_group_that_a_service_manager_delegates(machine: Path) -> None:
+def test_version_2_uses_the_group_that_a_service_manager_delegates(machine: Path) -> None:
     _mounted(machine, UNIFIED_MOUNTS, "0::/app.slice/eunomia.service/eunomia-service\n")
     unit = machine / "sys/fs/cgroup/app.slice/eunomia.service"
     _files(unit / "eunomia-service", "cgroup.procs", "cgroup.controllers")
@@ -192,7 +192,7 @@ def test_version_2_takes_the_group_that_a_service_manager_delegates(machine: Pat
     assert not (unit / "eunomia-service/cgroup.subtree_control").exists()
 
 
-def test_version_2_without_a_controller_is_refused_unless_killing_alone_is_asked_for(machine: Path) -> None:
+def test_version_2_without_delegated_controllers_is_refused_unless_only_killing_is_needed(machine: Path) -> None:
     _mounted(machine, UNIFIED_MOUNTS, "0::/session.scope\n")
     own = machine / "sys/fs/cgroup/session.scope"
     _files(own, "cgroup.events", "cgroup.subtree_control", "cgroup.controllers", "cgroup.procs")
@@ -204,7 +204,7 @@ def test_version_2_without_a_controller_is_refused_unless_killing_alone_is_asked
         groups.close()
 
 
-def test_version_2_does_not_move_processes_of_others(machine: Path) -> None:
+def test_version_2_does_not_move_processes_of_other_programs(machine: Path) -> None:
     _mounted(machine, UNIFIED_MOUNTS, "0::/session.scope\n")
     own = machine / "sys/fs/cgroup/session.scope"
     _files(own, "cgroup.events", "cgroup.subtree_control")
@@ -216,7 +216,7 @@ def test_version_2_does_not_move_processes_of_others(machine: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["v2", "v1"])
-def test_a_group_is_killed_with_all_that_it_started_and_a_later_process_finds_it(tmp_path: Path, kind: str) -> None:
+def test_a_group_is_killed_with_all_its_processes_and_found_again_by_its_record(tmp_path: Path, kind: str) -> None:
     try:
         groups = choose(tmp_path, kind)
     except InputError as error:
@@ -260,7 +260,7 @@ def test_a_device_that_is_closed_to_a_group_cannot_be_opened_in_it(tmp_path: Pat
         groups.close()
 
 
-def test_a_worker_may_open_the_gpus_of_its_gang_alone(tmp_path: Path) -> None:
+def test_a_worker_may_open_only_the_gpus_of_its_gang(tmp_path: Path) -> None:
     slots = [
         LocalSlot(index=index, gpu_type="A100", uuid=f"GPU-{index}", island=0, cpus=2.0, memory_gib=4.0, device=device)
         for index, device in enumerate(("c 195:0", "c 195:1", "c 195:2", ""))
@@ -289,5 +289,5 @@ class _Recorded(NoGroups):
 
 
 @pytest.mark.parametrize("record", [None, {}, {"kind": "v2", "folders": {}}, {"kind": "v1", "folders": 3}])
-def test_a_record_without_a_readable_group_is_of_none(record: dict[str, Any] | None) -> None:
+def test_a_record_without_a_readable_group_gives_no_group(record: dict[str, Any] | None) -> None:
     assert record_of(of_record(record)) is None

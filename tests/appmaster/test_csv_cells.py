@@ -23,7 +23,7 @@ ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12
 
 
 @given(ANY)
-def test_no_cell_begins_as_a_formula_and_reading_undoes_writing(text: str) -> None:
+def test_no_quoted_cell_begins_like_a_formula_and_reading_undoes_the_quoting(text: str) -> None:
     assert quoted_cell(text)[:1] not in tuple("=+-@\t\r")
     assert plain_cell(quoted_cell(text)) == text
 
@@ -38,7 +38,7 @@ def test_rows_are_read_back_with_numbers_as_numbers(rows: list[tuple[str, float]
     ]
 
 
-def test_a_frame_is_read_back() -> None:
+def test_a_data_frame_is_read_back_unchanged() -> None:
     frame = pl.DataFrame({"user": HOSTILE, "value": [-1.5] * len(HOSTILE), "+n": [-3] * len(HOSTILE)})
     text = frame_csv(frame)
     assert text.splitlines()[:2] == ["user,value,'+n", "'=1+1,-1.5,-3"]
@@ -48,7 +48,7 @@ def test_a_frame_is_read_back() -> None:
     assert frame_csv(kinds).splitlines()[1] == "'=1+1"
 
 
-def test_trials_of_an_app_are_read_back_by_both_readers(tmp_path: Path) -> None:
+def test_both_readers_read_the_trials_of_an_app(tmp_path: Path) -> None:
     job = Job(number=0, seed=1, parameters={"lr": -0.5}, metric=-0.25, why="=HYPERLINK(1)")
     TrialsFile(tmp_path / "trials.csv", "=app", JobIndex([job])).write()
     assert "\n'=app/0," in (tmp_path / "trials.csv").read_text()

@@ -44,7 +44,7 @@ def nodes(tmp_path: Path) -> Iterator[TwoNodes]:
             made.end()
 
 
-def test_the_demos_apps_end_on_two_machines_and_no_slot_has_two_holders(nodes: TwoNodes) -> None:
+def test_the_apps_of_the_demo_finish_on_two_machines_and_no_slot_has_two_holders(nodes: TwoNodes) -> None:
     sources = app_sources()
     shutil.copytree(sources[0].path.parent, nodes.folder / "apps")
     for source in sources:

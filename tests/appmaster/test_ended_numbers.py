@@ -11,12 +11,12 @@ ENDED = st.dictionaries(st.integers(0, 3000), st.sampled_from(("finished", "fail
 
 @settings(max_examples=100, deadline=None)
 @given(ENDED)
-def test_the_text_gives_back_what_it_was_made_of(ended: dict[int, str]) -> None:
+def test_the_compact_text_of_ended_jobs_expands_to_the_same_jobs(ended: dict[int, str]) -> None:
     jobs = {f"a/{number}": how for number, how in ended.items()}
     assert expanded("a", compact(jobs)) == jobs
 
 
-def test_ten_thousand_ended_jobs_take_a_few_letters_and_no_order_takes_many() -> None:
+def test_the_compact_text_of_ten_thousand_ended_jobs_is_short_in_any_order() -> None:
     row = {f"a/{number}": "finished" for number in range(1, 10_001)}
     assert compact(row) == {"finished": "1-10000"}
     every_other = {job: how for place, (job, how) in enumerate(row.items()) if place % 2}
@@ -27,7 +27,7 @@ def test_ten_thousand_ended_jobs_take_a_few_letters_and_no_order_takes_many() ->
     assert expanded("a", compact(far)) == far
 
 
-def test_a_note_of_an_earlier_version_is_read_and_another_text_is_refused() -> None:
+def test_a_note_of_an_earlier_version_is_read_and_invalid_text_is_refused() -> None:
     assert expanded("a", {"a/1": "finished"}) == {"a/1": "finished"}
     with pytest.raises(ValueError, match="invalid literal"):
         expanded("a", {"finished": "x"})

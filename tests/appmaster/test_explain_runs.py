@@ -100,7 +100,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_last_moment_that_a_job_waited_is_explained(folder: Path) -> None:
+def test_explain_shows_the_last_moment_at_which_the_job_waited(folder: Path) -> None:
     (said,) = PastRun(folder).explanations("b/0")
     assert (said.state, said.reason, said.stage, said.plugin) == ("waiting", "outranked", "allocation", "ordered")
     assert (said.app, said.user, said.least, said.seconds) == ("b", "ana", 2, 7.0)
@@ -125,7 +125,7 @@ def test_a_running_job_is_shown_with_the_time_since_its_last_start(folder: Path)
     assert [one.seconds for one in PastRun(folder).explanations("b", 40.0)] == [10.0] * 2
 
 
-def test_a_job_that_never_waited_is_shown_as_running_at_that_time(folder: Path) -> None:
+def test_a_job_that_never_waited_is_shown_as_running_at_the_given_time(folder: Path) -> None:
     (said,) = PastRun(folder).explanations("a/0", 20.0)
     assert (said.state, said.reason, said.slots, said.iterations_done) == ("running", "", 3, 60.0)
 
@@ -197,7 +197,7 @@ def outage(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_history_has_the_gap_in_which_the_workers_of_a_job_had_ended(
+def test_the_history_shows_the_gap_in_which_a_job_had_no_workers(
     outage: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spells = PastRun(outage).history("a/0")
@@ -215,14 +215,14 @@ def test_the_history_has_the_gap_in_which_the_workers_of_a_job_had_ended(
     assert [(one["state"], one["reason"], one["text"]) for one in made][1] == ("interrupted", None, LEASE_ENDED)
 
 
-def test_without_what_its_app_masters_noted_a_job_has_the_history_of_the_journal(outage: Path) -> None:
+def test_without_records_of_app_masters_the_history_comes_from_the_journal_alone(outage: Path) -> None:
     shutil.rmtree(outage / "apps")
     assert [(spell.state, spell.start, spell.end) for spell in PastRun(outage).history("a/0")] == [
         ("running", 0.0, 330.0)
     ]
 
 
-def test_a_job_whose_workers_have_ended_and_not_started_again_is_interrupted_to_the_end() -> None:
+def test_a_job_whose_workers_did_not_restart_is_interrupted_until_the_end() -> None:
     def line(at: float, event: str, why: str = "") -> Line:
         return Line(at=at, app="a", job="a/0", event=event, slots=(), step=0, incarnation=1, why=why)
 
@@ -237,7 +237,7 @@ def test_a_job_whose_workers_have_ended_and_not_started_again_is_interrupted_to_
     assert gaps([line(1.0, "suspended"), line(2.0, "stopped")]) == []
 
 
-def test_an_iteration_that_is_known_from_logs_alone_says_so() -> None:
+def test_an_iteration_that_is_known_only_from_logs_is_marked_as_such() -> None:
     def said(number: int) -> pb.Explanation:
         return pb.Explanation(
             job=f"a/{number}", app="a", user="ana", state="running", slots=1, iterations_done=40.0, iterations=90.0
@@ -258,7 +258,7 @@ def test_explaining_jobs_of_a_past_run_does_not_change_later_explanations(folder
 
 
 @pytest.mark.parametrize(("name", "at"), [("b/0", 1.0), ("a/0", 59.0)])
-def test_jobs_that_were_not_there_at_that_time_are_refused(folder: Path, name: str, at: float | None) -> None:
+def test_a_job_that_was_not_in_the_run_at_the_given_time_is_refused(folder: Path, name: str, at: float | None) -> None:
     with pytest.raises(InputError, match=f"a job must have been in the run at {at:g} s"):
         PastRun(folder).explanations(name, at)
 
@@ -293,9 +293,7 @@ def test_a_failed_job_is_shown_with_its_last_error(tmp_path: Path, capsys: pytes
         assert shown[-3:] == ["a/0   FAILED    app a, user ana", f"           {failed.why}", f"Log        {log}"]
 
 
-def test_the_waits_of_ended_jobs_are_shown_as_their_last_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ended_jobs_are_shown_with_their_last_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = Writer(tmp_path)
     writer.submit(0.0, "a", 3)
     writer.submit(5.0, "b", 2, jobs=2)
@@ -349,7 +347,7 @@ def test_the_command_explains_a_finished_run(folder: Path, capsys: pytest.Captur
     assert made["frees"][0]["in_seconds"] == pytest.approx(100.0 / 3.0 - 12.0)
 
 
-def test_jobs_with_the_same_reason_share_a_block(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_with_the_same_reason_are_printed_in_one_block(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "b", "--run", str(folder), "--at", "25s"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("b   2 jobs WAITING    app b, user ana")
@@ -366,7 +364,7 @@ def test_the_command_prints_the_history_of_a_job(folder: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("wrong", [["b/9", "--run", "."], ["b/0", "--at", "3s"], ["b/0", "--run", ".", "--at", "soon"]])
-def test_explain_refuses_a_question_without_an_answer_with_exit_code_2(
+def test_questions_that_cannot_be_answered_give_exit_code_2(
     folder: Path, wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)

@@ -74,7 +74,7 @@ def test_explain_prints_the_last_error_and_the_path_of_the_log(lab: Any) -> None
     assert "exited with code 9" in shown[-1]
 
 
-def test_a_trial_that_fails_as_the_app_ends_is_not_lost(lab: Any) -> None:
+def test_a_trial_that_fails_when_its_app_ends_is_recorded_too(lab: Any) -> None:
     master = search(lab)
     master.beat(jobs_finished=["ana/1", "ana/2", "ana/3"])
     master.finish(jobs_failed=[failed(4), pb.JobFailed(job="bob/1", why="not its own")])
@@ -86,7 +86,7 @@ def test_a_trial_that_fails_as_the_app_ends_is_not_lost(lab: Any) -> None:
     assert lab.app("ana").failures[0].why == WHY
 
 
-def test_the_apps_command_shows_why_an_app_failed_where_no_trial_did(lab: Any) -> None:
+def test_the_apps_command_shows_why_an_app_without_failed_trials_failed(lab: Any) -> None:
     master = search(lab)
     master.finish(final_application_status=pb.FAILED, diagnostics="metric must be finite")
     assert apps.lines(lab.seen())[-1] == "ana: metric must be finite"

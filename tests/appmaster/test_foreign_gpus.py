@@ -42,7 +42,7 @@ def worker(tmp_path: Path) -> Iterator[tuple[Container, "subprocess.Popen[bytes]
     process.stdout.close()
 
 
-def test_a_worker_on_the_gpus_of_its_gang_is_let_alone(worker: tuple[Container, "subprocess.Popen[bytes]"]) -> None:
+def test_a_worker_on_the_gpus_of_its_gang_is_not_reported(worker: tuple[Container, "subprocess.Popen[bytes]"]) -> None:
     container, process = worker
     watch = ForeignGpus(MACHINE, lambda: [container], end=True)
     watch.look({"GPU-0": [process.pid], "GPU-1": [process.pid], "GPU-2": [1], "GPU-9": [process.pid]})
@@ -57,7 +57,7 @@ def test_serve_accepts_warn_or_end_for_foreign_gpus() -> None:
         _ = ServeFlags(foreign_gpus="ask").launcher_options
 
 
-def test_a_worker_on_another_gpu_is_named_once(worker: tuple[Container, "subprocess.Popen[bytes]"]) -> None:
+def test_a_worker_on_a_foreign_gpu_is_reported_once(worker: tuple[Container, "subprocess.Popen[bytes]"]) -> None:
     container, process = worker
     watch = ForeignGpus(MACHINE, lambda: [container], end=False)
     with structlog.testing.capture_logs() as said:
@@ -69,7 +69,7 @@ def test_a_worker_on_another_gpu_is_named_once(worker: tuple[Container, "subproc
     assert process.poll() is None
 
 
-def test_a_worker_on_another_slots_gpu_is_ended_and_counts_as_failed(
+def test_a_worker_on_the_gpu_of_another_slot_is_killed_and_counts_as_failed(
     worker: tuple[Container, "subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
     container, process = worker

@@ -18,7 +18,7 @@ PRINTS = (
 
 @pytest.mark.parametrize("flags", [[], ["-u"]])
 @pytest.mark.parametrize("lenient", [True, False])
-def test_what_is_printed_on_a_full_disk_is_dropped(tmp_path: Path, flags: list[str], lenient: bool) -> None:
+def test_output_that_does_not_fit_on_a_full_disk_is_dropped(tmp_path: Path, flags: list[str], lenient: bool) -> None:
     script = LIMIT + PRINTS.format(lenient="be_lenient()\n" if lenient else "")
     with (tmp_path / "stdout.log").open("w") as out, (tmp_path / "stderr.log").open("w") as errors:
         done = subprocess.run(
@@ -30,7 +30,7 @@ def test_what_is_printed_on_a_full_disk_is_dropped(tmp_path: Path, flags: list[s
 
 
 @pytest.mark.parametrize("flags", [[], ["-u"]])
-def test_lines_of_workers_that_share_a_file_stay_whole(tmp_path: Path, flags: list[str]) -> None:
+def test_workers_that_share_an_output_file_write_whole_lines(tmp_path: Path, flags: list[str]) -> None:
     script = (
         "import sys\n"
         "from eunomia_appmaster.node.lenient_output import be_lenient\n"
@@ -44,7 +44,7 @@ def test_lines_of_workers_that_share_a_file_stay_whole(tmp_path: Path, flags: li
     assert sorted(lines) == sorted(2 * [f"rank at step {number}" for number in range(3000)])
 
 
-def test_scalars_that_the_disk_refuses_end_no_training_and_go_on_later(tmp_path: Path) -> None:
+def test_scalars_that_cannot_be_written_do_not_stop_training_and_logging_resumes_later(tmp_path: Path) -> None:
     script = (
         "import resource, time\n"
         "from pathlib import Path\n"

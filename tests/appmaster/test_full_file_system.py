@@ -82,7 +82,7 @@ def takes(path: Path, most: int) -> int:
     return written
 
 
-def test_what_the_reserve_gives_is_the_logs_at_once(disk: Path) -> None:
+def test_space_released_from_the_reserve_is_used_by_the_log_at_once(disk: Path) -> None:
     journal, log = disk / "journal.sqlite", disk / "journal.sqlite-wal"
     log.touch()
     reserve = Reserve(journal, 4 * MIB)
@@ -101,7 +101,7 @@ def test_what_the_reserve_gives_is_the_logs_at_once(disk: Path) -> None:
     assert reserve.is_whole and not reserve.words()
 
 
-def test_a_reserve_is_made_only_where_as_much_again_stays_free(disk: Path) -> None:
+def test_a_reserve_is_created_only_if_as_much_space_again_stays_free(disk: Path) -> None:
     reserve = Reserve(disk / "journal.sqlite", DISK_MIB * MIB * 3 // 4)
     reserve.refill()
     assert reserve.left == 0 and "no app is accepted" in reserve.words()
@@ -115,7 +115,7 @@ def test_a_reserve_is_made_only_where_as_much_again_stays_free(disk: Path) -> No
     assert (disk / RESERVE).stat().st_size == 0 and not none.words() and not none.give()
 
 
-def test_an_arbiter_that_starts_on_a_full_disk_gets_room(disk: Path) -> None:
+def test_an_arbiter_that_starts_on_a_full_disk_frees_part_of_its_reserve(disk: Path) -> None:
     reserve = Reserve(disk / "journal.sqlite", 4 * MIB)
     reserve.refill()
     reserve.room_to_start()
@@ -134,7 +134,7 @@ def app(folder: Path, name: str, command: str) -> Path:
 
 
 @pytest.mark.slow
-def test_a_job_that_fills_the_disk_is_cancelled_and_others_end_meanwhile(
+def test_a_job_that_fills_the_disk_is_cancelled_while_others_finish(
     disk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--not-durable", "--heartbeat-seconds", "0.3", "--reserve-mib", str(RESERVE_MIB))

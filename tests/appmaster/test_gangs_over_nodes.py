@@ -81,7 +81,7 @@ def test_jobs_run_on_both_nodes_and_a_gang_over_both(made: Supervisor, annex: An
 
 
 @pytest.mark.slow
-def test_a_gang_over_a_node_that_is_lost_starts_again_from_its_checkpoint(
+def test_a_gang_restarts_from_its_checkpoint_when_one_of_its_nodes_is_lost(
     made: Supervisor, annex: Annex, tmp_path: Path
 ) -> None:
     with client(made) as arbiter, contextlib.ExitStack() as taken:
@@ -102,7 +102,7 @@ def test_a_gang_over_a_node_that_is_lost_starts_again_from_its_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_gang_over_nodes_that_fails_before_its_first_step_uses_no_retry_the_first_time(
+def test_the_first_failure_of_a_gang_over_nodes_before_any_step_uses_no_retry(
     made: Supervisor, annex: Annex, tmp_path: Path
 ) -> None:
     with client(made) as arbiter:
@@ -118,7 +118,7 @@ def test_a_gang_over_nodes_that_fails_before_its_first_step_uses_no_retry_the_fi
 
 
 @pytest.mark.slow
-def test_a_gang_over_two_nodes_trains_as_one_worker_does(made: Supervisor, annex: Annex, tmp_path: Path) -> None:
+def test_a_gang_over_two_nodes_trains_like_a_single_worker(made: Supervisor, annex: Annex, tmp_path: Path) -> None:
     shutil.copy(DIGITS, tmp_path / "train.py")
     trained = {}
     with client(made) as arbiter:
@@ -137,7 +137,7 @@ def test_a_gang_over_two_nodes_trains_as_one_worker_does(made: Supervisor, annex
 
 
 @pytest.mark.slow
-def test_a_gang_over_nodes_goes_on_while_a_launcher_or_its_app_master_is_started_again(tmp_path: Path) -> None:
+def test_a_gang_over_nodes_continues_while_a_launcher_or_its_app_master_restarts(tmp_path: Path) -> None:
     with supervisor(tmp_path, slots=1) as made, client(made) as arbiter:
         annex = Annex(made, tmp_path)
         eventually(lambda: [node.alive for node in arbiter.health().nodes] == [True, True], "it joined")
@@ -154,7 +154,7 @@ def test_a_gang_over_nodes_goes_on_while_a_launcher_or_its_app_master_is_started
 
 
 @pytest.mark.slow
-def test_slots_of_a_node_that_does_not_answer_are_given_back_and_users_read_why(tmp_path: Path) -> None:
+def test_slots_on_an_unresponsive_node_are_returned_and_users_see_the_reason(tmp_path: Path) -> None:
     with supervisor(tmp_path, slots=1) as made, client(made) as arbiter:
         annex = Annex(made, tmp_path)
         eventually(lambda: [node.alive for node in arbiter.health().nodes] == [True, True], "it joined")

@@ -15,7 +15,7 @@ class Cycle:
         self.mine = self
 
 
-def test_a_cycle_is_collected_though_python_would_wait_for_more_objects() -> None:
+def test_reference_cycles_are_collected_periodically_with_automatic_collection_off() -> None:
     async def gone() -> bool:
         seen = weakref.ref(Cycle())
         collecting = asyncio.create_task(collect_garbage(0.01))

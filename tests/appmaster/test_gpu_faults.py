@@ -88,7 +88,7 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_faults_of_programs_leave_a_gpu_its_slot_and_others_do_not(nvml: Path) -> None:
+def test_only_gpu_faults_that_no_program_causes_remove_a_slot(nvml: Path) -> None:
     faults = NvmlFaults(["GPU-0", "GPU-1"])
     (nvml / "GPU-0.ecc").write_text("2")
     assert faults() == {}, "errors from before the launcher's start are old"
@@ -105,13 +105,13 @@ def test_faults_of_programs_leave_a_gpu_its_slot_and_others_do_not(nvml: Path) -
     assert faults()["GPU-1"] == "it does not answer: error 15"
 
 
-def test_a_lost_gpu_is_no_slot_at_the_next_start(nvml: Path) -> None:
+def test_a_lost_gpu_gives_no_slot_at_the_next_start(nvml: Path) -> None:
     assert [slot.uuid for slot in local_machine.detect().slots] == ["GPU-0", "GPU-1"]
     (nvml / "GPU-0.lost").touch()
     assert [slot.uuid for slot in local_machine.detect().slots] == ["GPU-1"]
 
 
-def test_a_slot_is_taken_away_once() -> None:
+def test_the_slot_of_a_broken_gpu_is_removed_once() -> None:
     lost: list[tuple[int, str]] = []
     watch = GpuFaults({"GPU-0": 4}, lambda slot, why: lost.append((slot, why)), lambda: {"GPU-0": "Xid 79", "x": "?"})
     asyncio.run(asyncio.wait_for(watch.run(), 60.0))
@@ -119,7 +119,7 @@ def test_a_slot_is_taken_away_once() -> None:
 
 
 @pytest.mark.slow
-def test_a_job_on_a_gpu_that_breaks_goes_on_another_and_the_slot_is_missing(nvml: Path, tmp_path: Path) -> None:
+def test_a_job_on_a_broken_gpu_moves_to_another_and_the_slot_is_missing(nvml: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     file = tmp_path / "ana.toml"
     file.write_text(f'[app]\nname = "ana"\n[job]\ncommand = "{sys.executable} train.py"\nslots = 1\n')

@@ -110,7 +110,7 @@ def serves(tmp_path: Path) -> Iterator[Serves]:
     made.close()
 
 
-def test_a_second_serve_on_the_same_gpu_is_refused_until_the_first_is_gone(
+def test_a_second_serve_on_the_same_gpu_is_refused_until_the_first_has_ended(
     serves: Serves, uuids: list[str], tmp_path: Path
 ) -> None:
     first, said = serves.ready("one", uuids[:2])
@@ -139,7 +139,7 @@ def free(name: str) -> bool:
         return True
 
 
-def test_arbiters_with_cpu_slots_only_warn_of_each_other(serves: Serves, uuids: list[str], tmp_path: Path) -> None:
+def test_arbiters_with_only_cpu_slots_warn_about_each_other(serves: Serves, uuids: list[str], tmp_path: Path) -> None:
     cpu_only = ("--cpu-only", "--slots", "1")
     first, _ = serves.ready("one", uuids, *cpu_only)
     _, said = serves.ready("two", uuids, *cpu_only)
@@ -181,7 +181,7 @@ def test_lock_files_are_writable_by_all_users_and_name_the_holder(bases: tuple[P
         assert free("GPU-0")  # what was taken before the refusal is given back
 
 
-def test_links_of_another_user_are_not_followed_to_lock_files(bases: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_lock_file_that_is_a_link_of_another_user_is_not_followed(bases: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("dear")
     (tmp_path / "victims").mkdir()
     (bases[0] / gpu_locks.FOLDER).symlink_to(tmp_path / "victims")
@@ -200,7 +200,7 @@ def test_links_of_another_user_are_not_followed_to_lock_files(bases: tuple[Path,
     assert not list((tmp_path / "victims").iterdir())
 
 
-def test_text_that_another_user_wrote_into_a_lock_file_does_not_change_the_refusal(
+def test_text_written_into_a_lock_file_by_another_user_does_not_change_the_refusal(
     bases: tuple[Path, Path], tmp_path: Path
 ) -> None:
     with GpuLocks() as locks:
@@ -213,7 +213,7 @@ def test_text_that_another_user_wrote_into_a_lock_file_does_not_change_the_refus
             assert str(refused.value).isprintable()
 
 
-def test_without_a_folder_for_locks_gpu_slots_are_refused_and_cpu_slots_are_not(
+def test_without_a_folder_for_locks_gpu_slots_are_refused_but_cpu_slots_are_not(
     bases: tuple[Path, Path], tmp_path: Path
 ) -> None:
     for base in bases:

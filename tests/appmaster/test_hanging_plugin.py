@@ -111,14 +111,14 @@ def await_true(look: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.1)
 
 
-def test_the_watchdog_reports_no_step_that_returns(tmp_path: Path) -> None:
+def test_the_watchdog_does_not_report_a_step_that_returns(tmp_path: Path) -> None:
     watchdog = Watchdog(tmp_path, 30.0)
     with watchdog.step():
         watchdog.asking("fifo", Stage.VALUATION)
     assert Watchdog(tmp_path, 30.0).fault() is None
 
 
-def test_the_watchdog_names_the_last_called_plugin_until_the_step_ends(tmp_path: Path) -> None:
+def test_the_watchdog_names_the_plugin_that_was_called_last(tmp_path: Path) -> None:
     before = Watchdog(tmp_path, 2.0)
     before.asking("fifo", Stage.VALUATION)
     before.asking("a_longer_name_than_the_other", Stage.PLACEMENT)
@@ -133,7 +133,7 @@ def test_the_watchdog_names_the_last_called_plugin_until_the_step_ends(tmp_path:
 
 
 @pytest.mark.parametrize("damage", [b"\xff", b"x", b"\x00\xfe" * 5000])
-def test_a_damaged_file_of_hangs_stops_no_arbiter(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_watchdog_file_does_not_stop_the_arbiter(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / HUNG_FILE).write_bytes(damage)
     assert Watchdog(tmp_path, 2.0).fault() is None
     assert (tmp_path / HUNG_FILE).read_bytes() == b""

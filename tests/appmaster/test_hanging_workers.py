@@ -34,7 +34,7 @@ def running_job(*, helper: bool = True) -> Job:
     return made
 
 
-def test_a_rate_is_shown_for_three_report_intervals() -> None:
+def test_a_rate_expires_after_three_report_intervals_without_progress() -> None:
     pace, made = Pace(), running_job()
     assert pace.rate(made, 10.0, 100.0) == 10.0
     assert pace.rate(made, 10.0, 103.0) == 10.0
@@ -43,19 +43,19 @@ def test_a_rate_is_shown_for_three_report_intervals() -> None:
     assert pace.rate(made, 10.0, 200.0) == 10.0
 
 
-def test_a_checkpoint_or_a_log_without_a_step_shows_progress() -> None:
+def test_a_new_checkpoint_or_log_counts_as_progress_even_without_a_step() -> None:
     pace, made = Pace(), running_job()
     assert pace.rate(made, 10.0, 100.0) == 10.0
     made.signs += 1
     assert [pace.rate(made, 10.0, at) for at in (200.0, 203.0, 203.1)] == [10.0, 10.0, 0.0]
 
 
-def test_a_rate_of_slow_steps_is_shown_for_three_steps() -> None:
+def test_with_slow_steps_a_rate_expires_after_three_step_times() -> None:
     pace, made = Pace(), running_job()
     assert [pace.rate(made, 0.05, at) for at in (0.0, 59.0, 61.0)] == [0.05, 0.05, 0.0]
 
 
-def test_without_the_helper_the_logs_own_interval_counts() -> None:
+def test_without_the_helper_a_rate_expires_after_three_intervals_of_the_logs() -> None:
     pace, made = Pace(), running_job(helper=False)
     assert pace.rate(made, 10.0, 0.0) == 10.0
     assert pace.rate(made, 10.0, 3 * FIRST_LOG_SECONDS - 1.0) == 10.0

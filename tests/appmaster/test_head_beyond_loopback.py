@@ -36,7 +36,7 @@ def machines(tmp_path: Path) -> Iterator[tuple[LiveMachines, Machine]]:
             made.end()
 
 
-def test_a_gang_runs_over_the_head_and_another_machine(machines: tuple[LiveMachines, Machine]) -> None:
+def test_a_gang_runs_on_the_machine_of_the_arbiter_and_another_machine(machines: tuple[LiveMachines, Machine]) -> None:
     made, other = machines
     made.serve("--slots", "1", "--cpu-only", "--announce", made.head.address)
     made.take_token()
@@ -55,7 +55,7 @@ def test_a_gang_runs_over_the_head_and_another_machine(machines: tuple[LiveMachi
     assert master in (made.head.address, other.address)
 
 
-def test_an_announced_address_that_is_not_the_heads_is_refused(machines: tuple[LiveMachines, Machine]) -> None:
+def test_an_announced_address_that_is_not_of_this_machine_is_refused(machines: tuple[LiveMachines, Machine]) -> None:
     made, _ = machines
     process = made.serve("--slots", "1", "--cpu-only", "--announce", "10.213.0.77")
     assert process.wait(120) != 0

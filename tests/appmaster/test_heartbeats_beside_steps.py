@@ -19,7 +19,9 @@ lab_module: Any = sys.modules.setdefault("service_lab", importlib.util.module_fr
 _spec.loader.exec_module(lab_module)
 
 
-def test_a_signature_is_computed_once_and_the_app_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_signature_is_computed_once_but_its_app_is_checked_at_each_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     issues: dict[str, int | None] = {"a": 1}
     tokens = Tokens(b"s" * 16, issue_of=issues.get)
     metadata = (("authorization", f"Bearer {tokens.app('a')}"),)
@@ -38,7 +40,7 @@ def test_a_signature_is_computed_once_and_the_app_is_looked_up_at_each_call(monk
     assert tokens.caller(wrong) is None, "a wrong one is never kept"
 
 
-def test_a_heartbeat_with_progress_is_answered_while_a_step_is_made(tmp_path: Path) -> None:
+def test_a_heartbeat_with_progress_is_answered_while_a_step_is_computed(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as made:
         lab = made.ready()
         lab.submit("ana", "1")

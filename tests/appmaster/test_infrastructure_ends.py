@@ -28,7 +28,7 @@ while not pathlib.Path("end").exists():
 """A worker that does not leave when it is ordered to, so that its launcher waits for it after app masters have left."""
 
 
-def test_sigterm_to_the_launcher_alone_loses_no_app(tmp_path: Path) -> None:
+def test_no_app_fails_when_the_launcher_gets_sigterm(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, slots=3, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -72,7 +72,7 @@ def test_restarts_of_a_killed_app_master_do_not_count_on_a_busy_machine(tmp_path
         assert app.wait("120s").state == "finished"
 
 
-def test_an_app_whose_master_ends_by_itself_too_often_is_suspended_and_loses_nothing(
+def test_an_app_whose_app_master_fails_too_often_is_suspended_and_loses_no_work(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     with (

@@ -54,7 +54,7 @@ def searched(kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["none", "median_stopping", "successive_halving", "hyperband"])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_kept_answers_are_those_of_the_tuner(kind: str, data: st.DataObject) -> None:
+def test_cached_answers_equal_those_of_the_tuner(kind: str, data: st.DataObject) -> None:
     tuner = searched(kind)
     kept = CachedTuner(tuner)
     for _ in range(20):

@@ -23,7 +23,7 @@ def settings(flags: ServeFlags, folder: Path) -> JobLimits:
     return settings_of(options).job_limits
 
 
-def test_limits_on_jobs_are_the_arbiters_and_no_option_of_a_launcher(tmp_path: Path) -> None:
+def test_limits_on_jobs_are_options_of_the_arbiter_and_not_of_a_launcher(tmp_path: Path) -> None:
     assert settings(ServeFlags(), tmp_path) == DEFAULTS
     flags = ServeFlags(own_ends=2, own_ends_within="90s", log_mib=3, app_gib=0.5, slot_processes=100)
     assert settings(flags, tmp_path) == OTHERS
@@ -31,7 +31,7 @@ def test_limits_on_jobs_are_the_arbiters_and_no_option_of_a_launcher(tmp_path: P
     assert JobLimits.of(OTHERS.message()) == OTHERS
 
 
-def test_a_launcher_takes_the_arbiters_limits_and_keeps_them_while_the_arbiter_is_away(tmp_path: Path) -> None:
+def test_a_launcher_stores_the_limits_of_the_arbiter_for_when_it_is_away(tmp_path: Path) -> None:
     with lab(tmp_path, limits=OTHERS) as made:
         eventually((made.state / "launcher" / LIMITS).exists, "the limits are kept")
     node = Node(made.state, "box7", local_machine.detect(1, use_gpus=False))
@@ -44,7 +44,7 @@ def test_a_damaged_file_of_limits_means_the_defaults(tmp_path: Path) -> None:
     assert Node(tmp_path, "box7", local_machine.detect(1, use_gpus=False)).limits == DEFAULTS
 
 
-def test_a_nodes_own_options_are_flags_of_its_launcher(tmp_path: Path) -> None:
+def test_options_of_a_node_are_flags_of_its_launcher(tmp_path: Path) -> None:
     (tmp_path / "apps").mkdir()
     flags = LauncherFlags(arbiter="head:7720", state=tmp_path, control_groups="none", foreign_gpus="end")
     command = flags.command

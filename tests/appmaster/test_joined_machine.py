@@ -63,7 +63,7 @@ def seen(joined: Path, apps: Path, tmp_path: Path) -> Path:
     return tmp_path / "seen"
 
 
-def test_jobs_and_a_gang_run_on_a_machine_that_has_joined(made: Supervisor, joined: Path, tmp_path: Path) -> None:
+def test_single_jobs_and_a_gang_run_on_a_joined_machine(made: Supervisor, joined: Path, tmp_path: Path) -> None:
     with client(made) as arbiter:
         arbiter.submit(tiny_app(tmp_path, "search", iterations=60, seconds=0.01, searches=True))
         arbiter.submit(wide_app(tmp_path, "wide", iterations=60))

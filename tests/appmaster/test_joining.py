@@ -72,7 +72,7 @@ def slots(lab: Any) -> list[tuple[str, int]]:
     return [(slot.machine, slot.slot) for slot in lab.seen().slots]
 
 
-def test_a_second_node_joins_and_a_gang_gets_the_slots_of_both(lab: Any, beating: list[Any]) -> None:
+def test_a_gang_gets_the_slots_of_a_joined_node_and_of_the_first_one(lab: Any, beating: list[Any]) -> None:
     master = lab.master("ana", "2")
     welcome = master.register()
     assert [machine.name for machine in welcome.cluster.machines] == ["box7"]
@@ -92,7 +92,7 @@ def test_a_second_node_joins_and_a_gang_gets_the_slots_of_both(lab: Any, beating
     assert lab.client().Health(pb.HealthRequest(), metadata=lab.operator).cluster == "box7: 2xcpu, annex: 2xcpu"
 
 
-def test_a_rack_that_is_named_at_the_join_is_journaled_and_kept(lab: Any, beating: list[Any]) -> None:
+def test_a_rack_named_in_a_join_is_journaled_and_cannot_change(lab: Any, beating: list[Any]) -> None:
     annex = other(lab, beating, rack="r2", count=1)
     barn = other(lab, beating, "barn", count=1)
     cluster = lab.arbiter.service.view.cluster
@@ -116,7 +116,7 @@ def test_a_rack_that_is_named_at_the_join_is_journaled_and_kept(lab: Any, beatin
     assert racks[:3] == ["r1", "r2", "r1"] and set(racks[3:]) <= {"r2"}
 
 
-def test_a_launcher_that_ends_in_order_takes_its_node_down_at_once(lab: Any, beating: list[Any]) -> None:
+def test_a_launcher_that_shuts_down_takes_its_node_down_at_once(lab: Any, beating: list[Any]) -> None:
     annex = other(lab, beating)
     beating.pop().end()
     annex.stub().ReportContainers(
@@ -135,7 +135,7 @@ def test_a_launcher_that_ends_in_order_takes_its_node_down_at_once(lab: Any, bea
     eventually(lambda: not lab.arbiter.service.nodes.get("annex").lost, "it is back")
 
 
-def test_the_offset_of_a_nodes_clock_is_shown(lab: Any, beating: list[Any]) -> None:
+def test_the_clock_offset_of_a_node_is_shown(lab: Any, beating: list[Any]) -> None:
     annex = other(lab, beating)
     beating.pop().end()
     for ahead in (3600.0, 3599.0):
@@ -149,7 +149,7 @@ def test_the_offset_of_a_nodes_clock_is_shown(lab: Any, beating: list[Any]) -> N
     assert "annex: its clock is" in lab.client().Health(pb.HealthRequest(), metadata=lab.operator).warnings[0]
 
 
-def test_of_several_heartbeats_the_one_that_waited_least_measures_a_clock() -> None:
+def test_the_clock_offset_is_measured_by_the_heartbeat_with_the_least_delay() -> None:
     offset = ClockOffset()
     assert (offset.seconds, offset.words) == (None, "")
     for delay in (5.0, 0.25, 3.0):
@@ -160,7 +160,7 @@ def test_of_several_heartbeats_the_one_that_waited_least_measures_a_clock() -> N
     assert (offset.seconds, offset.words) == (0.0, "")
 
 
-def test_a_login_has_one_number_on_all_nodes() -> None:
+def test_a_login_must_have_the_same_uid_on_all_nodes() -> None:
     mine = pwd.getpwall()[0]
     good = lpb.RegisterNodeRequest(node="b08", uids={mine.pw_name: str(mine.pw_uid)})
     check_uids(good, [mine.pw_name, "added since"])
@@ -171,7 +171,7 @@ def test_a_login_has_one_number_on_all_nodes() -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_restarted_arbiter_and_all_readers_know_the_machines_that_joined(
+def test_a_restarted_arbiter_and_all_readers_know_the_joined_machines(
     lab: Any, beating: list[Any], checkpoint: bool
 ) -> None:
     annex = other(lab, beating, count=1)
@@ -195,7 +195,9 @@ def test_a_restarted_arbiter_and_all_readers_know_the_machines_that_joined(
     assert check_folder(folder).findings == []
 
 
-def test_a_journal_has_the_step_of_a_machine_and_its_note_or_neither(lab: Any, beating: list[Any]) -> None:
+def test_the_step_and_the_note_of_a_joined_machine_are_journaled_together_or_not_at_all(
+    lab: Any, beating: list[Any]
+) -> None:
     folder = lab.arbiter.settings.state_dir
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -232,7 +234,7 @@ def test_a_journal_has_the_step_of_a_machine_and_its_note_or_neither(lab: Any, b
     assert slots(lab)[2:] == [("annex", 0), ("annex", 1)]
 
 
-def test_a_note_that_is_lost_is_named_before_anything_is_decided(lab: Any, beating: list[Any]) -> None:
+def test_recovery_names_a_missing_note_of_a_joined_machine_before_any_decision(lab: Any, beating: list[Any]) -> None:
     annex = other(lab, beating)
     beating.pop().end()
     lab.quiet()
@@ -251,7 +253,7 @@ def test_a_note_that_is_lost_is_named_before_anything_is_decided(lab: Any, beati
     assert "the note of each machine that joined" in str(work.exception())
 
 
-def test_a_node_on_which_processes_run_is_empty_before_its_slots_are_granted(lab: Any, beating: list[Any]) -> None:
+def test_slots_of_a_joining_node_are_granted_only_after_its_old_processes_ended(lab: Any, beating: list[Any]) -> None:
     states = [lpb.SlotState(slot=0, busy=True), lpb.SlotState(slot=1)]
     annex = Launcher(lab, 2, "of annex", "annex")
     annex.busy = {0}
@@ -274,7 +276,7 @@ def test_a_node_that_served_another_arbiter_is_refused(lab: Any) -> None:
     assert slots(lab) == [("box7", 0), ("box7", 1)]
 
 
-def test_a_node_joins_once_the_arbiter_decides_and_not_without_slots(lab: Any, tmp_path: Path) -> None:
+def test_a_join_needs_a_recovered_arbiter_and_at_least_one_slot(lab: Any, tmp_path: Path) -> None:
     code, why = code_of(lambda: Launcher(lab, 0, "x", "annex").register())
     assert (code, why.partition(",")[0]) == (grpc.StatusCode.INVALID_ARGUMENT, "a node that joins must have a slot")
     lab.restart()
@@ -283,7 +285,7 @@ def test_a_node_joins_once_the_arbiter_decides_and_not_without_slots(lab: Any, t
     lab.ready()
 
 
-def test_a_policy_for_one_type_keeps_another_type_out(tmp_path: Path) -> None:
+def test_a_node_of_another_gpu_type_is_refused_under_a_policy_for_one_type(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path, "afs", slots=2) as lab:
         lab.ready()
         fast = [lpb.Slot(index=0, gpu_type="V100", cpus=1.0)]
@@ -293,7 +295,7 @@ def test_a_policy_for_one_type_keeps_another_type_out(tmp_path: Path) -> None:
         assert slots(lab) == [("box7", 0), ("box7", 1)]
 
 
-def test_app_masters_start_on_the_head_and_without_one_where_the_fewest_are(lab: Any, beating: list[Any]) -> None:
+def test_app_masters_start_on_the_head_or_else_on_the_node_with_the_fewest(lab: Any, beating: list[Any]) -> None:
     other(lab, beating)
     lab.submit("ana", "1")
     lab.submit("bob", "1")
@@ -304,7 +306,7 @@ def test_app_masters_start_on_the_head_and_without_one_where_the_fewest_are(lab:
     assert nodes.get("cy").node == "box7"
 
 
-def test_notes_of_machines_that_do_not_follow_each_other_are_refused() -> None:
+def test_inconsistent_notes_of_joined_machines_are_refused() -> None:
     request = lpb.RegisterNodeRequest(node="b", slots=[lpb.Slot(index=0, gpu_type="cpu")], cpus=1.0)
     base = Layout.of([lpb.RegisterNodeRequest(node="a", slots=[lpb.Slot(index=0, gpu_type="cpu")])])
     grown, (joined,) = base.joined(request)
@@ -317,7 +319,7 @@ def test_notes_of_machines_that_do_not_follow_each_other_are_refused() -> None:
         base.with_notes({"1": {**note, "slots": [0, 1]}})
 
 
-def test_a_launcher_that_registers_again_while_its_join_goes_on_waits_for_the_end_of_it(
+def test_a_second_registration_waits_until_the_first_join_has_finished(
     lab: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = lab.arbiter.service.driver
@@ -347,7 +349,7 @@ def test_a_launcher_that_registers_again_while_its_join_goes_on_waits_for_the_en
     assert again.beat().response_id
 
 
-def test_a_caller_that_is_cancelled_holds_its_lock_until_its_work_has_ended() -> None:
+def test_a_cancelled_caller_keeps_its_lock_until_its_work_has_ended() -> None:
     async def run() -> list[str]:
         lock, seen, go_on = asyncio.Lock(), list[str](), asyncio.Event()
 

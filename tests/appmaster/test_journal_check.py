@@ -236,7 +236,7 @@ def test_archived_and_dropped_steps_are_checked(tmp_path: Path) -> None:
     assert {each.rule for each in check_folder(tmp_path / "archive").findings} >= {Rule.UNREADABLE}
 
 
-def test_a_journal_that_an_arbiter_holds_is_read_and_not_changed(doctored: Any) -> None:
+def test_a_journal_that_an_arbiter_has_open_is_read_and_not_changed(doctored: Any) -> None:
     path = doctored.folder / "journal.sqlite"
     with Journal.open(path) as journal:
         report = check_folder(doctored.folder)
@@ -256,7 +256,9 @@ def test_a_folder_without_write_permission_is_checked(doctored: Any) -> None:
         doctored.folder.chmod(0o700)
 
 
-def test_archived_steps_are_never_left_out(doctored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archived_steps_are_read_even_if_sqlite_refuses_the_reader_at_first(
+    doctored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While a writer begins or ends, SQLite may refuse a reader: what is read then must not be a part."""
     looking_at, refusals = reading._looking_at, 3
 
@@ -296,7 +298,7 @@ def test_a_worker_that_ends_during_the_check_is_no_finding(doctored: Any, monkey
     assert check_folder(doctored.folder).findings == []
 
 
-def test_testing_the_lock_of_a_journal_keeps_no_arbiter_from_taking_it(
+def test_a_check_of_the_journal_lock_does_not_prevent_an_arbiter_from_taking_it(
     doctored: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (doctored.folder / "journal.sqlite.lock").open("rb") as asked:

@@ -28,7 +28,7 @@ _spec.loader.exec_module(played_by)
 @pytest.mark.parametrize("policy", ["chaos of jobs", "chaos of apps", "las, preemptive", "themis, bids"])
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_a_journal_of_the_arbiter_has_no_findings(policy: str, scenario: Scenario) -> None:
+def test_the_journal_of_a_random_run_has_no_findings(policy: str, scenario: Scenario) -> None:
     _, _, journal = played_by.played(scenario, policy)
     again = Arbiter(scenario.cluster, played_by.POLICIES[policy](), played_by.fifo(), seed=scenario.seed)
     places = tuple(Place(node="box", slot=slot) for slot in range(scenario.cluster.gpus))

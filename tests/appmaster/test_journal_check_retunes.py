@@ -45,7 +45,7 @@ def checked(scenario: Scenario, history: Any, cluster: Any) -> Report:
 @pytest.mark.parametrize("probes", [False, True])
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_a_journal_of_the_arbiter_has_no_findings(probes: bool, scenario: Scenario) -> None:
+def test_the_journal_of_a_random_run_with_retunes_has_no_findings(probes: bool, scenario: Scenario) -> None:
     _, history, cluster = lab.played(scenario, probes=probes)
     report = checked(scenario, history, cluster)
     assert report.findings == []

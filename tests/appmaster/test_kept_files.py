@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_newer_file_is_read_while_it_is_good(path: Path) -> None:
+def test_the_newer_file_is_read_while_it_is_valid(path: Path) -> None:
     kept = read_kept(path, cure="none")
     assert (kept.content, kept.damage) == (NEW, "")
     path.with_name("epochs.json.old").unlink()
@@ -36,7 +36,7 @@ def test_the_newer_file_is_read_while_it_is_good(path: Path) -> None:
     assert read_kept(path.with_name("other.json"), cure="none").content is None
 
 
-def test_every_damaged_byte_and_every_cut_is_reported(path: Path) -> None:
+def test_any_damaged_byte_and_any_truncation_is_reported(path: Path) -> None:
     good = path.read_bytes()
     damages = [good[:at] for at in range(len(good))]
     damages += [
@@ -51,7 +51,7 @@ def test_every_damaged_byte_and_every_cut_is_reported(path: Path) -> None:
             assert json.loads(damage) == json.loads(good), damage
 
 
-def test_the_launcher_reads_the_older_copy_and_logs_it(path: Path) -> None:
+def test_the_launcher_reads_the_older_copy_of_a_damaged_file_and_logs_it(path: Path) -> None:
     path.write_text(path.read_text()[:20])
     with structlog.testing.capture_logs() as logs:
         assert read_kept_json(path) == OLD
@@ -73,7 +73,7 @@ def test_the_launcher_reads_the_older_copy_and_logs_it(path: Path) -> None:
     assert read_kept(path.with_name("epochs.json.old"), cure="none").content == OLD
 
 
-def test_a_missing_file_is_replaced_by_its_older_copy(path: Path) -> None:
+def test_the_older_copy_replaces_a_missing_file(path: Path) -> None:
     path.unlink()
     kept = read_kept(path, cure="none")
     assert (kept.content, kept.damage) == (OLD, "epochs.json is gone")
@@ -98,7 +98,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     assert Epochs(path)[0].highest == 12
 
 
-def test_an_app_master_goes_on_from_the_older_state_under_new_incarnations(tmp_path: Path) -> None:
+def test_an_app_master_resumes_from_the_older_state_with_new_incarnations(tmp_path: Path) -> None:
     path = tmp_path / "master.json"
     runs = Job(number=1, parameters={}, seed=0, incarnation=2, state=JobState.RUNNING)
     over = Job(number=2, parameters={}, seed=0, incarnation=3, state=JobState.FINISHED)

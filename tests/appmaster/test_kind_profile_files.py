@@ -60,7 +60,7 @@ def test_an_unreadable_profile_is_refused_with_the_rule(text: str, rule: str) ->
     assert "bad.toml" in str(error.value)
 
 
-def test_all_errors_of_a_file_come_together() -> None:
+def test_all_errors_of_a_file_are_reported_together() -> None:
     with pytest.raises(InputError) as error:
         parse_profile(GOOD.replace("1.5", "-1").replace('"machine"', '"moon"'), place="bad.toml")
     assert len(str(error.value).splitlines()) == 2

@@ -90,7 +90,7 @@ def _empty_slots(request: pytest.FixtureRequest) -> Iterator[None]:
         ("1 / 0", Exit(code=1)),
     ],
 )
-def test_a_worker_ends_and_its_exit_is_reported(lab: Any, script: str, how: Exit, request: Any) -> None:
+def test_the_exit_of_a_worker_is_reported(lab: Any, script: str, how: Exit, request: Any) -> None:
     app = f"ends-{abs(hash(script)) % 10**8}"
     lab.runtime(app).start(lab.gang(0, script=script, app=app, epoch=time.time_ns()))
     status = lab.completed(f"{app}-1.r1.0", app)
@@ -101,7 +101,7 @@ def test_a_worker_ends_and_its_exit_is_reported(lab: Any, script: str, how: Exit
     assert not alive(status.pid)
 
 
-def test_a_worker_finds_its_place_in_the_environment(lab: Any) -> None:
+def test_a_worker_gets_its_rank_folders_and_slot_through_the_environment(lab: Any) -> None:
     script = "import os, json; os.write(1, (json.dumps(dict(os.environ, CWD=os.getcwd())) + '\\n').encode())"
     gang = lab.gang(0, 2, script=script, app="env", epoch=time.time_ns(), env={"COLOUR": "red", "OMP_NUM_THREADS": "2"})
     lab.runtime("env").start(gang)
@@ -128,7 +128,7 @@ def test_a_command_that_does_not_exist_is_refused_before_anything_starts(lab: An
     assert not (lab.run_folder("none") / "containers" / "none-1.r1.0").exists()
 
 
-def test_a_worker_gets_orders_and_the_launcher_gets_its_reports(lab: Any) -> None:
+def test_a_worker_receives_orders_and_the_launcher_receives_its_reports(lab: Any) -> None:
     runtime = lab.runtime("helper")
     runtime.start(lab.gang(1, script=HELPER, app="helper", epoch=time.time_ns()))
     name = "helper-1.r1.1"
@@ -174,7 +174,7 @@ def test_a_worker_that_ignores_orders_is_killed_with_all_children(lab: Any) -> N
     assert [pid for pid in pids if alive(pid)] == []
 
 
-def test_processes_that_a_worker_leaves_behind_end_with_it(lab: Any) -> None:
+def test_processes_that_a_worker_leaves_behind_are_killed(lab: Any) -> None:
     script = "import subprocess\nprint(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True)"
     lab.runtime("leaves").start(lab.gang(0, script=script, app="leaves", epoch=time.time_ns()))
     status = lab.completed("leaves-1.r1.0", "leaves")
@@ -192,7 +192,7 @@ def test_an_older_epoch_is_refused(lab: Any) -> None:
     assert lab.completed("new-1.r2.2", "new").finished
 
 
-def test_no_worker_starts_on_a_slot_before_the_last_one_has_ended(lab: Any) -> None:
+def test_no_worker_starts_on_a_slot_before_the_previous_one_has_ended(lab: Any) -> None:
     epoch = time.time_ns()
     runtime = lab.runtime("busy")
     runtime.start(lab.gang(0, script=IGNORES, app="busy", epoch=epoch))
@@ -207,7 +207,7 @@ def test_no_worker_starts_on_a_slot_before_the_last_one_has_ended(lab: Any) -> N
     assert lab.completed("busy-2.r1.1", "busy").started_at >= first_end
 
 
-def test_a_newer_epoch_replaces_the_older_one(lab: Any) -> None:
+def test_a_gang_of_a_newer_epoch_replaces_the_older_one(lab: Any) -> None:
     epoch = time.time_ns()
     lab.runtime("before").start(lab.gang(0, script=SLEEPS, app="before", epoch=epoch))
     eventually(lambda: lab.stdout("before"))
@@ -241,7 +241,7 @@ def test_a_run_folder_outside_the_apps_folder_is_refused(lab: Any, folder: str) 
         lab.runtime("own").start(lab.gang(0, script="", app="own", epoch=time.time_ns(), run_folder=run_folder))
 
 
-def test_a_run_folder_that_cannot_be_made_is_reported(lab: Any) -> None:
+def test_a_run_folder_that_cannot_be_created_is_reported(lab: Any) -> None:
     own = lab.run_folder("file").parent
     own.mkdir(parents=True)
     (own / "1").write_text("in the way")
@@ -277,7 +277,7 @@ def test_a_watch_waits_for_changes_and_returns_only_those(lab: Any) -> None:
     assert runtime.watch(watch.position, wait_seconds=0.05).statuses == ()
 
 
-def test_a_stop_order_before_the_worker_is_up_is_obeyed(lab: Any) -> None:
+def test_a_stop_order_sent_before_the_worker_is_running_is_obeyed(lab: Any) -> None:
     runtime = lab.runtime("early")
     runtime.start(lab.gang(0, script=SLEEPS, app="early", epoch=time.time_ns()))
     runtime.stop(["early-1.r1.0"], deadline_seconds=20, reason="changed its mind")
@@ -286,7 +286,7 @@ def test_a_stop_order_before_the_worker_is_up_is_obeyed(lab: Any) -> None:
     assert status.exit in (Exit(code=75), Exit(signal=15))
 
 
-def test_files_of_the_launcher_are_readable_by_their_owner_alone(lab: Any) -> None:
+def test_files_of_the_launcher_are_readable_by_their_owner_only(lab: Any) -> None:
     assert (lab.state / "launcher").stat().st_mode & 0o077 == 0
     assert (lab.state / "launcher" / "secret").stat().st_mode & 0o077 == 0
 

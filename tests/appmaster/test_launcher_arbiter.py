@@ -84,7 +84,7 @@ def test_changes_of_state_are_reported_at_once(tmp_path: Path) -> None:
         lab.arbiter.stop()
 
 
-def test_a_revoked_lease_ends_with_its_gang_and_for_good(lab: Any) -> None:
+def test_a_revoked_lease_ends_its_gang_and_cannot_be_started_again(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, script=OBEYS, job=1, epoch=4))
     lab.runtime().start(lab.gang(1, script=DEAF, job=2, epoch=5))
     lab.runtime().start(lab.gang(2, script=OBEYS, job=3, epoch=6))
@@ -106,7 +106,7 @@ def test_a_revoked_lease_ends_with_its_gang_and_for_good(lab: Any) -> None:
     assert alive(lab.status("ana-3.r1.2").pid)
 
 
-def test_a_gang_is_ordered_as_one_and_only_the_revoked_slot_is_killed(lab: Any) -> None:
+def test_all_workers_of_a_gang_are_ordered_to_stop_but_only_the_revoked_slot_is_killed(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, 1, script=DEAF, epoch=3))
     eventually(lambda: lab.stdout().count("up") == 2)
     lab.arbiter.order(revocations=[pb.Revocation(slot=1, epoch=3, deadline_seconds=0.2)])
@@ -116,7 +116,7 @@ def test_a_gang_is_ordered_as_one_and_only_the_revoked_slot_is_killed(lab: Any) 
     assert alive(mate.pid)
 
 
-def test_the_launcher_may_leave_the_warning_of_a_revoked_worker_to_the_app_master(lab: Any) -> None:
+def test_a_revocation_may_leave_the_order_to_stop_to_the_app_master(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, script=OBEYS, epoch=3))
     eventually(lab.stdout)
     left = pb.Revocation(slot=0, epoch=3, deadline_seconds=0.3, leave_warning_to_app_master=True)
@@ -135,7 +135,7 @@ def test_a_fence_kills_the_processes_on_its_slot_at_once(lab: Any) -> None:
         lab.runtime().start(lab.gang(0, script="", job=2, epoch=9))
 
 
-def test_containers_run_on_while_the_arbiter_is_away(lab: Any) -> None:
+def test_containers_continue_while_the_arbiter_is_away(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, script=OBEYS, job=1))
     lab.runtime().start(lab.gang(1, script=DEAF, job=2))
     eventually(lambda: lab.stdout(job=1) and lab.stdout(job=2))
@@ -153,7 +153,7 @@ def test_containers_run_on_while_the_arbiter_is_away(lab: Any) -> None:
     assert lab.completed("ana-1.r1.0").exit == Exit(code=75)
 
 
-def test_a_wrong_token_is_refused_and_a_right_one_taken_later(tmp_path: Path) -> None:
+def test_a_launcher_retries_until_its_token_is_accepted(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.kill()
         (tmp_path / "token").write_text(sealed_token("wrong"))
@@ -169,7 +169,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_taken_later(tmp_path: Path) ->
         starter.join()
 
 
-def test_without_a_registration_no_token_can_be_checked(tmp_path: Path) -> None:
+def test_a_launcher_without_a_registration_can_check_no_container_token(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.kill()
         for name in ("secret", "secret.old"):
@@ -223,7 +223,7 @@ def test_an_app_master_finds_its_launcher_in_the_environment(lab: Any) -> None:
     assert lab.completed("ana-1.r1.0").finished
 
 
-def test_an_app_master_that_ends_by_itself_too_often_is_suspended_and_tried_again_on_an_order(lab: Any) -> None:
+def test_an_app_master_that_fails_too_often_is_suspended_until_the_next_order(lab: Any) -> None:
     (lab.folder / "end").write_text("9")
     lab.arbiter.order(start_app_masters=[master_order(lab)])
     waits = eventually(
@@ -241,7 +241,7 @@ def test_an_app_master_that_ends_by_itself_too_often_is_suspended_and_tried_agai
     assert [start[:2] for start in attempts(lab)][5:] == [[6, 1]]
 
 
-def test_an_app_master_that_ends_with_0_before_its_app_is_over_counts_when_the_arbiter_refutes_it(lab: Any) -> None:
+def test_an_app_master_that_exits_with_0_early_counts_as_failed(lab: Any) -> None:
     (lab.folder / "end").write_text("0")
 
     def ended(attempt: int, state: "pb.AppMasterState.ValueType") -> bool:
@@ -258,7 +258,7 @@ def test_an_app_master_that_ends_with_0_before_its_app_is_over_counts_when_the_a
     assert [attempt for attempt, *_ in attempts(lab)] == [1, 2]
 
 
-def test_a_launcher_that_is_ordered_to_end_reports_that_it_drains(lab: Any) -> None:
+def test_a_launcher_that_is_stopped_reports_that_it_drains(lab: Any) -> None:
     lab.arbiter.order(start_app_masters=[master_order(lab)])
     ((*_, pid),) = eventually(lambda: attempts(lab))
     eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
@@ -288,7 +288,7 @@ def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> 
     assert len(attempts(lab)) == 2
 
 
-def test_an_app_master_that_a_full_disk_kept_from_starting_is_started_when_there_is_room(lab: Any) -> None:
+def test_an_app_master_that_cannot_start_on_a_full_disk_starts_later(lab: Any) -> None:
     way = lab.state / "apps" / "ana"
     way.parent.mkdir()
     way.write_text("in the way")
@@ -300,7 +300,7 @@ def test_an_app_master_that_a_full_disk_kept_from_starting_is_started_when_there
     assert [attempt for attempt, *_ in attempts(lab)] == [1]
 
 
-def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_ended_app_masters_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_masters, "MOST_ENDED", 2)
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
     node.secret = SECRET
@@ -322,7 +322,7 @@ def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, mon
     assert left == ["bob.json", "bob.json.old", "cid.json", "cid.json.old"]
 
 
-def test_an_app_master_that_ended_long_ago_is_forgotten_once_the_arbiter_has_acknowledged_its_end(
+def test_an_ended_app_master_is_forgotten_after_a_time_once_the_arbiter_knows_of_it(
     tmp_path: Path,
 ) -> None:
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
@@ -364,7 +364,7 @@ async def comes_to(masters: app_masters.AppMasters, state: "pb.AppMasterState.Va
     return master.status
 
 
-def test_an_app_master_whose_folder_is_in_the_way_is_started_as_the_next_part(tmp_path: Path) -> None:
+def test_an_app_master_whose_folder_exists_is_started_as_the_next_part(tmp_path: Path) -> None:
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
     node.secret = SECRET
     (node.app_folder("ana") / "appmaster" / "1").mkdir(parents=True)  # left by a launcher that was killed just then
@@ -379,7 +379,7 @@ def test_an_app_master_whose_folder_is_in_the_way_is_started_as_the_next_part(tm
     assert (ended.attempt, ended.part, ended.exit.code, ended.diagnostics) == (1, 2, 0, "")
 
 
-def test_an_app_master_that_is_adopted_in_a_pause_goes_on_with_its_own_ends(tmp_path: Path) -> None:
+def test_an_app_master_adopted_during_a_backoff_keeps_its_count_of_failures(tmp_path: Path) -> None:
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
     node.secret = SECRET
     command = [sys.executable, "-c", "open('runs', 'a').write('x'); raise SystemExit(9)"]
@@ -397,7 +397,7 @@ def test_an_app_master_that_is_adopted_in_a_pause_goes_on_with_its_own_ends(tmp_
     assert asyncio.run(go_on()).part == 5  # adopted while it is suspended
 
 
-def test_app_masters_are_adopted(lab: Any) -> None:
+def test_a_new_launcher_adopts_running_app_masters(lab: Any) -> None:
     lab.arbiter.order(start_app_masters=[master_order(lab)])
     ((*_, pid),) = eventually(lambda: attempts(lab))
     eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)

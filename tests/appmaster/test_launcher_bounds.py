@@ -30,9 +30,7 @@ from eunomia_appmaster.service import bounds
         ("announce", {"metric": "x" * MOST_ANNOUNCED}),
     ],
 )
-def test_a_report_of_a_worker_that_is_out_of_bounds_is_ignored(
-    tmp_path: Path, kind: str, content: dict[str, Any]
-) -> None:
+def test_a_report_of_a_worker_beyond_the_limits_is_ignored(tmp_path: Path, kind: str, content: dict[str, Any]) -> None:
     container = Container(pb.ContainerStatus(container_id="c", app="ana"), tmp_path)
     container.heard(kind, {"step": 7, "seconds_per_step": 0.5} if kind != "announce" else {"metric": "loss"})
     before = container.status.SerializeToString()
@@ -53,7 +51,7 @@ def test_other_paths_are_accepted() -> None:
         check_path(path, "a run folder")
 
 
-def test_a_connection_without_a_token_is_closed_and_an_app_master_keeps_its_own(tmp_path: Path) -> None:
+def test_connections_without_a_token_are_closed_but_not_that_of_an_app_master(tmp_path: Path) -> None:
     with lab(tmp_path, "--connection-seconds", "1") as made:
         runtime = made.runtime()
         runtime.watch(WatchPosition(), wait_seconds=0)

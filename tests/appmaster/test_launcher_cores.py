@@ -48,7 +48,7 @@ def lab_of_three(tmp_path: Path) -> Iterator[Any]:
         yield made
 
 
-def test_a_slot_gets_its_cpus_rounded_up_in_cores_and_those_of_no_other_slot_first() -> None:
+def test_a_slot_gets_whole_cores_and_first_those_that_no_other_slot_uses() -> None:
     cores = Cores(every=frozenset({0, 1, 2, 3}))
     assert [cores.set(0, 5, 2.0), cores.set(1, 5, 1.5), cores.set(2, 5, 0.25)] == [True, True, True]
     assert [sorted(cores.of(slot, 5) or ()) for slot in range(3)] == [[0, 1], [2, 3], [0]]

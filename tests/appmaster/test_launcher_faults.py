@@ -89,7 +89,7 @@ def test_a_killed_launcher_is_replaced_by_one_that_adopts_its_processes(tmp_path
         assert [order["order"] for order in orders] == ["stop_at", "stop_at", "suspend"]  # the rung is sent again
 
 
-def test_a_watcher_and_a_new_start_find_the_restarted_launcher(tmp_path: Path) -> None:
+def test_an_app_master_that_watches_containers_finds_the_restarted_launcher(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         position = lab.runtime().watch(WatchPosition(), wait_seconds=0).position
         lab.runtime().start(lab.gang(0, script=WAITS_FOR_FILE))
@@ -126,7 +126,7 @@ def test_a_killed_worker_is_reported_with_its_signal(tmp_path: Path) -> None:
         assert (status.exit, status.killed) == (Exit(signal=9), False)
 
 
-def test_a_reused_pid_is_not_taken_for_the_worker(tmp_path: Path) -> None:
+def test_another_process_with_the_same_pid_is_not_taken_for_the_worker(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.runtime().start(lab.gang(0, script=DEAF))
         worker = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
@@ -143,7 +143,7 @@ def test_a_reused_pid_is_not_taken_for_the_worker(tmp_path: Path) -> None:
             stranger.kill()
 
 
-def test_a_start_that_the_adopting_launcher_gave_up_never_begins(tmp_path: Path) -> None:
+def test_a_shepherd_does_not_start_a_worker_that_the_launcher_gave_up(tmp_path: Path) -> None:
     start = {"argv": ["touch", "began"], "cwd": str(tmp_path), "env": dict(os.environ)}
     write_json(tmp_path / "start.json", {**start, "stdout": "/dev/null", "stderr": "/dev/null", "forked": False})
     (tmp_path / "claim").symlink_to("launcher")
@@ -157,7 +157,7 @@ def test_a_start_that_the_adopting_launcher_gave_up_never_begins(tmp_path: Path)
     assert not (tmp_path / "worker.json").exists()
 
 
-def test_a_container_whose_start_never_began_is_given_up(tmp_path: Path) -> None:
+def test_a_container_that_never_started_is_given_up(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.runtime().start(lab.gang(0, script=DEAF))
         pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
@@ -218,7 +218,7 @@ def test_remaining_containers_are_reported_and_no_file_is_set_aside(
     assert len(list(tmp_path.glob("launcher/live/*/container.json"))) == len(records)
 
 
-def test_an_incomplete_file_of_epochs_keeps_a_launcher_from_starting(tmp_path: Path) -> None:
+def test_a_launcher_does_not_start_with_an_incomplete_epochs_file(tmp_path: Path) -> None:
     (tmp_path / "epochs.json").write_text('{"0": {"highest": 7')
     with pytest.raises(
         InputError, match=r"must be as it was written, or have a good older copy; restore it"
@@ -229,7 +229,7 @@ def test_an_incomplete_file_of_epochs_keeps_a_launcher_from_starting(tmp_path: P
 
 
 @pytest.mark.parametrize(("number", "survives"), [(signal.SIGTERM, False), (signal.SIGHUP, True)])
-def test_sigterm_ends_launcher_and_containers_and_sighup_the_launcher_alone(
+def test_sigterm_ends_launcher_and_containers_and_sighup_only_the_launcher(
     tmp_path: Path, number: int, survives: bool
 ) -> None:
     with lab_module.lab(tmp_path) as lab:
@@ -240,7 +240,7 @@ def test_sigterm_ends_launcher_and_containers_and_sighup_the_launcher_alone(
         assert alive(pid) is survives
 
 
-def test_a_process_is_identified_by_more_than_its_pid() -> None:
+def test_a_process_is_identified_by_its_pid_and_start_time() -> None:
     own = processes.identify(os.getpid())
     assert own is not None
     assert own.alive
@@ -252,7 +252,7 @@ def test_a_process_is_identified_by_more_than_its_pid() -> None:
         assert not processes.ProcessId(child.pid, 0).signal(signal.SIGTERM)
 
 
-def test_members_are_found_by_mark_session_and_descent() -> None:
+def test_processes_of_a_container_are_found_by_mark_session_and_descent() -> None:
     env = {**os.environ, processes.MARK: "marked-1"}
     by_mark = subprocess.Popen(["sleep", "60"], env=env, start_new_session=True)
     other = subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "marked-11"}, start_new_session=True)
@@ -269,7 +269,7 @@ def test_members_are_found_by_mark_session_and_descent() -> None:
     eventually(lambda: processes.members("marked-1", worker, None) == [])
 
 
-def test_a_folder_may_have_a_long_path(tmp_path: Path) -> None:
+def test_a_launcher_works_in_a_folder_with_a_long_path(tmp_path: Path) -> None:
     deep: Any = tmp_path / ("long" * 30)
     deep.mkdir()
     with lab_module.lab(deep) as lab:

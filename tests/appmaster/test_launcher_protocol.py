@@ -26,7 +26,7 @@ def test_generated_code_is_up_to_date(tmp_path: Path) -> None:
 
 
 @given(leases, leases)
-def test_a_container_token_is_valid_for_its_own_lease_only(one: Lease, other: Lease) -> None:
+def test_a_container_token_is_valid_only_for_its_own_lease(one: Lease, other: Lease) -> None:
     token = tokens.container_token(SECRET, *one)
     tokens.check_container_token(token, SECRET, *one)
     assert (tokens.container_token(SECRET, *other) == token) == (one == other)
@@ -34,7 +34,7 @@ def test_a_container_token_is_valid_for_its_own_lease_only(one: Lease, other: Le
 
 
 @pytest.mark.parametrize("token", ["", "0" * 64, "ü"])
-def test_the_error_for_a_refused_token_names_what_it_must_be_signed_for(token: str) -> None:
+def test_the_error_for_a_refused_token_names_what_the_token_must_be_signed_for(token: str) -> None:
     with pytest.raises(tokens.WrongTokenError, match="signed for app ana, node box7, slot 1, epoch 2"):
         tokens.check_container_token(token, SECRET, "ana", "box7", 1, 2)
     with pytest.raises(tokens.WrongTokenError, match="app ana and node box7"):

@@ -80,14 +80,14 @@ def run(lab: Any, app: str, *slots: int, script: str, **more: Any) -> list[Any]:
     return [lab.completed(f"{app}-1.r1.{slot}", app) for slot in slots]
 
 
-def test_a_start_waits_for_the_zygote_and_trains(lab: Any) -> None:
+def test_the_first_worker_waits_for_the_zygote_and_is_forked_from_it(lab: Any) -> None:
     (status,) = run(lab, "first", 0, script=TRAINS)
     assert status.forked
     assert status.exit == Exit(code=75), lab.stderr("first")
     assert lab.stdout("first") == "trained\n"
 
 
-def test_a_forked_worker_is_like_a_started_one(lab: Any) -> None:
+def test_a_forked_worker_has_the_same_environment_as_a_started_one(lab: Any) -> None:
     command = ("python", "look-1.py", "--lr", "0.1")
     forked = run(lab, "look", 0, 1, script=LOOKS_AROUND, command=command)
     assert all(status.forked for status in forked), lab.output()
@@ -123,7 +123,7 @@ def test_a_forked_worker_is_like_a_started_one(lab: Any) -> None:
         ("file = open('unflushed.txt', 'w'); file.write('all of it')", Exit(code=0), ""),
     ],
 )
-def test_forked_workers_end_as_started_ones_do(lab: Any, script: str, how: Exit, said: str, request: Any) -> None:
+def test_forked_workers_end_like_started_ones(lab: Any, script: str, how: Exit, said: str, request: Any) -> None:
     app = f"ends{request.node.callspec.indices['script']}"
     (status,) = run(lab, app, 0, script=script)
     assert status.forked
@@ -149,7 +149,7 @@ def test_other_commands_are_started_without_the_zygote(lab: Any) -> None:
     assert lab.stdout("echo") == "$HOME;\n"  # no shell
 
 
-def test_children_of_a_forked_worker_carry_its_mark(lab: Any) -> None:
+def test_child_processes_of_a_forked_worker_have_the_mark_of_its_container(lab: Any) -> None:
     script = "import os, time\nif os.fork() == 0:\n    os.setsid()\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
     lab.runtime("mark").start(lab.gang(0, script=script, app="mark", epoch=time.time_ns()))
     pids = eventually(lambda: len(lines := lab.stdout("mark").split()) == 2 and [int(line) for line in lines])
@@ -176,7 +176,7 @@ def test_workers_outlive_a_killed_zygote_and_the_next_one_forks(lab: Any) -> Non
     assert (outlived.forked, outlived.exit) == (True, Exit(code=0))
 
 
-def test_only_commands_that_behave_alike_when_forked_are_forked() -> None:
+def test_only_commands_that_behave_the_same_when_forked_are_forked() -> None:
     python = sys.executable
     assert can_fork((python, "train.py", "-m"), {"OMP_NUM_THREADS": "1"})
     assert can_fork((python, "-u", "-m", "package"), {"PYTHONUNBUFFERED": "1"})
@@ -193,7 +193,7 @@ def test_only_commands_that_behave_alike_when_forked_are_forked() -> None:
         assert not can_fork((python, "train.py"), env), env
 
 
-def test_python_means_this_one_unless_another_environment_is_named(tmp_path: Path) -> None:
+def test_python_is_the_interpreter_of_the_launcher_unless_another_environment_is_named(tmp_path: Path) -> None:
     assert interpreter("python", {"PATH": "/nowhere"}) == sys.executable
     assert interpreter("python", {"PATH": "/nowhere", "VIRTUAL_ENV": sys.prefix}) == sys.executable
     other = tmp_path / "python"
@@ -204,7 +204,7 @@ def test_python_means_this_one_unless_another_environment_is_named(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_stopped_zygote_is_replaced_and_the_worker_that_waits_for_it_starts_by_exec(tmp_path: Path) -> None:
+def test_a_stopped_zygote_is_replaced_and_its_waiting_worker_is_started_without_it(tmp_path: Path) -> None:
     def forked(lab: Any, name: str) -> bool:
         return bool(run(lab, f"{name}{time.monotonic_ns()}", 0, script="pass")[0].forked)
 
@@ -228,7 +228,7 @@ if "eunomia_appmaster.launcher.zygote" in sys.orig_argv:
 
 
 @pytest.mark.slow
-def test_a_zygote_that_hangs_leaves_its_stacks(tmp_path: Path) -> None:
+def test_a_zygote_that_hangs_writes_its_stack_traces(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SLEEPS)
     with lab_module.lab(tmp_path, "--zygote-wait-seconds", "6", zygote=True, more_path=str(tmp_path)) as lab:
         eventually(lambda: run(lab, f"early{time.monotonic_ns()}", 0, script="pass")[0].forked)

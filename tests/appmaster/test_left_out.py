@@ -55,7 +55,7 @@ def reported(outbox: Outbox) -> tuple[LeftOutReport, ...] | None:
     return outbox.take().reports().left_out
 
 
-def test_a_node_that_is_not_reached_is_reported_as_the_pair_until_it_answers(
+def test_an_unreachable_node_is_reported_with_its_pair_until_it_answers(
     runtimes: NodeRuntimes, system: LaterSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = Outbox(system)
@@ -81,7 +81,7 @@ def test_a_node_that_is_not_reached_is_reported_as_the_pair_until_it_answers(
     assert left_out.nodes() == set()
 
 
-def test_a_node_that_is_lost_is_down_for_all_and_no_pair(runtimes: NodeRuntimes, system: LaterSystem) -> None:
+def test_a_lost_node_is_not_reported_as_unreachable(runtimes: NodeRuntimes, system: LaterSystem) -> None:
     left_out = LeftOutNodes(runtimes, Outbox(system))
     miss(runtimes)
     system.seconds = UNREACHABLE_SECONDS
@@ -90,7 +90,7 @@ def test_a_node_that_is_lost_is_down_for_all_and_no_pair(runtimes: NodeRuntimes,
     assert left_out.nodes() == set()
 
 
-def test_what_a_node_lacks_is_asked_for_again_and_the_last_node_is_not_left_out(
+def test_a_node_that_lacks_a_program_is_checked_again_and_the_last_node_is_used_anyway(
     runtimes: NodeRuntimes, system: LaterSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, answers, asked = Outbox(system), ["still no python9", ""], list[float]()
@@ -112,7 +112,7 @@ def test_what_a_node_lacks_is_asked_for_again_and_the_last_node_is_not_left_out(
     assert (left_out.of_use("other"), reported(outbox)) == (True, ())
 
 
-def test_the_list_travels_to_the_arbiter_which_puts_it_into_words() -> None:
+def test_the_list_of_left_out_nodes_reaches_the_arbiter_and_becomes_readable_text() -> None:
     outbox = Outbox()
     since = 1_796_000_000.0
     outbox.put("left_out", (LeftOutReport(node="b08", why="no python9", since=since, again_seconds=30.0),))
@@ -148,7 +148,7 @@ def test_a_launcher_refuses_a_program_that_its_node_lacks(tmp_path: Path) -> Non
             check_program(wanted, None, node)
 
 
-def test_a_check_says_what_a_node_lacks_and_whether_it_reaches_another(tmp_path: Path) -> None:
+def test_a_check_reports_missing_programs_and_whether_another_node_is_reachable(tmp_path: Path) -> None:
     node: Any = Node()
 
     async def asked(**what: Any) -> pb.CheckNodeResponse:
@@ -168,7 +168,7 @@ def test_a_check_says_what_a_node_lacks_and_whether_it_reaches_another(tmp_path:
     asyncio.run(run())
 
 
-def test_an_order_names_no_interpreter_of_the_app_masters_machine(tmp_path: Path) -> None:
+def test_a_start_order_contains_no_interpreter_path_of_the_app_master(tmp_path: Path) -> None:
     command = Command.parse("python train.py", parameters=())
     filling = Filling(parameters={}, seed=1, max_iterations=None, log_dir=tmp_path, checkpoint_dir=tmp_path)
     assert command.fill(filling) == ["python", "train.py"]
@@ -204,7 +204,7 @@ class Answering:
         return f"no answer from {target}" if self._node in self._answers.cut else ""
 
 
-def test_two_nodes_that_are_apart_form_no_gang_until_a_check_passes(
+def test_two_nodes_that_cannot_reach_each_other_form_no_gang_until_a_check_passes(
     runtimes: NodeRuntimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, answers = Outbox(), Answers()
@@ -230,7 +230,7 @@ def test_two_nodes_that_are_apart_form_no_gang_until_a_check_passes(
     assert left_out.may_cross(["a", "b"], [], 2.0 + CHECK_SECONDS)
 
 
-def test_an_app_never_does_without_the_node_of_its_master_for_a_gang(
+def test_for_a_gang_an_app_never_leaves_out_the_node_of_its_app_master(
     runtimes: NodeRuntimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = Answers()

@@ -58,7 +58,7 @@ def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["no limits", "version 2", "version 1"],
 )
-def test_cpus_and_memory_of_a_machine_are_those_that_its_processes_may_use(
+def test_cpus_and_memory_of_a_machine_are_limited_by_affinity_and_control_groups(
     tmp_path: Path, files: dict[str, str], cpus: float, gib: float
 ) -> None:
     machine = detect(use_gpus=False, root=tree(tmp_path, **files))
@@ -82,7 +82,7 @@ def test_a_machine_without_gpus_has_cpu_slots(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("two_cpus")
-def test_gpus_are_slots_within_what_cuda_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slots_are_the_gpus_in_cuda_visible_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_machine, "find_gpus", lambda: tuple(A100))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     machine = detect(9, root=tree(tmp_path))
@@ -106,7 +106,7 @@ def test_gpus_are_slots_within_what_cuda_may_see(tmp_path: Path, monkeypatch: py
         ("1,1", [1]),
     ],
 )
-def test_cuda_visible_devices_is_read_as_cuda_does(variable: str | None, left: list[int]) -> None:
+def test_cuda_visible_devices_is_parsed_like_cuda_does(variable: str | None, left: list[int]) -> None:
     assert list(visible(A100, variable)) == [A100[index] for index in left]
 
 
@@ -143,7 +143,7 @@ def test_gpu_types_have_their_common_names(name: str, short: str) -> None:
         (4, [(0, 3)], [0, 1, 2, 0]),
     ],
 )
-def test_islands_are_joined_by_nvlink(count: int, linked: list[tuple[int, int]], islands: list[int]) -> None:
+def test_gpus_linked_by_nvlink_form_an_island(count: int, linked: list[tuple[int, int]], islands: list[int]) -> None:
     assert group(count, linked) == islands
 
 
@@ -159,12 +159,12 @@ def test_gpus_are_described_by_type_and_island() -> None:
     assert machine("V100", "V100", "T4", islands=2) == "local: box7, 2xV100 and 1xT4 in 2 islands, 32 CPUs, 240 GiB"
 
 
-def test_slots_must_be_positive() -> None:
+def test_the_number_of_slots_must_be_positive() -> None:
     with pytest.raises(InputError, match=r"slots must be from 1 to 65536, but got 0 \(--slots\)"):
         detect(0)
 
 
-def test_this_machine_is_detected() -> None:
+def test_the_current_machine_is_detected() -> None:
     machine = detect(2)
     assert machine.cpus > 0
     assert machine.memory_gib > 0

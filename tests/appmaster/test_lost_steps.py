@@ -58,7 +58,7 @@ def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
     return error.value.code(), error.value.details()
 
 
-def test_a_journal_that_lost_steps_is_asked_about_and_ends_no_work_meanwhile(tmp_path: Path) -> None:
+def test_an_arbiter_whose_journal_lost_steps_asks_the_operator_and_ends_no_work(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         master = running(made, tmp_path)
         made.launcher.containers = [
@@ -113,7 +113,7 @@ def test_a_journal_that_lost_steps_is_asked_about_and_ends_no_work_meanwhile(tmp
         assert [note["what"] for note in made.arbiter.service.journal.notes("loss").values()] == [accepted]  # type: ignore[call-overload,index]
 
 
-def test_a_question_outlives_a_restart_and_an_option_answers_it_at_the_start(tmp_path: Path) -> None:
+def test_the_question_survives_a_restart_and_an_option_answers_it(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         running(made, tmp_path)
         restored(made, tmp_path)
@@ -128,7 +128,7 @@ def test_a_question_outlives_a_restart_and_an_option_answers_it_at_the_start(tmp
         assert len(made.arbiter.service.journal.notes("loss")) == 1
 
 
-def test_launchers_keep_the_mark_and_their_word_counts_as_much_as_the_file(tmp_path: Path) -> None:
+def test_launchers_store_the_mark_of_the_journal_and_report_it_like_the_file(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         running(made, tmp_path)
         mark = made.launcher.beat().mark
@@ -141,7 +141,7 @@ def test_launchers_keep_the_mark_and_their_word_counts_as_much_as_the_file(tmp_p
         assert "the launcher of box7 has step" in made.seen().question
 
 
-def test_what_an_app_master_heard_that_the_journal_lacks_is_a_fault_that_is_said(tmp_path: Path) -> None:
+def test_an_app_master_with_a_newer_mark_than_the_journal_is_reported_as_a_fault(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         master = running(made, tmp_path)
         mark = master.register().mark

@@ -24,7 +24,7 @@ def written(path: Path, *texts: str) -> MarkFile:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_mark_is_what_was_written_last(tmp_path: Path) -> None:
+def test_the_mark_file_has_the_text_that_was_written_last(tmp_path: Path) -> None:
     path = tmp_path / MARK
     assert (MarkFile(path).text, MarkFile(path).damage) == ("", "")
     assert written(path, "one").text == "one"
@@ -34,7 +34,7 @@ def test_a_mark_is_what_was_written_last(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_every_flip_and_every_cut_leaves_one_of_the_last_two_texts_and_is_said(tmp_path: Path) -> None:
+def test_any_damage_to_the_mark_file_leaves_one_of_the_last_two_texts_and_is_reported(tmp_path: Path) -> None:
     path = tmp_path / MARK
     written(path, "history=1 step=6", "history=1 step=7")
     content = path.read_bytes()
@@ -49,7 +49,7 @@ def test_every_flip_and_every_cut_leaves_one_of_the_last_two_texts_and_is_said(t
     assert "damaged" in MarkFile(path).damage
 
 
-def test_a_damaged_file_is_written_afresh_and_a_text_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_mark_file_is_rewritten_and_an_invalid_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / MARK
     path.write_bytes(b"\xff" * 2000)
     made = MarkFile(path)
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_written_afresh_and_a_text_that_does_not_fit_is_refuse
         "a  b =",
     ],
 )
-def test_a_text_that_is_no_mark_is_none(text: str) -> None:
+def test_an_invalid_text_gives_no_mark(text: str) -> None:
     assert Mark.of(text) is None
     assert Mark.of("history=1 step=2 sum=-1 notes=4") == Mark(history=1, step=2, sum=-1, notes=4)
 
@@ -91,7 +91,7 @@ def steps(journal: Journal, marks: Marks, count: int, at: float = 0.0) -> None:
         marks.follow()
 
 
-def test_what_a_journal_lacks_is_said_accepted_once_and_an_older_mark_does_not_count_any_more(tmp_path: Path) -> None:
+def test_a_loss_of_steps_is_reported_until_it_is_accepted(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
         marks = Marks(journal, tmp_path / MARK)
         steps(journal, marks, 5)
@@ -119,7 +119,7 @@ def test_what_a_journal_lacks_is_said_accepted_once_and_an_older_mark_does_not_c
         marks.close()
 
 
-def test_another_step_an_older_history_and_older_notes_are_losses_too(tmp_path: Path) -> None:
+def test_a_differing_step_an_older_history_and_older_notes_are_losses_too(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
         marks = Marks(journal, tmp_path / MARK)
         steps(journal, marks, 3)
@@ -144,7 +144,7 @@ def test_another_step_an_older_history_and_older_notes_are_losses_too(tmp_path: 
         marks.close()
 
 
-def test_a_missing_mark_is_said_and_an_empty_journal_beside_a_mark_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_missing_mark_is_reported_and_an_empty_journal_with_a_mark_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with Journal.open(path, durable=False) as journal:
         journal.set_meta(secret="5a" * 32)

@@ -97,7 +97,7 @@ def test_a_trial_that_its_tuner_ends_is_stopped_and_not_suspended(tmp_path: Path
         assert (stopped["job"], stopped["slots"]) == ("ana/3", [0])
 
 
-def test_a_revoked_slot_suspends_and_the_job_resumes_where_it_was(tmp_path: Path) -> None:
+def test_a_job_is_suspended_when_its_slot_is_revoked_and_resumes_at_its_step(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--lr 0.3"))
         lab.arbiter.grant("ana", 1, 0)
@@ -123,7 +123,7 @@ def test_a_revoked_slot_suspends_and_the_job_resumes_where_it_was(tmp_path: Path
         )  # fmt: skip
 
 
-def test_progress_of_a_script_whose_helper_counts_no_step_is_read_from_its_logs(tmp_path: Path) -> None:
+def test_progress_without_steps_from_the_helper_is_read_from_the_logs(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--uncounted --seconds 0.02"))
         lab.arbiter.grant("ana", 1, 0)
@@ -135,7 +135,7 @@ def test_progress_of_a_script_whose_helper_counts_no_step_is_read_from_its_logs(
         assert (row["state"], row["iterations"]) == ("finished", "300")
 
 
-def test_a_gang_that_loses_one_slot_stops_whole_and_goes_on_with_the_rest(tmp_path: Path) -> None:
+def test_a_gang_that_loses_one_slot_stops_and_restarts_on_the_others(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.02"))
         lab.arbiter.grant("ana", 1, 0, 1)
@@ -145,7 +145,7 @@ def test_a_gang_that_loses_one_slot_stops_whole_and_goes_on_with_the_rest(tmp_pa
         assert [line["slots"] for line in lab.activity("ana", "start")] == [[0, 1], [0]]
 
 
-def test_a_running_job_grows_where_that_pays(tmp_path: Path) -> None:
+def test_a_running_job_grows_if_this_saves_time(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.1"))
         lab.arbiter.grant("ana", 1, 0)
@@ -160,7 +160,7 @@ def test_a_running_job_grows_where_that_pays(tmp_path: Path) -> None:
         assert not lab.arbiter.reports("release")
 
 
-def test_a_lease_that_names_a_job_runs_that_job_there(tmp_path: Path) -> None:
+def test_a_lease_for_a_named_job_runs_that_job(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SEARCH.replace("ARGS", "--seconds 0.02"))
         lab.arbiter.grant("ana", 1, 1, 2, job="ana/3")
@@ -170,7 +170,7 @@ def test_a_lease_that_names_a_job_runs_that_job_there(tmp_path: Path) -> None:
         assert not any(division.jobs for division in lab.arbiter.reports("division"))
 
 
-def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> None:
+def test_a_restarted_app_master_adopts_the_running_workers(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SEARCH.replace("ARGS", "--seconds 0.03"))
         lab.arbiter.grant("ana", 1, 0, 1)
@@ -188,7 +188,7 @@ def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.slow  # an end is late after some seconds
-def test_a_gang_that_ended_while_its_app_master_was_stopped_is_noted_with_its_own_time(tmp_path: Path) -> None:
+def test_the_end_of_a_gang_during_a_pause_of_its_app_master_is_recorded_with_its_own_time(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path, slots=1) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.05"))
         lab.arbiter.grant("ana", 1, 0)
@@ -255,7 +255,7 @@ def test_a_restarted_arbiter_gets_every_report_again(tmp_path: Path) -> None:
         assert len(lab.activity("ana", "start")) == 1
 
 
-def test_a_failing_job_is_tried_again_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_failing_job_is_retried_from_its_checkpoint(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--fail-at 40 --fail-once").replace("300", "60"))
         lab.arbiter.grant("ana", 1, 0)
@@ -269,7 +269,7 @@ def test_a_failing_job_is_tried_again_from_its_checkpoint(tmp_path: Path) -> Non
         assert 0 < int(row["iterations_lost"]) <= 40
 
 
-def test_an_app_whose_jobs_all_failed_has_failed_with_a_reason(tmp_path: Path) -> None:
+def test_an_app_whose_jobs_all_failed_fails_with_a_reason(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--fail-at 5").replace("retries = 1", "retries = 0"))
         lab.arbiter.grant("ana", 1, 0)
@@ -312,7 +312,7 @@ def test_a_metric_that_was_never_logged_is_named_with_those_that_were(tmp_path: 
         assert end.diagnostics.endswith(f"was never logged by ana/2, which {logged}")
 
 
-def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> None:
+def test_a_script_without_the_helper_is_stopped_at_its_rung(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SEARCH.replace("ARGS", "--plain --seconds 0.02"))
         lab.arbiter.grant("ana", 1, 0, 1, 2)
@@ -324,7 +324,7 @@ def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> N
 
 
 @pytest.mark.slow  # a script counts as one without the helper once it has run for some seconds
-def test_the_steps_of_a_script_without_the_helper_are_said_to_be_those_of_its_logs(tmp_path: Path) -> None:
+def test_steps_of_a_script_without_the_helper_are_marked_as_read_from_logs(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SEARCH.replace("ARGS", "--plain --seconds 0.2"))
         lab.arbiter.grant("ana", 1, 0, 1, 2)
@@ -332,7 +332,7 @@ def test_the_steps_of_a_script_without_the_helper_are_said_to_be_those_of_its_lo
         assert any(standing.by_logs for standing in lab.arbiter.reports("standing"))
 
 
-def test_slots_that_the_app_cannot_use_are_given_back(tmp_path: Path) -> None:
+def test_slots_that_the_app_cannot_use_are_released(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("max = 2", "max = 1").replace("ARGS", "--seconds 0.05"))
         lab.arbiter.grant("ana", 1, 0, 2)

@@ -53,14 +53,14 @@ def test_a_gang_runs_whole_or_not_at_all_and_blocks_no_other_job() -> None:
     assert divide([wish(1, 3, 3)], {0, 2}, FOUR) == {}
 
 
-def test_a_gang_stays_on_one_machine_where_it_can() -> None:
+def test_a_gang_stays_on_one_machine_if_it_fits() -> None:
     free = {0, 4, 5, 8, 9, 10}
     assert divide([wish(1, 2, 2)], free, THREE_OF_FOUR) == {1: (4, 5)}
     assert divide([wish(1, 3, 3), wish(2)], free, THREE_OF_FOUR) == {1: (8, 9, 10), 2: (0,)}
     assert divide([wish(1, 5, 5)], free, THREE_OF_FOUR) == {1: (4, 5, 8, 9, 10)}
 
 
-def test_a_starting_job_leaves_gpus_that_would_slow_it_down() -> None:
+def test_a_starting_job_does_not_take_gpus_that_would_slow_it_down() -> None:
     free = {0, 1, 2, 4}
     assert divide([wish(1, 1, 4, slowdown=FAR)], free, TWO_RACKS) == {1: (0, 1, 2)}
     assert divide([wish(1, 1, 4, slowdown=(1.0, 1.0, 1.0, 1.0))], free, TWO_RACKS) == {1: (0, 1, 2, 4)}
@@ -107,13 +107,13 @@ def test_a_running_job_is_widened_only_if_that_saves_time() -> None:
     assert widened((0, 1, 2, 3), {4}, 600.0) == 0
 
 
-def test_a_running_job_is_not_widened_to_where_it_runs_slower() -> None:
+def test_a_running_job_is_not_widened_to_gpus_that_slow_it_down() -> None:
     assert widened((0, 1, 2), {4}, math.inf) == 0
     assert widened((0, 1, 2), {4}, 600.0, (1.0, 1.0, 1.0, 1.0)) == 1
     assert widened((0, 1), {2, 4}, 600.0) == 1
 
 
-def test_near_gpus_are_of_use_where_the_time_saved_exceeds_twice_the_restart() -> None:
+def test_nearby_gpus_are_added_if_the_time_saved_exceeds_twice_the_restart() -> None:
     assert extra_slots(size=1, most=2, seconds_left=60.0, restart_seconds=2.0) == 1
     assert extra_slots(size=1, most=2, seconds_left=7.0, restart_seconds=2.0) == 0
     assert extra_slots(size=4, most=4, seconds_left=600.0, restart_seconds=2.0) == 0
@@ -129,13 +129,13 @@ def test_a_gang_starts_on_one_node_and_takes_no_gpu_of_another() -> None:
     assert divide([near(1, 2, 4)], {0, 2, 3}, FOUR) == {1: (2, 3)}
 
 
-def test_a_gang_whose_least_no_node_has_starts_over_nodes_with_its_least() -> None:
+def test_a_gang_whose_minimum_fits_no_node_starts_over_several_with_its_minimum() -> None:
     assert divide([near(1, 2, 4)], {0, 2}, FOUR) == {1: (0, 2)}
     assert divide([near(1, 3, 4)], range(4), FOUR) == {1: (0, 1, 2, 3)}
     assert divide([near(1, 3, 4), near(2, 1, 1)], range(4), FOUR) == {1: (0, 1, 2), 2: (3,)}
 
 
-def test_a_running_gang_is_widened_on_its_own_nodes_alone() -> None:
+def test_a_running_gang_is_widened_only_on_its_own_nodes() -> None:
     def extra(one: Wish, free: set[int]) -> tuple[int, ...]:
         return widening(one, free, FOUR, seconds_left=600.0, restart_seconds=2.0)
 
@@ -145,7 +145,7 @@ def test_a_running_gang_is_widened_on_its_own_nodes_alone() -> None:
     assert extra(wish(1, 1, 4, (0,), (1.0, 1.0, 1.0, 1.0)), {1, 2, 3}) == (1, 2, 3)
 
 
-def test_machines_of_one_node_are_one_node() -> None:
+def test_a_gang_may_span_several_machines_of_one_node() -> None:
     """A node with GPUs of two types is two machines of the cluster."""
     one_node = dict.fromkeys(range(4), "box")
     assert divide([near(1, 1, 4)], range(4), FOUR, one_node) == {1: (0, 1, 2, 3)}

@@ -52,7 +52,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_an_attempt_that_was_cut_off_and_goes_on_changes_nothing_of_the_next_one(tmp_path: Path) -> None:
+def test_an_attempt_that_was_cut_off_changes_no_file_of_the_next_attempt(tmp_path: Path) -> None:
     first = Attempt(tmp_path, 1)
     first.reach(5)
     second = Attempt(tmp_path, 2)
@@ -71,7 +71,7 @@ def test_an_attempt_that_was_cut_off_and_goes_on_changes_nothing_of_the_next_one
     assert step_of(tmp_path) == 6
 
 
-def test_an_attempt_below_one_that_has_written_is_refused(tmp_path: Path) -> None:
+def test_an_attempt_number_below_one_that_has_written_is_refused(tmp_path: Path) -> None:
     Attempt(tmp_path, 7).reach(1)
     before = files(tmp_path)
     with pytest.raises(EunomiaError, match=r"must be the newest of its app, but got attempt 3, after 7"):
@@ -96,7 +96,7 @@ def test_files_of_an_earlier_version_are_read_and_replaced(tmp_path: Path) -> No
     assert trials_file(tmp_path).parent.name == "a3-g1"
 
 
-def test_where_the_newest_state_is_damaged_in_both_copies_the_one_of_the_attempt_before_is_taken(
+def test_if_both_copies_of_the_newest_state_are_damaged_the_previous_attempt_is_used(
     tmp_path: Path,
 ) -> None:
     Attempt(tmp_path, 1).reach(5)

@@ -41,7 +41,7 @@ ROOTS = ":".join(str(HERE.parent.parent / root) for root in ("core", "solvers", 
 
 
 @pytest.mark.timeout(400)
-def test_apps_bid_run_and_end_though_a_master_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apps_bid_run_and_end_although_an_app_master_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work"
     work.mkdir()
     (work / "tiny_worker.py").write_bytes((HERE / "tiny_worker.py").read_bytes())

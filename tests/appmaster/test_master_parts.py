@@ -73,7 +73,7 @@ def test_the_outcome_of_a_gang_follows_from_how_its_workers_ended(
     assert judge(statuses, order=order, stop_at=96, step=step).outcome is outcome
 
 
-def test_ends_from_outside_are_counted_in_a_window() -> None:
+def test_interruptions_of_a_job_are_counted_within_a_time_window() -> None:
     job = Job(number=1, parameters={}, seed=0)
     assert [job.interrupt(now) for now in (0.0, 10.0, 20.0, 599.0, 610.1, 2000.0)] == [1, 2, 3, 4, 3, 1]
     job.interruptions = [5000.0]  # the machine's clock was set back since
@@ -86,7 +86,7 @@ def test_a_failure_names_the_worker_that_failed_first() -> None:
     assert judge(statuses, order="", stop_at=None, step=0).why == "worker 1 was ended by signal 11 (segfault)"
 
 
-def test_a_gang_that_left_names_the_order_and_an_end_that_is_heard_late_counts_from_its_own_time() -> None:
+def test_the_end_of_a_gang_has_the_reason_of_its_order_and_its_own_time() -> None:
     by_node = [gone(75, stop_reason="the node's lease ends"), gone(75, rank=1, ended_at=4.0)]
     assert judge(by_node, order="", stop_at=None, step=0).why == "the node's lease ends"
     assert judge(by_node, order="its tuner paused it", stop_at=None, step=0).why == "its tuner paused it"
@@ -106,7 +106,7 @@ def lease(number: int, epoch: int, *gpus: int, ends_at: float | None = None) -> 
     return HeldLease(id=number, epoch=epoch, job=None, slots=slots, ends_at=ends_at)
 
 
-def test_a_newer_order_about_a_lease_counts_and_an_older_one_does_not() -> None:
+def test_only_a_newer_order_about_a_lease_is_applied() -> None:
     book = SlotBook()
     book.grant(lease(1, 5, 0, 1, 2))
     book.lose([2], 6)
@@ -129,7 +129,7 @@ def test_a_newer_order_about_a_lease_counts_and_an_older_one_does_not() -> None:
 # -- outbox
 
 
-def test_the_newest_report_of_a_kind_is_sent_and_lost_ones_are_sent_again() -> None:
+def test_the_newest_report_of_each_kind_is_sent_and_lost_reports_are_repeated() -> None:
     outbox = Outbox()
     outbox.put("division", {"a/1": (0,)})
     outbox.put("lives", Life(what="paused"), key="a/1")
@@ -156,7 +156,7 @@ def test_a_job_is_added_before_any_report_on_it() -> None:
     assert outbox.take().reports().division == {"a/1": (0,)}
 
 
-def test_no_further_report_is_sent_on_a_job_that_is_over() -> None:
+def test_no_further_report_is_sent_on_a_job_that_has_ended() -> None:
     outbox = Outbox()
     rate = RateReport(job="a/1", gpus=1, locality=Locality.ISLAND, gpu_type="cpu", rate=2.0)
     for job in ("a/1", "a/2"):
@@ -168,7 +168,7 @@ def test_no_further_report_is_sent_on_a_job_that_is_over() -> None:
     assert (set(sent.progress), sent.rates, set(sent.lives)) == ({"a/2"}, [], {"a/1", "a/2"})
 
 
-def test_progress_waits_for_a_heartbeat_and_a_release_does_not() -> None:
+def test_progress_waits_for_a_heartbeat_but_a_release_is_sent_at_once() -> None:
     outbox, woken = Outbox(), threading.Event()
     outbox.listen(woken)
     outbox.put("progress", 1, key="a/1", urgent=False)
@@ -225,7 +225,7 @@ def test_files_of_trials_and_activity_are_valid_csv_and_json_lines(tmp_path: Pat
     }  # fmt: skip
 
 
-def test_a_submission_reads_back_and_a_bad_one_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_submission_is_read_back_and_an_invalid_one_is_refused_by_name(tmp_path: Path) -> None:
     made = Submission(file_name="a.toml", folder=Path("/w"), user="ana", env={"HOME": "/h"}, app_file="[app]\n")
     made.write(tmp_path)
     assert Submission.read(tmp_path) == made
@@ -243,7 +243,7 @@ def forecast(left: float, *, jobs: int = 2, most: int = 1) -> Forecast:
     return Forecast(phases=(Phase(jobs=(one,) * jobs),), total_gpu_seconds=1000.0, most=most * jobs)
 
 
-def test_forecasts_are_reported_when_they_differ() -> None:
+def test_a_forecast_is_reported_only_if_it_differs_from_the_last_one() -> None:
     assert differs(forecast(100.0), None)
     assert not differs(forecast(99.0), forecast(100.0))
     assert differs(forecast(90.0), forecast(100.0))

@@ -77,7 +77,7 @@ def full(tmp_path: Path) -> World:
     return World(5, tmp_path)
 
 
-def test_a_master_moves_to_where_more_of_its_slots_are_reached(full: World) -> None:
+def test_an_app_master_moves_to_the_node_that_reaches_most_of_its_slots(full: World) -> None:
     app = App("a")
     assert full.better(app, 200.0) == "", "it reaches all"
     full.hears(("b", "a"))
@@ -90,7 +90,7 @@ def test_a_master_moves_to_where_more_of_its_slots_are_reached(full: World) -> N
     assert full.better(App("b"), 200.0) == "", "it reaches most from where it is"
 
 
-def test_a_master_does_not_move_away_from_the_work_that_it_reaches(tmp_path: Path) -> None:
+def test_an_app_master_does_not_move_away_from_its_running_jobs(tmp_path: Path) -> None:
     world = World(0, tmp_path)
     world.hears(("b", "a"), ("b", "c"))
     assert world.better(App("a"), 200.0) == "b", "it holds nothing: more slots are reached there"
@@ -99,7 +99,7 @@ def test_a_master_does_not_move_away_from_the_work_that_it_reaches(tmp_path: Pat
     assert world.better(App("a"), 200.0) == ""
 
 
-def test_slots_go_to_others_and_the_app_gets_them_once_the_check_passes(tmp_path: Path) -> None:
+def test_unreachable_slots_go_to_other_apps_until_the_check_passes(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     world, other = World(0, tmp_path), World(0, tmp_path / "other")
     world.hears(("b", "a"))
@@ -117,7 +117,7 @@ def test_slots_go_to_others_and_the_app_gets_them_once_the_check_passes(tmp_path
     assert sorted(other.held()) == ["a", "b", "b", "b", "c"]
 
 
-def test_empty_slots_that_a_master_does_not_reach_come_back(full: World) -> None:
+def test_idle_slots_that_an_app_master_cannot_reach_are_returned(full: World) -> None:
     states = [launcher.SlotState(slot=slot, busy=slot == 0) for slot in range(3)]
     known = full.nodes.get("b")
     assert known is not None

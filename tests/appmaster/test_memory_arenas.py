@@ -32,7 +32,7 @@ libc.fclose(out)
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="this C library is not glibc")
 @pytest.mark.parametrize(("how", "is_one"), [("shared", True), ("as it is", False)])
-def test_the_threads_of_a_process_share_one_arena(how: str, is_one: bool) -> None:
+def test_the_threads_of_a_process_share_one_memory_arena(how: str, is_one: bool) -> None:
     ran = subprocess.run([sys.executable, "-c", THREADS, how], capture_output=True, text=True, timeout=60, check=True)
     arenas = ran.stdout.count("<heap nr=")
     assert (arenas == 1) == is_one, f"{arenas} arenas"
