@@ -128,9 +128,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_version_1_writes_the_memory_limit_before_swap_when_it_falls_and_after_when_it_rises(
-    tmp_path: Path, writes: list[str]
-) -> None:
+def test_version_1_lowers_memory_before_swap_and_raises_swap_before_memory(tmp_path: Path, writes: list[str]) -> None:
     group, written = _fake_version1(tmp_path), []
     pipes = [tmp_path / "memory/a" / name for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")]
     for before, limit in ((1 << 40, 1 << 30), (1 << 20, 1 << 30)):

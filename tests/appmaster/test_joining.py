@@ -195,9 +195,7 @@ def test_a_restarted_arbiter_and_all_readers_know_the_joined_machines(
     assert check_folder(folder).findings == []
 
 
-def test_the_step_and_the_note_of_a_joined_machine_are_journaled_together_or_not_at_all(
-    lab: Any, beating: list[Any]
-) -> None:
+def test_the_step_and_note_of_a_joined_machine_are_journaled_atomically(lab: Any, beating: list[Any]) -> None:
     folder = lab.arbiter.settings.state_dir
 
     def refuse(*_: Any, **__: Any) -> None:

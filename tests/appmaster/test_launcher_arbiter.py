@@ -106,7 +106,7 @@ def test_a_revoked_lease_ends_its_gang_and_cannot_be_started_again(lab: Any) -> 
     assert alive(lab.status("ana-3.r1.2").pid)
 
 
-def test_all_workers_of_a_gang_are_ordered_to_stop_but_only_the_revoked_slot_is_killed(lab: Any) -> None:
+def test_a_revocation_stops_the_whole_gang_but_kills_only_the_revoked_slot(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, 1, script=DEAF, epoch=3))
     eventually(lambda: lab.stdout().count("up") == 2)
     lab.arbiter.order(revocations=[pb.Revocation(slot=1, epoch=3, deadline_seconds=0.2)])

@@ -58,7 +58,7 @@ def test_a_slot_gets_whole_cores_and_first_those_that_no_other_slot_uses() -> No
     assert cores.of(1, 7) == frozenset({2})  # of its own, one that no other slot has
 
 
-def test_an_order_of_an_older_lease_is_ignored_and_a_newer_lease_has_no_cores_yet() -> None:
+def test_an_order_of_an_older_lease_is_ignored_and_a_newer_lease_starts_unbound() -> None:
     cores = Cores(every=frozenset({0, 1}))
     assert cores.epoch(0) == 0
     assert cores.of(0, 1) is None

@@ -90,7 +90,7 @@ def test_a_lost_node_is_not_reported_as_unreachable(runtimes: NodeRuntimes, syst
     assert left_out.nodes() == set()
 
 
-def test_a_node_that_lacks_a_program_is_checked_again_and_the_last_node_is_used_anyway(
+def test_a_node_without_the_program_is_rechecked_and_the_last_node_always_used(
     runtimes: NodeRuntimes, system: LaterSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, answers, asked = Outbox(system), ["still no python9", ""], list[float]()

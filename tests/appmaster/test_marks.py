@@ -34,7 +34,7 @@ def test_the_mark_file_has_the_text_that_was_written_last(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_any_damage_to_the_mark_file_leaves_one_of_the_last_two_texts_and_is_reported(tmp_path: Path) -> None:
+def test_any_damage_to_the_mark_file_is_reported_and_an_intact_entry_read(tmp_path: Path) -> None:
     path = tmp_path / MARK
     written(path, "history=1 step=6", "history=1 step=7")
     content = path.read_bytes()

@@ -188,7 +188,7 @@ def test_a_restarted_app_master_adopts_the_running_workers(tmp_path: Path) -> No
 
 
 @pytest.mark.slow  # an end is late after some seconds
-def test_the_end_of_a_gang_during_a_pause_of_its_app_master_is_recorded_with_its_own_time(tmp_path: Path) -> None:
+def test_a_gang_that_ends_while_its_app_master_is_stopped_keeps_its_end_time(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path, slots=1) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.05"))
         lab.arbiter.grant("ana", 1, 0)

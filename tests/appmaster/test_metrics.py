@@ -124,7 +124,7 @@ def test_slots_apps_queue_and_stages_have_metrics(town: Town) -> None:
         assert of("eunomia_stage_seconds_sum", stage=stage) > 0.0
 
 
-def test_a_decision_counts_faults_refusals_and_gaps() -> None:
+def test_a_decision_increments_the_counters_of_faults_refusals_and_gaps() -> None:
     meters = Meters()
     record = RecordTable(plugin="themis", table="auction", columns={"gap": [0.25, 0.25, None]})
     faults = (Fault(plugin="bad", stage=Stage.PLACEMENT, what="raised"), Fault(plugin="", stage=None, what="unknown"))
@@ -139,7 +139,7 @@ def test_a_decision_counts_faults_refusals_and_gaps() -> None:
     assert counted["eunomia_rounds_total", frozenset({("cause", "freed")})] == 1.0
 
 
-def test_a_stage_is_observed_once_a_step_that_calls_it() -> None:
+def test_a_stage_is_observed_once_in_each_step_that_calls_it() -> None:
     meters, decision = Meters(), Decision(now=Seconds(1.0), round=1, version=Version(1))
     for spent in ({"offer": 2_000_000_000}, {"offer": 2_000_000_000, "valuation": 5}, {"offer": 3_000_000_000}):
         meters.note(decision, spent)
@@ -149,7 +149,7 @@ def test_a_stage_is_observed_once_a_step_that_calls_it() -> None:
     assert counted["eunomia_stage_seconds_count", frozenset({("stage", "valuation")})] == 1.0
 
 
-def test_an_address_that_others_reach_needs_certificates(tmp_path: Path) -> None:
+def test_a_metrics_address_beyond_loopback_needs_certificates(tmp_path: Path) -> None:
     town = Town(tmp_path)
     try:
         service = town.lab.arbiter.service

@@ -37,7 +37,7 @@ def said(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return out.out
 
 
-def test_jobs_that_still_fit_go_on_without_a_slot_and_the_slot_is_used_again_later(
+def test_jobs_that_still_fit_run_without_a_missing_slot_which_is_used_again_later(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
@@ -80,7 +80,7 @@ def test_jobs_that_still_fit_go_on_without_a_slot_and_the_slot_is_used_again_lat
     assert not check_folder(tmp_path / "state").findings
 
 
-def test_a_launcher_that_comes_back_with_fewer_slots_leaves_the_others_at_work(tmp_path: Path) -> None:
+def test_a_launcher_restarted_with_fewer_slots_keeps_the_workers_on_the_others(tmp_path: Path) -> None:
     with supervisor(tmp_path, slots=3) as made, client(made) as arbiter:
         apps = [arbiter.submit(app_file(tmp_path, f"ana{number}", 1)).name for number in range(3)]
         eventually(lambda: all(arbiter.app(name).slots == 1 for name in apps))
@@ -109,7 +109,7 @@ def numbers(made: local_machine.LocalMachine) -> dict[str, int]:
     return {slot.uuid: slot.index for slot in made.slots}
 
 
-def test_a_gpu_keeps_its_number_when_another_is_gone(tmp_path: Path) -> None:
+def test_a_gpu_keeps_its_slot_number_when_another_is_removed(tmp_path: Path) -> None:
     kept = tmp_path / "gpus.json"
     assert numbers(numbered(machine("a", "b", "c", "d"), kept)) == {"a": 0, "b": 1, "c": 2, "d": 3}
     assert numbers(numbered(machine("a", "c", "d"), kept)) == {"a": 0, "c": 2, "d": 3}
@@ -129,7 +129,7 @@ def test_a_gpu_keeps_its_number_when_another_is_gone(tmp_path: Path) -> None:
         numbered(machine("a"), kept)
 
 
-def test_cpu_slots_have_numbers_of_their_own(tmp_path: Path) -> None:
+def test_numbers_of_cpu_slots_are_not_stored_in_the_gpu_file(tmp_path: Path) -> None:
     found = local_machine.detect(2, use_gpus=False)
     assert numbered(found, tmp_path / "gpus.json") == found
     assert not (tmp_path / "gpus.json").exists()
@@ -137,7 +137,7 @@ def test_cpu_slots_have_numbers_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_gang_that_no_longer_fits_is_not_explained_by_the_auction(
+def test_explain_says_that_a_gang_no_longer_fits_and_not_that_it_lost_an_auction(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state = ("--state-dir", str(tmp_path / "state"))

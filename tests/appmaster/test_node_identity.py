@@ -121,7 +121,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-def test_a_machine_joins_with_a_token_alone(cluster: Cluster) -> None:
+def test_a_new_machine_needs_only_a_token_to_join(cluster: Cluster) -> None:
     token = cluster.token()
     node = cluster.node("b08")
     assert not node.is_joined
@@ -168,7 +168,7 @@ def test_the_first_machine_of_an_arbiter_without_slots_joins_with_a_token(
     assert [one.used_by for one in kept.join_tokens] == [("b08",)]
 
 
-def test_a_certificate_is_of_the_launchers_own_key_and_of_what_the_arbiter_knows(cluster: Cluster) -> None:
+def test_a_certificate_has_the_key_of_the_launcher_and_only_names_that_the_arbiter_knows(cluster: Cluster) -> None:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -207,7 +207,7 @@ def test_a_join_token_is_valid_for_a_year_at_most(cluster: Cluster) -> None:
     assert "a number must be from 1 to 3.16224e+07" in str(caught.value.details())
 
 
-def test_a_token_is_used_once_unless_it_is_reusable(cluster: Cluster) -> None:
+def test_a_token_can_be_used_only_once_unless_it_is_reusable(cluster: Cluster) -> None:
     once = cluster.token()
     first = cluster.node("b08")
     first.join(once)
@@ -235,7 +235,7 @@ MENDABLE: list[tuple[dict[str, Any], str]] = [
 """What is wrong with a registration, and what the refusal says."""
 
 
-def test_a_join_that_is_refused_leaves_its_token_as_it_was(cluster: Cluster) -> None:
+def test_a_refused_join_leaves_its_token_unused(cluster: Cluster) -> None:
     token = cluster.token()
     for number, (wrong, why) in enumerate(MENDABLE):
         node = cluster.node("b08", f"try-{number}")  # on a folder of its own: the same token serves
@@ -260,7 +260,7 @@ def test_a_join_that_is_refused_leaves_its_token_as_it_was(cluster: Cluster) -> 
         assert journal.notes(JOINED_NOTE)["b08"]["token"] == 0
 
 
-def test_a_node_that_was_refused_needs_no_token_again(cluster: Cluster) -> None:
+def test_a_node_whose_registration_was_refused_needs_no_second_token(cluster: Cluster) -> None:
     node = cluster.node("b08")
     node.join(cluster.token())
     with pytest.raises(grpc.RpcError):
@@ -270,7 +270,7 @@ def test_a_node_that_was_refused_needs_no_token_again(cluster: Cluster) -> None:
     assert [token.used_by for token in cluster.arbiter.service.join_tokens] == [("b08",)]
 
 
-def test_of_several_machines_that_join_with_one_token_one_is_a_node(cluster: Cluster) -> None:
+def test_of_several_machines_with_one_token_only_one_becomes_a_node(cluster: Cluster) -> None:
     token = cluster.token()
     nodes = [cluster.node(f"b{number:02}") for number in range(8, 14)]
 
@@ -295,7 +295,7 @@ def test_of_several_machines_that_join_with_one_token_one_is_a_node(cluster: Clu
             assert service.tokens.removed(node.metadata()) == node.node, "its credential is refused"
 
 
-def test_a_machine_that_joins_with_the_same_token_takes_the_place_of_one_that_is_not_accepted(
+def test_a_second_machine_with_the_same_token_replaces_one_that_never_registered(
     cluster: Cluster,
 ) -> None:
     token, first, second = cluster.token(), cluster.node("b08"), cluster.node("b09")
@@ -314,7 +314,7 @@ def test_a_machine_that_joins_with_the_same_token_takes_the_place_of_one_that_is
     assert (kept.get("b08"), kept.join_of("b09")) == (None, 1)
 
 
-def test_a_token_names_only_the_nodes_whose_present_join_came_by_it(cluster: Cluster) -> None:
+def test_a_token_lists_only_the_nodes_whose_latest_join_used_it(cluster: Cluster) -> None:
     several = cluster.token(reusable=True)
     for name in ("b08", "b09"):
         node = cluster.node(name)
@@ -338,14 +338,14 @@ def members(cluster: Cluster) -> list[list[str]]:
     return [[*token.members] for token in cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens]
 
 
-def test_a_token_without_a_ca_is_refused_beyond_loopback_in_words_of_the_token(tmp_path: Path) -> None:
+def test_a_token_without_a_ca_is_refused_beyond_loopback(tmp_path: Path) -> None:
     node = OwnJoin(tmp_path, "b08", "head.example:7720")
     with pytest.raises(InputError, match=r"must carry its CA .* one without a CA \(head.example:7720\)") as refused:
         node.join(JoinText(number=1, secret="0" * 48, authority=b""))
     assert "address file" not in str(refused.value)
 
 
-def test_an_ended_a_revoked_and_a_foreign_token_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_expired_revoked_and_foreign_tokens_are_refused(cluster: Cluster, tmp_path: Path) -> None:
     ended = cluster.token(ends_in_seconds=1.0)
     revoked = cluster.token()
     cluster.client("RevokeJoinToken", pb.RevokeJoinTokenRequest(number=2))
@@ -365,7 +365,7 @@ def test_an_ended_a_revoked_and_a_foreign_token_are_refused(cluster: Cluster, tm
     assert "a join token must have been made; there are: 1, 2, but got 7" in refused.value.details()
 
 
-def test_tries_to_join_are_limited(cluster: Cluster) -> None:
+def test_the_rate_of_join_attempts_is_limited(cluster: Cluster) -> None:
     codes = []
     for guess in range(25):
         text = JoinText(number=1, secret=f"{guess:048x}", authority=b"").text()
@@ -378,7 +378,7 @@ def test_tries_to_join_are_limited(cluster: Cluster) -> None:
     assert codes[-1] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_credential_is_of_one_node_and_of_its_last_join(cluster: Cluster) -> None:
+def test_a_credential_is_valid_only_for_one_node_and_its_latest_join(cluster: Cluster) -> None:
     first = cluster.node("b08")
     first.join(cluster.token())
     with pytest.raises(grpc.RpcError) as refused:
@@ -395,7 +395,7 @@ def test_a_credential_is_of_one_node_and_of_its_last_join(cluster: Cluster) -> N
     assert names_of(again.certificate)[0] != names_of(first.certificate)[0]
 
 
-def test_a_removed_nodes_credential_is_refused_also_after_a_restart(cluster: Cluster) -> None:
+def test_the_credential_of_a_removed_node_is_refused_also_after_a_restart(cluster: Cluster) -> None:
     node = cluster.node("b08")
     node.join(cluster.token())
     service = cluster.arbiter.service
@@ -414,7 +414,7 @@ def test_a_removed_nodes_credential_is_refused_also_after_a_restart(cluster: Clu
     assert names_of(node.certificate)[0] == tls_name("b08", 2)
 
 
-def test_a_lost_note_of_a_node_gives_no_number_of_a_join_again(cluster: Cluster) -> None:
+def test_join_numbers_are_not_reused_even_if_the_note_of_a_node_is_lost(cluster: Cluster) -> None:
     service = cluster.arbiter.service
     first, second = cluster.node("b08"), cluster.node("b08", "second")
     first.join(cluster.token())
@@ -433,7 +433,7 @@ def test_a_lost_note_of_a_node_gives_no_number_of_a_join_again(cluster: Cluster)
     assert service.joined.is_over("b08", 1), "the credentials of former joins are refused"
 
 
-def test_a_node_that_forgets_its_join_joins_with_another_token(cluster: Cluster) -> None:
+def test_a_node_that_forgot_its_join_can_join_with_another_token(cluster: Cluster) -> None:
     node = cluster.node("b08")
     node.join(cluster.token())
     node.forget()
@@ -447,7 +447,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_folder_of_a_node_of_another_arbiter_is_refused_before_anything_is_written(
+def test_a_folder_used_with_another_arbiter_is_refused_before_anything_is_written(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     node = cluster.node("n2")
@@ -469,7 +469,7 @@ def test_a_folder_of_a_node_of_another_arbiter_is_refused_before_anything_is_wri
         other.close()
 
 
-def test_another_arbiter_at_the_address_of_the_first_is_known_by_its_answer(cluster: Cluster, tmp_path: Path) -> None:
+def test_another_arbiter_at_the_same_address_is_detected_by_its_answer(cluster: Cluster, tmp_path: Path) -> None:
     node = cluster.node("n2")
     node.join(cluster.token())
     record = read_json(node.folder / JOINED)
@@ -486,7 +486,7 @@ def test_another_arbiter_at_the_address_of_the_first_is_known_by_its_answer(clus
     assert fresh.is_joined, "without a credential or an order there is nothing to keep"
 
 
-def test_a_folder_says_whose_it_is(tmp_path: Path) -> None:
+def test_a_node_folder_records_its_node_name_and_its_arbiter(tmp_path: Path) -> None:
     write_json(tmp_path / JOINED, {"node": "n2", "join": 1, "credential": "x", "arbiter": "127.0.0.1:7720"})
     (tmp_path / ARBITER_CA).write_bytes(b"a CA")
     user = FolderUser.of(tmp_path)
@@ -499,7 +499,7 @@ def test_a_folder_says_whose_it_is(tmp_path: Path) -> None:
     user.check_name("n2")
 
 
-def test_the_file_of_a_launchers_token_must_hold_that(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_token_file_of_a_launcher_must_contain_a_launcher_token(cluster: Cluster, tmp_path: Path) -> None:
     tokens, file = cluster.arbiter.service.tokens, tmp_path / "given"
     with pytest.raises(InputError, match=r"run/launcher\.token .*, but got No such file"):
         check_token_file(file)
@@ -518,7 +518,7 @@ def test_the_file_of_a_launchers_token_must_hold_that(cluster: Cluster, tmp_path
         check_token_file(file)
 
 
-def test_joins_and_tokens_survive_the_arbiter(cluster: Cluster) -> None:
+def test_joined_nodes_and_join_tokens_survive_a_restart_of_the_arbiter(cluster: Cluster) -> None:
     node, unused = cluster.node("b08"), cluster.token()
     node.join(cluster.token())
     secret = cluster.arbiter.service.tokens.container_secret("b08")
@@ -543,7 +543,7 @@ def test_a_certificate_is_renewed_for_the_same_key(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("name", [KEY, CERTIFICATE, NODE_CA])
 @pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nMII", b"\xff" * 40])
-def test_a_damaged_file_of_a_certificate_is_replaced_by_the_arbiter(
+def test_a_damaged_certificate_file_is_replaced_by_the_arbiter(
     cluster: Cluster, name: str, content: bytes | None
 ) -> None:
     cluster.node("b08").join(cluster.token())
@@ -562,7 +562,7 @@ def test_a_damaged_file_of_a_certificate_is_replaced_by_the_arbiter(
     assert logs == []
 
 
-def test_a_full_disk_delays_a_renewal_and_does_not_end_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_delays_the_renewal_of_a_certificate(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     node = cluster.node("b08")
     node.join(cluster.token())
     tried: list[str] = []
@@ -586,7 +586,7 @@ def test_a_full_disk_delays_a_renewal_and_does_not_end_it(cluster: Cluster, monk
     asyncio.run(watched())
 
 
-def test_a_launchers_service_shows_its_certificate_and_the_next_one_without_a_restart(cluster: Cluster) -> None:
+def test_a_launcher_serves_a_renewed_certificate_without_a_restart(cluster: Cluster) -> None:
     import ssl
 
     node = cluster.node("b08")
@@ -617,7 +617,7 @@ def test_a_launchers_service_shows_its_certificate_and_the_next_one_without_a_re
         server.stop(None)
 
 
-def test_a_join_token_is_read_whole_or_refused_without_being_shown(tmp_path: Path) -> None:
+def test_a_join_token_is_parsed_whole_or_refused_without_being_printed(tmp_path: Path) -> None:
     token = JoinText(number=3, secret="ab" * 24, authority=b"-----BEGIN CERTIFICATE-----\n")
     path = tmp_path / "token"
     path.write_text(f"  {token.text()}\n")
@@ -649,7 +649,7 @@ def test_the_fingerprint_of_a_ca_is_that_of_its_first_certificate(tmp_path: Path
     assert fingerprint(whole) == digest
 
 
-def test_the_nodes_ca_is_private_and_a_damaged_one_names_the_cure(tmp_path: Path) -> None:
+def test_the_files_of_the_node_ca_are_private_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     authority = NodeAuthority(tmp_path)
     assert authority.pem() == authority.pem()
     files = sorted(tmp_path.glob("node-authority/*"))
@@ -692,7 +692,7 @@ class Machine:
         return self.log.read_text()
 
 
-def test_a_launcher_joins_from_standard_input_and_serves_under_its_certificate(cluster: Cluster) -> None:
+def test_a_launcher_reads_its_token_from_standard_input_and_serves_tls(cluster: Cluster) -> None:
     service = cluster.arbiter.service
     token = cluster.token().text()
     machine = Machine(cluster, "b08", token)
@@ -723,7 +723,7 @@ def test_a_launcher_joins_from_standard_input_and_serves_under_its_certificate(c
         machine.end()
 
 
-def test_a_launcher_in_whose_place_another_machine_joined_ends_as_refused(cluster: Cluster) -> None:
+def test_a_launcher_whose_token_another_machine_used_first_exits(cluster: Cluster) -> None:
     token = cluster.token()
     loser, winner = cluster.node("b08"), cluster.node("b09")
     loser.join(token)
@@ -743,7 +743,7 @@ def test_a_wrong_token_file_ends_a_launcher_at_once(cluster: Cluster) -> None:
     assert "removed" not in said
 
 
-def test_a_second_launcher_under_a_stolen_name_is_refused_while_the_first_lives(cluster: Cluster) -> None:
+def test_a_second_launcher_with_the_name_of_a_live_node_is_refused(cluster: Cluster) -> None:
     service = cluster.arbiter.service
     first = Machine(cluster, "b08", cluster.token().text())
     try:
@@ -755,7 +755,7 @@ def test_a_second_launcher_under_a_stolen_name_is_refused_while_the_first_lives(
         first.end()
 
 
-def test_a_launcher_without_a_token_or_at_an_address_that_is_not_its_own_is_refused(cluster: Cluster) -> None:
+def test_a_launcher_without_a_token_or_with_a_wrong_address_is_refused(cluster: Cluster) -> None:
     assert "a launcher must have a token: --join FILE" in Machine(cluster, "b08").refused()
     elsewhere = Machine(cluster, "b09", cluster.token().text(), "--announce", "127.0.0.99", "--listen", "127.0.0.1:0")
     said = elsewhere.refused()
@@ -764,7 +764,9 @@ def test_a_launcher_without_a_token_or_at_an_address_that_is_not_its_own_is_refu
     assert cluster.arbiter.service.nodes.get("b09") is None, "nothing was changed"
 
 
-def test_a_refused_join_leaves_no_folder_and_an_open_token_file_is_named(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_refused_join_leaves_no_folder_and_a_world_readable_token_file_is_reported(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     file = tmp_path / "token"
     file.write_text(cluster.token().text())
     file.chmod(0o644)
@@ -782,7 +784,7 @@ def test_a_refused_join_leaves_no_folder_and_an_open_token_file_is_named(cluster
     assert own.exists(), "a folder that was there before stays"
 
 
-def test_a_launcher_of_the_arbiters_machine_gets_a_certificate_by_the_arbiters_token(
+def test_the_launcher_on_the_machine_of_the_arbiter_gets_a_certificate_with_its_token(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     service = cluster.arbiter.service
@@ -817,7 +819,7 @@ def test_a_launcher_of_the_arbiters_machine_gets_a_certificate_by_the_arbiters_t
         OwnMachine(own, NODE, gone, away)
 
 
-def test_another_token_than_the_arbiters_gets_no_certificate(cluster: Cluster) -> None:
+def test_tokens_of_apps_and_invalid_tokens_get_no_certificate(cluster: Cluster) -> None:
     admission = lrpc.NodeAdmissionStub(cluster.channel)
     for token in (cluster.arbiter.service.tokens.app("ana"), "launcher:x:00", ""):
         with pytest.raises(grpc.RpcError) as refused:
@@ -825,7 +827,7 @@ def test_another_token_than_the_arbiters_gets_no_certificate(cluster: Cluster) -
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_slots_are_announced_only_where_other_machines_reach_the_arbiter() -> None:
+def test_slots_can_be_announced_only_if_the_arbiter_is_reachable_from_other_machines() -> None:
     beyond = {"announce": "10.0.0.1", "address": "0.0.0.0:7720"}
     options = ServeFlags(**beyond, port_range="7800-7809").launcher_options
     assert options[-4:] == ("--announce", "10.0.0.1", "--port-range", "7800-7809")
@@ -836,7 +838,7 @@ def test_slots_are_announced_only_where_other_machines_reach_the_arbiter() -> No
         _ = ServeFlags(**beyond, no_launcher=True).launcher_options
 
 
-def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_listening_address_of_a_launcher_follows_from_its_options(cluster: Cluster, tmp_path: Path) -> None:
     joined = OwnJoin(tmp_path, "b08", "127.0.0.1:7720")
     chosen = ListenAddress.chosen("127.0.0.1:7720", listen=None, announce="", ports="", joined=joined)
     assert (chosen.host, chosen.ports, chosen.announced) == ("127.0.0.1", (0,), "127.0.0.1")
@@ -862,7 +864,7 @@ def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp
             ListenAddress.chosen("127.0.0.1:7720", **given)
 
 
-def test_an_address_that_cannot_be_taken_is_said_with_its_cause() -> None:
+def test_the_error_for_an_address_that_cannot_be_bound_states_the_cause() -> None:
     def why(host: str, ports: tuple[int, ...] = (0,)) -> str:
         return str(not_bound(ListenAddress(host=host, ports=ports, announced=host)))
 

@@ -53,7 +53,7 @@ def clock() -> Clock:
 # --- the launcher's own view ---------------------------------------------------------------------------------------
 
 
-def test_it_counts_from_the_sending_of_the_call_and_starts_nothing_within_the_grace(
+def test_a_lease_counts_from_the_sending_of_the_call_and_starts_nothing_during_the_grace(
     tmp_path: Path, clock: Clock
 ) -> None:
     lease = NodeLease(tmp_path / "lease", system=clock)
@@ -74,7 +74,7 @@ def test_it_counts_from_the_sending_of_the_call_and_starts_nothing_within_the_gr
     assert not lease.is_old
 
 
-def test_a_lease_without_an_end_never_ends(tmp_path: Path, clock: Clock) -> None:
+def test_a_lease_without_an_end_never_expires(tmp_path: Path, clock: Clock) -> None:
     lease = NodeLease(tmp_path / "lease", system=clock)
     lease.renew(clock.now, 0.0, 0.0)
     clock.now += 1e9
@@ -85,7 +85,7 @@ def test_a_lease_without_an_end_never_ends(tmp_path: Path, clock: Clock) -> None
     assert kept is not None and kept["ends_at"] is None
 
 
-def test_workers_that_go_on_are_not_killed_and_new_ones_not_started(tmp_path: Path, clock: Clock) -> None:
+def test_with_the_option_go_on_running_workers_continue_but_none_starts(tmp_path: Path, clock: Clock) -> None:
     lease = NodeLease(tmp_path / "lease", system=clock)
     lease.goes_on = True
     lease.renew(clock.now, 90.0, 18.0)
@@ -98,7 +98,7 @@ def test_workers_that_go_on_are_not_killed_and_new_ones_not_started(tmp_path: Pa
     assert kept is not None and kept["ends_at"] is None
 
 
-def test_the_next_launcher_knows_the_end_unless_the_machine_was_started_again(
+def test_a_restarted_launcher_knows_the_end_of_the_lease_unless_the_machine_rebooted(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     NodeLease(tmp_path / "lease", system=clock).renew(clock.now, 90.0, 18.0)
@@ -107,7 +107,7 @@ def test_the_next_launcher_knows_the_end_unless_the_machine_was_started_again(
     assert NodeLease(tmp_path / "lease", system=clock).left_seconds == 0.0
 
 
-def test_a_file_that_is_half_written_is_not_read(tmp_path: Path, clock: Clock) -> None:
+def test_a_damaged_lease_file_is_ignored(tmp_path: Path, clock: Clock) -> None:
     lease = NodeLease(tmp_path / "lease", system=clock)
     lease.renew(clock.now, 90.0, 18.0)
     text = lease.path.read_bytes()
@@ -166,9 +166,7 @@ def test_without_a_launcher_workers_are_ordered_to_leave_and_killed_at_the_end(t
     assert MACHINE.uptime() >= kept["ends_at"]
 
 
-def test_what_the_launcher_has_ordered_is_not_ordered_again_and_a_renewal_spares_workers(
-    tmp_path: Path, containers: Any
-) -> None:
+def test_a_shepherd_does_not_repeat_an_order_and_a_renewal_spares_workers(tmp_path: Path, containers: Any) -> None:
     lease = NodeLease(tmp_path / "lease")
     lease.renew(MACHINE.uptime(), 3600.0, 3599.9)
     lease.ordered_to_leave()
@@ -182,7 +180,7 @@ def test_what_the_launcher_has_ordered_is_not_ordered_again_and_a_renewal_spares
 # --- a launcher ----------------------------------------------------------------------------------------------------
 
 
-def test_a_launcher_ends_its_work_in_time_when_the_arbiter_falls_silent(tmp_path: Path) -> None:
+def test_a_launcher_stops_its_workers_in_time_when_the_arbiter_is_silent(tmp_path: Path) -> None:
     with launcher_lab.lab(tmp_path) as made:
         made.arbiter.heartbeat_seconds = 0.2
         made.arbiter.lease = (4.0, 3.0)
@@ -203,7 +201,7 @@ def test_a_launcher_ends_its_work_in_time_when_the_arbiter_falls_silent(tmp_path
 # --- the arbiter ---------------------------------------------------------------------------------------------------
 
 
-def test_the_arbiter_counts_from_its_answers_and_no_lost_answer_shortens_that(clock: Clock) -> None:
+def test_the_arbiter_counts_the_lease_from_its_answers_and_assumes_the_longer_one(clock: Clock) -> None:
     held = HeldLease(system=clock)
     held.heard(0.0, endless=False)
     held.given(900.0)
@@ -221,7 +219,7 @@ def test_the_arbiter_counts_from_its_answers_and_no_lost_answer_shortens_that(cl
     assert held.left_seconds == 90.0
 
 
-def test_the_journal_has_the_longest_lease_before_it_is_given(tmp_path: Path) -> None:
+def test_the_longest_lease_is_journaled_before_it_is_granted(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
         leases = NodeLeases(journal, Seconds(90.0), Seconds(900.0))
         assert not leases.were_given
@@ -235,7 +233,7 @@ def test_the_journal_has_the_longest_lease_before_it_is_given(tmp_path: Path) ->
         assert (journal.meta[META], later.longest) == (90.0, 90.0)
 
 
-def test_what_nodes_says_of_a_silent_one(clock: Clock) -> None:
+def test_the_text_on_a_silent_node_states_the_end_of_its_lease(clock: Clock) -> None:
     held = HeldLease(clock.now + 50.0, system=clock)
     assert lease_words(3.0, held) == ""
     assert lease_words(40.0, held) == "silent for 40 s; its lease ends in 50 s, and its jobs start elsewhere then"
@@ -245,7 +243,7 @@ def test_what_nodes_says_of_a_silent_one(clock: Clock) -> None:
     assert lease_words(91.0, held) == ""
 
 
-def test_the_only_node_has_a_lease_without_an_end_until_another_joins(tmp_path: Path) -> None:
+def test_the_only_node_has_an_endless_lease_until_another_joins(tmp_path: Path) -> None:
     with service_lab.lab(tmp_path, node_lease=Seconds(60.0)) as made:
         made.launcher.register(head=True)
         eventually(made.arbiter.service.ready.is_set, "it decides")
@@ -270,7 +268,7 @@ def test_a_silent_node_is_lost_only_once_its_lease_has_ended(tmp_path: Path) -> 
         eventually(lambda: two.nodes()["annex"].state == "down", "it is lost")
 
 
-def test_a_restarted_arbiter_gives_out_no_slot_of_a_node_that_may_hold_a_longer_lease(tmp_path: Path) -> None:
+def test_a_restarted_arbiter_grants_no_slot_of_a_node_that_may_have_a_longer_lease(tmp_path: Path) -> None:
     with service_lab.lab(tmp_path, slots=2, node_lease=Seconds(0.6), node_silence=Seconds(0.6)) as made:
         two = Two(made)
         made.arbiter.run(lengthen_leases(made.arbiter.service))
@@ -293,7 +291,7 @@ def test_a_restarted_arbiter_gives_out_no_slot_of_a_node_that_may_hold_a_longer_
 # --- an app master -------------------------------------------------------------------------------------------------
 
 
-def test_an_app_master_without_an_answer_for_a_lease_is_cut_off(
+def test_an_app_master_without_an_answer_for_a_whole_lease_is_cut_off(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = ArbiterLink("127.0.0.1:1", tmp_path / "token", "ana", 1, Outbox(clock), clock.flag(), system=clock)

@@ -59,7 +59,7 @@ def refused_gang(two: Any, gpus: int) -> str:
     return str(caught.value.details())
 
 
-def test_a_gang_larger_than_the_cluster_is_but_has_been_waits_and_says_so(two: Any) -> None:
+def test_a_gang_larger_than_the_cluster_but_not_than_before_waits_with_that_reason(two: Any) -> None:
     assert two.remove(now=True).left
     two.quiet()
     two.restart()  # the journal has how large the cluster was
@@ -114,7 +114,7 @@ def test_a_gang_larger_than_the_cluster_ever_was_is_refused_unless_it_waits_for_
         assert journal.notes(MACHINE_NOTE)["1"]["size"] == 4
 
 
-def test_a_node_that_comes_back_with_another_type_does_not_make_the_cluster_larger(two: Any) -> None:
+def test_a_node_that_returns_with_another_type_does_not_raise_the_largest_size(two: Any) -> None:
     two.quiet()
     two.annex.register(slots=[lpb.Slot(index=at, gpu_type="fast") for at in range(2)])
     eventually(lambda: two.lab.arbiter.service.nodes.layout.gpus_of("annex") == [4, 5], "it is another machine")
@@ -122,7 +122,7 @@ def test_a_node_that_comes_back_with_another_type_does_not_make_the_cluster_larg
     assert "at most 4 slots were at once" in refused_gang(two, 5)
 
 
-def test_slots_that_are_missing_are_no_slots_of_the_cluster_and_their_reason_is_that_of_their_node(two: Any) -> None:
+def test_missing_slots_do_not_count_as_slots_of_the_cluster(two: Any) -> None:
     two.quiet()
     two.annex.register(slots=[lpb.Slot(index=0, gpu_type="cpu")])
     two.beating = Beating(two.annex)
@@ -143,7 +143,7 @@ def test_slots_that_are_missing_are_no_slots_of_the_cluster_and_their_reason_is_
         beating.end()
 
 
-def test_the_largest_size_is_known_after_a_node_with_a_missing_slot_has_left_and_the_arbiter_was_restarted(
+def test_the_largest_size_of_the_cluster_survives_a_removal_and_a_restart(
     two: Any,
 ) -> None:
     two.quiet()
@@ -161,7 +161,7 @@ def test_the_largest_size_is_known_after_a_node_with_a_missing_slot_has_left_and
     assert two.lab.submit("ana", "4").waits_for == "it needs 4 slots, and the cluster has 2; it had 4 at once"
 
 
-def test_missing_slots_are_named_by_the_reason_of_their_node() -> None:
+def test_missing_slots_are_listed_by_reason() -> None:
     gone = [
         pb.MissingSlot(node="n1", slot=2, gpu_type="cpu", cpus=True),
         pb.MissingSlot(node="n2", slot=1, gpu_type="slow", cpus=True),
@@ -197,7 +197,7 @@ def health(two: Any) -> pb.HealthResponse:
     return two.call("Health", pb.HealthRequest())
 
 
-def test_a_job_that_runs_on_a_draining_node_says_when_its_lease_there_ends(two: Any) -> None:
+def test_a_job_on_a_draining_node_shows_when_its_lease_there_ends(two: Any) -> None:
     master = waiting(two, "ana", 4)
     master.beat_until(lambda: master.leases)
     master.beat()
@@ -212,13 +212,13 @@ def test_a_job_that_runs_on_a_draining_node_says_when_its_lease_there_ends(two: 
     assert two.nodes()["annex"].state == "draining"
 
 
-def test_a_job_of_an_app_that_starts_is_no_unknown_job(two: Any) -> None:
+def test_a_job_is_known_although_its_app_master_has_not_added_it_yet(two: Any) -> None:
     two.lab.submit("ana", "1")
     said = explained(two, "ana/1")
     assert (said.job, said.state, said.text) == ("ana", "submitted", "its app master has not added any job yet")
 
 
-def test_a_node_to_be_removed_whose_leases_have_no_end_says_so() -> None:
+def test_removing_a_node_warns_of_leases_without_an_end() -> None:
     without = pb.NodeView(node="b08", held=1)
     assert nodes_command.later(without).startswith(
         "1 of its slots is held without an end (eunomia nodes drain b08 --within 10m ends the leases there); it leaves"
@@ -228,7 +228,7 @@ def test_a_node_to_be_removed_whose_leases_have_no_end_says_so() -> None:
     assert nodes_command.later(pb.NodeView(node="b08")).startswith("what ran there is still ending; it leaves")
 
 
-def test_a_node_to_be_removed_names_the_jobs_that_hold_its_slots(two: Any) -> None:
+def test_removing_a_node_lists_the_jobs_that_hold_its_slots(two: Any) -> None:
     master = waiting(two, "ana", 4)
     master.beat_until(lambda: master.leases)
     master.beat()
@@ -240,7 +240,7 @@ def test_a_node_to_be_removed_names_the_jobs_that_hold_its_slots(two: Any) -> No
     assert nodes_command._facts(answer.node)["held_by"] == [{"app": "ana", "job": "ana/1", "slots": 2}]
 
 
-def test_at_most_five_holders_of_a_node_are_named_and_an_app_where_it_has_no_job_there() -> None:
+def test_at_most_five_holders_of_a_node_are_named() -> None:
     holders = [pb.SlotHolder(app="nets", job=f"nets/{at}", slots=1) for at in range(6)]
     many = pb.NodeView(node="b08", held=8, ends_in_seconds=9.0, held_by=[pb.SlotHolder(app="ana", slots=2), *holders])
     assert nodes_command.later(many).startswith(
@@ -269,7 +269,7 @@ def test_on_one_machine_no_node_is_named(tmp_path: Path) -> None:
         assert not [line for line in explain_command.screen([said], {}) if line.startswith("Runs on")]
 
 
-def test_a_node_that_falls_silent_is_named_with_the_end_of_its_lease(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_node_is_named_with_the_end_of_its_lease(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_leases, "QUIET_SECONDS", 0.2)
     running = waiting(two, "ana", 4)
     running.beat_until(lambda: running.leases)

@@ -39,7 +39,7 @@ def registrations(folder: Path) -> int:
     return (folder / "log" / "arbiter.log").read_text().count("node.registered")
 
 
-def test_a_second_launcher_ends_and_the_first_stays(made: Supervisor, tmp_path: Path) -> None:
+def test_a_second_launcher_exits_and_the_first_continues(made: Supervisor, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     file = tmp_path / "ana.toml"
     file.write_text(f'[app]\nname = "ana"\n[job]\ncommand = "{sys.executable} train.py"\nslots = 2\n')
@@ -60,7 +60,7 @@ def test_a_second_launcher_ends_and_the_first_stays(made: Supervisor, tmp_path: 
         eventually(lambda: arbiter.app("ana").state == "finished")
 
 
-def test_a_launcher_takes_the_place_of_one_that_is_gone(made: Supervisor, tmp_path: Path) -> None:
+def test_a_new_launcher_replaces_one_that_has_ended(made: Supervisor, tmp_path: Path) -> None:
     assert made.launcher is not None
     before, first = registrations(tmp_path), made.launcher.pid
     assert first is not None
@@ -77,7 +77,7 @@ def test_a_launcher_takes_the_place_of_one_that_is_gone(made: Supervisor, tmp_pa
         other.wait(PATIENCE_SECONDS)
 
 
-def test_a_launcher_that_comes_back_with_more_slots_has_them_all(made: Supervisor, tmp_path: Path) -> None:
+def test_a_launcher_that_is_restarted_with_more_slots_offers_them_all(made: Supervisor, tmp_path: Path) -> None:
     assert made.launcher is not None
     made.launcher.stop()
     with (tmp_path / "more.log").open("ab") as log:

@@ -34,7 +34,7 @@ def _holder(lock: Path, *pid: int) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-def test_the_holder_of_a_nodes_lock_gets_a_hangup_even_if_it_was_stopped(tmp_path: Path) -> None:
+def test_the_process_that_holds_the_lock_of_a_node_gets_a_hangup_even_if_stopped(tmp_path: Path) -> None:
     with _holder(tmp_path / "lock") as process:
         process.send_signal(signal.SIGSTOP)
         end_orphaned(tmp_path)
@@ -43,7 +43,7 @@ def test_the_holder_of_a_nodes_lock_gets_a_hangup_even_if_it_was_stopped(tmp_pat
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_process_that_only_stands_in_the_lock_file_is_left_alone(tmp_path: Path) -> None:
+def test_a_process_named_in_the_lock_file_that_does_not_hold_it_is_not_signalled(tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     with subprocess.Popen(["sleep", "600"]) as other:
         (tmp_path / "lock").write_text(str(other.pid))

@@ -48,7 +48,7 @@ def numbers(text: str) -> list[int]:
     return [int(line.split()[1]) for line in text.splitlines() if line.startswith("line ")]
 
 
-def test_a_worker_that_writes_on_loses_no_line_after_the_gap(tmp_path: Path) -> None:
+def test_a_worker_that_continues_to_write_loses_no_line_after_the_gap(tmp_path: Path) -> None:
     path, count = tmp_path / "stdout.log", 60_000
     path.touch()
     with subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(count)]) as writer:
@@ -66,7 +66,7 @@ def test_a_worker_that_writes_on_loses_no_line_after_the_gap(tmp_path: Path) -> 
     assert kept == list(range(kept[0], count)) and "\0" not in text
 
 
-def test_logs_show_last_lines_over_the_gap_and_follow_beyond_it(tmp_path: Path) -> None:
+def test_logs_show_the_last_lines_before_and_after_the_gap_and_can_follow(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     subprocess.run([sys.executable, "-c", WRITER, str(path), "20000"], check=True)
     place = 100
@@ -78,21 +78,21 @@ def test_logs_show_last_lines_over_the_gap_and_follow_beyond_it(tmp_path: Path) 
     assert out.getvalue().startswith(b"[eunomia: ")
 
 
-def test_what_fits_is_left_as_it_is(tmp_path: Path) -> None:
+def test_output_within_the_limit_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.write_bytes(b"a\n" * 1000)
     assert shorten(path, MOST) == 0
     assert path.read_bytes() == b"a\n" * 1000
 
 
-def test_one_line_without_an_end_is_shortened_too(tmp_path: Path) -> None:
+def test_a_single_endless_line_is_shortened_too(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.write_bytes(b"y" * (3 * MOST))
     assert shorten(path, MOST) > 0
     assert blocks(path) <= MOST and shown(path, 0).endswith("y" * 1000)
 
 
-def test_a_huge_hole_is_not_read(tmp_path: Path) -> None:
+def test_a_huge_hole_in_a_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.write_bytes(b"first\n")
     os.truncate(path, 100 << 30)
@@ -103,7 +103,7 @@ def test_a_huge_hole_is_not_read(tmp_path: Path) -> None:
     assert len(shown(path, 100)) < 1 << 20
 
 
-def test_last_lines_are_found_although_the_script_left_a_hole_of_100_gib(tmp_path: Path) -> None:
+def test_the_last_lines_are_found_after_a_hole_of_100_gib(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     path.write_bytes(b"first\n")
     os.truncate(path, 100 << 30)
@@ -124,7 +124,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert shorten(fifo, 1) == 0
 
 
-def test_a_launcher_bounds_what_a_worker_prints_while_it_runs(tmp_path: Path) -> None:
+def test_a_launcher_limits_the_output_of_a_running_worker(tmp_path: Path) -> None:
     script = (
         "import pathlib, time\n"
         "for number in range(40000): print(f'line {number} ' + 'x' * 200, flush=True)\n"
@@ -141,7 +141,7 @@ def test_a_launcher_bounds_what_a_worker_prints_while_it_runs(tmp_path: Path) ->
         assert kept == list(range(kept[0], 40001)) and len(kept) > 1000
 
 
-def test_files_of_starts_follow_each_other_and_the_oldest_go_first(tmp_path: Path) -> None:
+def test_output_files_are_read_in_the_order_of_starts_and_the_oldest_deleted_first(tmp_path: Path) -> None:
     assert output_files(tmp_path, STDOUT) == [tmp_path / STDOUT]
     (tmp_path / STDOUT).write_text("of an earlier version\n")
     starts = [(1, 2, "b"), (1, 10, "a"), (1, 10, "b"), (2, 3, "a")]
@@ -166,7 +166,7 @@ def test_files_of_starts_follow_each_other_and_the_oldest_go_first(tmp_path: Pat
     assert newest_output(tmp_path, STDOUT) == files[-2], "a start that has not written yet"
 
 
-def test_of_a_stream_the_oldest_files_are_deleted_by_the_node_of_the_newest_start_alone(tmp_path: Path) -> None:
+def test_only_the_node_of_the_newest_start_deletes_the_oldest_output_files(tmp_path: Path) -> None:
     for incarnation, node in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
         path = own_output(tmp_path, 1, incarnation, node, STDOUT)
         path.parent.mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ def test_of_a_stream_the_oldest_files_are_deleted_by_the_node_of_the_newest_star
     assert [path.name[:5] for path in output_files(tmp_path, STDOUT)[1:]] == ["a1-i3", "a1-i4"]
 
 
-def test_app_masters_of_two_nodes_write_files_of_their_own_which_readers_find_in_the_order_of_attempts(
+def test_logs_of_app_masters_on_two_nodes_are_read_in_the_order_of_attempts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     app = tmp_path / "apps" / "ana"

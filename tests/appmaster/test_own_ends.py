@@ -21,7 +21,7 @@ OWN = pb.Exit(code=3)
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4, 127])
-def test_an_exit_code_that_the_app_master_sets_counts_as_its_own_end(code: int) -> None:
+def test_an_exit_code_of_the_app_master_itself_counts_as_its_failure(code: int) -> None:
     assert is_own(pb.Exit(code=code))
 
 
@@ -46,11 +46,11 @@ def test_ends_by_the_machine_or_by_an_outside_signal_do_not_count(exit_: pb.Exit
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL])
-def test_a_signal_raised_by_a_fault_of_the_app_master_counts_as_its_own_end(number: signal.Signals) -> None:
+def test_a_signal_raised_by_a_fault_of_the_app_master_counts_as_its_failure(number: signal.Signals) -> None:
     assert is_own(pb.Exit(signal=number))
 
 
-def test_the_fifth_own_end_in_ten_minutes_suspends_the_app() -> None:
+def test_the_fifth_failure_in_ten_minutes_suspends_the_app() -> None:
     ends = OwnEnds()
     said = []
     for now in (0.0, 100.0, 200.0, 300.0, 599.0):
@@ -60,20 +60,20 @@ def test_the_fifth_own_end_in_ten_minutes_suspends_the_app() -> None:
     assert ends.words(LIMIT, OWN, "why") == "ended by itself 5 times in 10 min, last with exit code 3: why"
 
 
-def test_an_own_end_every_three_minutes_never_suspends_the_app() -> None:
+def test_a_failure_every_three_minutes_never_suspends_the_app() -> None:
     ends = OwnEnds()
     for at in range(100):
         ends.judge(OWN, LIMIT, lasted=170.0, now=180.0 * at)
         assert not ends.suspended
 
 
-def test_ends_before_a_clock_was_set_back_do_not_count() -> None:
+def test_failures_before_the_clock_was_set_back_do_not_count() -> None:
     ends = OwnEnds((5000.0, 5001.0, 5002.0, 5003.0))
     ends.judge(OWN, LIMIT, lasted=1.0, now=100.0)
     assert (ends.suspended, ends.times) == (False, [100.0])
 
 
-def test_pauses_of_a_suspended_app_grow_to_an_hour_until_an_attempt_lasts_as_long_as_the_window() -> None:
+def test_backoffs_of_a_suspended_app_double_to_an_hour_until_an_attempt_lasts() -> None:
     ends, now, pauses = OwnEnds((1.0, 2.0, 3.0, 4.0)), 5.0, []
     for _ in range(9):
         ends.judge(OWN, LIMIT, lasted=1.0, now=now)
@@ -89,7 +89,7 @@ def test_pauses_of_a_suspended_app_grow_to_an_hour_until_an_attempt_lasts_as_lon
     assert (ends.suspended, ends.suspensions) == (False, 0)
 
 
-def test_serve_passes_the_limit_on_and_refuses_what_is_no_duration() -> None:
+def test_serve_passes_the_limit_to_the_arbiter_and_refuses_an_invalid_duration() -> None:
     options = ServeFlags(own_ends=2, own_ends_within="90s").arbiter_options
     at = options.index("--own-ends")
     assert options[at : at + 4] == ("--own-ends", "2", "--own-ends-seconds", "90.0")
@@ -114,7 +114,7 @@ def test_faults_of_the_machine_are_distinguished_from_those_of_the_program() -> 
         assert not is_machine_fault(chained(error))
 
 
-def test_an_app_master_without_descriptors_says_that_the_machine_refused_something(tmp_path: Path) -> None:
+def test_an_app_master_without_descriptors_exits_with_the_code_of_a_machine_fault(tmp_path: Path) -> None:
     env = {"PYTHONPATH": ":".join(str(ROOT / floor) for floor in FLOORS), "PATH": "/usr/bin"}
     script = (
         "import resource, sys\n"
@@ -149,7 +149,7 @@ def test_the_reason_of_a_suspension_is_the_last_error_of_the_app_master(tmp_path
     assert last_words(log) == (words or "x" * 296 + " ...")
 
 
-def test_an_app_master_that_hung_counts_however_it_ended_and_one_that_was_stopped_does_not() -> None:
+def test_a_hang_of_an_app_master_counts_as_its_failure_but_a_stop_does_not() -> None:
     ends, limit = OwnEnds(), OwnEndsLimit(ends=0, seconds=600.0)
     killed, failed = pb.Exit(signal=9), pb.Exit(code=1)
     for stall in (pb.STALL_STOPPED, pb.STALL_STORAGE):

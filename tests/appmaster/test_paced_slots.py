@@ -25,7 +25,7 @@ supervisor, client, tiny_app = lab_module.supervisor, lab_module.client, lab_mod
 eventually, floors = lab_module.eventually, lab_module.floors
 
 
-def test_types_and_speeds_are_read_as_they_are_written() -> None:
+def test_types_and_speeds_of_slots_are_parsed() -> None:
     assert parse_slot_types("2x fast:1.0, 2x slow:0.5", 3.5) == (
         SlotType(count=2, name="fast", speed=1.0),
         SlotType(count=2, name="slow", speed=0.5),
@@ -59,7 +59,7 @@ def test_types_that_a_machine_cannot_have_are_refused(text: str, said: str) -> N
     assert "--slot-types" in str(refused.value)
 
 
-def test_a_machine_has_slots_of_each_type_and_refuses_a_number_of_slots_besides() -> None:
+def test_a_machine_gets_slots_of_each_type_but_not_also_by_number() -> None:
     if usable_cpus() < 1.0:
         pytest.skip("less than one core")
     machine = detect(slot_types="1x fast:0.3, 2x slow:0.1")
@@ -73,12 +73,12 @@ def test_a_machine_has_slots_of_each_type_and_refuses_a_number_of_slots_besides(
         detect(2, slot_types="1x fast:0.3")
 
 
-def test_paced_slots_need_a_quota(tmp_path: Path) -> None:
+def test_paced_slots_need_a_cpu_quota(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="paced slots need control groups with the controller cpu"):
         choose(tmp_path, "none", paced=True)
 
 
-def test_each_type_is_a_machine_with_its_cpus_and_keeps_its_speed() -> None:
+def test_each_type_of_slot_becomes_a_machine_with_its_cpus() -> None:
     layout = Layout.of([_node(fast=0.5, slow=0.25)])
     machines = [(one.name, one.gpu_type, one.gpus, one.cpus) for one in layout.cluster.machines]
     assert machines == [("box-fast", "fast", 1, 0.5), ("box-slow", "slow", 2, 0.5)]

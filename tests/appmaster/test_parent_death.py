@@ -58,7 +58,7 @@ def test_a_process_ends_if_its_parent_died_before_it_requested_the_death_signal(
     assert subprocess.run(command, check=False).returncode == -signal.SIGTERM
 
 
-def test_the_command_runs_under_the_same_pid_with_its_own_exit_code() -> None:
+def test_the_command_keeps_its_pid_and_its_exit_code() -> None:
     command = with_death_signal(
         [sys.executable, "-c", "import os, sys; print(os.getpid()); sys.exit(7)"], signal.SIGHUP
     )

@@ -163,13 +163,15 @@ def cut_off(scene: Scene, cut: Callable[[Scene], None], befalls: str, seconds: f
 
 @pytest.mark.parametrize("befalls", BEFALLS)
 @pytest.mark.parametrize("cut", FROM_THE_ARBITER)
-def test_a_node_without_the_arbiter_for_three_leases(scene: Scene, cut: Callable[[Scene], None], befalls: str) -> None:
+def test_two_searches_finish_although_a_node_loses_the_arbiter_for_three_leases(
+    scene: Scene, cut: Callable[[Scene], None], befalls: str
+) -> None:
     scene.begin()
     cut_off(scene, cut, befalls, 3.0 * LEASE_SECONDS)
 
 
 @pytest.mark.parametrize("befalls", BEFALLS)
-def test_a_master_and_a_node_that_do_not_reach_each_other(scene: Scene, befalls: str) -> None:
+def test_two_searches_finish_although_an_app_master_and_a_node_lose_contact(scene: Scene, befalls: str) -> None:
     scene.begin()
     between_nodes(scene)
     scene.befall(befalls)
@@ -196,13 +198,17 @@ def stop_storage_within_a_save(scene: Scene) -> None:
 @needs_bindfs
 @pytest.mark.parametrize("befalls", BEFALLS)
 @pytest.mark.parametrize("cut", [stop_storage, stop_storage_within_a_save])
-def test_a_node_whose_storage_stops_for_three_leases(scene: Scene, cut: Callable[[Scene], None], befalls: str) -> None:
+def test_two_searches_finish_although_the_storage_of_a_node_hangs_for_three_leases(
+    scene: Scene, cut: Callable[[Scene], None], befalls: str
+) -> None:
     scene.begin(mounts=True)
     cut_off(scene, cut, befalls, 3.0 * LEASE_SECONDS)
 
 
 @pytest.mark.parametrize("cut", [both_ways, between_nodes, pytest.param(stop_storage, marks=needs_bindfs)])
-def test_a_partition_of_ninety_seconds_at_the_default_lease(scene: Scene, cut: Callable[[Scene], None]) -> None:
+def test_a_partition_of_ninety_seconds_moves_nothing_with_the_default_lease(
+    scene: Scene, cut: Callable[[Scene], None]
+) -> None:
     """The node's work is ordered to leave 72 s after the last answer, and the node is lost 95 s after it, if ever."""
     scene.begin(lease=90.0, mounts=cut is stop_storage)
     cut(scene)
@@ -213,12 +219,14 @@ def test_a_partition_of_ninety_seconds_at_the_default_lease(scene: Scene, cut: C
 
 
 @pytest.mark.parametrize("befalls", BEFALLS)
-def test_a_node_without_the_arbiter_for_three_default_leases(scene: Scene, befalls: str) -> None:
+def test_two_searches_finish_although_a_node_loses_the_arbiter_for_three_default_leases(
+    scene: Scene, befalls: str
+) -> None:
     scene.begin(lease=90.0)
     cut_off(scene, both_ways, befalls, 270.0)
 
 
-def test_the_history_has_when_the_workers_of_all_nodes_ended_while_no_arbiter_ran(scene: Scene) -> None:
+def test_the_history_shows_when_workers_ended_while_no_arbiter_ran(scene: Scene) -> None:
     scene.begin()
     made, (arbiter,) = scene.cluster, scene.cluster.arbiters()
     assert made.serve is not None
@@ -270,7 +278,9 @@ def gang(scene: Scene) -> Scene:
 
 @pytest.mark.parametrize("befalls", BEFALLS)
 @pytest.mark.parametrize("trains", [False, True], ids=["before-it-forms", "while-it-trains"])
-def test_the_two_nodes_of_a_gang_that_do_not_reach_each_other(gang: Scene, trains: bool, befalls: str) -> None:
+def test_a_gang_finishes_although_its_two_nodes_cannot_reach_each_other_for_a_while(
+    gang: Scene, trains: bool, befalls: str
+) -> None:
     made = gang.cluster
     if not trains:
         between_nodes(gang)

@@ -111,7 +111,7 @@ def stop(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("befalls", [nothing, kill, stop])
-def test_work_on_a_node_that_is_cut_off_ends_before_it_starts_elsewhere(
+def test_jobs_on_a_partitioned_node_end_before_they_start_elsewhere(
     cluster: Cluster, befalls: Callable[[Cluster], None]
 ) -> None:
     cluster.start()
@@ -134,7 +134,7 @@ def test_work_on_a_node_that_is_cut_off_ends_before_it_starts_elsewhere(
         assert is_alive(again["pid"])
 
 
-def test_a_cut_that_is_shorter_than_the_lease_costs_nothing(cluster: Cluster) -> None:
+def test_a_partition_shorter_than_the_lease_stops_no_worker(cluster: Cluster) -> None:
     cluster.start()
     cluster.submit_two()
     before = cluster.workers(cluster.folder / NODE)
@@ -147,7 +147,7 @@ def test_a_cut_that_is_shorter_than_the_lease_costs_nothing(cluster: Cluster) ->
     assert all(is_alive(pid) for pid in before.values())
 
 
-def test_work_that_goes_on_alone_is_ended_once_the_node_is_back(cluster: Cluster) -> None:
+def test_workers_that_continue_alone_are_killed_once_their_node_is_back(cluster: Cluster) -> None:
     cluster.start("--when-alone", "go-on")
     there, here = cluster.submit_two()
     ((_, pid),) = cluster.workers(cluster.folder / NODE).items()
@@ -161,7 +161,7 @@ def test_work_that_goes_on_alone_is_ended_once_the_node_is_back(cluster: Cluster
     assert is_alive(again["pid"])
 
 
-def test_an_arbiter_that_is_stopped_in_order_gives_a_longer_lease_first(cluster: Cluster) -> None:
+def test_an_arbiter_that_shuts_down_grants_a_longer_lease_first(cluster: Cluster) -> None:
     cluster.start()
     cluster.submit_two()
     before = cluster.workers(cluster.folder / NODE)

@@ -58,7 +58,7 @@ class Virtual:
             self.wait.look(processes)
 
 
-def test_a_process_that_waits_for_a_core_or_has_one_gets_on_and_a_sleeping_one_does_not(kept: list[Kept]) -> None:
+def test_a_process_that_waits_for_a_core_counts_as_active_unlike_a_sleeping_one(kept: list[Kept]) -> None:
     kept += [Kept("runs", RUNS), Kept("sleeps", SLEEPS)]
     pids = [each.process.pid for each in kept]
     eventually(lambda: "sleep" in Path(f"/proc/{pids[1]}/comm").read_text())
@@ -85,7 +85,7 @@ def crowd(kept: list[Kept], count: int) -> int:
     return core
 
 
-def test_time_in_which_a_process_waits_for_a_core_does_not_count_against_its_end(kept: list[Kept]) -> None:
+def test_time_in_which_a_process_waits_for_a_core_does_not_count_towards_its_limit(kept: list[Kept]) -> None:
     crowd(kept, 6)
     kept.append(Kept("sleeps", SLEEPS))
     crowded, asleep = Patience(), Patience()
@@ -115,9 +115,7 @@ while True:
 """
 
 
-def test_a_process_that_needs_a_core_to_leave_and_has_to_wait_for_it_is_not_killed(
-    tmp_path: Path, kept: list[Kept]
-) -> None:
+def test_a_process_that_waits_for_a_core_in_order_to_exit_is_not_killed(tmp_path: Path, kept: list[Kept]) -> None:
     core, said = crowd(kept, 10), tmp_path / "said"
     child = Child(
         "launcher",
@@ -140,7 +138,7 @@ time.sleep(600)
 """
 
 
-def test_a_process_that_does_not_leave_is_killed(tmp_path: Path) -> None:
+def test_a_process_that_does_not_exit_is_killed(tmp_path: Path) -> None:
     said = tmp_path / "said"
     command = [sys.executable, "-c", STAYS, str(said)]
     child = Child("launcher", command, log_file=None, env=dict(os.environ), orphaned=signal.SIGKILL)
@@ -152,14 +150,14 @@ def test_a_process_that_does_not_leave_is_killed(tmp_path: Path) -> None:
     assert process.wait(10) == -signal.SIGKILL
 
 
-def test_a_start_of_an_hour_is_waited_for_if_its_process_is_stopped_by_others(kept: list[Kept]) -> None:
+def test_a_start_may_take_an_hour_if_its_process_is_stopped_from_outside(kept: list[Kept]) -> None:
     kept.append(Kept("arbiter", SLEEPS))
     os.kill(kept[0].process.pid, signal.SIGSTOP)
     eventually(lambda: process_state(kept[0].process.pid) == "T")
     Virtual().look(kept, 3600.0)
 
 
-def test_a_start_that_stands_still_is_given_up_and_the_error_says_what_each_process_did(kept: list[Kept]) -> None:
+def test_a_start_without_progress_fails_and_the_error_shows_the_state_of_each_process(kept: list[Kept]) -> None:
     kept += [Kept("arbiter", SLEEPS), Kept("launcher", SLEEPS)]
     virtual = Virtual()
     for each in kept:
@@ -172,7 +170,7 @@ def test_a_start_that_stands_still_is_given_up_and_the_error_says_what_each_proc
     assert "launcher: had a core for" in str(given_up.value)
 
 
-def test_a_gap_of_the_waiting_process_itself_counts_for_nothing(kept: list[Kept]) -> None:
+def test_a_pause_of_the_waiting_process_itself_does_not_count(kept: list[Kept]) -> None:
     kept.append(Kept("arbiter", SLEEPS))
     virtual = Virtual()
     for _ in range(20):
@@ -180,7 +178,7 @@ def test_a_gap_of_the_waiting_process_itself_counts_for_nothing(kept: list[Kept]
         virtual.wait.look(kept)
 
 
-def test_a_process_that_ends_again_and_again_is_given_up_however_long_it_lasts(kept: list[Kept]) -> None:
+def test_a_process_that_is_restarted_too_often_is_given_up(kept: list[Kept]) -> None:
     kept.append(Kept("arbiter", SLEEPS))
     os.kill(kept[0].process.pid, signal.SIGSTOP)
     eventually(lambda: process_state(kept[0].process.pid) == "T")
@@ -193,7 +191,7 @@ def test_a_process_that_ends_again_and_again_is_given_up_however_long_it_lasts(k
         virtual.look(kept, 40.0)
 
 
-def test_the_limit_of_a_call_grows_with_the_wait(kept: list[Kept]) -> None:
+def test_the_time_limit_of_a_call_grows_with_the_wait(kept: list[Kept]) -> None:
     kept.append(Kept("arbiter", RUNS))
     virtual, limits = Virtual(1e9), []
     for _ in range(3):
@@ -202,7 +200,7 @@ def test_the_limit_of_a_call_grows_with_the_wait(kept: list[Kept]) -> None:
     assert limits == [2.0, 7.5, 10.0]
 
 
-def test_a_service_that_is_asked_to_stop_does_not_wait_for_its_start_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_service_that_is_asked_to_stop_during_its_start_leaves_no_process(tmp_path: Path) -> None:
     made = supervisor(tmp_path, stop_asked=lambda: made.launcher is not None or made.arbiter is not None)
     with pytest.raises(StopAskedError, match="the service was asked to stop"):
         made.start()
@@ -211,7 +209,7 @@ def test_a_service_that_is_asked_to_stop_does_not_wait_for_its_start_and_leaves_
 
 
 @pytest.mark.slow
-def test_a_service_whose_arbiter_is_held_up_longer_than_the_limit_starts(tmp_path: Path) -> None:
+def test_a_service_starts_although_its_arbiter_was_stopped_for_longer_than_the_limit(tmp_path: Path) -> None:
     made = supervisor(tmp_path)
 
     def hold_up() -> None:

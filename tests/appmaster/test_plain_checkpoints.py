@@ -76,7 +76,7 @@ def as_before(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=str)
-def test_what_is_plain_is_read_without_running_code(value: object) -> None:
+def test_plain_values_are_loaded_without_running_code(value: object) -> None:
     assert plain(value, "here") is value
     file = io.BytesIO()
     torch.save(value, file)
@@ -84,7 +84,7 @@ def test_what_is_plain_is_read_without_running_code(value: object) -> None:
     assert type(torch.load(file, weights_only=True)) is type(value)
 
 
-def test_numbers_of_numpy_become_those_of_python() -> None:
+def test_numpy_numbers_are_saved_as_python_numbers() -> None:
     made = plain({"best": np.float64(0.5), "steps": [np.int64(3)], "kept": torch.ones(1)}, "here")
     assert (made["best"], made["steps"]) == (0.5, [3])
     assert (type(made["best"]), type(made["steps"][0])) == (float, int)
@@ -99,7 +99,7 @@ def test_numbers_of_numpy_become_those_of_python() -> None:
         ({Path("/x"): 1}, "pathlib.PosixPath (a key of Averager)"),
     ],
 )
-def test_another_state_is_refused_by_name_when_prepare_gets_it(tmp_path: Path, state: Any, named: str) -> None:
+def test_prepare_refuses_an_object_with_another_state_by_name(tmp_path: Path, state: Any, named: str) -> None:
     with pytest.raises(InputError, match=r"tensors and plain values only.*trust_checkpoints = true") as refused:
         keeper(tmp_path).add(KeptOther(Averager(state)))
     assert str(refused.value).endswith(f"but got {named}")
@@ -113,7 +113,7 @@ def test_another_state_is_refused_by_name_when_prepare_gets_it(tmp_path: Path, s
     assert str(thing.state) == str(state) or "random" in named
 
 
-def test_values_that_come_later_are_refused_when_a_checkpoint_is_written(tmp_path: Path) -> None:
+def test_values_that_are_not_plain_are_refused_when_a_checkpoint_is_written(tmp_path: Path) -> None:
     made = keeper(tmp_path)
     made.load()
     made.add(KeptOther(thing := Averager({"n": 1})))
@@ -127,7 +127,7 @@ def test_values_that_come_later_are_refused_when_a_checkpoint_is_written(tmp_pat
     assert JobCheckpoints(tmp_path).latest() is None
 
 
-def test_a_run_goes_on_with_its_model_and_all_random_states(tmp_path: Path) -> None:
+def test_a_run_resumes_with_its_model_and_all_random_states(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     optimizer = torch.optim.AdamW(model.parameters())
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
@@ -149,7 +149,7 @@ def test_a_run_goes_on_with_its_model_and_all_random_states(tmp_path: Path) -> N
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))
 
 
-def test_code_in_a_checkpoint_is_not_run_unless_it_is_trusted(tmp_path: Path) -> None:
+def test_code_in_a_checkpoint_runs_only_if_the_checkpoint_is_trusted(tmp_path: Path) -> None:
     folder, mark = tmp_path / "checkpoints", tmp_path / "ran"
     made = keeper(folder)
     made.load()
@@ -163,7 +163,7 @@ def test_code_in_a_checkpoint_is_not_run_unless_it_is_trusted(tmp_path: Path) ->
     assert mark.exists()
 
 
-def test_checkpoints_of_an_earlier_version_are_converted_by_a_step_of_their_own(
+def test_checkpoints_of_an_earlier_version_must_be_converted_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "1" / "checkpoints"
@@ -192,7 +192,7 @@ def test_checkpoints_of_an_earlier_version_are_converted_by_a_step_of_their_own(
     assert "a folder to convert must hold checkpoints" in capsys.readouterr().err
 
 
-def test_states_of_both_versions_are_restored() -> None:
+def test_random_states_of_both_versions_are_restored() -> None:
     device = torch.device("cpu")
     states = randomness.capture(device)
     drawn = np.random.random()
@@ -202,7 +202,7 @@ def test_states_of_both_versions_are_restored() -> None:
         assert np.random.random() == drawn
 
 
-def test_the_app_file_and_the_variable_say_whether_checkpoints_are_trusted(tmp_path: Path) -> None:
+def test_the_app_file_and_the_environment_set_whether_checkpoints_are_trusted(tmp_path: Path) -> None:
     text = '[app]\nname = "a"\n[job]\ncommand = "true"\n'
     assert not AppFile.parse(text, place="a.toml", folder=tmp_path).job.trust_checkpoints
     assert AppFile.parse(f"{text}trust_checkpoints = true\n", place="a.toml", folder=tmp_path).job.trust_checkpoints

@@ -24,12 +24,12 @@ def share(**changes: float) -> Share:
 
 @pytest.mark.parametrize("apps", [1, 2, 4])
 @pytest.mark.parametrize("done", [0.0, 0.25, 0.9])
-def test_an_app_that_holds_its_fair_share_is_expected_to_have_a_rho_of_1(apps: int, done: float) -> None:
+def test_an_app_with_its_fair_share_is_expected_to_have_a_rho_of_1(apps: int, done: float) -> None:
     had = share(elapsed=done * 1000.0 * apps, contention=apps, apps=apps, leased=done * WORK)
     assert expected_rho(forecast((1.0 - done) * WORK), had) == pytest.approx(1.0)
 
 
-def test_time_lost_and_time_to_wait_raise_rho() -> None:
+def test_lost_time_and_waiting_time_raise_rho() -> None:
     assert expected_rho(forecast(), share(elapsed=500.0)) == pytest.approx(1.5)
     assert expected_rho(forecast(), share(wait=100.0)) == pytest.approx(1.1)
 
@@ -40,7 +40,7 @@ def test_leased_time_without_progress_slows_the_predicted_rest() -> None:
     assert 1.8 < expected_rho(forecast(WORK / 2.0), had) <= 2.0
 
 
-def test_the_last_job_of_a_phase_ends_it() -> None:
+def test_a_phase_lasts_as_long_as_its_last_job() -> None:
     """One job on one GPU takes 8000 s whatever the cluster has; alone it would take as long."""
     assert expected_rho(forecast(jobs=1, most=1), share()) == pytest.approx(1.0)
     assert expected_rho(forecast(jobs=2, most=4), share(apps=2, contention=2.0)) == pytest.approx(1.0)

@@ -91,7 +91,7 @@ def environments(*labs: Any) -> list[dict[str, str | None]]:
     return sorted(found, key=lambda each: int(each["RANK"]))
 
 
-def test_the_workers_of_a_gang_over_two_nodes_have_one_master_and_ranks_by_node(tmp_path: Path) -> None:
+def test_the_workers_of_a_gang_over_two_nodes_have_one_master_address_and_ordered_ranks(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (own, other, runtimes):
         gang = parts(own, other, SHOW, env={"NCCL_SOCKET_IFNAME": "eth7"})
         started = runtimes.start(gang)
@@ -123,7 +123,7 @@ def test_no_worker_starts_before_all_nodes_are_prepared(tmp_path: Path) -> None:
         own.runtime().start(own.gang(0, 1, script=IDLE, job=2))  # the slots are free again
 
 
-def test_the_lease_of_one_node_that_is_over_is_told_with_its_node(tmp_path: Path) -> None:
+def test_a_gang_start_that_fails_for_an_ended_lease_names_the_node(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (own, other, runtimes):
         other.arbiter.order(revocations=[pb.Revocation(slot=2, epoch=1, deadline_seconds=0)])
         launcher_lab.eventually(lambda: other.arbiter.slots[2].closed_epoch == 1)
@@ -132,7 +132,7 @@ def test_the_lease_of_one_node_that_is_over_is_told_with_its_node(tmp_path: Path
         assert over.value.node == "other"
 
 
-def test_a_restarted_launcher_gives_up_what_was_prepared_and_no_other_node_goes(tmp_path: Path) -> None:
+def test_a_restarted_launcher_discards_prepared_workers_and_no_other_node_starts(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (own, other, runtimes):
         gang = parts(own, other, IDLE)
         port = own.runtime().prepare(gang["own"]).master_port
@@ -151,7 +151,7 @@ def test_a_restarted_launcher_gives_up_what_was_prepared_and_no_other_node_goes(
         assert [status.never_began for status in other.runtime().go(["ana-1.r1.2"])] == [True]
 
 
-def test_a_start_is_repeated_without_another_effect(tmp_path: Path) -> None:
+def test_a_repeated_start_has_no_further_effect(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (own, other, runtimes):
         gang = parts(own, other, IDLE)
         runtimes.start(gang)
@@ -174,7 +174,7 @@ def test_a_prepared_worker_ends_with_its_lease(tmp_path: Path) -> None:
         assert lab.completed("ana-1.r1.1").never_began  # a gang leaves together
 
 
-def test_a_node_that_is_away_is_not_called_again_until_a_watch_reaches_it(tmp_path: Path) -> None:
+def test_an_unreachable_node_is_not_called_again_until_a_watch_reaches_it(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     with launcher_lab.lab(tmp_path / "own") as own:
         runtimes = NodeRuntimes("ana", own.runtime(), "own")
@@ -197,7 +197,7 @@ def test_a_node_that_is_away_is_not_called_again_until_a_watch_reaches_it(tmp_pa
         runtimes.close()
 
 
-def test_what_is_prepared_waits_for_the_order_to_go_and_is_given_up_without_it() -> None:
+def test_a_prepared_worker_waits_for_the_start_order_and_times_out_without_it() -> None:
     async def outcomes() -> list[bool]:
         late, gone, given_up = Prepared(0.05), Prepared(30.0), Prepared(30.0)
         gone.go()
@@ -228,7 +228,7 @@ def test_torch_takes_over_a_reserved_port() -> None:
         assert made.get("key") == b"value"
 
 
-def test_the_interface_to_a_host_is_the_one_with_the_address_that_is_used_towards_it() -> None:
+def test_the_interface_to_a_host_is_the_one_whose_address_reaches_it() -> None:
     assert interface_to("127.0.0.1") == "lo"
     assert interface_to("no host has this name") == ""
     for index, name in socket.if_nameindex():

@@ -11,7 +11,7 @@ import structlog
 from eunomia_appmaster.node.process_logs import configure_logs
 
 
-def test_off_a_terminal_each_log_record_is_one_line_of_json() -> None:
+def test_without_a_terminal_each_log_record_is_one_line_of_json() -> None:
     stream = io.StringIO()
     configure_logs(level="info", stream=stream)
     structlog.get_logger().info("round.decided", round=3)
@@ -22,7 +22,7 @@ def test_off_a_terminal_each_log_record_is_one_line_of_json() -> None:
     assert told["time"].endswith("Z")
 
 
-def test_a_reader_that_goes_away_or_a_closed_file_does_not_stop_logging(tmp_path: Path) -> None:
+def test_logging_continues_after_its_reader_went_away_or_its_file_was_closed(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:  # what could not be flushed, at last
         configure_logs(stream=stream)

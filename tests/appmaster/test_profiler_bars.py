@@ -41,7 +41,7 @@ def event(tag: str, step: int) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # the library takes two minutes of a quiet core for as many
-def test_a_million_points_equal_those_of_the_librarys_reader_without_sampling(tmp_path: Path) -> None:
+def test_a_million_points_equal_those_of_the_tensorboard_reader_without_sampling(tmp_path: Path) -> None:
     tags = [f"layer{number}" for number in range(7)]
     (tmp_path / NAME).write_bytes(framed([event(tags[step % 7], step) for step in range(1_000_000)]))
     logs = LogFolder(tmp_path)
@@ -77,7 +77,7 @@ def test_a_moved_folder_is_reported_and_read_at_its_new_path(tmp_path: Path) -> 
     assert logs.series("loss").step.tolist() == list(range(21))
 
 
-def test_a_log_folder_copied_over_itself_keeps_all_points(tmp_path: Path) -> None:
+def test_a_log_folder_replaced_by_its_copy_keeps_all_points(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / NAME).write_bytes(b"".join(records(20)))
     logs = LogFolder(tmp_path / "a")

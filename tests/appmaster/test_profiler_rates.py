@@ -66,7 +66,7 @@ def test_logged_step_seconds_are_preferred_to_time_stamps(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("logged", [True, False])
-def test_what_was_logged_before_a_time_does_not_count(tmp_path: Path, logged: bool) -> None:
+def test_points_logged_before_the_given_time_do_not_count(tmp_path: Path, logged: bool) -> None:
     seconds = [1.0] * 40 + [2.0] * 20
     log(tmp_path, 1, seconds, step_seconds=seconds if logged else None)
     (found,) = measure_rates(polled(tmp_path), {1: (1, MACHINE)}, since=1040.5)
@@ -75,7 +75,7 @@ def test_what_was_logged_before_a_time_does_not_count(tmp_path: Path, logged: bo
 
 
 @pytest.mark.parametrize("every", [1, 5])
-def test_rates_by_time_stamps_leave_out_warm_up_and_pauses(tmp_path: Path, every: int) -> None:
+def test_rates_from_time_stamps_exclude_warm_up_and_pauses(tmp_path: Path, every: int) -> None:
     seconds = [30.0, 20.0] + [0.5] * 98
     seconds[50] = 600.0  # suspended in between
     log(tmp_path, 1, seconds, every=every)
@@ -85,7 +85,7 @@ def test_rates_by_time_stamps_leave_out_warm_up_and_pauses(tmp_path: Path, every
     assert found.samples == 100 // every - 1 - 2 - 1  # differences less warm-up and the pause
 
 
-def test_sizes_are_kept_apart_and_incarnations_of_one_size_pooled(tmp_path: Path) -> None:
+def test_rates_are_separate_by_size_and_pooled_over_incarnations_of_one_size(tmp_path: Path) -> None:
     log(tmp_path, 1, [1.0] * 20)
     log(tmp_path, 2, [0.5] * 20, first=10, start=5000.0)  # undoes half of the first one's steps
     log(tmp_path, 3, [1.0] * 20, first=30, start=9000.0)
@@ -101,7 +101,7 @@ def test_sizes_are_kept_apart_and_incarnations_of_one_size_pooled(tmp_path: Path
     assert [one.seconds_per_iteration for one in found] == pytest.approx([1.0, 0.5, 0.7])
 
 
-def test_a_size_with_logged_seconds_in_one_incarnation_uses_only_those(tmp_path: Path) -> None:
+def test_a_size_with_logged_step_seconds_uses_only_those(tmp_path: Path) -> None:
     log(tmp_path, 1, [1.0] * 20)
     log(tmp_path, 2, [1.0] * 20, first=20, step_seconds=[0.4] * 20)
     (found,) = measure_rates(polled(tmp_path), {1: (1, MACHINE), 2: (1, MACHINE)})
@@ -126,7 +126,7 @@ def test_values_that_are_no_durations_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"warm_up": -1}, {"pause_factor": 1.0}, {"pause_factor": math.nan}, {"least": 0}])
-def test_a_bad_trim_is_refused(bad: dict[str, float]) -> None:
+def test_an_invalid_trim_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(InputError, match="a trim must have"):
         Trim(**bad)
 
@@ -142,13 +142,13 @@ def test_slowdown_is_relative_to_the_machine_local_rate_of_the_same_count() -> N
     assert [one.slowdown for one in slowdowns(rates, relative_to_machine=False)] == pytest.approx([1, 1.2, 1.44, 1.6])
 
 
-def test_slowdown_without_a_reference_is_not_known() -> None:
+def test_slowdown_without_a_reference_is_unknown() -> None:
     assert slowdowns([rate(4, RACK, 0.3)]) == []
     assert slowdown_by_locality([rate(4, RACK, 0.3)]) is None
     assert slowdown_by_locality([]) is None
 
 
-def test_slowdown_by_locality_fills_up_with_what_is_assumed() -> None:
+def test_slowdowns_that_were_not_measured_have_the_assumed_values() -> None:
     rates = [rate(2, MACHINE, 0.5), rate(2, RACK, 0.75), rate(4, MACHINE, 0.25), rate(4, RACK, 0.3)]
     assert slowdown_by_locality(rates) == pytest.approx((1.0, 1.0, 1.35, 1.35)), "farther is not quicker"
     assert slowdown_by_locality([rate(1, MACHINE, 1.0)]) == (1.0, 1.0, 1.1, 1.3)

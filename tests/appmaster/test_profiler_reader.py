@@ -186,7 +186,7 @@ def test_summaries_other_than_scalars_are_left_out(tmp_path: Path) -> None:
     ),
     repeat=st.sampled_from([1, 40]),
 )
-def test_any_scalars_are_read_as_tensorboard_reads_them(tmp_path_factory, events, repeat: int) -> None:
+def test_any_scalars_are_read_like_tensorboard_reads_them(tmp_path_factory, events, repeat: int) -> None:
     folder = tmp_path_factory.mktemp("logs")
     data = b"".join(
         frame(
@@ -221,7 +221,7 @@ def test_a_truncated_record_is_read_once_it_is_complete(tmp_path_factory, cuts: 
     assert same(ours({"loss": logs.series("loss")}), found)
 
 
-def test_a_log_that_grows_byte_by_byte_is_read_whole(tmp_path: Path) -> None:
+def test_each_record_of_a_growing_log_is_read_when_its_last_byte_arrives(tmp_path: Path) -> None:
     data, ends, done = b"".join(records(5)), [], 0
     for record in records(5):
         done += len(record)
@@ -263,7 +263,7 @@ def test_absent_and_empty_folders_have_no_points_and_a_file_is_refused(tmp_path:
         LogFolder(tmp_path / "logs" / NAME).poll()
 
 
-def test_replaced_and_shrunk_files_are_reported_and_gone_ones_keep_their_points(tmp_path: Path) -> None:
+def test_replaced_and_shrunk_files_are_reported_and_deleted_ones_keep_their_points(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(b"".join(records(20)))
     logs = LogFolder(tmp_path)
@@ -383,7 +383,7 @@ def test_any_damage_loses_only_the_damaged_records_however_often_logs_are_polled
     assert all(value == np.float32(1 / (step + 1)) for step, value in values.items())
 
 
-def test_a_corrupt_stretch_is_reported_once_and_points_after_it_are_read(tmp_path: Path) -> None:
+def test_a_corrupt_section_is_reported_once_and_points_after_it_are_read(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"\xff" * 100_000)
     logs = LogFolder(tmp_path)
     (finding,) = logs.poll().findings
@@ -424,7 +424,7 @@ def test_values_that_are_not_finite_are_kept_and_reported(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_steps_going_back_are_reported_and_the_last_value_wins(tmp_path: Path, split: bool) -> None:
+def test_steps_that_go_back_are_reported_and_the_last_value_wins(tmp_path: Path, split: bool) -> None:
     first = b"".join(scalar("loss", step, 1.0) for step in (0, 1, 2, 3))
     second = b"".join(scalar("loss", step, 2.0) for step in (2, 3, 4))
     logs = LogFolder(tmp_path)
@@ -482,7 +482,7 @@ def test_the_newer_writer_wins_after_a_resume(tmp_path: Path, purge: bool) -> No
     assert logs.as_written("loss", writer=1).step.tolist() == list(range(100))
 
 
-def test_purge_step_undoes_tags_that_the_newer_writer_never_logs(tmp_path: Path) -> None:
+def test_a_purge_step_removes_later_points_also_of_tags_that_are_not_logged_again(tmp_path: Path) -> None:
     old = b"".join(scalar("eval", step, 1.0) for step in range(10))
     start = Event(wall_time=5, step=4, session_log=SessionLog(status=SessionLog.START))
     (tmp_path / f"{NAME}.r1").write_bytes(old)
@@ -494,7 +494,7 @@ def test_purge_step_undoes_tags_that_the_newer_writer_never_logs(tmp_path: Path)
     assert logs.series("eval").step.tolist() == [0, 1, 2, 3]
 
 
-def test_tags_whose_steps_count_differently_are_kept(tmp_path: Path) -> None:
+def test_tags_that_count_steps_differently_do_not_remove_points_of_each_other(tmp_path: Path) -> None:
     # Epochs beside steps: the newer writer's first epoch says nothing about the steps of another tag.
     (tmp_path / f"{NAME}.r1").write_bytes(
         b"".join(scalar("loss", step, 1.0) for step in range(100)) + scalar("epoch/acc", 0, 0.5)
@@ -517,7 +517,7 @@ def test_without_suffixes_time_stamps_order_the_writers(tmp_path: Path) -> None:
     assert poll.points["loss"].writer.tolist() == [1] * 30 + [2] * 20 + [3] * 10
 
 
-def test_what_a_cut_off_app_master_started_is_older_than_all_that_the_next_attempt_started() -> None:
+def test_all_writers_of_an_attempt_are_older_than_those_of_the_next_attempt() -> None:
     names = [f"events.out.tfevents.{10 + at}.box.{at}.0{suffix}" for at, suffix in enumerate(
         [".a1.r4", ".a1.r5", ".a2.r6", ".a1.r6", ".a1.r7", ".a2.r7", ""]
     )]  # fmt: skip
@@ -526,7 +526,7 @@ def test_what_a_cut_off_app_master_started_is_older_than_all_that_the_next_attem
     assert list(number_writers(earlier).values()) == [1, 2, 6], "those of a version without attempts come first"
 
 
-def test_points_of_the_next_attempt_supersede_those_that_a_cut_off_writer_logs_later(tmp_path: Path) -> None:
+def test_points_of_the_next_attempt_replace_later_points_of_a_cut_off_writer(tmp_path: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     for suffix, first, value in ((".a1.r1", 0, 1.0), (".a2.r2", 10, 2.0), (".a1.r2", 5, 3.0)):
@@ -538,7 +538,7 @@ def test_points_of_the_next_attempt_supersede_those_that_a_cut_off_writer_logs_l
     assert logs.series("loss").value.tolist() == [1.0] * 5 + [3.0] * 5 + [2.0] * 20
 
 
-def test_a_scripts_own_writer_belongs_to_its_incarnation(tmp_path: Path) -> None:
+def test_the_own_writer_of_a_script_belongs_to_its_incarnation(tmp_path: Path) -> None:
     def put(name: str, tag: str, steps: range) -> None:
         (tmp_path / f"events.out.tfevents.{name}").write_bytes(b"".join(scalar(tag, step, 1.0) for step in steps))
 

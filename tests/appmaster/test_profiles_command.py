@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_kind_is_listed_shown_and_exported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kind_can_be_listed_shown_and_exported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(("profiles", "list", str(folder), "--json")) == 0
     assert json.loads(capsys.readouterr().out)["kinds"] == [{"kind": "resnet", "points": 1}]
     assert cli.run(("profiles", "show", str(folder), "resnet", "--json")) == 0
@@ -39,7 +39,9 @@ def test_a_kind_is_listed_shown_and_exported(folder: Path, capsys: pytest.Captur
     assert "box" in capsys.readouterr().out
 
 
-def test_an_unknown_kind_and_a_file_that_exists_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_kind_and_an_existing_output_file_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.run(("profiles", "show", str(folder), "bert")) == 2
     assert 'a kind must be one with known rates (resnet), but got "bert"' in capsys.readouterr().err
     (folder / "resnet.toml").write_text("mine")

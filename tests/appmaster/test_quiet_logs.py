@@ -26,7 +26,7 @@ def test_refusals_after_the_end_of_a_lease_are_logged_once_a_minute() -> None:
     assert [one.get("times_before") for one in logs] == [0, None, None, 77]
 
 
-def test_a_caller_that_has_gone_is_no_fault() -> None:
+def test_a_call_whose_client_disconnected_is_not_logged_as_a_fault() -> None:
     class Handler:
         @staticmethod
         def request_deserializer(content: bytes) -> bytes:

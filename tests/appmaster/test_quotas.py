@@ -35,7 +35,7 @@ while not os.path.exists("end"):
 WAITS = "import time\nwhile True: time.sleep(0.05)"
 
 
-def test_blocks_count_and_neither_holes_nor_what_links_name(tmp_path: Path) -> None:
+def test_disk_usage_counts_blocks_but_neither_holes_nor_targets_of_links(tmp_path: Path) -> None:
     folder, other = tmp_path / "ana", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -49,7 +49,7 @@ def test_blocks_count_and_neither_holes_nor_what_links_name(tmp_path: Path) -> N
     assert bytes_of(tmp_path / "itself") == 0
 
 
-def test_an_app_beyond_its_quota_waits_until_it_takes_less(tmp_path: Path) -> None:
+def test_an_app_beyond_its_quota_is_suspended_until_it_uses_less(tmp_path: Path) -> None:
     node = Node(tmp_path, "box7", local_machine.detect(1, use_gpus=False))
     node.secret = b"secret of sixteen bytes and more"
     node.limits = JobLimits(app_bytes=4 * MIB)

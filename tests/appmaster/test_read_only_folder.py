@@ -30,7 +30,7 @@ def state() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["", "run", "launcher", "launcher/live", "apps", "apps/ana"])
-def test_serve_names_the_folder_that_cannot_be_written_and_changes_nothing(
+def test_serve_names_a_folder_without_write_permission_and_changes_nothing(
     state: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for path in (state, *state.rglob("*")):
@@ -59,13 +59,13 @@ def _served(state: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(status), capfd.readouterr().err
 
 
-def test_a_folder_that_can_be_written_or_made_is_accepted(tmp_path: Path) -> None:
+def test_a_folder_that_can_be_written_or_created_is_accepted(tmp_path: Path) -> None:
     check_writable(tmp_path)
     check_writable(tmp_path / "new" / "folder")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_the_place_of_a_state_folder_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_state_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(InputError, match="a state folder must be a folder, but got a file"):
         check_writable(tmp_path / "state")

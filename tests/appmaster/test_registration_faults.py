@@ -63,14 +63,14 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         server.stop(None)
 
 
-def test_a_registration_that_the_arbiter_fails_to_answer_is_repeated(serve: Any) -> None:
+def test_a_registration_that_fails_in_the_arbiter_is_repeated(serve: Any) -> None:
     codes = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAUTHENTICATED)
     with structlog.testing.capture_logs() as logs:
         assert serve(Faulty(*codes)).register(()).heartbeat_seconds == 0.1
     assert [line["code"] for line in logs if line["event"] == "arbiter.failed"] == [code.name for code in codes]
 
 
-def test_a_heartbeat_that_the_arbiter_fails_to_answer_leads_to_another_registration(serve: Any) -> None:
+def test_an_app_master_registers_again_after_a_heartbeat_that_failed_in_the_arbiter(serve: Any) -> None:
     link = serve(arbiter := Faulty())
     link.register(())
     arbiter.codes.append(grpc.StatusCode.INTERNAL)
@@ -79,7 +79,7 @@ def test_a_heartbeat_that_the_arbiter_fails_to_answer_leads_to_another_registrat
     assert link.register(()).heartbeat_seconds == 0.1
 
 
-def test_a_malformed_registration_and_an_app_that_is_over_end_an_app_master(serve: Any) -> None:
+def test_an_app_master_exits_if_its_registration_is_malformed_or_its_app_is_over(serve: Any) -> None:
     with pytest.raises(EunomiaError, match="the arbiter must accept this app master, but got INVALID_ARGUMENT") as own:
         serve(Faulty(grpc.StatusCode.INVALID_ARGUMENT)).register(())
     assert not is_machine_fault(own.value)
@@ -87,7 +87,7 @@ def test_a_malformed_registration_and_an_app_that_is_over_end_an_app_master(serv
         serve(Faulty(grpc.StatusCode.FAILED_PRECONDITION)).register(())
 
 
-def test_a_token_that_is_damaged_while_an_app_master_runs_changes_nothing(serve: Any, tmp_path: Path) -> None:
+def test_a_token_damaged_while_an_app_master_runs_changes_nothing(serve: Any, tmp_path: Path) -> None:
     link = serve(arbiter := Faulty())
     link.register(())
     for damaged in (b"", b"app:an", b"\xff", f"{TOKEN}\nsum 00000000\n".encode()):
@@ -98,7 +98,7 @@ def test_a_token_that_is_damaged_while_an_app_master_runs_changes_nothing(serve:
     assert set(arbiter.tokens) == {f"Bearer {TOKEN}"}
 
 
-def test_a_token_that_an_app_master_cannot_read_at_its_start_is_no_fault_of_its_own(tmp_path: Path) -> None:
+def test_a_token_unreadable_at_the_start_of_an_app_master_is_not_its_failure(tmp_path: Path) -> None:
     path = tmp_path / "token"
     with pytest.raises(DamagedTokenError, match="writes it again") as gone:
         read_token(path)
@@ -116,7 +116,7 @@ def test_a_token_that_an_app_master_cannot_read_at_its_start_is_no_fault_of_its_
             continue
 
 
-def test_a_link_that_is_stopped_waits_no_longer(serve: Any) -> None:
+def test_a_link_that_is_stopped_does_not_wait_any_longer(serve: Any) -> None:
     link = serve(Faulty(*[grpc.StatusCode.INTERNAL] * 1000))
     threading.Timer(0.3, link._stopped.set).start()
     with pytest.raises(EunomiaError, match="an order to stop"):

@@ -46,7 +46,7 @@ def test_salvage_leaves_a_journal_unchanged_if_a_required_row_of_meta_is_missing
     assert _content(path.parent) == before
 
 
-def test_salvage_without_a_loss_says_so_and_logs_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_salvage_without_a_loss_says_so_and_records_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with supervisor(tmp_path, slots=1) as made:
         path = made.state_dir / "journal.sqlite"
     with Journal.open(path) as journal:

@@ -66,7 +66,7 @@ def test_a_call_without_a_token_or_with_a_wrong_one_is_refused(lab: Any) -> None
         assert code is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_token_is_valid_for_its_own_role_alone(lab: Any) -> None:
+def test_a_token_is_valid_only_for_its_own_role(lab: Any) -> None:
     app, launcher = Master(lab, "ana").token, lab.launcher.token
     refused = grpc.StatusCode.PERMISSION_DENIED
     assert code_of(lambda: lab.client().List(pb.ListRequest(), metadata=app))[0] is refused
@@ -75,7 +75,7 @@ def test_a_token_is_valid_for_its_own_role_alone(lab: Any) -> None:
     assert code_of(lambda: lab.launcher.stub().NodeHeartbeat(beat, metadata=app))[0] is refused
 
 
-def test_an_app_can_act_only_on_what_is_its_own(lab: Any) -> None:
+def test_an_app_can_only_act_on_its_own_jobs_and_leases(lab: Any) -> None:
     ana, bob = lab.master("ana"), lab.master("bob")
     ana.register()
     stolen = pb.AllocateRequest(app="bob", attempt=1)
@@ -87,7 +87,7 @@ def test_an_app_can_act_only_on_what_is_its_own(lab: Any) -> None:
     assert "app's own" in answer.refused[0]
 
 
-def test_foreign_jobs_are_refused_with_rule_and_value(lab: Any) -> None:
+def test_jobs_of_another_app_are_refused_with_rule_and_value(lab: Any) -> None:
     master = lab.master()
     master.register()
     first = master.beat(jobs_added=[job("bob/1"), job("ana/1")])
@@ -99,7 +99,7 @@ def test_foreign_jobs_are_refused_with_rule_and_value(lab: Any) -> None:
 # --- submission -----------------------------------------------------------------------------------------------------
 
 
-def test_an_app_gets_a_folder_a_master_and_a_name_of_its_own(lab: Any) -> None:
+def test_a_submitted_app_gets_a_folder_an_app_master_and_a_unique_name(lab: Any) -> None:
     first, second = lab.submit(), lab.submit()
     assert (first.app, first.renamed, second.app, second.renamed) == ("ana", False, "ana-2", True)
     assert (first.slots, second.other_apps, first.least, first.most, first.user) == (4, 1, 2, 2, "ana")
@@ -136,7 +136,7 @@ sampler = "grid"
         ("--lr {{lr}}", ["lr", "wd"]),
     ],
 )
-def test_a_search_whose_command_names_no_parameter_is_pointed_out(lab: Any, words: str, unnamed: list[str]) -> None:
+def test_a_search_whose_command_uses_no_parameter_causes_a_warning(lab: Any, words: str, unnamed: list[str]) -> None:
     answer = lab.submit(app_file=SEARCH.format(words=words))
     assert list(answer.unnamed_parameters) == unnamed
     shown = " ".join(submit_command.unnamed_parameters(answer))
@@ -144,7 +144,7 @@ def test_a_search_whose_command_names_no_parameter_is_pointed_out(lab: Any, word
     assert submit_command.facts(answer, "127.0.0.1:1", ())["unnamed_parameters"] == unnamed
 
 
-def test_a_repeated_submission_after_a_lost_answer_makes_one_app(lab: Any) -> None:
+def test_a_submission_repeated_after_a_lost_answer_creates_one_app(lab: Any) -> None:
     assert [lab.submit(request_id="x").app, lab.submit(request_id="x").app] == ["ana", "ana"]
     assert len(lab.seen().apps) == 1
 
@@ -239,7 +239,7 @@ def test_progress_and_the_standing_of_a_search_are_shown(lab: Any) -> None:
     assert (slot.app, slot.job, slot.iterations_done, slot.iterations) == ("ana", "ana/1", 40.0, 100.0)
 
 
-def test_a_release_gives_slots_back(lab: Any) -> None:
+def test_a_released_slot_is_free_again(lab: Any) -> None:
     master = running(lab)
     (lease,) = master.leases.values()
     master.beat(release=[pb.Release(lease=lease.id, epoch=lease.epoch - 1, gpus=[0, 1])])
@@ -248,7 +248,7 @@ def test_a_release_gives_slots_back(lab: Any) -> None:
     eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
 
 
-def test_reports_of_ended_or_known_jobs_are_ignored(lab: Any) -> None:
+def test_reports_on_ended_or_known_jobs_are_ignored(lab: Any) -> None:
     master = running(lab)
     answer = master.beat(jobs_added=[job()], jobs_finished=["ana/1", "ana/9"])
     master.beat(jobs_finished=["ana/1"], jobs_progress=[pb.JobProgress(job="ana/1", iterations_done=1)])
@@ -256,7 +256,7 @@ def test_reports_of_ended_or_known_jobs_are_ignored(lab: Any) -> None:
     assert not master.beat().refused
 
 
-def test_a_report_that_arrives_after_its_jobs_end_is_ignored_without_a_refusal(lab: Any) -> None:
+def test_a_report_after_the_end_of_its_job_is_ignored_without_a_refusal(lab: Any) -> None:
     master = running(lab)
     late = pb.MeasuredRate(job="ana/1", gpus=2, gpu_type="cpu", rate=3.0)
     done = pb.JobProgress(job="ana/1", iterations_done=1)
@@ -269,7 +269,7 @@ def test_a_report_that_arrives_after_its_jobs_end_is_ignored_without_a_refusal(l
     assert not master.beat().refused
 
 
-def test_reports_on_a_job_may_arrive_with_the_job(lab: Any) -> None:
+def test_reports_on_a_job_may_arrive_in_the_same_request_as_the_job(lab: Any) -> None:
     master = lab.master()
     master.register()
     master.beat(jobs_added=[job()], jobs_paused=["ana/1"])
@@ -295,7 +295,7 @@ def test_a_repeated_response_id_gets_the_last_answer_unchanged(lab: Any) -> None
     assert (code, "response_id must be" in why) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
-def test_a_heartbeat_waits_for_news_and_a_second_one_supersedes_it(tmp_path: Path) -> None:
+def test_a_heartbeat_waits_for_changes_and_a_second_one_supersedes_it(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path, heartbeat=600.0) as lab:
         lab.ready()
         master = lab.master()
@@ -310,9 +310,7 @@ def test_a_heartbeat_waits_for_news_and_a_second_one_supersedes_it(tmp_path: Pat
         assert second.response_id == 1
 
 
-def test_a_second_call_gets_the_answer_that_the_first_got_while_it_waited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_call_gets_the_answer_computed_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with lab_module.lab(tmp_path, heartbeat=60.0) as lab:
         lab.ready()
         holder, master = lab.master("first"), lab.master("other", "4")
@@ -336,7 +334,7 @@ def test_a_second_call_gets_the_answer_that_the_first_got_while_it_waited(
         waiting.join(lab_module.PATIENCE_SECONDS)
 
 
-def test_an_unregistered_master_gets_resync_and_a_former_attempt_shutdown(lab: Any) -> None:
+def test_an_unregistered_app_master_gets_resync_and_a_former_attempt_shutdown(lab: Any) -> None:
     master = lab.master()
     assert master.call().a_m_command == pb.AM_RESYNC
     master.register()
@@ -350,7 +348,7 @@ def test_an_unregistered_master_gets_resync_and_a_former_attempt_shutdown(lab: A
 # --- ends -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_finished_app_gives_everything_back_and_stays_listed(lab: Any) -> None:
+def test_a_finished_app_releases_everything_and_stays_listed(lab: Any) -> None:
     master = running(lab)
     assert master.finish(standing=pb.Standing(metric="m", best=0.5)).is_unregistered
     assert master.finish().is_unregistered  # its first answer may be lost
@@ -363,7 +361,7 @@ def test_a_finished_app_gives_everything_back_and_stays_listed(lab: Any) -> None
     assert lab.submit().app == "ana-2"
 
 
-def test_a_cancelled_app_is_revoked_and_its_master_stopped(lab: Any) -> None:
+def test_the_leases_of_a_cancelled_app_are_revoked_and_its_app_master_is_stopped(lab: Any) -> None:
     master = running(lab)
     cancel = pb.CancelRequest(app="ana")
     assert not lab.client().Cancel(cancel, metadata=lab.operator).was_over
@@ -376,7 +374,7 @@ def test_a_cancelled_app_is_revoked_and_its_master_stopped(lab: Any) -> None:
     assert code_of(lambda: lab.client().Cancel(unknown, metadata=lab.operator))[0] is grpc.StatusCode.NOT_FOUND
 
 
-def test_an_app_whose_master_waits_is_suspended_until_a_later_attempt_registers(lab: Any) -> None:
+def test_an_app_whose_app_master_backs_off_is_suspended_until_the_next_attempt_registers(lab: Any) -> None:
     master = running(lab)
     why = "ended by itself 5 times in 10 min, last with exit code 9"
     end = lpb.Exit(code=9)
@@ -399,7 +397,7 @@ def test_an_app_whose_master_waits_is_suspended_until_a_later_attempt_registers(
     eventually(lambda: lab.app("ana").state == "running")
 
 
-def test_an_app_master_that_ended_for_good_before_its_app_is_over_is_started_again(lab: Any) -> None:
+def test_an_app_master_that_ended_before_its_app_is_started_again(lab: Any) -> None:
     running(lab)
     for attempt, end in ((1, lpb.Exit(code=0)), (2, lpb.Exit(code=143)), (3, lpb.Exit())):
         lab.launcher.master("ana", attempt, lpb.APP_MASTER_COMPLETED, exit=end)
@@ -407,7 +405,7 @@ def test_an_app_master_that_ended_for_good_before_its_app_is_over_is_started_aga
     assert lab.app("ana").state == "running"
 
 
-def test_a_master_that_ended_with_its_launcher_is_started_again(lab: Any) -> None:
+def test_an_app_master_that_ended_with_its_launcher_is_started_again(lab: Any) -> None:
     running(lab)
     lab.quiet()
     lab.launcher.launcher_id = "second"
@@ -435,7 +433,7 @@ def kept(lab: Any) -> list[str]:
     return lab.arbiter.call(lambda: [app.name for app in lab.arbiter.service.apps])  # type: ignore[no-any-return]
 
 
-def test_apps_that_ended_long_ago_are_kept_in_the_journal_alone(tmp_path: Path) -> None:
+def test_apps_that_ended_long_ago_are_kept_only_in_the_journal(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path, keep_apps=1) as lab:
         lab.ready()
         masters = {name: ended(lab, name, request_id=f"id of {name}") for name in ("ana", "bob", "cid")}
@@ -475,7 +473,7 @@ def test_apps_that_ended_long_ago_are_kept_in_the_journal_alone(tmp_path: Path) 
 # --- machines -------------------------------------------------------------------------------------------------------
 
 
-def test_a_container_without_a_lease_is_revoked(lab: Any) -> None:
+def test_a_container_without_a_lease_is_stopped(lab: Any) -> None:
     lab.launcher.containers = [
         lpb.ContainerStatus(container_id="x", app="ghost", slot=3, epoch=5, state=lpb.RUNNING, version=1)
     ]
@@ -483,7 +481,7 @@ def test_a_container_without_a_lease_is_revoked(lab: Any) -> None:
     assert (revoked[0].epoch, revoked[0].deadline_seconds) == (5, 0.0)
 
 
-def test_a_silent_machine_is_lost_and_fenced_before_it_counts_again(lab: Any) -> None:
+def test_a_silent_machine_is_lost_and_fenced_before_its_slots_are_used_again(lab: Any) -> None:
     master = running(lab)
     lab.lose()
     assert lab.slots("down") == [0, 1, 2, 3]
@@ -501,7 +499,7 @@ def test_a_silent_machine_is_lost_and_fenced_before_it_counts_again(lab: Any) ->
     assert min(lease.epoch for lease in master.leases.values()) > max(lab.launcher.fenced.values())
 
 
-def test_nothing_is_served_before_a_machine_is_there(tmp_path: Path) -> None:
+def test_calls_are_refused_before_a_machine_has_registered(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         code, why = code_of(lab.submit)
         assert (code, why) == (grpc.StatusCode.UNAVAILABLE, "the arbiter waits for its machines")
@@ -511,7 +509,7 @@ def test_nothing_is_served_before_a_machine_is_there(tmp_path: Path) -> None:
         assert lab.client().Health(pb.HealthRequest(), metadata=lab.operator).slots == 4
 
 
-def test_before_a_first_node_has_joined_calls_are_refused_with_the_cure(
+def test_calls_before_the_first_node_has_joined_are_refused_with_the_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with lab_module.lab(tmp_path) as lab:
@@ -540,7 +538,7 @@ def test_before_a_first_node_has_joined_calls_are_refused_with_the_cure(
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_new_arbiter_has_the_same_state_to_the_last_byte(lab: Any, checkpoint: bool) -> None:
+def test_a_restarted_arbiter_has_exactly_the_same_state(lab: Any, checkpoint: bool) -> None:
     running(lab, "ana")
     waiting = lab.master("bob", "4")
     waiting.register()
@@ -581,7 +579,7 @@ def test_app_masters_register_again_after_a_restart_and_epochs_continue(lab: Any
     assert lab.submit().app == "ana-2"
 
 
-def test_slots_that_were_to_be_given_back_are_revoked_by_the_next_arbiter(lab: Any) -> None:
+def test_pending_revocations_are_repeated_by_a_restarted_arbiter(lab: Any) -> None:
     master = running(lab)
     lab.launcher.busy = {0, 1}
     master.beat(jobs_finished=["ana/1"])
@@ -606,7 +604,7 @@ def test_ended_apps_and_the_clock_are_restored_after_a_restart(lab: Any) -> None
     assert lab.seen().now >= before
 
 
-def test_another_policy_can_start_from_the_journal(lab: Any) -> None:
+def test_a_restart_with_another_policy_continues_from_the_journal(lab: Any) -> None:
     running(lab)
     lab.restart(policy="las")
     lab.ready()

@@ -100,7 +100,7 @@ def test_a_bid_wins_a_lease_that_the_tuner_divides(lab: Any) -> None:
     assert "must name each job and each GPU once" in [*answer.refused, *ana.beat().refused][0]
 
 
-def test_an_offer_wakes_the_apps_that_may_claim_and_its_close_waits_for_the_next_answer(
+def test_an_offer_wakes_the_apps_that_may_bid_but_its_close_wakes_none(
     lab: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ana, bob = Bidder(lab, "ana"), Bidder(lab, "bob")
@@ -126,7 +126,7 @@ def test_an_offer_wakes_the_apps_that_may_claim_and_its_close_waits_for_the_next
 
 
 @pytest.mark.parametrize(("bid_deadline", "apart"), [(2.0, WAKE_SECONDS), (0.035, WAKE_SHARE * 0.001)])
-def test_many_app_masters_are_woken_one_after_the_other_within_a_part_of_the_bid_deadline(
+def test_many_app_masters_are_woken_one_by_one_within_a_fraction_of_the_bid_deadline(
     bid_deadline: float, apart: float
 ) -> None:
     async def moments() -> list[float]:
@@ -145,7 +145,7 @@ def test_many_app_masters_are_woken_one_after_the_other_within_a_part_of_the_bid
     assert woken[-1] >= 3 * apart
 
 
-def test_an_agents_bid_equals_the_arbiters_own_row(lab: Any) -> None:
+def test_a_bid_of_an_agent_equals_the_row_of_the_arbiter(lab: Any) -> None:
     ana, bob = Bidder(lab, "ana"), Bidder(lab, "bob")
     ana.tell()
     bob.beat(jobs_added=[pb.JobAdded(job="bob/1", least=1, most=4, iterations=100.0, kind="bob")])
@@ -179,7 +179,7 @@ def test_an_agents_bid_equals_the_arbiters_own_row(lab: Any) -> None:
         ({"part_start": [0, 7]}, "offsets of a bid must ascend"),
     ],
 )
-def test_a_bad_bid_changes_nothing_and_is_answered(lab: Any, change: dict[str, Any], why: str) -> None:
+def test_an_invalid_bid_changes_nothing_and_its_error_is_returned(lab: Any, change: dict[str, Any], why: str) -> None:
     ana = Bidder(lab, "ana")
     ana.tell()
     rows = len(ana.table().rho)
@@ -199,7 +199,9 @@ def test_a_bad_bid_changes_nothing_and_is_answered(lab: Any, change: dict[str, A
         {"part_class": [0], "part_gpus": [4], "part_machines": [2]},
     ],
 )
-def test_a_bid_that_claims_a_gpu_twice_changes_nothing_and_is_answered(lab: Any, columns: dict[str, list[int]]) -> None:
+def test_a_bid_that_claims_a_gpu_twice_changes_nothing_and_its_error_is_returned(
+    lab: Any, columns: dict[str, list[int]]
+) -> None:
     ana = Bidder(lab, "ana")
     ana.tell()
     before = lab.seen().slots
@@ -212,7 +214,7 @@ def test_a_bid_that_claims_a_gpu_twice_changes_nothing_and_is_answered(lab: Any,
     assert lab.arbiter.call(lambda: len(lab.arbiter.service.driver.arbiter.state.open.bids)) == 0
 
 
-def test_an_encoded_value_that_is_no_form_is_refused(lab: Any) -> None:
+def test_an_encoded_value_that_is_not_a_form_of_bid_is_refused(lab: Any) -> None:
     ana = Bidder(lab, "ana")
     ana.tell()
     offer = ana.offers[0].id
@@ -226,7 +228,7 @@ def test_an_encoded_value_that_is_no_form_is_refused(lab: Any) -> None:
     assert not answer.bid_error or "bid" in answer.bid_error
 
 
-def test_an_agent_without_the_plugins_is_not_asked(lab: Any) -> None:
+def test_an_agent_without_the_plugins_gets_no_offers(lab: Any) -> None:
     lab.submit("ana")
     master = Master(lab, "ana")
     assert not master.register([("themis", "0.0.0-other")]).agent_bids
@@ -236,7 +238,7 @@ def test_an_agent_without_the_plugins_is_not_asked(lab: Any) -> None:
     assert not master.offers
 
 
-def test_an_open_offer_outlives_a_restart_and_is_shown_again(lab: Any) -> None:
+def test_an_open_offer_survives_a_restart_and_is_sent_again(lab: Any) -> None:
     ana = Bidder(lab, "ana")
     ana.tell()
     first = ana.offers[0].id

@@ -107,13 +107,13 @@ def job(name: str, **more: Any) -> pb.JobAdded:
         (lpb.RegisterNodeRequest(cpus=-1.0), "a number must be from 0 to 1e+15, but got -1.0 (cpus)"),
     ],
 )
-def test_a_field_out_of_bounds_is_named_with_rule_and_value(message: Any, words: str) -> None:
+def test_a_field_out_of_its_limits_is_refused_with_rule_and_value(message: Any, words: str) -> None:
     with pytest.raises(InputError) as caught:
         bounds.check(message)
     assert str(caught.value) == words
 
 
-def test_every_bound_names_an_existing_field() -> None:
+def test_every_limit_names_an_existing_field() -> None:
     messages = {**pb.DESCRIPTOR.message_types_by_name, **lpb.DESCRIPTOR.message_types_by_name}
     for name in bounds.BOUNDS:
         message, _, field = name.partition(".")
@@ -121,7 +121,7 @@ def test_every_bound_names_an_existing_field() -> None:
 
 
 @given(st.lists(st.floats(0.0, 30.0), max_size=60))
-def test_a_rate_limit_admits_its_burst_and_what_has_accrued_since(pauses: list[float]) -> None:
+def test_a_rate_limit_allows_its_burst_and_the_rate_accrued_since(pauses: list[float]) -> None:
     rate, now, given_out = Rate("things", per_second=2.0, burst=5.0), 0.0, 0
     for pause in pauses:
         now += pause
@@ -134,7 +134,7 @@ def test_a_rate_limit_admits_its_burst_and_what_has_accrued_since(pauses: list[f
         assert given_out <= 5.0 + 2.0 * now + 1e-6
 
 
-def test_rate_limits_forget_the_caller_that_called_longest_ago() -> None:
+def test_rate_limits_forget_the_caller_whose_last_call_is_oldest() -> None:
     rate = Rate("things", per_second=1.0, burst=1.0)
     assert rate.take("first", 0.0) == 0.0
     for number in range(MOST_NAMES):
@@ -177,7 +177,7 @@ REPORTS = [
 ]
 
 
-def test_reports_out_of_bounds_change_nothing_and_are_refused(lab: Any) -> None:
+def test_reports_beyond_the_limits_change_nothing_and_are_refused(lab: Any) -> None:
     ana, _ = running(lab, "ana"), running(lab, "bob")
     before = facts(lab)
     for reports, words in REPORTS:
@@ -192,7 +192,7 @@ def test_reports_out_of_bounds_change_nothing_and_are_refused(lab: Any) -> None:
     assert facts(lab) == before
 
 
-def test_leases_and_containers_of_others_cannot_be_given_back(lab: Any) -> None:
+def test_an_app_cannot_release_leases_or_containers_of_another(lab: Any) -> None:
     ana, bob = running(lab, "ana"), running(lab, "bob")
     (lease,) = bob.leases.values()
     before = facts(lab)
@@ -205,7 +205,7 @@ def test_leases_and_containers_of_others_cannot_be_given_back(lab: Any) -> None:
     assert not theirs & mine
 
 
-def test_wrong_tokens_and_other_apps_ids_change_nothing(lab: Any) -> None:
+def test_wrong_tokens_and_ids_of_other_apps_change_nothing(lab: Any) -> None:
     ana, bob = running(lab, "ana"), running(lab, "bob")
     before = facts(lab)
     own = grpc.StatusCode.PERMISSION_DENIED
@@ -251,7 +251,7 @@ def test_malformed_and_oversized_messages_are_refused(lab: Any) -> None:
     assert facts(lab) == before
 
 
-def test_a_thousand_registrations_a_second_are_too_many_and_others_go_on(lab: Any) -> None:
+def test_excessive_registrations_are_refused_while_other_apps_continue(lab: Any) -> None:
     ana, bob = running(lab, "ana"), running(lab, "bob")
     before = facts(lab)
     request = pb.RegisterApplicationMasterRequest(app="ana", attempt=1)
@@ -271,7 +271,7 @@ def test_a_thousand_registrations_a_second_are_too_many_and_others_go_on(lab: An
     assert facts(lab) == before
 
 
-def test_heartbeats_without_pause_are_spaced_out_and_do_not_pile_up(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_concurrent_heartbeats_are_refused(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ana = running(lab, "ana")
     monkeypatch.setattr(sessions, "LEAST_SECONDS", 0.2)  # however slowly this machine calls
     request = pb.AllocateRequest(app="ana", attempt=1, response_id=ana.response_id)
@@ -298,7 +298,7 @@ def test_an_answer_with_thousands_of_ended_apps_is_within_the_size_limit(lab: An
         assert len(client.list().apps) == len(ended)
 
 
-def test_the_number_of_jobs_of_an_app_is_bounded(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_jobs_of_an_app_is_limited(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from eunomia_appmaster.service import masters
 
     monkeypatch.setattr(masters, "MOST_JOBS", 3)
@@ -331,7 +331,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("text,words", LARGE.values(), ids=LARGE)
-def test_an_app_file_of_any_size_is_refused_with_its_errors_and_no_fault(lab: Any, text: str, words: str) -> None:
+def test_an_oversized_app_file_is_refused_with_its_errors(lab: Any, text: str, words: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         lab.submit("x", app_file=text)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
@@ -344,7 +344,7 @@ def test_an_app_file_of_any_size_is_refused_with_its_errors_and_no_fault(lab: An
 
 
 @pytest.mark.parametrize("letter", ["k", "é", "漢", "\N{GRINNING FACE}", "%", "\n"])
-def test_the_text_of_a_status_fits_its_header_whatever_its_letters(letter: str) -> None:
+def test_an_error_text_fits_into_its_header_whatever_its_characters(letter: str) -> None:
     for length in (10, 250, 999, 1001, 3000, 100_000):
         shown = header_text(letter * length)
         assert len(quote(shown, safe=" ", errors="replace")) <= TEXT_BYTES

@@ -32,7 +32,7 @@ def job(name: str, gpus: int) -> pb.JobAdded:
     return pb.JobAdded(job=name, least=gpus, most=gpus, iterations=100.0)
 
 
-def test_jobs_are_explained_with_what_frees_them(lab: Any) -> None:
+def test_explain_names_the_reason_of_a_wait_and_what_ends_it(lab: Any) -> None:
     first, other = lab.master("first"), lab.master("other", "4")
     first.register()
     first.beat_until(lambda: first.leases, jobs_added=[job("first/1", 3)])
@@ -84,7 +84,7 @@ def test_an_unknown_job_is_refused_with_the_names_of_the_known_ones(lab: Any) ->
     assert refusal(lab, "CNN-tpe/99") == f'no job is named "CNN-tpe/99"; CNN-tpe has: {few}'
 
 
-def test_an_app_that_is_not_there_cannot_be_cancelled_and_the_one_that_was_meant_is_named(lab: Any) -> None:
+def test_cancelling_an_unknown_app_suggests_the_closest_name(lab: Any) -> None:
     lab.submit("CNN-tpe")
     with pytest.raises(grpc.RpcError) as refused:
         lab.client().Cancel(pb.CancelRequest(app="cnn-tpe"), metadata=lab.operator)
@@ -92,7 +92,7 @@ def test_an_app_that_is_not_there_cannot_be_cancelled_and_the_one_that_was_meant
     assert refused.value.details() == said
 
 
-def test_an_explanation_says_why_a_machine_refuses_what_a_policy_gave(lab: Any) -> None:
+def test_an_explanation_shows_why_a_machine_refused_a_retune(lab: Any) -> None:
     master = lab.master("ana", "1")
     master.register()
     master.beat_until(lambda: master.leases, jobs_added=[job("ana/1", 1)])

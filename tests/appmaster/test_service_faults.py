@@ -73,14 +73,14 @@ def test_on_a_full_disk_submissions_are_refused_until_there_is_room(
         eventually(lambda: ("late", 1) in made.launcher.started, "the master of an app that came when there was room")
 
 
-def test_a_submission_that_a_full_disk_cut_short_may_be_repeated(tmp_path: Path) -> None:
+def test_a_submission_interrupted_by_a_full_disk_can_be_repeated(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         made.ready()
         (tmp_path / "state" / "apps" / ".ana.new").mkdir(parents=True)  # what it had written
         assert made.submit("ana").app == "ana"
 
 
-def test_a_damaged_note_affects_its_own_app_alone(tmp_path: Path) -> None:
+def test_a_damaged_note_affects_only_its_own_app(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         made.ready()
         for name in ("ana", "bob"):
@@ -107,7 +107,7 @@ async def raise_limit(made: Any) -> None:
     made.arbiter.service.journal._database.execute("PRAGMA max_page_count=1000000").fetchone()
 
 
-def test_an_arbiter_whose_journal_is_older_than_the_machines_fences_them_first(tmp_path: Path) -> None:
+def test_an_arbiter_with_a_journal_older_than_its_machines_fences_them_first(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         seen = [lpb.SlotState(slot=slot, highest_epoch=40) for slot in range(4)]  # from an arbiter that knew more
         made.launcher.register(slot_states=seen)
@@ -134,7 +134,7 @@ def test_an_arbiter_that_gets_a_signal_to_end_applies_its_last_events(tmp_path: 
         eventually(lambda: len(made.slots("free")) == 4, "the slots of an app that was cancelled at the very end")
 
 
-def test_what_waits_for_a_step_without_events_ends_the_wait_for_the_next_one(tmp_path: Path) -> None:
+def test_a_caller_that_waits_for_a_step_triggers_the_next_step_at_once(tmp_path: Path) -> None:
     """Joins, join tokens and drains do: they took up to a second."""
 
     async def fold(made: Any) -> bool:
@@ -174,7 +174,7 @@ def test_a_machine_that_was_lost_before_its_first_lease_can_be_leased_afterwards
                 assert lease.epoch > made.launcher.closed.get(container.slot, 0)
 
 
-def test_times_of_an_app_master_do_not_jump_with_the_machines_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_an_app_master_do_not_jump_with_the_system_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, real = SteadyClock(), time.time
     before = clock.now()
     for jump in (3600.0, -3600.0):
@@ -182,7 +182,7 @@ def test_times_of_an_app_master_do_not_jump_with_the_machines_clock(monkeypatch:
         assert 0.0 <= clock.now() - before < 60.0
 
 
-def test_times_noted_under_a_later_clock_are_corrected() -> None:
+def test_times_recorded_under_a_later_clock_are_corrected() -> None:
     gang = Gang(incarnation=1, gpus=(0,), containers=("a.1.1.0",), stop_at=None, began_at=5000.0, from_step=0)
     job = Job(number=1, parameters={}, seed=1, retry_at=5000.0, gang=gang)
     forget_future([job], 1000.0)
@@ -207,7 +207,7 @@ def test_an_observer_that_fails_is_named_in_the_health_answer_once(tmp_path: Pat
         assert fault.endswith("ValueError('no such folder')")
 
 
-def test_the_files_by_which_the_arbiter_is_reached_are_written_again(tmp_path: Path) -> None:
+def test_damaged_address_and_token_files_are_rewritten(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         made.ready()
         service, folder = made.arbiter.service, tmp_path / "run"

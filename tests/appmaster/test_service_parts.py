@@ -67,7 +67,7 @@ FORECASTS = st.builds(
 
 
 @given(FORECASTS)
-def test_the_report_of_an_app_master_equals_the_events_that_the_arbiter_folds(forecast: Forecast) -> None:
+def test_the_report_of_an_app_master_is_decoded_into_the_same_events(forecast: Forecast) -> None:
     reports = Reports(
         added={
             "a/1": JobAdded(job="a/1", app="a", most=4, iterations=96.0, kind="a", cpus_per_gpu=0.5, epochs=3.0),
@@ -141,13 +141,13 @@ def _measured_at_last(event: Event) -> Event:
 
 
 @pytest.mark.parametrize("kind", ["", "a b", "x" * 65, "-a"])
-def test_a_kind_must_be_a_name(kind: str) -> None:
+def test_an_invalid_kind_of_job_is_refused(kind: str) -> None:
     request = pb.AllocateRequest(app="a", jobs_added=[pb.JobAdded(job="a/1", least=1, most=1, kind=kind)])
     with pytest.raises(InputError, match="a kind must be 1 to 64 letters"):
         list(events_of(request))
 
 
-def test_a_rate_of_no_cpus_is_refused() -> None:
+def test_a_rate_with_zero_cpus_is_refused() -> None:
     rate = pb.MeasuredRate(job="a/1", gpus=1, rate=1.0, gpu_type="cpu", cpus=0.0)
     with pytest.raises(InputError, match="cpus"):
         bounds.check(pb.AllocateRequest(app="a", rates=[rate]))
@@ -160,7 +160,7 @@ def test_an_empty_division_is_valid() -> None:
 
 
 @pytest.mark.parametrize("name", ["b/1", "a", "a/", "a/x", "a/1/2", "/1", "a/1 ", "a/-1", "a/12345678901"])
-def test_a_job_must_be_the_apps_own(name: str) -> None:
+def test_a_job_of_another_app_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="the app's own"):
         own_job("a", name)
 
@@ -179,7 +179,7 @@ def test_a_job_must_be_the_apps_own(name: str) -> None:
     ],
     ids=str,
 )
-def test_a_forecast_must_be_of_finite_work(change: dict[str, object]) -> None:
+def test_a_forecast_must_have_finite_work(change: dict[str, object]) -> None:
     values = {"iterations_left": 1.0, "seconds_per_iteration": 1.0, "least": 1, "most": 4} | change
     forecast = pb.Forecast(phases=[pb.Phase(jobs=[pb.JobForecast(**values)])], total_gpu_seconds=1.0, most=1)  # type: ignore[arg-type]
     with pytest.raises(InputError):
@@ -211,7 +211,7 @@ def node(name: str, *slots: tuple[str, int]) -> lpb.RegisterNodeRequest:
     return lpb.RegisterNodeRequest(node=name, slots=made, cpus=8.0, memory_gib=32.0)
 
 
-def test_a_cluster_made_from_nodes_is_the_same_on_the_other_side_of_the_protocol() -> None:
+def test_a_cluster_built_from_nodes_is_decoded_unchanged_by_an_app_master() -> None:
     two = node("b", ("A100", 0), ("T4", 0), ("A100", 0), ("A100", 1), ("A100", 1))
     layout = Layout.of([two, node("a", ("cpu", 0), ("cpu", 0))])
     assert [(machine.name, machine.gpu_type, machine.gpus) for machine in layout.cluster.machines] == [
@@ -262,7 +262,7 @@ def test_tokens_identify_the_caller_and_cannot_be_forged() -> None:
     assert tokens.caller(None) is None
 
 
-def test_private_files_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
+def test_private_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "run" / "token"
     publish_private(file, "one")
     publish_private(file, "two")
@@ -281,7 +281,7 @@ def test_addresses_beyond_loopback_need_tls_and_malformed_ones_are_refused(tmp_p
             check_address(address)
 
 
-def test_each_state_folder_has_a_run_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_state_folder_has_its_own_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EUNOMIA_STATE_DIR", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
@@ -292,14 +292,14 @@ def test_each_state_folder_has_a_run_folder_of_its_own(tmp_path: Path, monkeypat
     assert run_dir(default_state_dir()) == tmp_path / "named" / "run"
 
 
-def test_the_arbiters_clock_never_goes_back() -> None:
+def test_the_clock_of_the_arbiter_never_goes_back() -> None:
     assert 0.0 <= Clock().now() < 5.0
     assert Clock(last=100.0, away=50.0).now() >= 150.0
     assert Clock(last=100.0, away=-3600.0).now() >= 100.0
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_a_wall_clock_that_jumps_does_not_move_the_arbiters(
+def test_a_jump_of_the_wall_clock_does_not_change_the_clock_of_the_arbiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
@@ -312,9 +312,7 @@ def test_a_wall_clock_that_jumps_does_not_move_the_arbiters(
         assert 100.0 <= float(Clock.after(journal, last).now()) < 160.0  # over a restart of the arbiter
 
 
-def test_after_a_restart_of_the_machine_downtime_is_read_from_its_wall_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_reboot_downtime_is_measured_by_the_wall_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
         Clock.after(journal, None)
         journal.append(100.0, [], Decision(now=100.0, round=0, version=0), at=time.time() - 600.0)
@@ -349,7 +347,7 @@ def test_records_of_apps_are_restored_from_their_notes(tmp_path: Path) -> None:
     assert [apps.unique(name) for name in ("a", "b", "c")] == ["a-2", "b-2", "c"]
 
 
-def test_of_the_apps_that_are_over_only_the_last_stay_in_memory(tmp_path: Path) -> None:
+def test_only_the_most_recently_ended_apps_stay_in_memory(tmp_path: Path) -> None:
     apps = []
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
         for number in range(6):

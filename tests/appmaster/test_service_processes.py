@@ -65,7 +65,7 @@ def kill(pid: int | None) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_killed_arbiters_and_launchers_are_restarted_and_jobs_go_on(tmp_path: Path) -> None:
+def test_killed_arbiters_and_launchers_are_restarted_and_jobs_continue(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made:
         assert made.arbiter is not None
         assert made.launcher is not None
@@ -95,7 +95,7 @@ def test_killed_arbiters_and_launchers_are_restarted_and_jobs_go_on(tmp_path: Pa
     assert all(early.now <= late.now for early, late in itertools.pairwise(steps))
 
 
-def test_a_bad_frame_of_the_log_is_asked_about_and_an_answer_ends_no_work(
+def test_a_damaged_log_asks_the_operator_and_no_answer_ends_a_running_job(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
@@ -160,7 +160,7 @@ def test_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     assert child.failure is None
 
 
-def test_a_launcher_that_is_killed_as_a_run_ends_leaves_no_containers(tmp_path: Path) -> None:
+def test_a_launcher_killed_at_the_end_of_a_run_leaves_no_containers(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(work(tmp_path))
         stdout = Output(made.state_dir / "apps" / "ana" / "1")
@@ -269,7 +269,7 @@ def test_bad_input_is_refused_at_once(tmp_path: Path) -> None:
         pass
 
 
-def test_serve_refuses_a_segment_without_steps_before_anything_starts(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_serve_refuses_invalid_journal_options_before_anything_starts(tmp_path: Path, run: Callable[..., str]) -> None:
     said = run("serve", "--journal-segment-steps", "0", "--state-dir", "state", check=2)
     assert "a journal's segment must have at least 1 step, but got 0" in said
     said = run("serve", "--journal-keep", "some", "--state-dir", "state", check=2)
@@ -277,7 +277,7 @@ def test_serve_refuses_a_segment_without_steps_before_anything_starts(tmp_path: 
     assert not (tmp_path / "state").exists()
 
 
-def test_a_refused_serve_leaves_no_folder_of_results(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_a_refused_serve_leaves_no_result_folder(tmp_path: Path, run: Callable[..., str]) -> None:
     out = ("--out", "out", "--state-dir", "state")
     said = run("serve", "--journal-keep", "drop", *out, check=2)
     assert "--out must have a journal with all its steps, but got --journal-keep drop" in said
@@ -290,7 +290,7 @@ def test_a_refused_serve_leaves_no_folder_of_results(tmp_path: Path, run: Callab
     assert not (tmp_path / "state").exists()
 
 
-def test_a_client_without_an_arbiter_or_token_gets_an_error_that_states_it(tmp_path: Path) -> None:
+def test_a_client_without_an_arbiter_or_token_gets_an_error_with_the_remedy(tmp_path: Path) -> None:
     with Client("127.0.0.1:1", state_dir=tmp_path) as client, pytest.raises(UnreachableError) as away:
         client.list()
     python = "in Python Client(state_dir=DIR) or Client(address)"
@@ -308,7 +308,7 @@ def test_the_error_of_a_wrong_address_names_the_running_arbiter(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("address", ["box7", "127.0.0.1", "127.0.0.1:", ":7720", "127.0.0.1:99999", "127.0.0.1:x"])
-def test_text_that_is_no_address_is_refused(address: str, tmp_path: Path) -> None:
+def test_text_that_is_not_an_address_is_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         Client(address, state_dir=tmp_path)
     said = f'an address must be HOST:PORT, such as "127.0.0.1:7720", but got "{address}" (--address)'
@@ -365,7 +365,7 @@ def test_meaningless_input_is_refused_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_client_in_python_takes_paths_as_text_and_its_errors_name_its_own_parameters(tmp_path: Path) -> None:
+def test_errors_of_a_python_client_name_its_own_parameters(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="an arbiter must serve the state folder") as none:
         Client(state_dir=str(tmp_path))
     assert "Client(state_dir=DIR)" in str(none.value)
@@ -380,7 +380,7 @@ def test_a_client_in_python_takes_paths_as_text_and_its_errors_name_its_own_para
         assert repr(SubmittedApp(client, pb.SubmitResponse(app="ana-2"))) == "SubmittedApp('ana-2')"
 
 
-def test_a_token_file_that_holds_no_token_is_refused_by_the_arbiter_alone(tmp_path: Path) -> None:
+def test_only_the_arbiter_refuses_an_invalid_token_in_a_file(tmp_path: Path) -> None:
     for content in (b"\xd0\x00", "töken".encode(), b"two\nlines"):
         (tmp_path / "token").write_bytes(content)
         with Client("127.0.0.1:1", token_file=tmp_path / "token") as client, pytest.raises(UnreachableError) as away:
@@ -518,7 +518,7 @@ while True:
 
 
 @pytest.mark.slow  # it mostly waits
-def test_a_second_signal_to_serve_leaves_no_worker_that_ignores_sigterm(tmp_path: Path) -> None:
+def test_a_second_signal_to_serve_kills_workers_that_ignore_sigterm(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(DEAF)
     file = tmp_path / "ana.toml"
     file.write_text('[app]\nname = "ana"\n[job]\ncommand = "python train.py"\nslots = 1\n')
@@ -539,7 +539,7 @@ def test_a_second_signal_to_serve_leaves_no_worker_that_ignores_sigterm(tmp_path
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_job_whose_worker_does_not_leave_is_explained_as_being_stopped(tmp_path: Path) -> None:
+def test_a_job_whose_worker_does_not_exit_is_explained_as_being_stopped(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(DEAF)
     settings = ("rounds.lease=3s", "rounds.suspend_grace=20s")
     with supervisor(tmp_path, policy="themis", settings=settings) as made, client(made) as arbiter:

@@ -76,7 +76,7 @@ def test_an_imported_profile_is_in_the_journal_until_it_is_dropped(lab: Any) -> 
         ({"drop": "bert"}, 'a kind must be one with known rates (resnet), but got "bert" (profiles)'),
     ],
 )
-def test_a_profile_with_holes_or_of_another_cluster_changes_nothing(
+def test_a_profile_with_gaps_or_of_another_cluster_is_refused_and_changes_nothing(
     lab: Any, change: dict[str, str], message: str
 ) -> None:
     put(lab, file=GOOD)
@@ -84,11 +84,11 @@ def test_a_profile_with_holes_or_of_another_cluster_changes_nothing(
     assert known(lab) == {"resnet": 1}
 
 
-def test_an_order_without_a_change_is_refused(lab: Any) -> None:
+def test_a_request_without_a_change_is_refused(lab: Any) -> None:
     assert "a change must be a file or a kind to drop" in refused(lab)
 
 
-def test_the_command_names_all_errors_of_a_file_before_it_looks_for_an_arbiter(
+def test_the_command_prints_all_errors_of_a_file_before_it_looks_for_an_arbiter(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "resnet.toml"

@@ -55,7 +55,7 @@ def test_certificates_for_testing_are_private_and_valid_for_this_machine(tmp_pat
         make(tmp_path / "tls")
 
 
-def test_serve_refuses_certificates_that_no_client_would_accept_before_it_starts(tmp_path: Path) -> None:
+def test_serve_refuses_invalid_certificates_before_it_starts(tmp_path: Path) -> None:
     one, other = make(tmp_path / "one"), make(tmp_path / "other")
     with pytest.raises(InputError, match="must match its key"):
         Certificates(cert=one.cert, key=other.key, ca=one.ca).check("localhost")
@@ -75,7 +75,7 @@ def test_serve_refuses_certificates_that_no_client_would_accept_before_it_starts
     assert Certificates.of(None, None, None) is None
 
 
-def test_the_command_makes_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_creates_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(("certificates", str(tmp_path / "tls"), "--name", "box7", "--days", "2", "--json")) == 0
     facts = json.loads(capsys.readouterr().out)
     from cryptography import x509
@@ -85,7 +85,7 @@ def test_the_command_makes_certificates(tmp_path: Path, capsys: pytest.CaptureFi
     assert timedelta(days=1) < cert.not_valid_after_utc - datetime.now(UTC) < timedelta(days=3)
 
 
-def test_serve_beyond_loopback_asks_for_certificates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_serve_beyond_loopback_needs_certificates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     assert cli.run(("serve", "--address", "0.0.0.0:0", *state)) == 2
     assert "needs TLS (--tls-cert and --tls-key, or --make-certificates)" in capfd.readouterr().err
@@ -138,7 +138,7 @@ def _copy(made: Supervisor, folder: Path, change: Callable[[Path], object] = lam
     return folder / "token"
 
 
-def test_an_app_runs_under_tls_and_wrong_certificates_get_a_clear_error(tmp_path: Path) -> None:
+def test_an_app_runs_under_tls_and_wrong_certificates_give_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('done')\n")
     file = tmp_path / "ana.toml"
     file.write_text('[app]\nname = "ana"\n[job]\ncommand = "python train.py"\nslots = 1\n')
@@ -175,7 +175,9 @@ def test_an_app_runs_under_tls_and_wrong_certificates_get_a_clear_error(tmp_path
     assert made.arbiter.restarts == 0
 
 
-def test_a_certificate_for_other_names_is_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_certificate_with_other_names_gives_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = make(tmp_path / "tls", ("box7.example",))
     server = grpc.server(futures.ThreadPoolExecutor(1))
     pair = [(files.key.read_bytes(), files.cert.read_bytes())]
@@ -194,7 +196,7 @@ def test_a_certificate_for_other_names_is_named_with_the_cure(tmp_path: Path, mo
     assert "box7.example" in str(refused.value)
 
 
-def test_certificates_made_for_all_addresses_name_those_of_the_machine_and_the_line_to_join_too(tmp_path: Path) -> None:
+def test_certificates_for_all_addresses_name_every_address_of_the_machine(tmp_path: Path) -> None:
     made = serve._made(tmp_path / "tls", "0.0.0.0:7720", given=False)
     names = names_of(certificates_of(made.cert)[0])
     assert set(names) == {*own_names(), *own_addresses()}
@@ -205,7 +207,7 @@ def test_certificates_made_for_all_addresses_name_those_of_the_machine_and_the_l
     assert serve._from_elsewhere("127.0.0.1:7720", "127.0.0.1:7720", None) == ""
 
 
-def test_a_client_with_a_ca_recognizes_an_arbiter_without_tls(tmp_path: Path) -> None:
+def test_a_client_with_a_ca_refuses_an_arbiter_without_tls(tmp_path: Path) -> None:
     made = make(tmp_path / "tls")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20.0)
@@ -223,7 +225,7 @@ def _shown(address: str) -> bytes:
     return ssl.get_server_certificate((host, int(port)), timeout=30.0).encode()
 
 
-def test_a_new_certificate_is_shown_at_sighup_and_one_that_is_no_good_is_refused(tmp_path: Path) -> None:
+def test_sighup_loads_a_new_certificate_and_refuses_an_invalid_one(tmp_path: Path) -> None:
     files = make(tmp_path / "tls")
     log_dir = tmp_path / "log"
     metered = ("--not-durable", "--metrics", "127.0.0.1:0")

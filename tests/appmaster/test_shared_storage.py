@@ -29,7 +29,7 @@ def registration(apps: Path, file: str, *, head: bool = False) -> pb.RegisterNod
     return pb.RegisterNodeRequest(node="b08", apps_folder=str(apps), storage_hash=found, storage_fault=fault, head=head)
 
 
-def test_a_node_that_reads_the_arbiters_file_is_accepted(tmp_path: Path) -> None:
+def test_a_node_that_reads_the_file_of_the_arbiter_is_accepted(tmp_path: Path) -> None:
     storage = SharedStorage(tmp_path / "apps")
     file = storage.show()
     storage.check(registration(tmp_path / "apps", file))
@@ -40,7 +40,7 @@ def test_a_node_that_reads_the_arbiters_file_is_accepted(tmp_path: Path) -> None
     assert not list((tmp_path / "apps" / FOLDER).iterdir())
 
 
-def test_a_node_that_does_not_see_it_is_refused_with_the_cure(tmp_path: Path) -> None:
+def test_a_node_that_cannot_see_the_shared_folder_is_refused_with_the_remedy(tmp_path: Path) -> None:
     storage = SharedStorage(tmp_path / "apps")
     file = storage.show()
     other = tmp_path / "other"
@@ -57,7 +57,7 @@ def test_a_node_that_does_not_see_it_is_refused_with_the_cure(tmp_path: Path) ->
     storage.check(registration(other, file, head=True))  # the head's own files stand in the state folder
 
 
-def test_an_arbiter_that_starts_again_takes_no_older_copy(tmp_path: Path) -> None:
+def test_a_restarted_arbiter_refuses_a_node_with_an_older_copy(tmp_path: Path) -> None:
     former = registration(tmp_path, SharedStorage(tmp_path).show())
     again = SharedStorage(tmp_path)
     again.show()
@@ -66,14 +66,14 @@ def test_an_arbiter_that_starts_again_takes_no_older_copy(tmp_path: Path) -> Non
         again.check(former)
 
 
-def test_a_launcher_reads_nothing_beyond_the_apps_folders(tmp_path: Path) -> None:
+def test_a_launcher_reads_no_file_outside_the_apps_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     (tmp_path / "apps").mkdir()
     assert asyncio.run(read_back(tmp_path / "apps", "../secret"))[1].endswith("is not in it")
     assert asyncio.run(read_back(tmp_path / "apps", "")) == ("", "")
 
 
-def test_a_start_names_the_apps_folder_as_the_node_has_it(tmp_path: Path) -> None:
+def test_a_start_translates_the_apps_folder_to_the_path_on_the_node(tmp_path: Path) -> None:
     node = Node(tmp_path, "b08", local_machine.detect(1, use_gpus=False), apps=tmp_path / "mnt")
     request = pb.StartContainersRequest(
         app="net",
@@ -91,7 +91,7 @@ def test_a_start_names_the_apps_folder_as_the_node_has_it(tmp_path: Path) -> Non
     assert as_seen_here(request, node) is request
 
 
-def test_a_launcher_must_be_given_a_folder_that_is_there(tmp_path: Path) -> None:
+def test_a_launcher_needs_an_existing_folder_of_apps(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--apps AT, but got neither"):
         _ = LauncherFlags(arbiter="head:7720").command
     with pytest.raises(InputError, match=r"must be on this machine .*--state"):
@@ -116,28 +116,26 @@ def test_a_launcher_must_be_given_a_folder_that_is_there(tmp_path: Path) -> None
         ({"state": Path("/elsewhere")}, "by --apps, or by --state"),
     ],
 )
-def test_values_that_cannot_be_are_refused_before_a_launcher_starts(
-    tmp_path: Path, given: dict[str, Any], why: str
-) -> None:
+def test_invalid_options_are_refused_before_a_launcher_starts(tmp_path: Path, given: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
         _ = LauncherFlags.model_validate({"arbiter": "head:7720", "apps": tmp_path, **given}).command
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10", "10.0"), ("2.5", "2.5"), ("1h", "3600.0"), ("0s", "0.0")])
-def test_the_grace_of_a_launcher_is_a_duration(tmp_path: Path, text: str, seconds: str) -> None:
+def test_the_grace_period_of_a_launcher_is_parsed_as_a_duration(tmp_path: Path, text: str, seconds: str) -> None:
     command = LauncherFlags(arbiter="head:7720", apps=tmp_path, stop_seconds=text).command
     assert command[command.index("--stop-seconds") + 1] == seconds
 
 
 @pytest.mark.parametrize("lease", ["1s", "9000d"])
-def test_a_lease_out_of_range_and_slots_of_none_are_refused(lease: str) -> None:
+def test_an_invalid_lease_and_a_launcher_without_slots_are_refused(lease: str) -> None:
     with pytest.raises(InputError, match="--node-lease must be from 5s to 7d"):
         _ = ServeFlags(node_lease=lease).arbiter_options
     with pytest.raises(InputError, match="must be given none, but got --slots"):
         _ = ServeFlags(no_launcher=True, slots=2).launcher_options
 
 
-def test_a_launcher_on_another_folder_ends_with_the_refusal(tmp_path: Path) -> None:
+def test_a_launcher_on_another_folder_is_refused_and_exits(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with supervisor(tmp_path, slots=1) as made:

@@ -131,7 +131,7 @@ def _free(made: Any, slot: int) -> bool:
     return slot in made.arbiter.slots and not made.arbiter.slots[slot].busy
 
 
-def test_a_daemon_that_killed_its_shepherd_has_gone_before_its_slot_is_free(labs: Labs, tmp_path: Path) -> None:
+def test_a_daemon_that_killed_its_shepherd_ends_before_its_slot_is_free(labs: Labs, tmp_path: Path) -> None:
     with labs() as made:
         made.runtime().start(made.gang(1, script=SHEPHERD_KILLER))
         eventually((tmp_path / "pid").exists)
@@ -142,7 +142,7 @@ def test_a_daemon_that_killed_its_shepherd_has_gone_before_its_slot_is_free(labs
         assert made.completed("ana-1.r1.1").exit.signal is None  # unknown: its shepherd was lost
 
 
-def test_a_fork_bomb_has_gone_before_its_slot_is_free(labs: Labs, tmp_path: Path) -> None:
+def test_a_fork_bomb_ends_before_its_slot_is_free(labs: Labs, tmp_path: Path) -> None:
     with labs() as made:
         made.runtime().start(made.gang(1, script=FORK_BOMB))
         eventually((tmp_path / "bombed").exists)
@@ -188,7 +188,7 @@ def test_a_retune_sets_quota_and_memory_or_reports_the_memory_in_use(labs: Labs,
         )  # a bound, however busy the machine is
 
 
-def test_a_container_has_no_more_processes_than_its_slot(labs: Labs, tmp_path: Path) -> None:
+def test_the_number_of_processes_of_a_container_is_limited(labs: Labs, tmp_path: Path) -> None:
     opened = labs(limits=JobLimits(processes=50))
     _needs(tmp_path, "pids", opened.kind)
     with opened as made:
@@ -199,7 +199,7 @@ def test_a_container_has_no_more_processes_than_its_slot(labs: Labs, tmp_path: P
         assert 40 <= forked <= 49, "and the worker, whose threads count too"
 
 
-def test_processes_that_multiply_have_gone_before_their_slot_is_free(labs: Labs, tmp_path: Path) -> None:
+def test_processes_that_multiply_end_before_their_slot_is_free(labs: Labs, tmp_path: Path) -> None:
     opened = labs(limits=JobLimits(processes=200))
     _needs(tmp_path, "pids", opened.kind)  # else they would take the machine
     with opened as made:
@@ -210,7 +210,7 @@ def test_processes_that_multiply_have_gone_before_their_slot_is_free(labs: Labs,
         assert [path for path in paths if _read(path).endswith(b"ana-1.py\0") and _cwd(path) == str(tmp_path)] == []
 
 
-def test_a_killed_launchers_successor_finds_the_group_of_a_container(labs: Labs, tmp_path: Path) -> None:
+def test_a_restarted_launcher_finds_the_control_group_of_a_container(labs: Labs, tmp_path: Path) -> None:
     opened = labs()
     if opened.kind == "none":
         pytest.skip("without control groups such a daemon is not found")
@@ -229,7 +229,7 @@ def test_a_killed_launchers_successor_finds_the_group_of_a_container(labs: Labs,
         assert stray.wait() == -signal.SIGKILL
 
 
-def test_a_group_of_no_known_container_is_emptied_at_the_launchers_start(labs: Labs, tmp_path: Path) -> None:
+def test_a_launcher_empties_control_groups_of_unknown_containers_at_its_start(labs: Labs, tmp_path: Path) -> None:
     opened = labs()
     if opened.kind == "none":
         pytest.skip("without control groups there is none")

@@ -35,14 +35,14 @@ def test_sampled_parameters_lie_in_their_space(seed: int, trial: int) -> None:
     assert 0 <= trial_seed(seed, trial) < 2**31
 
 
-def test_a_parameter_does_not_depend_on_the_others_in_the_space() -> None:
+def test_the_samples_of_a_parameter_do_not_depend_on_the_other_parameters() -> None:
     alone = {"width": SPACE["width"]}
     for trial in range(1, 20):
         assert random_point(alone, 7, trial)["width"] == random_point(SPACE, 7, trial)["width"]
     assert len({str(random_point(SPACE, 7, trial)) for trial in range(1, 50)}) == 49
 
 
-def test_log_scale_spreads_over_orders_of_magnitude() -> None:
+def test_samples_on_a_log_scale_cover_all_orders_of_magnitude() -> None:
     drawn = [math.log10(float(random_point({"lr": SPACE["lr"]}, 3, trial)["lr"])) for trial in range(1, 400)]
     below = sum(exponent < -2 for exponent in drawn) / len(drawn)
     assert 0.45 < below < 0.65  # log10 runs from -4 to -0.3: 54 % lie below -2
@@ -60,12 +60,12 @@ def test_a_grid_varies_its_last_parameter_fastest() -> None:
     ]
 
 
-def test_a_point_of_a_grid_is_computed_without_the_others() -> None:
+def test_a_point_of_a_huge_grid_is_computed_directly() -> None:
     space: Space = {"a": Int(low=0, high=2**53), "b": Float(low=0.0, high=1.0, step=1e-12), "c": Int(low=3, high=3)}
     assert grid_size(space) == (2**53 + 1) * (10**12 + 1)
     assert grid_point(space, 10**12 + 2) == {"a": 1, "b": 0.0, "c": 3}
 
 
-def test_parameters_become_one_argument_each() -> None:
+def test_each_parameter_becomes_one_argument() -> None:
     words = arguments({"lr": 0.1 + 0.2, "n": 3, "name": "two words", "fast": True})
     assert words == ["--lr=0.30000000000000004", "--n=3", "--name=two words", "--fast=true"]

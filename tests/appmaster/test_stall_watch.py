@@ -72,7 +72,7 @@ def stalled_after(lab: Lab, seconds: float) -> float | None:
 
 
 @pytest.mark.parametrize("before", [Phase.START, Phase.FIRST_STEP, Phase.STEPS, Phase.UNKNOWN])
-def test_a_process_that_is_stopped_before_a_step_was_measured_has_a_minute(before: Phase) -> None:
+def test_a_process_stopped_before_its_first_step_has_a_minute(before: Phase) -> None:
     lab = Lab()
     lab.run(10.0, before)
     lab.run(55.0, Phase.STOPPED)
@@ -106,7 +106,7 @@ def test_the_limit_is_twenty_steps_and_at_least_a_minute(step: float, limit: flo
 
 
 @pytest.mark.parametrize("phase", sorted(ALLOWANCES))
-def test_each_phase_has_its_allowance(phase: Phase) -> None:
+def test_each_phase_has_its_own_limit(phase: Phase) -> None:
     lab = Lab()
     lab.step_seconds = 0.1
     lab.run(0.2, phase)
@@ -123,7 +123,7 @@ def test_a_stopped_worker_has_the_limit_of_a_step_in_every_phase() -> None:
     assert stalled_after(lab, 100.0) == pytest.approx(LEAST_SECONDS, abs=2 * TICK)
 
 
-def test_the_time_in_which_a_worker_was_stopped_does_not_count_once_it_goes_on() -> None:
+def test_time_in_which_a_worker_was_stopped_does_not_count_once_it_continues() -> None:
     lab = Lab()
     lab.step_seconds = 0.1
     lab.run(40.0, Phase.STEPS)
@@ -134,14 +134,14 @@ def test_the_time_in_which_a_worker_was_stopped_does_not_count_once_it_goes_on()
     assert stalled_after(lab, 20.0) == pytest.approx(LEAST_SECONDS - 55.0, abs=4 * TICK)
 
 
-def test_a_gang_waits_for_the_worker_that_may_take_longest() -> None:
+def test_the_limit_of_a_gang_is_the_longest_of_its_workers() -> None:
     lab = Lab()
     lab.step_seconds = 0.1
     lab.phases = (Phase.CHECKPOINT, Phase.STEPS)
     assert stalled_after(lab, 2000.0) == pytest.approx(ALLOWANCES[Phase.CHECKPOINT], abs=2 * TICK)
 
 
-def test_a_script_without_the_helper_is_watched_only_where_the_app_file_says_so() -> None:
+def test_a_script_without_the_helper_is_watched_only_if_the_app_file_says_so() -> None:
     lab = Lab()
     lab.phases = (Phase.UNKNOWN,)
     assert stalled_after(lab, 10 * HOUR) is None
@@ -153,7 +153,7 @@ def test_a_script_without_the_helper_is_watched_only_where_the_app_file_says_so(
     assert stalled_after(lab, 200.0) == pytest.approx(90.0, abs=2 * TICK)
 
 
-def test_stall_after_replaces_the_steps_and_lengthens_allowances() -> None:
+def test_the_option_stall_after_replaces_the_limit_of_steps_and_raises_others() -> None:
     limits = StallLimits(after=6.0)
     assert limits.seconds(Phase.STEPS, 0.1) == 6.0
     assert limits.seconds(Phase.EVALUATION, 0.1) == ALLOWANCES[Phase.EVALUATION]
@@ -161,7 +161,7 @@ def test_stall_after_replaces_the_steps_and_lengthens_allowances() -> None:
     assert StallLimits(off=True).seconds(Phase.STEPS, 0.1) is None
 
 
-def test_a_stall_after_that_is_shorter_than_a_step_ends_no_healthy_job() -> None:
+def test_an_option_stall_after_below_the_step_time_stops_no_healthy_job() -> None:
     limits = StallLimits(after=6.0)
     assert limits.too_short_for(5.0)
     assert not limits.too_short_for(0.5)
@@ -170,7 +170,7 @@ def test_a_stall_after_that_is_shorter_than_a_step_ends_no_healthy_job() -> None
     assert limits.seconds(Phase.UNKNOWN, 5.0) == 15.0
 
 
-def test_after_a_stop_of_the_launcher_a_worker_has_the_whole_limit_again() -> None:
+def test_after_a_pause_of_the_launcher_a_worker_has_the_whole_limit_again() -> None:
     lab = Lab()
     lab.step_seconds = 0.1
     lab.run(50.0, Phase.STEPS)
@@ -178,7 +178,7 @@ def test_after_a_stop_of_the_launcher_a_worker_has_the_whole_limit_again() -> No
     assert stalled_after(lab, 200.0) == pytest.approx(60.0, abs=2 * TICK)
 
 
-def test_silence_counts_from_the_end_of_the_last_gap_of_the_loop() -> None:
+def test_silence_counts_from_the_end_of_the_last_pause_of_the_loop() -> None:
     time = Time()
     clock = LoopClock(time)
     time.now += 100.0

@@ -39,7 +39,7 @@ def went_on_after(made: Supervisor, arbiter: Client, file: Path) -> tuple[str, s
 
 
 @pytest.mark.slow
-def test_a_worker_that_sleeps_in_backward_is_ended_with_its_stacks(tmp_path: Path) -> None:
+def test_a_worker_that_hangs_in_backward_is_killed_with_its_stack_traces(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -51,7 +51,7 @@ def test_a_worker_that_sleeps_in_backward_is_ended_with_its_stacks(tmp_path: Pat
 
 
 @pytest.mark.slow  # it mostly waits
-def test_a_gang_whose_rank_1_stops_in_an_all_reduce_is_ended_and_goes_on(tmp_path: Path) -> None:
+def test_a_gang_whose_rank_1_hangs_in_an_all_reduce_is_killed_and_resumes(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,

@@ -35,7 +35,9 @@ def stacks(made: Supervisor, app: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_hung_worker_is_ended_with_its_stacks_and_its_job_goes_on(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_a_hung_worker_is_killed_with_its_stack_traces_and_its_job_resumes(
+    tmp_path: Path, run: Callable[..., str]
+) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -55,7 +57,7 @@ def test_a_hung_worker_is_ended_with_its_stacks_and_its_job_goes_on(tmp_path: Pa
 
 
 @pytest.mark.slow  # it mostly waits
-def test_a_stopped_worker_is_woken_and_loses_neither_work_nor_a_retry(tmp_path: Path) -> None:
+def test_a_stopped_worker_is_restarted_without_loss_of_work_or_of_a_retry(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -73,7 +75,7 @@ def test_a_stopped_worker_is_woken_and_loses_neither_work_nor_a_retry(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_script_without_the_helper_is_ended_only_where_the_app_file_says_so(tmp_path: Path) -> None:
+def test_a_hung_script_without_the_helper_is_killed_only_if_the_app_file_says_so(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -133,7 +135,7 @@ def master_pid(made: Supervisor) -> int:
 
 
 @pytest.mark.slow  # it mostly waits
-def test_an_app_master_that_hangs_is_replaced_and_its_worker_trains_on(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_a_hung_app_master_is_replaced_while_its_worker_trains_on(tmp_path: Path, run: Callable[..., str]) -> None:
     silence = ("--not-durable", "--heartbeat-seconds", "0.2", "--app-master-silence-seconds", "3")
     with (
         supervisor(tmp_path, launcher_options=QUICK, arbiter_options=silence) as made,
@@ -156,7 +158,7 @@ def test_an_app_master_that_hangs_is_replaced_and_its_worker_trains_on(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_pause_of_app_master_launcher_or_arbiter_is_not_counted_as_silence_of_a_worker(tmp_path: Path) -> None:
+def test_a_pause_of_another_process_does_not_count_as_silence_of_a_worker(tmp_path: Path) -> None:
     """App master, launcher and arbiter are stopped for 7 s, one after another; nothing is ended.
 
     All limits are 5 s, and twice as long for the process that is stopped.
@@ -186,7 +188,7 @@ def test_a_pause_of_app_master_launcher_or_arbiter_is_not_counted_as_silence_of_
         assert app.wait("60s").state == "finished"
 
 
-def test_a_pulse_is_read_as_it_was_written_and_what_a_worker_puts_in_its_place_is_none(tmp_path: Path) -> None:
+def test_a_pulse_is_read_as_it_was_written_and_a_forged_file_is_ignored(tmp_path: Path) -> None:
     writer = PulseWriter(tmp_path)
     writer.beat(Phase.STEPS)
     writer.beat(Phase.CHECKPOINT)

@@ -29,7 +29,7 @@ def called(made: Lab, method: str, metadata: Any = ()) -> tuple[grpc.StatusCode,
     return caught.value.code(), caught.value.details()
 
 
-def test_a_call_of_an_unknown_method_with_a_valid_token_is_answered_as_unknown(served: Lab) -> None:
+def test_an_unknown_method_with_a_valid_token_returns_unimplemented(served: Lab) -> None:
     for method in ("/eunomia.arbiter.ClientProtocol/Sbumit", "/eunomia.arbitr.ClientProtocol/Submit"):
         code, why = called(served, method, served.operator)
         assert code is grpc.StatusCode.UNIMPLEMENTED
@@ -69,7 +69,7 @@ def test_reflection_needs_the_token_of_the_operator(served: Lab) -> None:
         assert caught.value.code() is (refused or grpc.StatusCode.PERMISSION_DENIED)
 
 
-def test_head_has_the_headers_of_get_and_no_body(tmp_path: Path) -> None:
+def test_head_returns_the_headers_of_get_without_a_body(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         service = made.arbiter.service
         service.meters = Meters()
@@ -89,7 +89,7 @@ def test_head_has_the_headers_of_get_and_no_body(tmp_path: Path) -> None:
             server.close()
 
 
-def test_a_named_process_keeps_its_environment() -> None:
+def test_a_renamed_process_keeps_its_environment() -> None:
     pytest.importorskip("setproctitle")
     script = """
 from pathlib import Path

@@ -39,7 +39,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
     yield made
 
 
-def test_the_table_has_every_file_of_the_folder(snapshot: Snapshot) -> None:
+def test_the_table_lists_every_file_of_the_state_folder(snapshot: Snapshot) -> None:
     files = files_of(snapshot.copy)
     assert [file for file in files if kind_of(file) is None] == []
     kinds = {kind_of(file) for file in files}
@@ -124,7 +124,7 @@ def test_everything_starts_on_a_folder_whose_files_are_all_damaged(
 
 
 @pytest.mark.slow
-def test_everything_starts_after_drawn_damages_to_drawn_files(snapshot: Snapshot) -> None:
+def test_everything_starts_after_random_damage_to_random_files(snapshot: Snapshot) -> None:
     seed = random.randrange(2**31)
     print(f"seed {seed}")
     luck = random.Random(seed)
@@ -142,7 +142,7 @@ def test_everything_starts_after_drawn_damages_to_drawn_files(snapshot: Snapshot
 
 
 @pytest.mark.slow
-def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_shows_it(
+def test_a_job_without_a_good_checkpoint_restarts_and_every_screen_shows_it(
     snapshot: Snapshot, run: Callable[..., str]
 ) -> None:
     damaged = sorted(snapshot.state.glob(f"apps/{APP}/*/checkpoints/*/*.pt"))
@@ -166,7 +166,7 @@ def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_s
     assert "lost its newest checkpoints" in events
 
 
-def test_the_link_of_a_running_container_is_made_again_and_starts_go_on_from_their_folders(tmp_path: Path) -> None:
+def test_lost_links_of_running_containers_are_recreated_by_a_new_launcher(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(tiny_app(tmp_path, APP, iterations=400, seconds=0.01, more=" --plain"))
         eventually(lambda: went_on(made, APP), "steps")
@@ -189,7 +189,7 @@ def test_the_link_of_a_running_container_is_made_again_and_starts_go_on_from_the
         assert (events.count("start"), "failed" in events) == (1, False)
 
 
-def test_starts_go_on_above_those_that_are_known_where_a_record_and_its_container_are_lost(tmp_path: Path) -> None:
+def test_numbers_of_starts_continue_above_known_ones_after_records_are_lost(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(tiny_app(tmp_path, APP, iterations=1000, seconds=0.01, more=" --plain"))
         eventually(lambda: went_on(made, APP), "steps")
@@ -208,14 +208,14 @@ def test_starts_go_on_above_those_that_are_known_where_a_record_and_its_containe
         assert arbiter.wait(APP, timeout="120s").state == "finished"
 
 
-def test_a_submission_that_is_gone_with_its_older_copy_names_the_cure(tmp_path: Path) -> None:
+def test_the_error_for_a_lost_submission_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(
         EunomiaError, match="restore it from a backup, or submit the app's file again, but got no such file"
     ):
         Submission.read(tmp_path)
 
 
-def test_a_container_whose_record_is_gone_with_its_older_copy_is_named(tmp_path: Path) -> None:
+def test_a_container_without_its_record_is_named_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "ana.2.1.0").mkdir()
     assert Container.load(tmp_path / "none") is None
     (tmp_path / "ana.2.1.0" / "worker.json").write_text("{}")

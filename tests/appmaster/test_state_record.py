@@ -101,7 +101,7 @@ CHANGES = st.lists(
 
 @SMALL
 @given(jobs=st.integers(0, 4), changes=CHANGES, log_bytes=st.sampled_from([0, 900, 64 * 1024]))
-def test_what_was_written_last_is_read_however_often_it_is_compacted(
+def test_the_last_state_written_is_read_however_often_the_log_is_compacted(
     tmp_path_factory: pytest.TempPathFactory, jobs: int, changes: list[tuple[int, int, float]], log_bytes: int
 ) -> None:
     path = tmp_path_factory.mktemp("app") / "master.json"
@@ -115,7 +115,7 @@ def test_what_was_written_last_is_read_however_often_it_is_compacted(
 
 @SMALL
 @given(changes=CHANGES, data=st.data())
-def test_a_log_that_is_cut_at_any_byte_gives_the_last_whole_entry(
+def test_a_log_cut_at_any_byte_gives_the_last_complete_entry(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int, float]], data: st.DataObject
 ) -> None:
     app = App(tmp_path_factory.mktemp("app") / "master.json", 3)
@@ -152,7 +152,7 @@ def app(tmp_path: Path) -> App:
     return made
 
 
-def test_a_damaged_entry_is_said_and_unfinished_jobs_leave_an_incarnation_out(app: App) -> None:
+def test_a_damaged_entry_is_reported_and_unfinished_jobs_skip_an_incarnation(app: App) -> None:
     log = app.path.with_name(CHANGES_FILE)
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join([*lines[:2], lines[2].replace('"step": 1', '"step": 7'), *lines[3:]]))
@@ -165,7 +165,7 @@ def test_a_damaged_entry_is_said_and_unfinished_jobs_leave_an_incarnation_out(ap
     )
 
 
-def test_an_entry_that_is_missing_between_others_is_said(app: App) -> None:
+def test_a_missing_entry_is_reported(app: App) -> None:
     log = app.path.with_name(CHANGES_FILE)
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join([*lines[:2], *lines[3:]]))
@@ -175,7 +175,7 @@ def test_an_entry_that_is_missing_between_others_is_said(app: App) -> None:
 
 
 @pytest.mark.parametrize("how", [lambda path: path.unlink(), lambda path: path.write_text("{")])
-def test_the_older_state_and_both_logs_have_all_that_a_damaged_state_had(
+def test_the_older_state_and_both_logs_restore_a_damaged_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Path], object]
 ) -> None:
     monkeypatch.setattr(records, "LEAST_LOG_BYTES", 2000)
@@ -192,7 +192,7 @@ def test_the_older_state_and_both_logs_have_all_that_a_damaged_state_had(
     assert plain(state._replace(notices=("a notice",))) == app.written[-1]
 
 
-def test_a_state_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+def test_a_state_of_an_earlier_version_can_be_continued(tmp_path: Path) -> None:
     path = tmp_path / "master.json"
     job = Job(number=1, parameters={"lr": 0.1}, seed=3, step=7)
     path.write_text(sealed({"schema": 1, "tuner": {"at": 1}, "jobs": [job.to_json()], "more": {}, "notices": []}))
@@ -223,7 +223,7 @@ class FullDisk(QuickDisk):
         super().append_line(path, line, sync=sync)
 
 
-def test_after_a_line_that_the_disk_refused_a_whole_state_is_written(tmp_path: Path) -> None:
+def test_a_complete_state_is_written_after_a_failed_append(tmp_path: Path) -> None:
     disk = FullDisk()
     app = App(tmp_path / "master.json", 2, system=disk)
     app.write()
@@ -258,13 +258,13 @@ VALUES = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(VALUES, VALUES)
-def test_a_difference_makes_one_value_of_another(old: Any, new: Any) -> None:
+def test_a_difference_applied_to_the_old_value_gives_the_new_one(old: Any, new: Any) -> None:
     by = difference(old, new)
     made = copy.deepcopy(old) if by is None else changed(copy.deepcopy(old), json.loads(json.dumps(by)))
     assert json.dumps(made, sort_keys=True) == json.dumps(new, sort_keys=True)
 
 
-def test_a_long_list_that_grows_in_its_middle_is_one_short_difference() -> None:
+def test_an_insertion_in_the_middle_of_a_long_list_is_one_short_difference() -> None:
     numbers = list(range(0, 20_000, 2))
     assert difference(numbers, sorted([*numbers, 7001])) == {"at": 3501, "drop": 0, "put": [7001]}
     with pytest.raises(ValueError, match="of the value before"):

@@ -41,12 +41,12 @@ class Looks:
         return None
 
 
-def test_a_process_that_runs_and_is_silent_is_ended_at_its_limit() -> None:
+def test_a_running_process_that_is_silent_is_killed_at_its_limit() -> None:
     assert Looks().overdue(100.0, "S") == LIMIT
 
 
 @pytest.mark.parametrize("stopped", [2.0, 31.0, 45.0, 58.0])
-def test_a_stop_of_up_to_two_limits_ends_nothing_and_gives_a_whole_limit_again(stopped: float) -> None:
+def test_a_stop_of_up_to_two_limits_kills_nothing_and_restarts_the_limit(stopped: float) -> None:
     looks = Looks()
     looks.overdue(20.0, "S")
     assert looks.overdue(stopped, "T") is None
@@ -54,13 +54,13 @@ def test_a_stop_of_up_to_two_limits_ends_nothing_and_gives_a_whole_limit_again(s
 
 
 @pytest.mark.parametrize("state", ["T", "t"])
-def test_a_process_that_stays_stopped_is_ended_after_two_limits(state: str) -> None:
+def test_a_process_that_stays_stopped_is_killed_after_two_limits(state: str) -> None:
     looks = Looks()
     looks.overdue(20.0, "S")
     assert looks.overdue(100.0, state) == 20.0 + 1.0 + STOPPED_LIMITS * LIMIT
 
 
-def test_a_gap_of_the_loop_counts_for_no_stop() -> None:
+def test_a_pause_of_the_loop_does_not_count_as_a_stop() -> None:
     looks = Looks()
     looks.overdue(20.0, "T")
     looks.time += 100.0
@@ -108,13 +108,13 @@ def crowded() -> Iterator[int]:
         each.wait()
 
 
-def test_the_time_in_which_a_process_waits_for_a_core_is_known(crowded: int) -> None:
+def test_the_time_that_a_process_waits_for_a_core_is_measured(crowded: int) -> None:
     eventually(lambda: waited_seconds(crowded) > 0.5, seconds=60.0)
     assert waited_seconds(2**22 + 1) == 0.0
 
 
 @pytest.mark.slow
-def test_a_process_that_waits_for_a_core_is_not_taken_for_a_hung_one(crowded: int) -> None:
+def test_a_process_that_waits_for_a_core_does_not_count_as_hung(crowded: int) -> None:
     beats, began = Beats(1.0), time.monotonic()
     os.write(beats.write, b".")
     assert beats.wait(crowded) is not None
@@ -122,7 +122,7 @@ def test_a_process_that_waits_for_a_core_is_not_taken_for_a_hung_one(crowded: in
     beats.close()
 
 
-def test_a_child_whose_handlers_were_reset_registers_its_stacks_again(tmp_path: Path) -> None:
+def test_a_child_whose_signal_handlers_were_reset_registers_its_stack_dump_again(tmp_path: Path) -> None:
     write_stacks_on_signal(tmp_path)
     child = os.fork()
     if child == 0:
@@ -164,22 +164,20 @@ def step(folder: Path, body: str, stopped: float = 0.0) -> tuple[int, str]:
         return process.wait(), process.stdout.read()
 
 
-def test_a_process_that_was_stopped_within_a_step_ends_it(tmp_path: Path) -> None:
+def test_a_step_during_which_the_process_was_stopped_still_completes(tmp_path: Path) -> None:
     assert step(tmp_path, "time.sleep(0.5)", stopped=2.6) == (0, "returned\n")
     assert Watchdog(tmp_path, 2.0).fault() is None
 
 
 @pytest.mark.slow
-def test_a_longer_stop_is_no_fault_of_a_plugin(tmp_path: Path) -> None:
+def test_a_longer_stop_is_not_attributed_to_a_plugin(tmp_path: Path) -> None:
     assert step(tmp_path, "time.sleep(0.5)", stopped=12.0)[0] in (0, 1)
     assert Watchdog(tmp_path, 2.0).fault() is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("body", ["time.sleep(60)", "import ctypes; ctypes.PyDLL(None).sleep(60)"])
-def test_a_step_that_does_not_return_ends_its_process_also_with_the_interpreter_locked(
-    tmp_path: Path, body: str
-) -> None:
+def test_a_step_that_never_returns_ends_its_process_even_with_the_interpreter_locked(tmp_path: Path, body: str) -> None:
     assert step(tmp_path, body) == (1, "")
     fault = Watchdog(tmp_path, 2.0).fault()
     assert fault is not None

@@ -34,7 +34,7 @@ def _modules() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(PACKAGE))) for path in _modules()])
-def test_no_module_reaches_clock_or_disk_except_through_the_system(path: Path) -> None:
+def test_no_module_uses_clock_or_disk_except_through_the_system(path: Path) -> None:
     tree = ast.parse(path.read_text())
     uses = {
         f"{ast.unparse(node.value)}.{node.attr}"
@@ -51,14 +51,14 @@ def test_no_module_reaches_clock_or_disk_except_through_the_system(path: Path) -
     assert not uses | imports
 
 
-def test_the_crash_point_explorer_replaces_no_attribute_of_a_module() -> None:
+def test_the_crash_point_explorer_patches_no_module() -> None:
     folder = Path(__file__).parents[1] / "chaos" / "crash_points"
     sources = {path.name: path.read_text() for path in folder.glob("*.py")}
     assert "system.py" in sources
     assert [name for name, text in sources.items() if "setattr(" in text or "mock" in text] == []
 
 
-def test_a_file_is_replaced_whole_and_lines_are_appended(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_and_lines_are_appended(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     for text in ("first", "second"):
         MACHINE.replace_file(path, text)
@@ -82,7 +82,7 @@ def test_threads_pass_items_through_a_mailbox_and_wait_for_flags() -> None:
         mailbox.get(timeout=0.0)
 
 
-def test_the_machines_clocks_go_forward() -> None:
+def test_the_clocks_of_the_system_never_go_back() -> None:
     before = (MACHINE.monotonic(), MACHINE.uptime())
     MACHINE.sleep(0.001)
     assert before[0] < MACHINE.monotonic()

@@ -17,6 +17,6 @@ def test_a_device_and_a_pipe_are_refused_before_they_are_read(tmp_path: Path) ->
             _text(tmp_path / name, "an app file")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_dropped_from_the_text(tmp_path: Path) -> None:
     (tmp_path / "app.toml").write_bytes(b"\xef\xbb\xbf[app]\n")
     assert _text(tmp_path / "app.toml", "an app file") == "[app]\n"

@@ -65,7 +65,7 @@ def unbroken(job: Any, name: str, *args: str) -> tuple[bytes, int]:
     "args",
     [pytest.param((), marks=pytest.mark.slow, id="epochs"), pytest.param(("--steps", "12", "--generator"), id="steps")],
 )
-def test_a_run_that_is_stopped_at_any_point_ends_as_one_without_a_stop(job: Any, args: tuple[str, ...]) -> None:
+def test_a_run_stopped_at_any_point_ends_like_one_without_a_stop(job: Any, args: tuple[str, ...]) -> None:
     expected, points = unbroken(job, "whole", *args)
     assert points > 30
     for number in range(1, points + 1, 2 if args else 1):
@@ -94,7 +94,7 @@ def test_sigterm_counts_as_a_suspend_order(job: Any) -> None:
         assert final_of(broken) == expected
 
 
-def test_a_run_that_is_stopped_again_and_again_ends_as_one_without_a_stop(job: Any) -> None:
+def test_a_run_stopped_again_and_again_ends_like_one_without_a_stop(job: Any) -> None:
     expected, _ = unbroken(job, "whole", "--generator", "--loader-workers", "1")
     stops = 0
     for number in (5, 4, 3, 9, 2, 6, 1):
@@ -124,7 +124,7 @@ def unbroken_gang(lab: Any, folder: Path, *args: str) -> bytes:
     return final_of(job)
 
 
-def test_a_rung_at_an_epochs_end_is_left_after_its_evaluation(job: Any) -> None:
+def test_a_run_stops_at_a_rung_at_the_end_of_an_epoch_after_its_evaluation(job: Any) -> None:
     assert job.run(EUNOMIA_STOP_AT=8) == LEFT, job.output()
     assert job.said("suspended") == [{"step": 8}]
     assert [step for step, _ in scalars(job)["val/error"]] == [4, 8]
@@ -134,7 +134,7 @@ def test_a_rung_at_an_epochs_end_is_left_after_its_evaluation(job: Any) -> None:
     assert [step for step, _ in scalars(job)["val/error"]] == [4, 8, 12]
 
 
-def test_a_rung_within_an_epoch_is_left_at_once(job: Any) -> None:
+def test_a_run_stops_at_a_rung_within_an_epoch_at_once(job: Any) -> None:
     assert job.run(EUNOMIA_STOP_AT=6) == LEFT
     assert job.said("suspended") == [{"step": 6}]
     assert [step for step, _ in scalars(job)["val/error"]] == [4]
@@ -148,7 +148,7 @@ def test_an_order_moves_or_removes_a_rung(job: Any) -> None:
     assert job.run(ordered=lambda launcher: launcher.at_once(order="stop_at"), EUNOMIA_STOP_AT=5) == DONE
 
 
-def test_a_loop_by_steps_stops_at_a_rung_at_the_end_of_its_pass(job: Any) -> None:
+def test_a_loop_over_steps_stops_at_a_rung_at_the_end_of_an_iteration(job: Any) -> None:
     job.args = ("--steps", "10")
     for rung in (3, 4, 8):
         assert job.run(EUNOMIA_STOP_AT=rung) == LEFT
@@ -157,7 +157,7 @@ def test_a_loop_by_steps_stops_at_a_rung_at_the_end_of_its_pass(job: Any) -> Non
     assert final_of(job) == unbroken(job, "whole", "--steps", "10")[0]
 
 
-def test_max_iterations_end_the_loops_and_the_evaluation_still_runs(job: Any) -> None:
+def test_max_iterations_end_the_loops_and_the_last_evaluation_still_runs(job: Any) -> None:
     assert job.run(EUNOMIA_MAX_ITERATIONS=6) == DONE, job.output()
     assert [step for step, _ in scalars(job)["val/error"]] == [4, 6]
     assert [step for step, _ in scalars(job)["train/loss"]] == [1, 2, 3, 4, 5, 6]
@@ -250,7 +250,7 @@ def scalars(job: Any) -> dict[str, list[tuple[int, float]]]:
     return {tag: sorted(points.items()) for tag, points in values.items()}
 
 
-def test_every_step_is_logged_once_over_incarnations(job: Any) -> None:
+def test_every_step_is_logged_once_over_all_incarnations(job: Any) -> None:
     for rung in (3, 4, 6):
         assert job.run(EUNOMIA_STOP_AT=rung) == LEFT
     assert job.run() == DONE
@@ -264,7 +264,7 @@ def test_every_step_is_logged_once_over_incarnations(job: Any) -> None:
     }
 
 
-def test_a_finished_run_goes_on_when_it_is_started_with_more_steps(job: Any) -> None:
+def test_a_finished_run_continues_when_it_is_started_with_more_steps(job: Any) -> None:
     job.args = ("--steps", "7")
     assert job.run() == DONE
     job.args = ("--steps", "12")

@@ -90,7 +90,7 @@ def test_a_script_without_an_arbiter_runs_as_usual(here: Path) -> None:
     assert train(again, *small(again), epochs=2) == [0, 1]
 
 
-def test_a_run_dir_alone_makes_a_script_resumable(here: Path) -> None:
+def test_a_run_folder_makes_a_script_resumable_without_an_arbiter(here: Path) -> None:
     run = training.attach("mine")
     model, optimizer, loader = small(run)
     run.state["best"] = 0.5
@@ -105,7 +105,7 @@ def test_a_run_dir_alone_makes_a_script_resumable(here: Path) -> None:
     assert sorted(path.suffix for path in Path("mine/logs").iterdir()) == [".r1", ".r2"]
 
 
-def test_an_order_to_stop_a_script_stops_what_follows_it(here: Path) -> None:
+def test_a_script_stopped_by_sigterm_exits_with_a_code_other_than_0(here: Path) -> None:
     script = here / "train.py"
     script.write_text((EXAMPLES / "train.py").read_text().replace("attach()", 'attach("mine")'))
     command = (
@@ -136,7 +136,7 @@ def test_a_script_under_torchrun_is_data_parallel(here: Path) -> None:
     assert len(list((here / "runs").iterdir())) == 1
 
 
-def test_weights_that_an_evaluation_swaps_are_never_saved(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_swapped_for_an_evaluation_are_never_saved(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "_exit", sys.exit)
     run = training.attach("mine")
     model, optimizer, loader = small(run)
@@ -174,7 +174,7 @@ def test_nan_and_tensors_are_logged_unchanged(here: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [0, -3, "64", float("nan"), 1e30, None, True])
-def test_an_announced_batch_size_is_a_number_above_0(here: Path, given: Any) -> None:
+def test_an_announced_batch_size_must_be_positive(here: Path, given: Any) -> None:
     with pytest.raises(InputError) as refused:
         training.attach("mine").announce(batch_size=given)
     rule = "batch_size must be a number above 0, at most 1e+15"
@@ -182,7 +182,7 @@ def test_an_announced_batch_size_is_a_number_above_0(here: Path, given: Any) -> 
 
 
 @pytest.mark.parametrize("given", [64, 64.0, np.int64(64), np.float32(64.0), torch.tensor(64)])
-def test_numbers_of_numpy_and_torch_are_announced_too(here: Path, given: Any) -> None:
+def test_numpy_and_torch_numbers_can_be_announced_too(here: Path, given: Any) -> None:
     with training_said() as said:
         training.attach("mine").announce(batch_size=given)
     assert json.loads(json.dumps(said)) == [{"batch_size": 64}]
@@ -257,7 +257,7 @@ def test_objects_that_cannot_be_prepared_are_refused(here: Path) -> None:
         next(run.steps(DataLoader(data), 3))
 
 
-def test_other_objects_than_the_checkpoints_are_refused(here: Path) -> None:
+def test_objects_other_than_those_in_the_checkpoint_are_refused(here: Path) -> None:
     run = training.attach("mine")
     train(run, *small(run), epochs=1)
     again = training.attach("mine")
@@ -267,7 +267,7 @@ def test_other_objects_than_the_checkpoints_are_refused(here: Path) -> None:
         again.prepare(nn.Conv1d(1, 1, 1))
 
 
-def test_environment_errors_name_the_variable() -> None:
+def test_errors_in_environment_variables_name_the_variable() -> None:
     with pytest.raises(InputError, match="EUNOMIA_STOP_AT must be a whole number, but got 'soon'"):
         Environment.read({"EUNOMIA_STOP_AT": "soon"})
     with pytest.raises(InputError, match="EUNOMIA_PARAMS must be a JSON object"):

@@ -81,7 +81,7 @@ def test_variables_of_the_loop_are_restored_after_a_stop_at_any_point(
 
 
 @pytest.mark.parametrize("args", SHAPED)
-def test_a_run_killed_at_any_point_after_its_first_epoch_ends_as_one_without_a_kill(
+def test_a_run_killed_after_its_first_epoch_ends_like_one_without_a_kill(
     lab: Any, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
     expected, lines, points = unbroken(lab, tmp_path / "whole", *args)
@@ -94,7 +94,7 @@ def test_a_run_killed_at_any_point_after_its_first_epoch_ends_as_one_without_a_k
         assert said(first, job.output()) == lines, number
 
 
-def test_a_stop_after_the_loop_is_obeyed_at_the_next_forward_pass(lab: Any, tmp_path: Path) -> None:
+def test_a_stop_after_the_loop_takes_effect_at_the_next_forward_pass(lab: Any, tmp_path: Path) -> None:
     job = Job(lab, SCRIPT, tmp_path / "run", args=("--term-at", "15"))  # the first of an evaluation
     assert job.run() == LEFT, job.output()
     # The checkpoint holds the state before the epoch's last batch, whose step is done again.
@@ -102,7 +102,7 @@ def test_a_stop_after_the_loop_is_obeyed_at_the_next_forward_pass(lab: Any, tmp_
     assert "epoch 0 step 4" in job.output()
 
 
-def test_a_finished_run_keeps_its_last_parameters_and_may_be_started_again(lab: Any, tmp_path: Path) -> None:
+def test_a_finished_run_keeps_its_last_parameters_and_can_be_started_again(lab: Any, tmp_path: Path) -> None:
     expected, lines, _ = unbroken(lab, tmp_path / "run")
     job = Job(lab, SCRIPT, tmp_path / "run", incarnation=1)
     (newest,) = list((tmp_path / "run" / "checkpoints").glob("*/000012.pt"))

@@ -49,14 +49,14 @@ MORE_DIVISIONS = ((1, 1), (1, 2), (2, 2), (2, 3), (3, 1), (3, 3))
     ("workers", "micro_batches"),
     [(1, 3), (2, 1), (3, 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE_DIVISIONS)],
 )
-def test_any_number_of_workers_and_micro_batches_makes_the_same_steps(
+def test_any_number_of_workers_and_micro_batches_gives_the_same_steps(
     lab: Any, whole: dict[str, torch.Tensor], tmp_path: Path, workers: int, micro_batches: int
 ) -> None:
     job = Job(lab, DIGITS, tmp_path / "run", args=("--micro-batches", str(micro_batches)))
     assert deviation(whole, trained(job, workers=workers)) < TOLERANCE
 
 
-def test_a_run_resized_between_incarnations_makes_the_same_steps(
+def test_a_run_resized_between_incarnations_gives_the_same_steps(
     lab: Any, whole: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     job = Job(lab, DIGITS, tmp_path / "run", args=("--micro-batch-size", "16"))
@@ -67,7 +67,7 @@ def test_a_run_resized_between_incarnations_makes_the_same_steps(
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_a_last_batch_smaller_than_the_gang_is_weighted_as_on_one_worker(
+def test_a_last_batch_smaller_than_the_gang_is_weighted_as_with_one_worker(
     lab: Any, tmp_path: Path, workers: int
 ) -> None:
     # 5 batches an epoch, the last of one sample; gradients are cleared after the step, which micro-batches must bear.
@@ -81,7 +81,7 @@ def test_a_last_batch_smaller_than_the_gang_is_weighted_as_on_one_worker(
     assert deviation(finals[0]["model"], finals[1]["model"]) < TOLERANCE
 
 
-def test_what_micro_batches_log_is_their_mean(lab: Any, tmp_path: Path) -> None:
+def test_the_logged_value_of_micro_batches_is_their_mean(lab: Any, tmp_path: Path) -> None:
     args = ("--samples", "33", "--batch-size", "8", "--epochs", "2")
     jobs = [
         Job(lab, DIGITS, tmp_path / "whole", args=args),
@@ -96,7 +96,7 @@ def test_what_micro_batches_log_is_their_mean(lab: Any, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_an_evaluation_by_one_worker_alone_is_an_error(lab: Any, tmp_path: Path) -> None:
+def test_an_evaluation_by_only_one_of_several_workers_is_an_error(lab: Any, tmp_path: Path) -> None:
     script = tmp_path / "alone.py"
     text = DIGITS.read_text()
     assert "    with torch.no_grad():\n" in text
@@ -117,7 +117,7 @@ divisions = st.builds(
 
 
 @given(batch=st.lists(st.integers(), min_size=1, max_size=40), division=divisions)
-def test_a_divided_batch_is_whole_and_weighed(batch: list[int], division: Division) -> None:
+def test_a_divided_batch_is_complete_and_correctly_weighted(batch: list[int], division: Division) -> None:
     by_rank = [divide(batch, replace(division, rank=rank)) for rank in range(division.workers)]
     counted = [index for pieces in by_rank for piece in pieces for index in piece.indices[: piece.samples]]
     assert counted == batch

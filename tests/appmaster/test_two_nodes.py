@@ -60,7 +60,7 @@ def alive(arbiter: Client) -> dict[str, bool]:
     return {node.node: node.alive for node in arbiter.health().nodes}
 
 
-def test_a_second_launcher_joins_and_an_arbiter_killed_then_knows_it(made: Supervisor, annex: Annex) -> None:
+def test_a_second_launcher_joins_and_a_killed_arbiter_knows_it_after_recovery(made: Supervisor, annex: Annex) -> None:
     with client(made) as arbiter:
         (head,) = [node for node in alive(arbiter) if node != "annex"]
         eventually(lambda: alive(arbiter).get("annex"), "it joined")
@@ -73,7 +73,7 @@ def test_a_second_launcher_joins_and_an_arbiter_killed_then_knows_it(made: Super
         assert (arbiter.health().slots, arbiter.health().free_slots) == (3, 3)
 
 
-def test_a_launcher_of_a_second_node_may_be_killed_and_comes_back(made: Supervisor, annex: Annex) -> None:
+def test_the_launcher_of_a_second_node_can_be_killed_and_restarted(made: Supervisor, annex: Annex) -> None:
     with client(made) as arbiter:
         eventually(lambda: alive(arbiter).get("annex"), "it joined")
         slots = [(slot.machine, slot.slot) for slot in arbiter.list(slots=True).slots]
@@ -93,7 +93,7 @@ def test_a_launcher_of_a_second_node_may_be_killed_and_comes_back(made: Supervis
         assert made.launcher.failure is None
 
 
-def test_the_commands_list_drain_and_remove_a_node_and_its_launcher_ends(
+def test_commands_list_drain_and_remove_a_node_and_its_launcher_ends(
     made: Supervisor, annex: Annex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ("--state-dir", str(made.state_dir))
@@ -120,7 +120,7 @@ def test_the_commands_list_drain_and_remove_a_node_and_its_launcher_ends(
     eventually(lambda: "annex" in said("nodes", *where), "it joined again")
 
 
-def test_the_arbiter_goes_on_without_the_node_of_its_own_machine(made: Supervisor, annex: Annex) -> None:
+def test_the_arbiter_continues_without_the_node_of_its_own_machine(made: Supervisor, annex: Annex) -> None:
     with client(made) as arbiter:
         eventually(lambda: alive(arbiter).get("annex"), "it joined")
         (head,) = [node for node in alive(arbiter) if node != "annex"]

@@ -36,7 +36,7 @@ def running(two: Two, name: str, gpus: int) -> Any:
     return master
 
 
-def test_nodes_are_listed_with_slots_load_and_when_they_were_heard(two: Two) -> None:
+def test_nodes_are_listed_with_slots_load_and_last_heartbeat(two: Two) -> None:
     seen = eventually(lambda: (nodes := two.nodes())["annex"].HasField("heard_seconds") and nodes, "heard")
     assert list(seen) == ["annex", "box7"]
     annex = seen["annex"]
@@ -45,7 +45,7 @@ def test_nodes_are_listed_with_slots_load_and_when_they_were_heard(two: Two) -> 
     assert annex.why == ""
 
 
-def test_a_node_drains_and_its_slots_go_to_no_job_until_it_is_kept(two: Two) -> None:
+def test_slots_of_a_drained_node_go_to_no_job_until_it_is_undrained(two: Two) -> None:
     seen = two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
     assert (seen.state, seen.why) == ("drained", "ana: maintenance")
     assert two.lab.slots("down") == [2, 3]
@@ -64,7 +64,7 @@ def test_a_node_drains_and_its_slots_go_to_no_job_until_it_is_kept(two: Two) -> 
     assert "must drain to be undrained" in two.refused("UndrainNode", pb.UndrainNodeRequest(node="annex"))
 
 
-def test_a_node_that_is_held_leaves_once_its_lease_has_ended(two: Two) -> None:
+def test_a_node_in_use_is_removed_once_its_leases_have_ended(two: Two) -> None:
     master = running(two, "ana", 4)
     made = two.remove(why="sold")
     assert (made.left, made.node.state, made.node.held, made.node.leaves) == (False, "draining", 2, True)
@@ -79,7 +79,7 @@ def test_a_node_that_is_held_leaves_once_its_lease_has_ended(two: Two) -> None:
     assert two.lab.client().Health(pb.HealthRequest(), metadata=two.lab.operator).slots == 2
 
 
-def test_a_removed_node_joins_again_with_another_launcher_under_new_numbers(two: Two) -> None:
+def test_a_removed_node_can_join_again_and_gets_new_numbers(two: Two) -> None:
     running(two, "ana", 4)
     assert two.remove(now=True, why="sold").left
     with pytest.raises(grpc.RpcError) as caught:
@@ -100,7 +100,7 @@ def test_a_removed_node_joins_again_with_another_launcher_under_new_numbers(two:
         assert {key: note["left"] for key, note in journal.notes(MACHINE_NOTE).items()} == {"1": True, "2": False}
 
 
-def test_the_first_node_may_leave_and_the_journal_knows_its_former_place(two: Two) -> None:
+def test_the_first_node_can_be_removed_and_numbers_of_slots_are_not_reused(two: Two) -> None:
     assert two.call("RemoveNode", pb.RemoveNodeRequest(node="box7")).left
     two.lab.quiet()
     assert list(two.nodes()) == ["annex"]
@@ -113,7 +113,7 @@ def test_the_first_node_may_leave_and_the_journal_knows_its_former_place(two: Tw
     assert [(slot.machine, slot.gpu) for slot in two.lab.seen().slots] == [("annex", 2), ("annex", 3)]
 
 
-def test_a_node_that_is_silent_is_removed_only_once_it_is_said_to_be_off(two: Two) -> None:
+def test_a_silent_node_is_removed_only_if_the_operator_states_that_it_is_off(two: Two) -> None:
     assert "a node that answers is not off" in two.refused(
         "RemoveNode", pb.RemoveNodeRequest(node="annex", is_off=True)
     )
@@ -125,7 +125,7 @@ def test_a_node_that_is_silent_is_removed_only_once_it_is_said_to_be_off(two: Tw
     assert list(two.nodes()) == ["box7"]
 
 
-def test_unknown_nodes_are_named(two: Two) -> None:
+def test_the_error_for_an_unknown_node_lists_the_nodes(two: Two) -> None:
     why = two.refused("DrainNode", pb.DrainNodeRequest(node="anex"))
     assert 'a node must be one of the cluster (annex, box7), but got "anex"' in why
     assert "annex" in why.partition("but got")[2]
@@ -140,7 +140,7 @@ def with_master_on_annex(two: Two, attempt: int) -> None:
     two.annex.report()
 
 
-def test_a_master_moves_away_from_a_lost_node_with_an_attempt_above_all_others(two: Two) -> None:
+def test_an_app_master_on_a_lost_node_moves_with_a_higher_attempt_number(two: Two) -> None:
     with_master_on_annex(two, attempt=3)
     two.lose()
     eventually(lambda: ("ana", 4) in two.lab.launcher.started, "the next one elsewhere")
@@ -150,7 +150,7 @@ def test_a_master_moves_away_from_a_lost_node_with_an_attempt_above_all_others(t
     eventually(lambda: "ana" in two.annex.stopped, "the former one is ended")
 
 
-def test_a_master_moves_to_a_drained_node_where_no_other_node_answers(two: Two) -> None:
+def test_an_app_master_moves_to_a_drained_node_if_no_other_answers(two: Two) -> None:
     """Its job may run there, and only an app master sees that it ends."""
     with_master_on_annex(two, attempt=1)
     two.call("DrainNode", pb.DrainNodeRequest(node="box7"))
@@ -159,7 +159,7 @@ def test_a_master_moves_to_a_drained_node_where_no_other_node_answers(two: Two) 
     assert two.lab.arbiter.service.apps.get("ana").node == "box7"
 
 
-def test_the_only_node_that_stays_is_not_removed(two: Two) -> None:
+def test_the_last_remaining_node_is_not_removed(two: Two) -> None:
     running(two, "ana", 4)
     assert not two.remove().left
     why = two.refused("RemoveNode", pb.RemoveNodeRequest(node="box7"))
@@ -179,7 +179,7 @@ def test_the_only_node_that_stays_is_not_removed(two: Two) -> None:
         ({"version": ""}, "Eunomia an earlier one"),
     ],
 )
-def test_a_node_of_another_version_is_refused_with_both_named(two: Two, given: dict[str, Any], got: str) -> None:
+def test_a_node_of_another_version_is_refused_with_both_versions(two: Two, given: dict[str, Any], got: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         Launcher(two.lab, 1, "x", "barn").register(**given)
     why = str(caught.value.details())

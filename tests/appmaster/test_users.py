@@ -79,7 +79,7 @@ def submit(client: Client, folder: Path, name: str, more: str = "", text: str = 
     return client.submit(folder / f"{name}.toml", text=text.replace("{name}", name).replace("{more}", more)).name
 
 
-def test_a_token_is_shown_once_and_kept_as_a_hash(served: Lab, operator: Client) -> None:
+def test_a_token_is_shown_once_and_stored_as_a_hash(served: Lab, operator: Client) -> None:
     made = operator.add_user("ana", limits=pb.UserLimits(weight=2.0, apps=4))
     assert made.token.startswith("eu1.ana.1.")
     notes = served.arbiter.service.journal.notes(USER_NOTE)
@@ -100,7 +100,7 @@ def test_a_user_submits_lists_explains_and_cancels_its_own_app(served: Lab, ana:
     assert [user.user for user in ana.users()] == ["ana"]
 
 
-def test_another_users_app_is_as_if_it_were_not_there(served: Lab, ana: Client, bob: Client, tmp_path: Path) -> None:
+def test_an_app_of_another_user_appears_not_to_exist(served: Lab, ana: Client, bob: Client, tmp_path: Path) -> None:
     submit(ana, tmp_path, "net")
     submit(bob, tmp_path, "own")
     for call in (bob.cancel, bob.explain, bob.app, bob.resume_app, lambda name: bob.more_trials(name, 1)):
@@ -112,7 +112,7 @@ def test_another_users_app_is_as_if_it_were_not_there(served: Lab, ana: Client, 
     assert ana.app("net").state != "cancelled"
 
 
-def test_of_another_users_app_a_submission_shows_that_its_name_is_in_use_and_no_more(
+def test_a_submission_reveals_only_that_a_name_of_another_user_is_in_use(
     served: Lab, ana: Client, bob: Client, tmp_path: Path
 ) -> None:
     submit(ana, tmp_path, "nets")
@@ -134,7 +134,9 @@ def test_slots_of_other_users_are_shown_without_a_name(served: Lab, ana: Client,
     assert "leased" in {slot.state for slot in hidden} or {slot.state for slot in hidden} != {"free"}
 
 
-def test_the_operator_goes_on_to_do_everything(served: Lab, operator: Client, ana: Client, tmp_path: Path) -> None:
+def test_the_operator_can_see_and_cancel_the_apps_of_all_users(
+    served: Lab, operator: Client, ana: Client, tmp_path: Path
+) -> None:
     submit(ana, tmp_path, "net")
     assert submit(operator, tmp_path, "big", 'user = "ana"\nweight = 1000\n') == "big"
     assert set(operator.names()) == {"net", "big"}
@@ -142,7 +144,7 @@ def test_the_operator_goes_on_to_do_everything(served: Lab, operator: Client, an
     assert operator.cancel("net").state == "cancelled"
 
 
-def test_the_user_of_an_app_file_must_be_that_of_the_token(served: Lab, ana: Client, tmp_path: Path) -> None:
+def test_the_user_in_an_app_file_must_be_that_of_the_token(served: Lab, ana: Client, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'user must be that of the token.*"bob" with a token of ana'):
         submit(ana, tmp_path, "net", 'user = "bob"\n')
     with pytest.raises(InputError, match="user must be that of the token"):
@@ -157,7 +159,7 @@ def test_the_user_of_an_app_file_must_be_that_of_the_token(served: Lab, ana: Cli
     )
 
 
-def test_a_users_token_calls_no_method_of_the_operator(served: Lab, ana: Client) -> None:
+def test_the_token_of_a_user_cannot_call_methods_of_the_operator(served: Lab, ana: Client) -> None:
     calls = {
         "AddUser": lambda: ana.add_user("eve"),
         "SetUser": lambda: ana.set_user("ana", pb.UserLimits(weight=1e6)),
@@ -185,7 +187,7 @@ def test_a_users_token_calls_no_method_of_the_operator(served: Lab, ana: Client)
         assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_each_method_of_clients_is_a_users_or_the_operators() -> None:
+def test_each_client_method_is_allowed_for_users_or_only_for_the_operator() -> None:
     from eunomia_appmaster.service.tokens import USERS_METHODS
 
     methods = {one.name for one in pb.DESCRIPTOR.services_by_name["ClientProtocol"].methods}
@@ -195,7 +197,7 @@ def test_each_method_of_clients_is_a_users_or_the_operators() -> None:
     assert methods == USERS_METHODS | operators | nodes | joins
 
 
-def test_limits_of_a_user_are_refused_with_the_limit(
+def test_a_submission_beyond_a_limit_of_its_user_is_refused_with_the_limit(
     served: Lab, operator: Client, connect: Connect, tmp_path: Path
 ) -> None:
     limits = pb.UserLimits(weight=2.0, apps=2, jobs=5)
@@ -217,7 +219,7 @@ def test_limits_of_a_user_are_refused_with_the_limit(
     assert submit(ana, tmp_path, "four") == "four"
 
 
-def test_a_forged_app_master_adds_no_jobs_beyond_its_users_limit(
+def test_a_forged_app_master_cannot_add_jobs_beyond_the_limit_of_its_user(
     served: Lab, operator: Client, connect: Connect, tmp_path: Path
 ) -> None:
     ana = connect(operator.add_user("ana", limits=pb.UserLimits(jobs=3)).token)
@@ -231,7 +233,7 @@ def test_a_forged_app_master_adds_no_jobs_beyond_its_users_limit(
     master.beat_until(lambda: master.leases, jobs_added=added[:1])
 
 
-def test_ten_thousand_submissions_of_a_user_are_slowed_down_for_that_user_alone(
+def test_ten_thousand_submissions_of_a_user_are_throttled_for_that_user_only(
     served: Lab, ana: Client, bob: Client, operator: Client, tmp_path: Path
 ) -> None:
     refused = 0
@@ -249,14 +251,14 @@ def test_ten_thousand_submissions_of_a_user_are_slowed_down_for_that_user_alone(
 # --- tokens that are no longer valid ----------------------------------------------------------------------------------
 
 
-def test_a_second_add_of_a_user_is_refused(served: Lab, operator: Client, connect: Connect) -> None:
+def test_adding_a_user_twice_is_refused(served: Lab, operator: Client, connect: Connect) -> None:
     first = operator.add_user("ana")
     with pytest.raises(InputError, match=r'a user must be new .*"ana"'):
         operator.add_user("ana", limits=pb.UserLimits(apps=1))
     assert connect(first.token).users()[0].limits.apps == UserLimits().apps
 
 
-def test_a_token_of_a_removed_user_is_refused_and_does_not_come_back_with_its_name(
+def test_the_token_of_a_removed_user_stays_invalid_after_the_user_is_added_again(
     served: Lab, operator: Client, connect: Connect, tmp_path: Path
 ) -> None:
     first = operator.add_user("ana")
@@ -274,7 +276,7 @@ def test_a_token_of_a_removed_user_is_refused_and_does_not_come_back_with_its_na
     assert connect(second.token).names() == ["net"]
 
 
-def test_another_token_ends_the_one_before_it(served: Lab, operator: Client, connect: Connect) -> None:
+def test_a_new_token_invalidates_the_one_before_it(served: Lab, operator: Client, connect: Connect) -> None:
     first = connect(operator.add_user("ana").token)
     second = operator.new_token("ana")
     assert second.user.tokens == 2
@@ -283,7 +285,7 @@ def test_another_token_ends_the_one_before_it(served: Lab, operator: Client, con
     assert connect(second.token).names() == []
 
 
-def test_a_token_with_an_end_is_refused_after_it(served: Lab, operator: Client, connect: Connect) -> None:
+def test_an_expired_token_is_refused(served: Lab, operator: Client, connect: Connect) -> None:
     made = operator.add_user("ana", ends_in_seconds=3600.0)
     ana = connect(made.token)
     assert ana.names() == []
@@ -296,7 +298,7 @@ def test_a_token_with_an_end_is_refused_after_it(served: Lab, operator: Client, 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
 @pytest.mark.parametrize("details", [(), one_error("jobs must rest on Sundays")])
-def test_what_a_user_is_refused_is_recognised_by_the_details_of_the_status_not_by_its_words(
+def test_the_client_recognizes_a_refusal_by_its_status_details_and_not_by_its_text(
     tmp_path: Path, code: grpc.StatusCode, details: Details
 ) -> None:
     def refuse(_: bytes, context: grpc.ServicerContext) -> bytes:
@@ -335,7 +337,9 @@ def test_a_limit_out_of_its_range_is_refused_with_the_range(flags: dict[str, Any
     assert said in str(refused.value)
 
 
-def test_the_end_of_a_token_is_iso_8601_and_chosen_when_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_expiry_of_a_token_is_printed_in_iso_8601_and_cannot_change_later(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _show_token(pb.UserToken(user=pb.User(user="ana", token_ends_in_seconds=60.0), token="t"), as_json=True)
     ends = json.loads(capsys.readouterr().out)["ends"]
     assert 0.0 <= datetime.fromisoformat(ends).timestamp() - time.time() <= 61.0
@@ -343,12 +347,12 @@ def test_the_end_of_a_token_is_iso_8601_and_chosen_when_it_is_made(capsys: pytes
     assert "eunomia users token ana --ends 5s makes another" in capsys.readouterr().err
 
 
-def test_a_size_has_the_unit_that_suits_it() -> None:
+def test_a_size_is_printed_in_a_suitable_unit() -> None:
     sizes = {200 << 20: "200 MiB", 1 << 30: "1 GiB", 20.31 * (1 << 30): "20.31 GiB", 100_000: "97.66 KiB", 12: "12 B"}
     assert {size: size_text(size) for size in sizes} == sizes
 
 
-def test_a_token_that_is_missing_unreadable_or_empty_is_said_to_be_so(served: Lab, tmp_path: Path) -> None:
+def test_a_missing_unreadable_or_empty_token_file_gives_an_error_that_says_so(served: Lab, tmp_path: Path) -> None:
     unreadable, empty = tmp_path / "unreadable", tmp_path / "empty"
     unreadable.mkdir()
     empty.touch()
@@ -368,7 +372,9 @@ def test_a_forged_token_of_a_user_is_refused(served: Lab, ana: Client, connect: 
         connect(token).names()
 
 
-def test_users_and_tokens_outlive_the_arbiter(served: Lab, operator: Client, connect: Connect, tmp_path: Path) -> None:
+def test_users_and_tokens_survive_a_restart_of_the_arbiter(
+    served: Lab, operator: Client, connect: Connect, tmp_path: Path
+) -> None:
     token = operator.add_user("ana", limits=pb.UserLimits(weight=3.0, gpu_hours=20.0)).token
     operator.remove_user(operator.add_user("bob").user.user)
     served.restart()
@@ -379,7 +385,7 @@ def test_users_and_tokens_outlive_the_arbiter(served: Lab, operator: Client, con
     assert [user.user for user in connect(served.arbiter.service.tokens.operator).users()] == ["ana"]
 
 
-def test_the_token_of_an_app_master_does_not_come_back_with_the_name(served: Lab, tmp_path: Path) -> None:
+def test_the_token_of_an_app_master_is_invalid_for_a_later_app_of_that_name(served: Lab, tmp_path: Path) -> None:
     master = served.master("net")
     old = master.token
     master.register()
@@ -429,7 +435,7 @@ def test_an_app_of_an_earlier_version_keeps_its_token(served: Lab) -> None:
         ("ana", {"disk_bytes": 0.0}),
     ],
 )
-def test_a_name_or_limit_out_of_bounds_changes_nothing(
+def test_a_name_or_limit_out_of_range_changes_nothing(
     served: Lab, operator: Client, name: str, limits: dict[str, float]
 ) -> None:
     with pytest.raises(InputError, match="must be"):
@@ -437,13 +443,13 @@ def test_a_name_or_limit_out_of_bounds_changes_nothing(
     assert operator.users() == []
 
 
-def test_an_unknown_user_is_named_with_those_that_are_there(served: Lab, operator: Client, ana: Client) -> None:
+def test_the_error_for_an_unknown_user_lists_the_users(served: Lab, operator: Client, ana: Client) -> None:
     for call in (operator.remove_user, operator.new_token, lambda name: operator.set_user(name, pb.UserLimits())):
         with pytest.raises(InputError, match=r'there are: ana.*"eve"'):
             call("eve")
 
 
-def test_a_damaged_note_of_a_user_is_no_user() -> None:
+def test_a_damaged_note_of_a_user_is_ignored() -> None:
     from eunomia_appmaster.service.user_record import User
 
     user, token = User(name="a.b").with_token(None)
@@ -459,7 +465,7 @@ def test_a_damaged_note_of_a_user_is_no_user() -> None:
 # --- GPU hours --------------------------------------------------------------------------------------------------------
 
 
-def test_a_user_at_its_gpu_hours_waits_until_midnight_and_explain_says_so(
+def test_a_user_at_its_limit_of_gpu_hours_waits_until_midnight_and_explain_shows_it(
     served: Lab, operator: Client, connect: Connect, tmp_path: Path
 ) -> None:
     ana = connect(operator.add_user("ana", limits=pb.UserLimits(gpu_hours=1e-9)).token)
@@ -493,7 +499,7 @@ def test_a_user_at_its_gpu_hours_waits_until_midnight_and_explain_says_so(
     assert not ana.users()[0].HasField("waits_seconds")
 
 
-def test_gpu_hours_are_counted_over_a_restart_and_begin_again_at_midnight(tmp_path: Path) -> None:
+def test_gpu_hours_are_counted_across_restarts_and_reset_at_midnight(tmp_path: Path) -> None:
     from types import SimpleNamespace
     from typing import Any
 
@@ -538,7 +544,7 @@ def test_gpu_hours_are_counted_over_a_restart_and_begin_again_at_midnight(tmp_pa
 # --- one user's tokens against another's app -----------------------------------------------------------------------
 
 
-def test_a_bid_or_report_for_another_users_app_is_refused(
+def test_a_bid_or_report_for_the_app_of_another_user_is_refused(
     served: Lab, ana: Client, bob: Client, tmp_path: Path
 ) -> None:
     submit(ana, tmp_path, "net")
@@ -567,7 +573,7 @@ def test_a_bid_or_report_for_another_users_app_is_refused(
     good.beat()
 
 
-def test_logs_of_another_users_app_are_those_of_an_app_that_is_not_there(
+def test_logs_of_another_user_are_refused_as_those_of_an_unknown_app(
     served: Lab,
     ana: Client,
     bob: Client,

@@ -132,11 +132,11 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_serve_says_that_users_with_a_login_are_kept_apart(served: Served) -> None:
+def test_serve_prints_that_users_with_a_login_are_isolated(served: Served) -> None:
     assert "users with a login (eunomia users add --login) are kept apart" in served.said()
 
 
-def test_only_the_operator_names_a_login(served: Served, ana: User) -> None:
+def test_only_the_operator_can_set_a_login(served: Served, ana: User) -> None:
     with pytest.raises(InputError, match="number at least"):
         served.client().add_user("eve", login="root")
     assert "eve" not in [user.user for user in served.client().users()]
@@ -144,7 +144,7 @@ def test_only_the_operator_names_a_login(served: Served, ana: User) -> None:
         ana.client.set_user("ana", pb.UserLimits(), login="root")
 
 
-def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
+def test_the_script_of_a_user_cannot_access_other_users_or_root(
     served: Served, ana: User, bob: User, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state = served.state
@@ -217,7 +217,7 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
     eventually(lambda: ana.client.app("good").state == "finished", "the good app")
 
 
-def test_a_search_that_has_ended_goes_on_under_the_login(served: Served, ana: User) -> None:
+def test_an_extended_search_still_runs_under_the_login_of_its_user(served: Served, ana: User) -> None:
     ana.put("search.py", "import os\nprint('as', os.getuid(), flush=True)\n")
     text = (
         '[app]\nname = "search"\n[job]\ncommand = "python search.py {args}"\nslots = 1\n'
@@ -231,7 +231,7 @@ def test_a_search_that_has_ended_goes_on_under_the_login(served: Served, ana: Us
     eventually(lambda: ana.client.app(name).state in ("finished", "failed"), "its end")
 
 
-def test_a_worker_talks_with_the_launcher_over_its_own_socket_alone(served: Served, ana: User, bob: User) -> None:
+def test_a_worker_can_reach_the_launcher_only_over_its_own_socket(served: Served, ana: User, bob: User) -> None:
     script = (
         "import json, os, socket, sys\n"
         "from pathlib import Path\n"
@@ -261,7 +261,9 @@ def test_a_worker_talks_with_the_launcher_over_its_own_socket_alone(served: Serv
 
 
 @pytest.mark.slow
-def test_apps_of_a_user_beyond_its_disk_wait_until_they_take_less(served: Served, ana: User, bob: User) -> None:
+def test_apps_beyond_the_disk_limit_of_their_user_are_suspended_until_they_use_less(
+    served: Served, ana: User, bob: User
+) -> None:
     served.client().set_user("bob", pb.UserLimits(disk_bytes=4.0 * (1 << 20)))
     script = "import os\nopen(os.environ['EUNOMIA_RUN_DIR'] + '/big', 'wb').write(b'x' * (8 << 20))\n"
     bob.put("big.py", script + WAITS)
@@ -275,9 +277,7 @@ def test_apps_of_a_user_beyond_its_disk_wait_until_they_take_less(served: Served
     eventually(lambda: bob.client.app("big").state == "finished", "it goes on")
 
 
-def test_each_user_has_a_zygote_of_its_own_and_apps_go_on_over_a_launchers_death(
-    served: Served, ana: User, bob: User
-) -> None:
+def test_each_user_has_its_own_zygote_and_apps_survive_a_killed_launcher(served: Served, ana: User, bob: User) -> None:
     for user in (ana, bob):
         (user.work / "end").unlink(missing_ok=True)
         user.put("train.py", WAITS)

@@ -41,7 +41,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_writer_that_was_cut_off_and_goes_on_deletes_nothing_of_the_one_that_took_over(tmp_path: Path) -> None:
+def test_a_writer_that_was_cut_off_deletes_no_checkpoint_of_its_successor(tmp_path: Path) -> None:
     first = writer(tmp_path, 1, 1)
     save(first, 90)
     save(first, 100)
@@ -57,7 +57,7 @@ def test_a_writer_that_was_cut_off_and_goes_on_deletes_nothing_of_the_one_that_t
     assert (found.step, found.path.read_text()) == (110, "a1-i2-g1 110")
 
 
-def test_until_the_new_one_keeps_enough_both_write_and_neither_is_harmed(tmp_path: Path) -> None:
+def test_an_old_and_a_new_writer_may_both_write_until_the_new_has_enough(tmp_path: Path) -> None:
     first = writer(tmp_path, 1, 1)
     save(first, 100)
     second = JobCheckpoints(tmp_path, keep=3)
@@ -76,7 +76,7 @@ def test_until_the_new_one_keeps_enough_both_write_and_neither_is_harmed(tmp_pat
     assert JobCheckpoints(tmp_path).steps() == [100, 110, 115]
 
 
-def test_the_newest_writer_without_a_good_checkpoint_leaves_the_job_to_the_one_before(tmp_path: Path) -> None:
+def test_if_the_newest_writer_has_no_good_checkpoint_the_previous_one_counts(tmp_path: Path) -> None:
     save(writer(tmp_path, 1, 1), 10)
     empty = JobCheckpoints(tmp_path)
     empty.begin(3, 1, adopt=False)
@@ -95,7 +95,7 @@ def test_the_newest_writer_without_a_good_checkpoint_leaves_the_job_to_the_one_b
     assert (tmp_path / "a3-i1-g1" / "000004.pt").exists(), "a reader renames nothing"
 
 
-def test_checkpoints_of_an_earlier_version_are_read_and_deleted_once_there_are_enough(tmp_path: Path) -> None:
+def test_checkpoints_of_an_earlier_version_are_read_and_later_deleted(tmp_path: Path) -> None:
     earlier = CheckpointStore(tmp_path)
     for step in (10, 20):
         earlier.save(step, lambda path: path.write_text("earlier") and None, incarnation=7)
@@ -115,7 +115,7 @@ def test_checkpoints_of_an_earlier_version_are_read_and_deleted_once_there_are_e
     }
 
 
-def test_a_folder_is_made_once_and_a_second_writer_of_an_incarnation_is_the_next_generation(tmp_path: Path) -> None:
+def test_a_second_writer_of_an_incarnation_gets_the_next_generation(tmp_path: Path) -> None:
     first, second = writer(tmp_path, 2, 5), writer(tmp_path, 2, 5)
     assert (first.fence, second.fence) == (Fence(2, 5, 1), Fence(2, 5, 2))
     save(first, 10)
@@ -127,14 +127,14 @@ def test_a_folder_is_made_once_and_a_second_writer_of_an_incarnation_is_the_next
     assert Fence(1, 9, 9) < Fence(2, 1, 1) < Fence(2, 1, 2) < Fence(2, 2, 1)
 
 
-def test_a_run_alone_is_newer_than_all_that_an_app_master_has_started(tmp_path: Path) -> None:
+def test_a_run_without_an_app_master_is_newer_than_all_runs_of_app_masters(tmp_path: Path) -> None:
     save(writer(tmp_path, 4, 2), 10)
     alone = JobCheckpoints(tmp_path)
     alone.begin(None, None)
     assert alone.fence == Fence(4, 3)
 
 
-def test_a_checkpoint_is_found_by_its_name_where_a_listing_lacks_it(
+def test_a_checkpoint_missing_from_the_listing_is_found_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(writer(tmp_path, 1, 1), 10)
@@ -148,9 +148,7 @@ def test_a_checkpoint_is_found_by_its_name_where_a_listing_lacks_it(
         JobCheckpoints(tmp_path, named=["../../000020"])
 
 
-def test_where_the_file_system_has_no_links_the_checkpoint_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_hard_links_the_checkpoint_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(writer(tmp_path, 1, 1), 10)
 
     def refused(self: Path, target: Path) -> None:
@@ -247,13 +245,13 @@ FOUND = (
 
 
 @pytest.mark.parametrize("drawn", FOUND)
-def test_orders_that_were_found_once_do_no_harm(tmp_path: Path, drawn: dict[str, Any]) -> None:
+def test_interleavings_that_failed_before_do_no_harm(tmp_path: Path, drawn: dict[str, Any]) -> None:
     interleave(tmp_path, earlier=False, crashes={}, **drawn)
 
 
 @settings(max_examples=20, deadline=None)
 @given(**DRAWN)
-def test_no_interleaving_and_no_crash_lets_a_writer_touch_what_another_wrote(
+def test_under_no_interleaving_or_crash_a_writer_changes_files_of_another(
     tmp_path_factory: pytest.TempPathFactory, **drawn: Any
 ) -> None:
     interleave(tmp_path_factory.mktemp("job"), **drawn)
@@ -263,7 +261,7 @@ def test_no_interleaving_and_no_crash_lets_a_writer_touch_what_another_wrote(
 @pytest.mark.timeout(1800)
 @settings(max_examples=400, deadline=None)
 @given(**DRAWN)
-def test_no_interleaving_and_no_crash_lets_a_writer_touch_what_another_wrote_at_length(
+def test_under_no_long_interleaving_or_crash_a_writer_changes_files_of_another(
     tmp_path_factory: pytest.TempPathFactory, **drawn: Any
 ) -> None:
     interleave(tmp_path_factory.mktemp("job"), **drawn)

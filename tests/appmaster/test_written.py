@@ -61,7 +61,7 @@ WENT_BACK = (
 )
 
 
-def test_writers_that_keep_to_their_folders_break_no_rule() -> None:
+def test_writers_that_stay_in_their_folders_break_no_rule() -> None:
     assert breaches(history(*SAVED, *WENT_ON)) == []
     assert breaches(history(*SAVED, *WENT_ON, ("os.remove", SECOND, f"{folder(1, 1)}/000040.json"))) == []
     parts = (("os.mkdir", master(1, 21), "ana/master/a1-g1"), ("os.mkdir", master(1, 22), "ana/master/a1-g2"))
@@ -102,7 +102,7 @@ def test_each_broken_rule_is_found(made: tuple[Any, ...], said: str) -> None:
     assert said in found[0]
 
 
-def test_workers_that_live_at_one_time_on_a_slot_or_for_a_job_are_found(tmp_path: Path) -> None:
+def test_workers_that_overlap_in_time_on_a_slot_or_for_a_job_are_found(tmp_path: Path) -> None:
     lives = {"ana.1.1.0": (0, 10.0, 20.0), "ana.1.2.0": (1, 15.0, 30.0), "ben.1.1.0": (0, 19.0, 40.0)}
     for container, (slot, since, until) in lives.items():
         app, job, _, _ = container.split(".")
@@ -117,7 +117,7 @@ def test_workers_that_live_at_one_time_on_a_slot_or_for_a_job_are_found(tmp_path
     assert overlaps(tmp_path, [], jobs=False) == [slots]
 
 
-def test_the_recorder_notes_changes_below_apps_with_the_writer(tmp_path: Path) -> None:
+def test_the_recorder_logs_changes_below_the_apps_folder_with_their_writer(tmp_path: Path) -> None:
     recorder = tmp_path / "recorder"
     recorder.mkdir()
     (recorder / "sitecustomize.py").write_text((RECORDER / "sitecustomize.py").read_text())

@@ -104,7 +104,7 @@ def test_machines_out_of_bounds_are_refused_with_file_and_key(row: str, error: s
     assert "(c.toml, machines" in str(caught.value)
 
 
-def test_all_errors_of_a_file_come_together() -> None:
+def test_all_errors_of_a_file_are_reported_together() -> None:
     text = """
     speed = 1
     bandwidth = { island = "fast", rak = "1GB/s" }
