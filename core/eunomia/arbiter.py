@@ -1,4 +1,4 @@
-"""The door to the arbiter for code outside of core: ``Arbiter``, and the read-only view of what it knows."""
+"""The public interface of the arbiter for code outside core: ``Arbiter``, and a read-only view of its state."""
 
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.view import AmountsView, ClusterView, LastVerdict, LeaseView, NamesView, ReportsView

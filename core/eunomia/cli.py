@@ -1,7 +1,7 @@
-"""The command line: finds the command, calls it, and reports an error as one line with an exit code.
+"""The command line: find the command, call it, and report an error as one line with an exit code.
 
-Exit codes: 0 done; 1 done, and the answer is no; 2 bad input or usage; 3 a fault of Eunomia's own; 4 arbiter not
-reachable; 130 Ctrl-C.
+Exit codes: 0 success; 1 the command ran and the answer is negative; 2 invalid input or usage; 3 an internal error;
+4 the arbiter is not reachable; 130 Ctrl-C.
 """
 
 import json
@@ -28,7 +28,7 @@ INTERRUPTED = 130
 FAULT = 3
 
 _UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-"""Typer brings its own copy of click or uses the installed one: either way this is its base of usage errors."""
+"""Base class of usage errors in the click that Typer uses, which is either its own copy or the installed one."""
 
 _SWITCHES = {
     "--no-plugins": "EUNOMIA_NO_PLUGINS",
@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code.
 
     Args:
-        arguments: what stands behind ``eunomia``.
+        arguments: the arguments after ``eunomia``.
     """
     as_json = "--json" in arguments
     try:
@@ -87,12 +87,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def take_plugin_flags(arguments: Sequence[str]) -> list[str]:
-    """Remove the flags about plugins from the arguments before ``--``.
+    """Remove the plugin flags from the arguments before ``--``, and return the remaining arguments.
 
-    The environment passes them on, to this process and to its children.
+    The flags are passed on in environment variables, to this process and to its children.
 
     Raises:
-        InputError: ``--plugin-path`` without a file.
+        InputError: ``--plugin-path`` is given without a file.
     """
     rest: list[str] = []
     paths: list[str] = []
@@ -119,14 +119,14 @@ def take_plugin_flags(arguments: Sequence[str]) -> list[str]:
 
 
 class _Lazy(TyperGroup):
-    """A group that knows its commands by name, and imports the one that is called."""
+    """A command group that imports only the command that is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the table."""
+        """Return the names of all commands, in the order of the command table."""
         return list(_commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a command, and derive its parameters from its annotations."""
+        """Import a command and derive its parameters from its annotations."""
         loaded = (built_in(cmd_name) or _installed(cmd_name)).load()
         if not isinstance(loaded, typer.Typer):
             function = loaded
@@ -137,7 +137,7 @@ class _Lazy(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write names and help lines without importing anything."""
+        """Write the names and help lines of all commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(command.name, command.help) for command in _commands().values()])
 
@@ -196,7 +196,7 @@ def _sentence(text: str) -> str:
 
 
 def _report(error: BaseException, arguments: Sequence[str]) -> Path:
-    """Write a fault with its traceback to a file, which the user can attach to a report."""
+    """Write an internal error with its traceback to a file for a bug report, and return the file's path."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     name = f"fault-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
     text = "\n".join(

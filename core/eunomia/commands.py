@@ -1,4 +1,4 @@
-"""The commands of ``eunomia``, by name: none is imported before it is called, so that ``--help`` imports none."""
+"""The table of ``eunomia`` commands; a command is imported only when it is called, so ``--help`` imports none."""
 
 import importlib
 import importlib.metadata
@@ -10,7 +10,7 @@ from eunomia.extras import lacking, require
 from eunomia.model.shapes import value
 
 GROUP: Final = "eunomia.commands"
-"""The entry-point group of commands in third-party packages; an entry is named after its command."""
+"""The entry-point group for commands of third-party packages; the name of an entry is the name of its command."""
 
 
 @value
@@ -20,7 +20,7 @@ class Command:
     name: str
     help: str
     target: str
-    """``module:function``: a function with Typer's annotations, or a ``Typer``."""
+    """``module:function``: a function with Typer annotations, or a ``Typer`` app."""
     needs: tuple[str, ...] = ()
     """Modules of optional extras that the command needs."""
 
@@ -28,8 +28,8 @@ class Command:
         """Import the command.
 
         Raises:
-            InputError: it needs an extra that is not installed.
-            PluginError: a stranger's command does not load.
+            InputError: the command needs an extra that is not installed.
+            PluginError: the import of a third-party command fails.
         """
         of = f"eunomia {self.name}"
         require(self.needs, of=of)
@@ -48,7 +48,7 @@ _CLIENT: Final = ("grpc", "google.protobuf")
 
 
 def _calls_arbiter(name: str, what: str) -> Command:
-    """Return a command that calls an arbiter; it stands in a module of its name."""
+    """Return a command that calls an arbiter; its module has the command's name."""
     return Command(name=name, help=what, target=f"eunomia_appmaster.commands.{name}:{name}", needs=_CLIENT)
 
 
@@ -142,19 +142,19 @@ BUILT_IN: Final = (
 
 
 OF_EXTRAS: Final[Mapping[str, str]] = {"market": "eunomia_market"}
-"""Commands of packages that an extra installs: the package by command, for the error where it is not installed."""
+"""Commands of packages that an extra installs: the package by command, for the error if it is not installed."""
 
 
 def built_in(name: str) -> Command | None:
-    """Return the built-in command of a name, found without loading installed packages.
+    """Return the built-in command with a name, without loading installed packages.
 
-    None: no built-in command has the name.
+    Returns None if no built-in command has the name.
     """
     return next((command for command in BUILT_IN if command.name == name), None)
 
 
 def all_commands(*, installed: bool = True) -> Mapping[str, Command]:
-    """Commands by name: built-in ones, then those of installed packages, which cannot replace a built-in one."""
+    """Return commands by name: built-in ones, then those of installed packages, which cannot replace a built-in one."""
     known = {command.name: command for command in BUILT_IN}
     for entry in importlib.metadata.entry_points(group=GROUP) if installed else ():
         dist = entry.dist.name if entry.dist else "an installed package"

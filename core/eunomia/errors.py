@@ -21,7 +21,7 @@ class EunomiaError(Exception):
         super().__init__(rule, value, place)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let an error of a worker process reach the process that shows it, whatever its class is made from."""
+        """Make the error picklable whatever its constructor takes, so that worker processes can pass it on."""
         return _again, (type(self), self.args, vars(self).copy())
 
     def __str__(self) -> str:
@@ -37,13 +37,13 @@ def _again(kind: type[EunomiaError], args: tuple[object, ...], fields: dict[str,
 
 
 class InputError(EunomiaError):
-    """Bad input or usage: nothing was changed (exit code 2)."""
+    """Invalid input or usage; nothing was changed (exit code 2)."""
 
     exit_code = 2
 
 
 class InputErrors(InputError):  # noqa: N818 - several errors
-    """All errors of one input together, so that a user can correct them in one edit."""
+    """All errors found in one input, so that a user can correct them in one edit."""
 
     def __init__(self, errors: "list[InputError]") -> None:
         self.errors = errors
@@ -54,7 +54,7 @@ class InputErrors(InputError):  # noqa: N818 - several errors
 
 
 class RunErrors(EunomiaError):  # noqa: N818 - several errors
-    """Runs that failed while other runs were done, one line each (exit code 1)."""
+    """Failed runs of a batch whose other runs succeeded, one line each (exit code 1)."""
 
     exit_code = 1
 

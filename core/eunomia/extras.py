@@ -1,6 +1,6 @@
 """Optional extras of the installation: the modules of each extra, and the error for a module that is missing.
 
-``pip install eunomia`` brings what a simulation needs. Everything else comes with an extra, ``eunomia[live]`` for one.
+``pip install eunomia`` installs what a simulation needs. Everything else needs an extra, such as ``eunomia[live]``.
 """
 
 import importlib.util
@@ -29,14 +29,14 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "market": ("eunomia_market",),
     "testing": ("hypothesis", "pytest"),
 }
-"""The modules of each extra; ``pyproject.toml`` lists the packages that they come from."""
+"""The modules of each extra; ``pyproject.toml`` lists the packages that contain them."""
 
 
 def extra_of(module: str) -> str | None:
-    """Return the extra that installs a module or its package; None: no extra installs it.
+    """Return the extra that installs a module or its package, or None if no extra installs it.
 
     Args:
-        module: as an import names it; ``google``, which several packages share, counts as protobuf's.
+        module: the import name; ``google``, which several packages share, counts as protobuf's.
     """
     for extra, modules in EXTRAS.items():
         if any(f"{module}.".startswith(f"{one}.") or f"{one}.".startswith(f"{module}.") for one in modules):
@@ -50,7 +50,7 @@ def cure(extra: str) -> str:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be found; it is not imported."""
+    """Return whether a module is installed, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):  # a parent is missing, or a module stands for it that came from no file
@@ -58,14 +58,14 @@ def is_installed(module: str) -> bool:
 
 
 def require(modules: Iterable[str], *, of: str) -> None:
-    """Check that modules are installed, before anything is changed.
+    """Check that modules are installed; commands call this before they change anything.
 
     Args:
-        modules: as imports name them.
-        of: what needs them, such as ``eunomia serve``.
+        modules: import names.
+        of: the command or feature that needs them, such as ``eunomia serve``.
 
     Raises:
-        InputError: one of them is not installed; it names the extra and the command that installs it.
+        InputError: a module is not installed; the error names its extra and the command that installs it.
     """
     for module in modules:
         if not is_installed(module):
@@ -73,11 +73,11 @@ def require(modules: Iterable[str], *, of: str) -> None:
 
 
 def lacking(error: ImportError, *, of: str) -> InputError | None:
-    """Return the error for a failed import of a module of an extra; None: the import failed for another reason.
+    """Return the error to show if an import failed because an extra is missing; None: it failed for another reason.
 
     Args:
-        error: what the import raised.
-        of: what imported it.
+        error: the exception of the failed import.
+        of: the command or feature that imports the module.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None

@@ -1,11 +1,11 @@
-"""All hooks: first those of a stage, in the order in which a round calls them, then observers and lists of extensions.
+"""All hooks: the hooks of stages, in the order in which a round calls them, then observers and lists of extensions.
 
 The profile names one plugin for each stage. The arbiter calls a stage at most once a round (the valuation twice
 where ``eunomia_offer`` is implemented) and passes read-only views that are valid during the call: a plugin copies
-what it keeps. On itself a plugin keeps its options and caches only, a cache being what follows from the options and
-the arguments of the call: with an empty cache it answers the same. Whatever else a later answer depends on, it
-returns as a memo. Unless a hook says otherwise, a plugin that raises, or returns ``None`` or another type than the
-hook's, commits a fault: the round changes nothing, and the journal records the fault with the plugin's name. An
+what it keeps. A plugin object stores only its options and caches: a cache is derived from the options and the
+arguments of calls, and an empty cache leads to the same answers. Any other state on which later answers depend must
+be returned as a memo. Unless a hook says otherwise, it is a fault if a plugin raises, or returns ``None`` or a type
+other than the hook's: the round changes nothing, and the journal records the fault with the plugin's name. An
 implementation may take fewer arguments than its hook has.
 """
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     F = TypeVar("F")
 
     def hookimpl(function: F) -> F:
-        """Mark an implementation of a hook."""
+        """Mark a method as the implementation of a hook."""
         return function
 
     def hookspec(function: F) -> F:
-        """Mark a specification that any number of plugins may implement."""
+        """Mark a hook specification that any number of plugins may implement."""
         return function
 
     def stage(function: F) -> F:
-        """Mark a specification that one plugin of the profile implements."""
+        """Mark a hook specification that exactly one plugin of the profile implements."""
         return function
 
 else:
@@ -51,7 +51,7 @@ else:
     stage = hookspec(firstresult=True)
 
 API = 1
-"""The version of these hooks; a plugin states in ``api`` the version that it was written for."""
+"""The version of these hooks; the ``api`` attribute of a plugin names the version for which it was written."""
 
 
 class Hooks:
@@ -68,8 +68,8 @@ class Hooks:
             cluster: the machines and GPUs.
 
         Returns:
-            The triggers; the profile's ``[rounds]`` overrides them. Without an implementation a round starts at every
-            arrival, freed GPU, ended lease and change of the cluster. ``None`` is a fault.
+            The triggers; the profile's ``[rounds]`` overrides them. Without an implementation, every arrival, freed
+            GPU, ended lease and change of the cluster starts a round. ``None`` is a fault.
         """
         raise NotImplementedError
 
@@ -97,11 +97,11 @@ class Hooks:
             snapshot: the current state.
             menus: the elasticity's answer.
             offer: every GPU that this round may reassign, open to every app.
-            standings: the valuation of an offer without GPUs: the value to each claim of the GPUs that it holds.
+            standings: the valuation of an empty offer: the value to each claim of the GPUs that it already holds.
 
         Returns:
-            The narrowed offer, such as ``replace(offer, apps=worst)``; it may leave GPUs out but not add any. Without
-            an implementation the offer stays as it is. ``None`` is a fault.
+            The narrowed offer, such as ``replace(offer, apps=worst)``; it may remove GPUs but not add any. Without an
+            implementation the offer is unchanged. ``None`` is a fault.
         """
         raise NotImplementedError
 
@@ -116,7 +116,7 @@ class Hooks:
         Args:
             snapshot: the current state.
             menus: the elasticity's answer.
-            offer: the GPUs on offer; without GPUs, the value of the GPUs that each claim holds is asked for.
+            offer: the GPUs on offer; if it has no GPUs, return the value of the GPUs that each claim already holds.
 
         Returns:
             The claims, and their values in one or more forms. ``None`` is a fault.
@@ -142,9 +142,9 @@ class Hooks:
 
     @stage
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Turn an allocation into another: shares into whole GPUs, grants of users into grants of jobs.
+        """Convert an allocation: shares into whole GPUs, or grants to users into grants to jobs.
 
-        Called after the allocation, on each refiner of the profile in its order.
+        Called after the allocation, on each refiner in the order of the profile.
 
         Args:
             snapshot: the current state.
@@ -179,11 +179,11 @@ class Hooks:
     def eunomia_explain(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:
         """Explain why a job waits.
 
-        Called when a user asks, on the plugin that turned the job down, and on the valuation's plugin where the order
-        of service decided. An exception is logged and costs only this explanation.
+        Called when a user asks, on the plugin that turned the job down, and on the valuation's plugin if the order of
+        service was the reason. An exception is logged, and only this explanation is lost.
 
         Args:
-            snapshot: the current state, not that of the round.
+            snapshot: the current state, not the state at the time of the round.
             decision: the decision of the round that turned the job down.
             job: the waiting job.
 
@@ -210,7 +210,7 @@ class Hooks:
         Called when presets are looked up, on a plugin made with its default options.
 
         Returns:
-            Path of a TOML file by preset name. A plugin that raises or returns ``None`` adds no preset.
+            The path of a TOML file for each preset name. A plugin that raises or returns ``None`` adds no preset.
         """
 
     @hookspec
@@ -220,18 +220,18 @@ class Hooks:
         Called by app masters, on a plugin made with its default options.
 
         Returns:
-            ``module:class`` by the kind that an app file names. A built-in kind cannot be replaced. A plugin that
-            raises or returns ``None`` adds no tuner, and a warning is logged.
+            ``module:class`` for each tuner kind that an app file may name. A built-in kind cannot be replaced. A plugin
+            that raises or returns ``None`` adds no tuner, and a warning is logged.
         """
 
     @hookspec
     def eunomia_trace_readers(self) -> Mapping[str, str]:  # type: ignore[empty-body]
         """List the trace readers that the plugin's package ships.
 
-        Called when a trace is of no built-in format, on a plugin made with its default options.
+        Called when a trace has no built-in format, on a plugin made with its default options.
 
         Returns:
-            ``module:class`` by format name. A built-in format cannot be replaced. A plugin that raises or returns
+            ``module:class`` for each format name. A built-in format cannot be replaced. A plugin that raises or returns
             ``None`` adds no reader, and a warning is logged.
         """
 
@@ -239,14 +239,13 @@ class Hooks:
     def eunomia_metrics(self) -> Sequence[Metric]:  # type: ignore[empty-body]
         """List the metrics that the plugin adds to the tables of a run.
 
-        Called when the tables of a simulated or live run are made, on a plugin made with its default options. Every
-        plugin that was found is asked, whether or not a profile names it.
+        Called when the tables of a simulated or live run are written, on a plugin made with its default options. Every
+        plugin that was found is called, whether or not a profile names it.
 
         Returns:
-            The metrics. Each becomes a column of its table; its figures become columns of ``summary.csv`` and stand on
-            the page. A plugin that raises, a metric that breaks a rule, or one that cannot be computed ends a
-            simulation with an error that names the plugin; a live run goes without metrics of plugins, and a warning
-            is logged.
+            The metrics. Each becomes a column of its table; its summary figures become columns of ``summary.csv`` and
+            appear on the report page. If a plugin raises, or a metric breaks a rule or cannot be computed, a simulation
+            ends with an error that names the plugin; a live run omits the metrics of plugins and logs a warning.
         """
 
 
@@ -260,4 +259,4 @@ STAGE_HOOKS: Sequence[str] = (
     "eunomia_placement",
     "eunomia_explain",
 )
-"""Hooks that one plugin of the profile answers, as opposed to hooks that any number of plugins implement."""
+"""Hooks that exactly one plugin of the profile implements, in contrast to hooks that any number may implement."""

@@ -1,4 +1,4 @@
-"""Keeps standard output for a command's result: what plugins and solvers print goes to standard error."""
+"""Reserve standard output for a command's result: the output of plugins and solvers is redirected to standard error."""
 
 import contextlib
 import ctypes
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def own_stdout() -> Iterator[None]:
-    """Send to stderr what Python and native code print to stdout within the block.
+    """Redirect to stderr what Python and native code print to stdout within the block.
 
-    Native code keeps its text in a buffer of the C library, which is written before the block ends.
+    The C library buffers the output of native code; its buffers are flushed before the block ends.
     """
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
@@ -27,7 +27,7 @@ def own_stdout() -> Iterator[None]:
 
 
 def _write_buffers() -> None:
-    """Write the buffers of the C library's streams."""
+    """Flush the buffers of the C library's streams."""
     flush = getattr(ctypes.CDLL(None), "fflush", None)
     if flush is not None:
         flush(None)

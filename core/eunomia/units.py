@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from eunomia.errors import InputError
 
 Rows = NDArray[np.int32]
-"""Row numbers of a table; -1: none."""
+"""Row numbers of a table; -1 means no row."""
 Row = int | np.integer[Any]
 """A row number, as a plain number or as an item of ``Rows``."""
 Ints = NDArray[np.int64]
-"""Counts, GPU numbers, lease numbers."""
+"""An array of counts, GPU numbers or lease numbers."""
 Reals = NDArray[np.float64]
-"""Seconds, GiB, rates or shares; the name gives the unit."""
+"""An array of seconds, GiB, rates or shares; the name of the variable gives the unit."""
 Bools = NDArray[np.bool_]
 Ids = NDArray[Any]
 """Ids as Python strings in an object array."""
@@ -32,11 +32,11 @@ NONE: Final = -1
 UserId = NewType("UserId", str)
 AppId = NewType("AppId", str)
 JobId = NewType("JobId", str)
-"""``app/number``."""
+"""The id of a job: ``app/number``."""
 LeaseId = NewType("LeaseId", int)
 OfferId = NewType("OfferId", int)
 Epoch = NewType("Epoch", int)
-"""A fencing token from one counter of the arbiter; an executor refuses an order with an older epoch."""
+"""A fencing token, from one counter of the arbiter; an executor refuses an order with an outdated epoch."""
 Version = NewType("Version", int)
 
 
@@ -50,7 +50,7 @@ class Locality(IntEnum):
 
 
 class Named(Enum):
-    """An enumeration whose members are hashed by identity, so that sets of them need no Python call."""
+    """An enumeration whose members are hashed by identity, so that a set lookup makes no call into Python code."""
 
     __hash__ = object.__hash__
 
@@ -73,22 +73,22 @@ class Cause(Named):
     LEFT = "left"
     """An app or a job ended."""
     FREED = "freed"
-    """A GPU came back."""
+    """A GPU became free."""
     LEASE_ENDED = "lease_ended"
-    """A lease ended, or the protected part of a lease whose GPUs jobs wait for (``Triggers.when_unprotected``)."""
+    """A lease ended, or its protected time ended while jobs wait for its GPUs (``Triggers.when_unprotected``)."""
     CLUSTER_CHANGED = "cluster_changed"
     ADAPTED = "adapted"
     """A job changed its batch size."""
     REPORTED = "reported"
     """A forecast or a measured rate was reported."""
     BOUNDARY = "boundary"
-    """A period of the profile ended, or a round of the executor."""
+    """A period of the profile ended, or a round of an executor that works in rounds."""
     WAKE = "wake"
-    """An allocation or a valuation asked for a round at this time."""
+    """An allocation or a valuation requested a round at this time."""
 
 
 class Unit(Named):
-    """The unit that values GPUs, receives them and is charged for them."""
+    """The kind of claim: the unit for which GPUs are valued, allocated and accounted."""
 
     JOB = "job"
     APP = "app"
@@ -98,16 +98,16 @@ class Unit(Named):
 
 
 class SizeUnit(Named):
-    """The quantity that values by size are, so that an allocation does not read loss as time; higher is better."""
+    """The quantity of ``BySize`` values, so that an allocation does not mistake loss for time; higher is better."""
 
     SECONDS_LEFT = "seconds left"
     """Negative: -100 means that the job takes another 100 s at that size."""
     PROGRESS_RATE = "progress a second"
-    """The part of the job's whole work done in a second at that size."""
+    """Fraction of the job's total work that is done in a second at that size."""
     LOSS_REDUCTION = "reductions of loss"
-    """By how much the job's normalized loss, from 1 to 0, falls in a time that the valuation chooses."""
+    """Decrease of the job's normalized loss, which falls from 1 to 0, within a time that the valuation chooses."""
     UTILITY = "utilities"
-    """Numbers of the valuation's own; only the values of one answer can be compared."""
+    """A utility in the valuation's own unit; only values of the same answer are comparable."""
 
 
 class Scope(Named):
@@ -120,21 +120,21 @@ class Scope(Named):
 
 
 class Rest(Named):
-    """What happens to claims that an answer does not name: they keep their GPUs, or release them."""
+    """What claims do that an answer does not name: keep their GPUs, or release them."""
 
     KEEP = "keep"
     RELEASE = "release"
 
 
 class Misfit(Enum):
-    """What happens when a claim cannot be placed: the placement skips it, or stops there."""
+    """What a placement does with a claim that cannot be placed: skip it, or stop."""
 
     SKIP = "skip"
     STOP = "stop"
 
 
 class Basis(IntEnum):
-    """How a rate is known."""
+    """The source of a known rate."""
 
     ASSUMED = 0
     DECLARED = 1
@@ -152,16 +152,16 @@ _MEMORY_BYTES = {"B": 1.0} | {
 
 
 def parse_duration(text: object, *, name: str, place: str | None = None, zero: bool = False) -> Seconds:
-    """Read a duration such as ``"500ms"``, ``"10m"`` or ``"1h30m"``.
+    """Parse a duration such as ``"500ms"``, ``"10m"`` or ``"1h30m"`` into seconds.
 
     Args:
         text: the user's input.
-        name: name of the value, for the error.
-        place: file and key, for the error.
+        name: name of the value, for error messages.
+        place: file and key, for error messages.
         zero: whether ``"0s"`` is allowed.
 
     Raises:
-        InputError: not a string with units, negative, zero where that is not allowed, or more than 100 years.
+        InputError: the text has no units, or the duration is negative, zero where not allowed, or above 100 years.
     """
     rule = f'{name} must be a {"" if zero else "positive "}duration with a unit, such as "10m"'
     shown = f'"{text}"' if isinstance(text, str) else repr(text)
@@ -176,7 +176,7 @@ def parse_duration(text: object, *, name: str, place: str | None = None, zero: b
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration as ``parse_duration`` reads it, in at most two units."""
+    """Format a duration in seconds as ``parse_duration`` reads it, rounded to at most two units."""
     if seconds < 1.0:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 60.0:
@@ -191,10 +191,10 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_memory(text: object, *, name: str, place: str | None = None) -> float:
-    """Read an amount of memory such as ``"500GB"`` (10^9 bytes) or ``"500GiB"`` and return it in GiB.
+    """Parse an amount of memory such as ``"500GB"`` (10^9 bytes each) or ``"500GiB"`` and return it in GiB.
 
     Raises:
-        InputError: not a positive number with a unit.
+        InputError: the text is not a positive number with a unit.
     """
     match = _MEMORY.fullmatch(text.strip()) if isinstance(text, str) else None
     scale = _MEMORY_BYTES.get(match.group(2).replace("k", "K", 1)) if match else None

@@ -1,4 +1,4 @@
-"""``eunomia market``: prints the equilibrium of a small market, its prices, and whether its conditions hold."""
+"""``eunomia market``: print the equilibrium of a small market, its prices, and whether its conditions hold."""
 
 import json
 from pathlib import Path
@@ -14,9 +14,9 @@ from eunomia_market import Conditions, Market, MarketOutcome, read_market, unfol
 OK: Final = 0
 ANSWER_IS_NO: Final = 1
 MOST_COLUMNS: Final = 12
-"""Most rounds that the table shows; JSON has all."""
+"""Maximum number of rounds shown in the table; the JSON output contains all rounds."""
 SMALL: Final = 1e-4
-"""Smaller amounts are shown as 0, since a conic solver leaves such residues."""
+"""Amounts below this are printed as 0; a conic solver leaves residues of about this size."""
 
 
 def market(

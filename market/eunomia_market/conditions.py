@@ -1,4 +1,4 @@
-"""The conditions of an equilibrium (Appendix C.2), from prices and purchases alone; and finish-time fairness."""
+"""Check the equilibrium conditions (Appendix C.2) from prices and purchases alone, and compute finish-time fairness."""
 
 import numpy as np
 
@@ -8,21 +8,21 @@ from eunomia_market.instance import Market
 from eunomia_market.programme import Equilibrium, activities_of
 
 TOLERANCE = 1e-3
-"""Largest relative violation that counts as none; with several optima, a conic solver leaves about 1e-4."""
+"""A condition holds if its relative violation is at most this; with several optima a conic solver leaves about 1e-4."""
 
 
 @builds
 class Conditions:
-    """Relative violations of the conditions; 0: the condition holds."""
+    """Relative violations of the equilibrium conditions; 0 if a condition holds exactly."""
 
     optimal_spending: float
-    """Greatest relative utility that an agent could gain with its budget at these prices."""
+    """Largest relative gain in utility that an agent could still achieve with its budget at these prices."""
     market_clearing: float
-    """Largest value of unsold units of a resource in a round, by the sum of budgets."""
+    """Largest value of the unsold units of a resource in a round, as a fraction of the sum of all budgets."""
     budget_clearing: float
-    """Largest part of a budget that is not spent, or spent in excess."""
+    """Largest fraction of a budget that is unspent or overspent."""
     oversold: float
-    """Largest part of a supply that is sold in excess."""
+    """Largest excess of units sold over the supply, as a fraction of the supply."""
 
     @property
     def hold(self) -> bool:
@@ -31,7 +31,7 @@ class Conditions:
 
 
 def conditions_of(market: Market, found: Equilibrium) -> Conditions:
-    """Check an equilibrium: the most that an agent can buy at its prices follows from its best activity alone."""
+    """Return the violations of an equilibrium; an agent's best purchase at given prices is its best activity alone."""
     sold = found.bought.sum(axis=0)
     left = np.maximum(market.supply - sold, 0.0)
     over = np.maximum(sold - market.supply, 0.0)
@@ -46,13 +46,13 @@ def conditions_of(market: Market, found: Equilibrium) -> Conditions:
 
 
 def spent(found: Equilibrium) -> Reals:
-    """Return each agent's payment over all rounds, [N]."""
+    """Return the total payment of each agent over all rounds, [N]."""
     paid: Reals = (found.bought * found.price).sum(axis=(1, 2))
     return paid
 
 
 def affordable(market: Market, price: Reals) -> Reals:
-    """Return the greatest utility that each agent's budget buys at these prices, [N]; inf: the price is 0."""
+    """Return the greatest utility that each agent's budget buys at these prices, [N]; inf if its units cost nothing."""
     owner, gain, use = activities_of(market)
     cost = (use * price).sum(axis=(1, 2))
     by_budget = np.divide(gain, cost, out=np.full(gain.size, np.inf), where=cost > 0.0)
@@ -62,7 +62,7 @@ def affordable(market: Market, price: Reals) -> Reals:
 
 
 def finish_time_fairness(market: Market, utility: Reals) -> Reals:
-    """[N] ρ: utility on an equal part of the supply, from arrival on, over the utility that the agent gets (App. E)."""
+    """Return ρ of each agent, [N]: utility of 1/N of the supply since arrival, over utility in the market (App. E)."""
     alone = market.utility_of(np.broadcast_to(market.supply / market.budget.size, market.worth.shape))
     rho: Reals = np.divide(alone, utility, out=np.full(alone.size, np.inf), where=utility > 0.0)
     return rho

@@ -1,4 +1,4 @@
-"""An instance of a market, and the TOML file that contains one."""
+"""A market instance, and the reader of the TOML file that describes one."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -24,17 +24,17 @@ ARRIVALS: Final = ("known", "surprise")
 
 
 class Utility(Enum):
-    """How an agent's purchases of one round become utility; utilities of rounds add up (Appendix C)."""
+    """The utility function of an agent's purchases in one round; utilities of rounds add up (Appendix C)."""
 
     LINEAR = "linear"
-    """The sum over resources of worth x units."""
+    """The sum over resources of ``worth`` x units bought."""
     LEONTIEF = "leontief"
-    """The rate x the largest part of the needs that the units cover."""
+    """``rate`` x the fraction of the agent's needs that its units cover."""
 
 
 @builds
 class Market:
-    """Agents with budgets, and the supply that they buy; N agents, J resources, T rounds."""
+    """N agents with budgets, and the supply of J resources in T rounds that they buy from."""
 
     utility: Utility
     resources: tuple[str, ...]
@@ -42,15 +42,15 @@ class Market:
     budget: Reals
     """[N] budget of each agent."""
     arrives: Ints
-    """[N] the first round in which an agent buys, from 0."""
+    """[N] the first round in which each agent buys; rounds count from 0."""
     supply: Reals
     """[J, T] units of each resource in each round."""
     worth: Reals
-    """[N, J, T] linear: utility of one unit; Leontief: units for one unit of utility at rate 1."""
+    """[N, J, T] linear: utility of one unit; Leontief: units needed for one unit of utility at rate 1."""
     rate: Reals
-    """[N, T] Leontief: utility a round where all needs are covered; linear: 1."""
+    """[N, T] Leontief: utility of a round in which all needs are covered; linear: 1."""
     surprise: bool = False
-    """Whether agents that have not arrived are unknown to those that have."""
+    """Whether arrivals are unexpected: present agents do not know of agents that arrive later."""
 
     @property
     def rounds(self) -> int:
@@ -69,7 +69,7 @@ class Market:
         return total
 
     def present(self) -> Reals:
-        """Return 1 from an agent's arrival on and 0 before it, [N, T]."""
+        """Return a mask, [N, T]: 1 in the rounds since an agent's arrival, 0 before it."""
         here: Reals = (np.arange(self.rounds) >= self.arrives[:, None]).astype(float)
         return here
 
@@ -78,7 +78,7 @@ def read_market(path: Path) -> Market:
     """Read an instance from a TOML file.
 
     Raises:
-        InputErrors: everything that is wrong with it.
+        InputErrors: the file breaks a rule; all errors are listed.
     """
     if not is_file(path):
         there = "a folder" if path.is_dir() else "no such file"
@@ -92,7 +92,7 @@ def read_market(path: Path) -> Market:
 
 
 class _Reader:
-    """Reads the tree of a file, and collects its errors."""
+    """Reads the parsed TOML of an instance, and collects its errors."""
 
     def __init__(self, tree: Mapping[str, Any], place: str) -> None:
         self.tree, self.place = tree, place
@@ -100,7 +100,7 @@ class _Reader:
         self._check_keys(tree, KEYS, place)
 
     def market(self) -> Market | None:
-        """Return the market; None: the file has errors."""
+        """Return the market, or None if the file has errors."""
         kind = self._word("utility", [one.value for one in Utility], None)
         arrivals = self._word("arrivals", ARRIVALS, "known")
         rounds = self._count(self.tree.get("rounds"), "rounds", MOST_ROUNDS, self.place)
@@ -168,7 +168,7 @@ class _Reader:
         return [self._series(given.get(name, 0.0), rounds, f"{place}, {key}.{name}") for name in resources]
 
     def _check_values(self, market: Market) -> None:
-        """Refuse agents that gain no utility from any purchase."""
+        """Record an error for each agent that gains no utility from any purchase."""
         here = market.present()
         worth = market.worth * (market.supply > 0.0 if market.utility is Utility.LINEAR else 1.0)
         useful = worth.max(axis=1) * market.rate * here > 0.0
@@ -181,7 +181,7 @@ class _Reader:
     # --- values ------------------------------------------------------------------------------------------------------
 
     def _series(self, given: object, rounds: int, place: str) -> list[float]:
-        """Return a number for each round, from one number or a list."""
+        """Return one number per round, given either a single number or a list."""
         numbers = given if isinstance(given, list) else [given] * rounds
         if len(numbers) != rounds:
             self._wrong(f"a list must have a number for each of the {rounds} rounds", len(numbers), place)
@@ -222,7 +222,7 @@ class _Reader:
 
 
 def _number(given: object) -> float:
-    """Return a finite number; NaN: the value is not one."""
+    """Return the value as a float, or NaN if it is no finite number."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         return math.nan
     return float(given)

@@ -12,10 +12,10 @@ from eunomia_solvers import solve_cvxpy
 
 
 class Activities(NamedTuple):
-    """Ways in which agents use units: each activity has an owner, a utility, and the units that it uses.
+    """Activities, the columns of the programme: each has an owner, a utility, and the units that it uses.
 
-    A linear agent has an activity for each resource and round, which uses one unit. A Leontief agent has one for each
-    round, which uses the units that the agent needs.
+    A linear agent has an activity for each resource and round, which uses one unit. A Leontief agent has one activity
+    for each round, which uses all the units that the agent needs.
     """
 
     owner: Ints
@@ -23,25 +23,25 @@ class Activities(NamedTuple):
     gain: Reals
     """[K] utility of one unit of each activity."""
     use: Reals
-    """[K, J, T] units."""
+    """[K, J, T] units that one unit of each activity uses."""
 
 
 @builds
 class Equilibrium:
-    """An allocation with prices; N agents, J resources, T rounds."""
+    """A market equilibrium: an allocation with prices, for N agents, J resources and T rounds."""
 
     bought: Reals
     """[N, J, T] units that each agent buys."""
     price: Reals
-    """[J, T] budget for a unit."""
+    """[J, T] price of one unit, in units of budget."""
     utility: Reals
     """[N] utility of each agent over all rounds."""
     welfare: float
-    """Nash social welfare over time (1): the geometric mean of utilities, weighted by budgets."""
+    """Nash social welfare over time (equation 1): the geometric mean of utilities, weighted by budgets."""
 
 
 def activities_of(market: Market) -> Activities:
-    """Return the activities of all agents from their arrivals on, without useless ones."""
+    """Return the activities of all agents since their arrivals; activities without utility are left out."""
     here = market.present()
     return _of_linear(market, here) if market.utility is Utility.LINEAR else _of_leontief(market, here)
 
@@ -63,7 +63,7 @@ def _of_leontief(market: Market, here: Reals) -> Activities:
 
 
 def equilibrium(market: Market) -> Equilibrium:
-    """Maximise the sum of budget x log(utility) within the supply (3).
+    """Maximise the sum of budget x log(utility) within the supply (equation 3).
 
     Raises:
         SolveError: no solver found a solution.
@@ -99,12 +99,12 @@ def equilibrium(market: Market) -> Equilibrium:
 
 
 def _most(market: Market, activities: Activities) -> Reals:
-    """Return the largest amount of each activity that the supply allows if it is the only one, [K]."""
+    """Return the largest amount of each activity that the whole supply allows, [K]."""
     use, supply = activities.use, np.broadcast_to(market.supply, activities.use.shape)
     allowed: Reals = np.divide(supply, use, out=np.full(use.shape, np.inf), where=use > 0.0).min(axis=(1, 2))
     return allowed
 
 
 def welfare_of(budget: Reals, utility: Reals) -> float:
-    """Return the Nash social welfare over time (1)."""
+    """Return the Nash social welfare over time (equation 1)."""
     return float(np.exp((budget * np.log(utility)).sum() / budget.sum()))

@@ -17,20 +17,20 @@ from eunomia.units import Reals
 from eunomia_solvers import solve_cvxpy
 
 MOST_STATES = 4096
-"""Joint states x allocations of a toy instance."""
+"""Largest accepted number of joint states x allocations of an instance."""
 
 
 @builds
 class Chain:
-    """The states of one job, which other jobs do not know; S states, A amounts that the job may be allocated."""
+    """The Markov chain of one job, independent of other jobs: S states, A amounts that the job may be allocated."""
 
     budget: float
     first: Reals
     """[S] probability of each state in the first round."""
     moves: Reals
-    """[A, S, S] probability of the next state, by amount and state."""
+    """[A, S, S] transition probabilities, by amount, current state and next state."""
     gain: Reals
-    """[A, S, S] utility of each move."""
+    """[A, S, S] utility of each transition."""
 
 
 @builds
@@ -39,33 +39,33 @@ class StochasticMarket:
 
     chains: tuple[Chain, ...]
     amounts: Reals
-    """[A] parts of the unit that a job may be allocated, ascending from 0."""
+    """[A] fractions of the unit that a job may be allocated, ascending from 0."""
     rounds: int
 
     def allocations(self) -> list[tuple[int, ...]]:
-        """Return the indices of amounts by job, for all allocations that do not exceed the unit."""
+        """Return all allocations that do not exceed the unit, each as one index into ``amounts`` per job."""
         every = itertools.product(range(self.amounts.size), repeat=len(self.chains))
         return [one for one in every if self.amounts[list(one)].sum() <= 1.0 + 1e-12]
 
     def states(self) -> list[tuple[int, ...]]:
-        """Return the combinations of states, by job."""
+        """Return all joint states, each as one state index per job."""
         return list(itertools.product(*(range(chain.first.size) for chain in self.chains)))
 
 
 @builds
 class ExpectedOptimum:
-    """The solution of the programme (6)."""
+    """The solution of programme (6)."""
 
     visits: Reals
-    """[T, joint state, allocation] probability of being there and allocating so."""
+    """[T, joint state, allocation] probability that the jobs are in this state and receive this allocation."""
     expected: Reals
-    """[job] expected utility."""
+    """[job] expected utility of each job over all rounds."""
     objective: float
     """The sum of budget x log(expected utility)."""
 
 
 def expected_optimum(market: StochasticMarket) -> ExpectedOptimum:
-    """Solve (6) over visits of joint states.
+    """Solve programme (6): choose how often each allocation is used in each joint state and round.
 
     Raises:
         InputError: probabilities that do not sum to 1, or an instance that is too large.
@@ -89,7 +89,7 @@ def expected_optimum(market: StochasticMarket) -> ExpectedOptimum:
 
 
 def joint(market: StochasticMarket) -> tuple[Reals, Reals, Reals]:
-    """Return [S] first, [A, S, S] transition probabilities, and [job, A, S] the expected gain, of the joint chain."""
+    """Return the joint chain: initial probabilities [S], transition probabilities [A, S, S], mean gain [job, A, S]."""
     states, allocations = market.states(), market.allocations()
     first = np.array([np.prod([c.first[s] for c, s in zip(market.chains, one, strict=True)]) for one in states])
     move = np.zeros((len(allocations), len(states), len(states)))

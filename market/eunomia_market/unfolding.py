@@ -11,7 +11,7 @@ from eunomia_market.instance import Market
 from eunomia_market.programme import Equilibrium, activities_of, equilibrium, welfare_of
 
 UNSPENT = 1e-3
-"""Fraction of its budget below which an agent counts as having spent everything."""
+"""An agent with less than this fraction of its budget left counts as having spent all of it."""
 
 
 @builds
@@ -21,16 +21,16 @@ class MarketOutcome:
     bought: Reals
     """[N, J, T] units that each agent bought."""
     price: Reals
-    """[J, T] prices of the equilibrium in force."""
+    """[J, T] prices at which each round was sold."""
     utility: Reals
     """[N] utility of each agent."""
     spent: Reals
-    """[N] payment of each agent."""
+    """[N] total payment of each agent."""
     rho: Reals
-    """[N] finish-time fairness."""
+    """[N] finish-time fairness ρ of each agent."""
     welfare: float
     solved: tuple[tuple[int, Conditions], ...]
-    """The first round of each equilibrium, from 0, and its conditions."""
+    """For each equilibrium that was solved: its first round, from 0, and the violations of its conditions."""
 
 
 def unfold(market: Market) -> MarketOutcome:
@@ -65,7 +65,7 @@ def unfold(market: Market) -> MarketOutcome:
 
 
 def _at(market: Market, budget: Reals, start: int) -> tuple[Bools, Market, Equilibrium] | None:
-    """Return the equilibrium of the rounds from ``start`` on; None: no agent can buy anything that gives it utility."""
+    """Solve the rounds from ``start`` on; return None if no present agent can buy anything that gives it utility."""
     here = (market.arrives <= start) if market.surprise else np.ones(budget.size, dtype=bool)
     here = here & (budget > UNSPENT * market.budget)
     part = _part(market, budget, here, start)

@@ -1,7 +1,7 @@
-"""The interface to all solvers: sets solver, limits, seed and threads, scales, checks the answer, and records it.
+"""The interface to all solvers: it sets limits, seed and threads, scales the problem, and checks and records answers.
 
 Nothing else in Eunomia calls a solver. ``solve_linear`` takes matrices, ``solve_cvxpy`` a cvxpy problem; both try a
-chain of solvers in a fixed order and say why one was passed over. Importing this package imports no solver.
+chain of solvers in a fixed order and record why a solver was skipped. Importing this package imports no solver.
 """
 
 from eunomia_solvers.conic import solve_cvxpy

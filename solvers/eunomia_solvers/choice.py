@@ -1,4 +1,4 @@
-"""The option of a plugin that chooses between its fast way and the programme as the paper states it."""
+"""The plugin option that chooses between a fast algorithm and the programme as the paper states it."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from eunomia.extras import cure, is_installed
 
 
 def _installed(given: str) -> str:
-    """Reject ``reference`` at load where cvxpy is missing, rather than by a fault in a round."""
+    """Check at load that cvxpy is installed if ``reference`` is chosen, so that no round fails for it."""
     if given == "reference" and not is_installed("cvxpy"):
         raise ValueError(f'must be "fast" where cvxpy is not installed ({cure("solvers")})')
     return given

@@ -1,4 +1,4 @@
-"""Clarabel, an interior-point method, for linear programmes without integers: an independent check of the others."""
+"""The Clarabel back end: an interior-point method for continuous linear programmes, a check on the other solvers."""
 
 import importlib
 from typing import Any, Final
@@ -20,10 +20,10 @@ _STATUS: Final = {
 
 
 def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
-    """Solve a linear programme; the method makes no random choices.
+    """Solve a continuous linear programme; the seed has no effect, as the method is deterministic.
 
     Raises:
-        UnavailableError: not installed, or the programme has whole-number variables.
+        UnavailableError: Clarabel is not installed, or the programme has integer variables.
     """
     if program.integral.any():
         raise UnavailableError("it solves no whole-number variables")
@@ -55,7 +55,7 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
 
 
 def _standard_form(program: LinearProgram, sparse: Any) -> tuple[Any, Any, int]:
-    """Return A x + s = b, the equations first, then the inequalities of rows and bounds as ``<=``."""
+    """Return A, b and the number of equations of ``A x + s = b``: equations first, then rows and bounds as ``<=``."""
     shape = (program.constraints, program.variables)
     rows = sparse.csr_matrix((program.rows.value, program.rows.index, program.rows.start), shape=shape)
     unit = sparse.identity(program.variables, format="csr")

@@ -1,6 +1,6 @@
-"""Solves a cvxpy problem with a chain of named solvers that suit its kind; cvxpy never chooses one itself.
+"""Solve a cvxpy problem with a fixed chain of solvers for its kind; cvxpy never chooses a solver itself.
 
-Left to itself cvxpy picks Gurobi wherever gurobipy is installed, and fails above its free size.
+By default cvxpy picks Gurobi where gurobipy is installed, and fails beyond the size that the free licence allows.
 """
 
 import importlib
@@ -18,11 +18,11 @@ QUADRATIC: Final = (Solver.CLARABEL, Solver.OSQP)
 CONIC: Final = (Solver.CLARABEL, Solver.SCS)
 
 _TOLERANCE: Final = {Solver.OSQP: 1e-5, Solver.SCS: 1e-5}
-"""Largest violation accepted from the first-order methods; 1e-6 from the others."""
+"""Largest violation accepted from the first-order methods; 1e-6 is accepted from other solvers."""
 
 
 def chain_for(problem: Any) -> tuple[Solver, ...]:
-    """Return the solvers for a problem of this kind, in order."""
+    """Return the solvers for a problem of this kind, in the order in which they are tried."""
     if problem.is_mixed_integer() or (problem.is_qp() and problem.objective.args[0].is_pwl()):
         return LINEAR
     return QUADRATIC if problem.is_qp() else CONIC
@@ -37,18 +37,18 @@ def solve_cvxpy(
     scale: float = 1.0,
     place: str | None = None,
 ) -> Solution:
-    """Solve a ``cvxpy.Problem``; the values stand in its variables, and in ``x`` in the order of its variables.
+    """Solve a ``cvxpy.Problem`` and set the values of its variables; ``x`` concatenates them in the problem's order.
 
     Args:
-        problem: the problem; its objective is divided by ``scale`` before a solver sees it.
-        solver: tried first; None: the chain alone.
-        limits: where to stop.
-        seed: of the solvers' own random choices.
-        scale: the size of the objective, so that absolute tolerances mean something.
-        place: the caller's name, for the error.
+        problem: the problem to solve.
+        solver: the solver to try before the chain; None tries the chain only.
+        limits: when the solver must stop.
+        seed: the random seed passed to the solver.
+        scale: the order of magnitude of the objective, which is divided by it so that absolute tolerances suit.
+        place: the caller's name, for error messages.
 
     Raises:
-        SolveError: infeasible, unbounded, or no solver gave a feasible answer.
+        SolveError: the problem is infeasible or unbounded, or no solver found a feasible answer.
     """
     limits = limits or Limits()
     asked = () if solver is None else (solver,)
@@ -76,10 +76,10 @@ def solve_cvxpy(
 
 
 def _attempt(cp: Any, problem: Any, solver: Solver, limits: Limits, seed: int) -> Status:
-    """Run one solver.
+    """Run one solver and return how it ended.
 
     Raises:
-        UnavailableError: it is not there, does not take the problem, or gave no answer.
+        UnavailableError: the solver is not installed, does not support the problem, or gave no answer.
     """
     name = solver.name
     if name not in cp.installed_solvers():
@@ -108,7 +108,7 @@ def _attempt(cp: Any, problem: Any, solver: Solver, limits: Limits, seed: int) -
 
 
 def _check_gurobi(problem: Any, limits: Limits, seed: int) -> None:
-    """Refuse problems too large for the free licence, which counts the compiled problem."""
+    """Raise an error if the compiled problem is larger than Gurobi's free licence allows."""
     _, env = environment(seed, limits)
     with env:
         free = env.getParam("LicenseID") == 0
@@ -122,7 +122,7 @@ def _check_gurobi(problem: Any, limits: Limits, seed: int) -> None:
 
 
 def _options(solver: Solver, limits: Limits, seed: int) -> dict[str, Any]:
-    """Return the limits under each solver's own option names."""
+    """Return the limits and the seed under the solver's own option names."""
     seconds, iterations = limits.seconds, limits.iterations
     options: dict[Solver, dict[str, Any]] = {
         Solver.HIGHS: {
@@ -162,9 +162,9 @@ def _record(
     gap: float,
     cut_short: bool,
 ) -> SolverRecord:
-    """Make the record.
+    """Return the record of a solve.
 
-    The gap of an integer optimum is the requested gap, and unknown otherwise, as cvxpy has no bound.
+    ``gap`` is the requested gap if an integer problem was solved to optimality, as cvxpy reports no bound.
     """
     metrics = problem.size_metrics
     return SolverRecord(
@@ -181,7 +181,7 @@ def _record(
 
 
 def _solution(problem: Any, record: SolverRecord) -> Solution:
-    """Return the solution in the units of the problem."""
+    """Return the solution, with the objective in the units of the problem."""
     x = np.concatenate([np.ravel(one.value, order="F") for one in problem.variables()] or [np.empty(0)])
     objective = float(problem.objective.value)
     return Solution(x=x, objective=objective, bound=objective, record=record)

@@ -1,4 +1,4 @@
-"""A linear programme with rows that are added and removed between solves; HiGHS starts from its last basis."""
+"""A linear programme whose rows are added and removed between solves; HiGHS warm-starts from its last basis."""
 
 import dataclasses
 
@@ -13,14 +13,14 @@ from eunomia_solvers.raw import UnavailableError
 
 
 class GrowingProgram:
-    """Solves a programme without whole numbers again and again, while rows are added and left out.
+    """A continuous linear programme that is solved repeatedly while rows are added and removed.
 
-    Each answer is checked; where HiGHS is missing, or its answer breaks a row, the programme is solved by
-    ``solve_linear`` from the beginning.
+    Each answer is checked. If HiGHS is missing, or its answer violates a row, ``solve_linear`` solves the
+    programme from scratch.
 
     Args:
-        program: to begin with.
-        place: the caller's name, for errors.
+        program: the initial programme.
+        place: the caller's name, for error messages.
     """
 
     def __init__(self, program: LinearProgram, *, place: str | None = None) -> None:
@@ -33,12 +33,12 @@ class GrowingProgram:
             self._session = None
 
     def add(self, rows: SparseRows, row_lower: Reals, row_upper: Reals) -> None:
-        """Append rows.
+        """Append constraint rows.
 
         Args:
-            rows: their coefficients.
-            row_lower: [row] least value of each.
-            row_upper: [row] greatest value of each.
+            rows: coefficients of the new rows.
+            row_lower: [new row] lower bound of each.
+            row_upper: [new row] upper bound of each.
         """
         old = self.program.rows
         both = SparseRows(
@@ -56,10 +56,10 @@ class GrowingProgram:
             self._session.add(rows, row_lower, row_upper)
 
     def leave_out(self, which: Ints) -> None:
-        """Take rows away; those after them move up.
+        """Remove constraint rows; later rows are renumbered.
 
         Args:
-            which: numbers of rows.
+            which: indices of the rows to remove.
         """
         if not which.size:
             return
@@ -78,10 +78,10 @@ class GrowingProgram:
             self._session.leave_out(np.unique(which))
 
     def solve(self) -> Reals:
-        """[variables] of the programme as it is now.
+        """Solve the current programme and return the values of its variables, [variables].
 
         Raises:
-            SolveError: infeasible, unbounded, or no solver gave a feasible answer.
+            SolveError: the programme is infeasible or unbounded, or no solver found a feasible answer.
         """
         if self._session is not None:
             answer = self._session.solve()

@@ -1,4 +1,4 @@
-"""Gurobi, used only on request and if its licence allows the size."""
+"""The Gurobi back end, used only on request and if its licence allows the size."""
 
 import importlib
 from typing import Any, Final
@@ -11,14 +11,14 @@ from eunomia_solvers.raw import Answer, UnavailableError
 
 FREE_VARIABLES: Final = 2000
 FREE_CONSTRAINTS: Final = 2000
-"""The largest linear programme that gurobipy's own licence allows."""
+"""Maximum number of constraints that the licence shipped with gurobipy allows."""
 
 _TOO_LARGE: Final = 10010
-"""Gurobi's error for a model beyond its licence."""
+"""Gurobi's error code for a model larger than its licence allows."""
 
 
 def free_size_exceeded(variables: int, constraints: int) -> str | None:
-    """Return why a model is too large for the free licence, or None."""
+    """Return why a model is too large for the free licence, or None if it is not."""
     if variables <= FREE_VARIABLES and constraints <= FREE_CONSTRAINTS:
         return None
     return (
@@ -28,7 +28,7 @@ def free_size_exceeded(variables: int, constraints: int) -> str | None:
 
 
 def environment(seed: int, limits: Limits) -> tuple[Any, Any]:
-    """Return the module and a silent one-threaded environment.
+    """Return the module ``gurobipy`` and a silent single-threaded environment.
 
     Raises:
         UnavailableError: gurobipy is not installed, or has no valid licence.
@@ -55,7 +55,7 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
     """Solve a linear or mixed-integer programme.
 
     Raises:
-        UnavailableError: no gurobipy, no licence, or a programme beyond the licence.
+        UnavailableError: gurobipy is not installed, has no licence, or the programme exceeds the licence.
     """
     module, env = environment(seed, limits)
     with env:
@@ -87,7 +87,7 @@ def _run(module: Any, model: Any, program: LinearProgram) -> Answer:
 
 
 def _constrain(model: Any, expression: Any, lower: float, upper: float) -> None:
-    """One row, written as one or two inequalities or an equation (a range would add a variable)."""
+    """Add one row as one or two inequalities or an equation; Gurobi's range constraint would add a variable."""
     if lower == upper:
         model.addConstr(expression == lower)
         return

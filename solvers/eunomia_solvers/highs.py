@@ -1,4 +1,4 @@
-"""HiGHS, called through its own Python interface."""
+"""The HiGHS back end, called through its own Python interface."""
 
 import importlib
 from typing import Any
@@ -43,10 +43,10 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
 
 
 class Session:
-    """A programme without whole numbers in HiGHS, whose basis is kept while rows are added and left out.
+    """A continuous programme loaded in HiGHS, whose basis is kept while rows are added and removed.
 
     Args:
-        program: to begin with.
+        program: the initial programme.
 
     Raises:
         UnavailableError: highspy is not installed.
@@ -64,11 +64,11 @@ class Session:
         self._engine.addRows(len(rows), lower, upper, index.size, start, index, rows.value)
 
     def leave_out(self, which: Ints) -> None:
-        """Take rows away by their numbers, which rise."""
+        """Remove rows, given their indices in ascending order."""
         self._engine.deleteRows(which.size, which.astype(np.int32))
 
     def solve(self) -> Answer:
-        """Solve from the last basis."""
+        """Solve the programme, starting from the last basis."""
         self._engine.run()
         state = self._engine.getModelStatus().name
         status = _status(state, False)

@@ -1,4 +1,4 @@
-"""Linear and mixed-integer programmes through a chain of solvers: Gurobi if asked for, HiGHS, SciPy."""
+"""Solve linear and mixed-integer programmes with a chain of solvers: Gurobi if requested, HiGHS, SciPy."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from eunomia_solvers.program import LinearProgram
 from eunomia_solvers.raw import Answer, UnavailableError
 
 LINEAR_CHAIN: Final = (Solver.HIGHS, Solver.SCIPY)
-"""The default solvers, in order."""
+"""The default solvers, in the order in which they are tried."""
 
 FEASIBLE_WITHIN: Final = 1e-6
-"""Greatest violation of a row, relative to its terms, that still counts as feasible."""
+"""Largest violation of a row, relative to the size of its terms, that still counts as feasible."""
 
 Backend = Callable[[LinearProgram, Limits, int], Answer]
 _BACKENDS: Final[Mapping[Solver, Backend]] = {
@@ -34,17 +34,17 @@ def solve_linear(
     seed: int = 0,
     place: str | None = None,
 ) -> Solution:
-    """Solve on one thread, with the solver asked for if it can, else with the first of the chain that can.
+    """Solve on one thread with the requested solver, or else with the first solver of the chain that succeeds.
 
     Args:
-        program: what to solve.
-        solver: tried first; None: the chain alone. Clarabel solves no integers.
-        limits: where to stop.
-        seed: of the solvers' own random choices.
-        place: the caller's name, for the error.
+        program: the programme to solve.
+        solver: the solver to try before the chain; None tries the chain only. Clarabel solves no integer programmes.
+        limits: when the solver must stop.
+        seed: the random seed passed to the solver.
+        place: the caller's name, for error messages.
 
     Raises:
-        SolveError: infeasible, unbounded, or no solver gave a feasible answer.
+        SolveError: the programme is infeasible or unbounded, or no solver found a feasible answer.
     """
     asked = () if solver is None else (solver,)
     passed: list[Passed] = []
@@ -66,7 +66,7 @@ def solve_linear(
 
 
 def scaled(program: LinearProgram) -> LinearProgram:
-    """Return the same programme as a minimisation whose largest cost is 1."""
+    """Return the equivalent minimisation, with the objective scaled so that its largest cost is 1."""
     sign = -1.0 if program.maximise else 1.0
     return LinearProgram(
         cost=sign * program.cost / program.scale,
@@ -80,7 +80,7 @@ def scaled(program: LinearProgram) -> LinearProgram:
 
 
 def answer_fault(program: LinearProgram, answer: Answer) -> str | None:
-    """Return why an answer is rejected; None: it is accepted."""
+    """Return why an answer is rejected, or None if it is accepted."""
     if answer.x is None or not np.isfinite(answer.x).all():
         return answer.said or answer.status.value
     violation = program.violation(program.rounded(answer.x))
@@ -90,7 +90,7 @@ def answer_fault(program: LinearProgram, answer: Answer) -> str | None:
 def _solution(
     program: LinearProgram, answer: Answer, solver: Solver, passed: tuple[Passed, ...], seconds: float
 ) -> Solution:
-    """Return the solution in the units of the programme."""
+    """Return the solution, with the objective in the units of the programme."""
     x = program.rounded(np.asarray(answer.x))
     objective = float(program.cost @ x)
     sign = -1.0 if program.maximise else 1.0

@@ -1,4 +1,4 @@
-"""The record of a solve: the solver, its limits, the gap to the optimum, and the solvers that failed before."""
+"""The record of a solve: the solver, its limits, the gap to the optimum, and the solvers that failed before it."""
 
 from enum import Enum
 
@@ -8,7 +8,7 @@ from eunomia.units import Reals
 
 
 class Solver(Enum):
-    """The solvers that Eunomia knows."""
+    """The solvers that Eunomia supports."""
 
     GUROBI = "gurobi"
     HIGHS = "highs"
@@ -22,33 +22,33 @@ class Status(Enum):
     """How a solve ended."""
 
     OPTIMAL = "optimal"
-    """The answer is optimal within the requested gap."""
+    """The solver proved the answer optimal within the requested gap."""
     FEASIBLE = "feasible"
-    """A limit was met; the answer is feasible, and ``gap`` is its distance from the optimum."""
+    """The solver reached a limit; the answer is feasible, and ``gap`` bounds its relative distance from the optimum."""
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
     LIMIT = "limit"
-    """A limit was met before there was an answer."""
+    """The solver reached a limit before it found an answer."""
     FAILED = "failed"
 
 
 @value
 class Limits:
-    """Where a solver must stop. Iterations, nodes and gap are the same on every machine; time is a last resort."""
+    """When a solver must stop. Iterations, nodes and gap are reproducible on every machine; a time limit is not."""
 
     iterations: int | None = None
     nodes: int | None = None
     gap: float = 0.0
     """Relative gap at which an integer solution is good enough."""
     corner: bool = True
-    """False: HiGHS stops at an interior point of a continuous programme's optima, near their middle, instead of going
-    on to a corner. Where optima are many, the middle does not jump with the noise of coefficients; corners do."""
+    """Whether HiGHS returns a corner (a basic solution) of a continuous programme; False: an interior point of the
+    optimal face, which changes little with noise in the coefficients where optima are many, while corners jump."""
     seconds: float | None = None
 
 
 @value
 class Passed:
-    """A solver of the chain that failed or did not suit, with the reason."""
+    """A solver of the chain that failed or was skipped, with the reason."""
 
     solver: Solver
     reason: str
@@ -56,7 +56,7 @@ class Passed:
 
 @value
 class SolverRecord:
-    """The record of one solve, for journal and report."""
+    """The record of one solve, written to the journal and the report."""
 
     solver: Solver
     version: str
@@ -64,30 +64,30 @@ class SolverRecord:
     gap: float
     """Relative distance between objective and bound; 0 for a continuous problem solved to tolerance."""
     seconds: float
-    """CPU time, building the solver's model included."""
+    """CPU time in seconds, including the time to build the solver's model."""
     variables: int
     constraints: int
     passed: tuple[Passed, ...] = ()
     cut_short: bool = False
-    """A time limit ended it: another machine may answer differently, so the run is not reproducible."""
+    """Whether a time limit ended the solve; the run is then not reproducible on other machines."""
 
 
 @builds
 class Solution:
-    """Values of the variables, in the order of the programme's columns, and the objective in its own units."""
+    """The values of the variables, in the order of the programme's columns, and the unscaled objective."""
 
     x: Reals
     objective: float
     bound: float
-    """Bound on the objective: no feasible answer is better."""
+    """Bound on the objective: no feasible answer has a better one."""
     record: SolverRecord
     row_price: Reals | None = None
-    """[constraints] change of the objective for one more unit of each row's bound, at a corner of a continuous
-    programme; None: the solver gives none."""
+    """[constraints] dual values: change of the objective per unit of each row's bound, at a corner of a continuous
+    programme; None if the solver gives none."""
 
 
 class SolveError(EunomiaError):
-    """No solver of the chain gave a feasible answer; ``status`` distinguishes an infeasible problem from a failure."""
+    """No solver of the chain found a feasible answer; ``status`` distinguishes an infeasible problem from a failure."""
 
     def __init__(self, status: Status, passed: tuple[Passed, ...], *, place: str | None = None) -> None:
         self.status = status

@@ -13,7 +13,7 @@ from eunomia.units import Bools, Ints, Reals
 
 @builds
 class SparseRows:
-    """A matrix by rows: row r has ``value[start[r]:start[r + 1]]`` in columns ``index[...]`` (CSR)."""
+    """A sparse matrix in CSR format: row r has ``value[start[r]:start[r + 1]]`` in columns ``index[...]``."""
 
     start: Ints
     index: Ints
@@ -21,7 +21,7 @@ class SparseRows:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]) -> Self:
-        """Build from a pair (columns, coefficients) for each row; one coefficient may serve all columns."""
+        """Build a matrix from a pair (columns, coefficients) per row; a scalar coefficient applies to all columns."""
         columns = [np.asarray(index, dtype=np.int64).ravel() for index, _ in rows]
         values = [np.broadcast_to(np.asarray(item, float), c.shape) for c, (_, item) in zip(columns, rows, strict=True)]
         return cls(
@@ -32,7 +32,7 @@ class SparseRows:
 
     @classmethod
     def dense(cls, matrix: npt.ArrayLike) -> Self:
-        """Build from a full matrix, zeros left out."""
+        """Build a sparse matrix from a dense one."""
         full = np.atleast_2d(np.asarray(matrix, dtype=float))
         return cls.of([(np.flatnonzero(row), row[row != 0]) for row in full])
 
@@ -41,11 +41,11 @@ class SparseRows:
 
     @property
     def row(self) -> Ints:
-        """The row of each stored value."""
+        """Return the row index of each stored value."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     def times(self, x: Reals) -> Reals:
-        """Return the matrix times a vector, by rows."""
+        """Return the product of the matrix and a vector, [row]."""
         return np.bincount(self.row, weights=self.value * x[self.index], minlength=len(self)).astype(float)
 
 
@@ -75,20 +75,20 @@ class LinearProgram:
         integral: npt.ArrayLike = False,
         maximise: bool = False,
     ) -> Self:
-        """Build a programme; one bound or flag may serve all rows or columns.
+        """Build a programme; a scalar bound or flag applies to all rows or columns.
 
         Args:
-            cost: [variables] objective.
+            cost: [variables] coefficients of the objective.
             rows: constraint matrix.
-            row_lower: [constraints] least value of each row; equal to ``row_upper`` for an equation.
-            row_upper: [constraints] greatest value of each row.
-            lower: [variables].
-            upper: [variables].
-            integral: [variables] which are whole numbers.
+            row_lower: [constraints] lower bound of each row; equal to ``row_upper`` for an equation.
+            row_upper: [constraints] upper bound of each row.
+            lower: [variables] lower bounds.
+            upper: [variables] upper bounds.
+            integral: [variables] whether each variable must be an integer.
             maximise: maximise instead of minimise.
 
         Raises:
-            InputError: a column that does not exist, or a coefficient that is not a number.
+            InputError: a row refers to a column that does not exist, or a coefficient is NaN.
         """
         costs = np.asarray(cost, dtype=float)
         if rows.index.size and not 0 <= rows.index.min() <= rows.index.max() < costs.size:
@@ -108,25 +108,25 @@ class LinearProgram:
 
     @property
     def variables(self) -> int:
-        """Number of variables."""
+        """Return the number of variables."""
         return int(self.cost.size)
 
     @property
     def constraints(self) -> int:
-        """Rows, bounds of variables not counted."""
+        """Return the number of rows; bounds of variables do not count."""
         return len(self.rows)
 
     @property
     def scale(self) -> float:
-        """Divisor of the objective before it is solved, since absolute tolerances assume order one."""
+        """Return the divisor of the objective, because solvers' absolute tolerances assume values of order one."""
         return float(np.abs(self.cost).max(initial=0.0)) or 1.0
 
     def rounded(self, x: Reals) -> Reals:
-        """Round whole-number variables to the nearest whole number, and clip all variables to their bounds."""
+        """Return ``x`` with integer variables rounded and all variables clipped to their bounds."""
         return np.clip(np.where(self.integral, np.round(x), x), self.lower, self.upper)
 
     def violation(self, x: Reals) -> float:
-        """Largest violation of a row, relative to the size of its terms, by ``x`` and of a bound or whole number."""
+        """Return the largest violation by ``x``: of a row, relative to the size of its terms, a bound or an integer."""
         activity = self.rows.times(x)
         size = np.maximum(1.0, self.rows_size(x))
         rows = np.maximum(self.row_lower - activity, activity - self.row_upper) / size
@@ -135,6 +135,6 @@ class LinearProgram:
         return max(0.0, *(float(part.max(initial=0.0)) for part in (rows, columns, whole)))
 
     def rows_size(self, x: Reals) -> Reals:
-        """Sum of the sizes of each row's terms."""
+        """Return the sum of the absolute values of each row's terms, [constraints]."""
         weights = np.abs(self.rows.value * x[self.rows.index])
         return np.bincount(self.rows.row, weights=weights, minlength=len(self.rows)).astype(float)

@@ -1,4 +1,4 @@
-"""A back end's answer, before it is checked and converted to the caller's units."""
+"""The unchecked answer of a solver back end, before it is converted to the caller's units."""
 
 import math
 
@@ -8,19 +8,19 @@ from eunomia_solvers.outcome import Status
 
 
 class UnavailableError(Exception):
-    """A solver cannot solve this programme here; the text gives the reason."""
+    """A solver cannot be used for this programme on this installation; the message gives the reason."""
 
 
 @builds
 class Answer:
-    """The solution of a minimisation whose objective is of order one."""
+    """A back end's solution of the scaled minimisation."""
 
     status: Status
     x: Reals | None
     row_price: Reals | None = None
-    """[constraints] change of the objective for one more unit of each row's bound; None: the back end gives none."""
+    """[constraints] dual values: change of the objective per unit of each row's bound; None: not available."""
     bound: float = -math.inf
     version: str
     said: str = ""
-    """The solver's own message if it gave no answer."""
+    """The solver's own message if it found no answer."""
     cut_short: bool = False

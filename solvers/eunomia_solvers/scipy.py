@@ -1,4 +1,4 @@
-"""SciPy's ``milp``, the last solver of the chain for linear programmes."""
+"""The SciPy back end: ``scipy.optimize.milp``, the last solver of the chain for linear programmes."""
 
 import math
 
@@ -12,7 +12,7 @@ _STATUS = {0: Status.OPTIMAL, 1: Status.LIMIT, 2: Status.INFEASIBLE, 3: Status.U
 
 
 def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
-    """Solve a linear or mixed-integer programme; it takes no seed and no limit of iterations.
+    """Solve a linear or mixed-integer programme; the seed and the iteration limit have no effect.
 
     Raises:
         UnavailableError: SciPy is not installed.

@@ -1,5 +1,5 @@
-"""What passes between the core and its plugins: snapshots in, answers out, and the types that both name.
+"""The interface between the core and its plugins: snapshots, the answers of stages, and the types in both.
 
-A policy author reads this room. The types are frozen values; the public ones are exported by ``eunomia`` itself, and
+This package is written for policy authors. Its types are frozen values; ``eunomia`` exports the public ones, and
 ``docs/reference/stability.md`` lists what will not change.
 """

@@ -17,20 +17,20 @@ class Pins:
     """GPUs of a claim on particular machines: entry i gives ``gpus[i]`` of ``machine[i]`` to claim ``claim[i]``."""
 
     claim: Rows
-    """Index into the claims."""
+    """Index into the claims, for each entry."""
     machine: Rows
     gpus: Ints
 
 
 @builds
 class AmountRange:
-    """By claim: the least amount that it must get and the most that it can use, for all its GPUs together."""
+    """By claim: the minimum and the maximum amount of a resource for all its GPUs together."""
 
     least: Reals
     most: Reals
 
     def of(self, claim: int, part: float) -> tuple[float, float]:
-        """Return the range of a claim that gets this part of its GPUs; a part above 1 counts as 1."""
+        """Return minimum and maximum for a claim that gets this fraction of its GPUs; above 1 counts as 1."""
         part = min(part, 1.0)
         return float(self.least[claim]) * part, float(self.most[claim]) * part
 
@@ -39,21 +39,21 @@ class AmountRange:
 class Grants(LazyFields):
     """Whole GPUs of the offer; a claim also keeps the GPUs that it holds outside the offer.
 
-    For a job without GPUs outside the offer this is its whole new size, not an increment.
+    For a job without GPUs outside the offer, ``gpus`` is its total new size, not an increment.
     """
 
     gpus: Ints
-    """GPUs of each claim."""
+    """Number of GPUs granted to each claim."""
     gpu_type: Rows | None = None
     """GPU type of each claim; None or -1: any type."""
     stays: Bools | None = None
-    """By claim: whether it keeps GPUs of another type where these are still free after all other claims are served: its
-    type was chosen for want of room alone. None: no claim does."""
+    """By claim: whether it keeps its GPUs of another type if these are still free after all other claims are served,
+    since only a lack of room made it change its type. None: no claim does."""
     cpus: AmountRange | None = None
-    """Range of CPUs; None: the job's request, or a part of the machine in proportion to GPUs."""
+    """Range of CPUs; None: the job's request, or CPUs of the machine in proportion to its GPUs."""
     memory_gib: AmountRange | None = None
     pins: Pins | None = None
-    """Machines of claims; None: the placement chooses the machines."""
+    """Machines chosen for claims; None: the placement chooses the machines."""
 
 
 lazy(Grants, gpus="int64", gpu_type="int32")
@@ -61,7 +61,7 @@ lazy(Grants, gpus="int64", gpu_type="int32")
 
 @builds
 class TimeShares:
-    """[claim, GPU type]: fraction of time that a claim runs at its gang's size; each row sums to at most 1 (Gavel)."""
+    """[claim, GPU type] fraction of time that a claim runs at its gang's size; each row sums to at most 1 (Gavel)."""
 
     share: Reals
     since: Seconds
@@ -69,7 +69,7 @@ class TimeShares:
 
 @builds
 class DeviceShares:
-    """[claim, GPU type]: GPUs held on average over time (OEF)."""
+    """[claim, GPU type] average number of GPUs held over time (OEF)."""
 
     gpus: Reals
     since: Seconds
@@ -80,7 +80,7 @@ Amount = Grants | TimeShares | DeviceShares
 
 @builds
 class Allocation(LazyFields):
-    """An amount for each claim, in order of service; the amounts may exceed the offer."""
+    """The GPUs or shares of each claim, and the order of service; the amounts may exceed the offer."""
 
     claims: Claims
     amount: Amount
@@ -90,28 +90,28 @@ class Allocation(LazyFields):
     """Indices of claims that get GPUs left over after ``order`` is served."""
     on_misfit: Misfit = Misfit.SKIP
     rest: Rest = Rest.KEEP
-    """Whether claims that it does not name keep the GPUs that they hold of the offer."""
+    """Whether claims that the allocation does not name keep the GPUs of the offer that they hold."""
     lease: Seconds | Reals | None = None
     """Length of the leases in seconds, one for all or by claim; None: the offer's."""
     protected: Seconds | Reals = Seconds(0.0)
-    """Seconds from the start of a lease during which no round may take its GPUs; one for all or by claim."""
+    """Seconds after the start of a lease during which no round may preempt it; one for all or by claim."""
     wake_at: Seconds = NEVER
-    """The time of the next round, in seconds, even without an event."""
+    """Time, in seconds, at which a round is made even without an event."""
     starts_at: Reals | None = None
     """By claim: planned start in seconds; NaN: not known."""
     verdicts: Verdicts = NO_VERDICTS
-    """``rows`` are rows of the claims' unit."""
+    """Verdicts on claims that got nothing; their ``rows`` are rows of the claims' unit."""
     record: Record | None = None
     memo: Memo | None = None
 
     @classmethod
     def to_jobs(cls, jobs: Rows, gpus: Ints, *, otherwise: Reason) -> Self:
-        """Grant whole GPUs to jobs in order of service; each number is the job's whole new size.
+        """Grant whole GPUs to jobs in order of service; each number is the job's total new size.
 
         Args:
             jobs: job rows, first served first.
-            gpus: by job; 0 turns the job down.
-            otherwise: the reason for the jobs at 0.
+            gpus: number of GPUs by job; 0 turns the job down.
+            otherwise: the reason for jobs with 0 GPUs.
         """
         return cls(
             claims=Claims(unit=Unit.JOB, rows=jobs),

@@ -1,8 +1,8 @@
-"""Bids as numbers of GPUs on machines: bundles that a claim would take, and the ρ that it expects with each.
+"""Bids for bundles of GPUs on machines, with the ρ that a claim expects for each bundle.
 
-A bundle names machines by class. A class holds machines with GPUs of one type, in one rack, with equally many on offer,
-on which no bidder holds GPUs; a machine on which a bidder holds GPUs is a class of its own. A cluster of 512 equal
-machines is thus one class, and the length of a table does not depend on the size of the cluster.
+A bundle names machines by class. Machines of a class have the same GPU type, rack and number of GPUs on offer, and no
+bidder holds GPUs on them; each machine on which a bidder holds GPUs is a class of its own. So 512 equal machines are
+one class, and the length of a bid table does not depend on the size of the cluster.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +20,9 @@ from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import Ints, Reals
 
 MOST_ROWS = 256
-"""The most rows that one claim may bid."""
+"""Maximum number of rows in the bid of one claim."""
 MOST_PARTS = 32
-"""The most parts that one row may have."""
+"""Maximum number of parts in one row."""
 
 
 def _ints(values: npt.ArrayLike) -> Ints:
@@ -38,27 +38,27 @@ class Part(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """A row of a bid: the parts it asks for, and the claim's ρ with its unexpired GPUs and these."""
+    """A row of a bid: its parts, and the claim's ρ if it gets them in addition to its unexpired GPUs."""
 
     rho: float
     parts: tuple[Part, ...]
 
     @property
     def size(self) -> int:
-        """Number of GPUs of the bundle."""
+        """Return the number of GPUs in the bundle."""
         return sum(part.gpus * part.machines for part in self.parts)
 
 
 @builds
 class MachineClasses:
-    """Machines on offer, class by class; class ``k`` has ``machine[start[k]:start[k + 1]]``.
+    """The machines on offer by class; class ``k`` consists of ``machine[start[k]:start[k + 1]]``.
 
     Attributes:
         start: [classes + 1] offsets into ``machine``.
         machine: machine rows, ascending within a class.
         free: [classes] GPUs on offer on each machine of the class.
-        gpu_type: [classes] GPU type.
-        rack: [classes] rack.
+        gpu_type: [classes] GPU type of the machines.
+        rack: [classes] rack of the machines.
     """
 
     start: Ints
@@ -80,11 +80,11 @@ class MachineClasses:
         """Group machines with GPUs on offer by GPU type, rack and free count.
 
         Args:
-            machine: rows of machines; columns ``free``, ``gpu_type`` and ``rack`` are parallel to it.
-            free: GPUs on offer on each; a machine with none is left out.
-            gpu_type: GPU type of each.
-            rack: rack of each; one value for all where racks make no difference.
-            named: machines that are classes of their own, since a bidder holds GPUs there.
+            machine: rows of machines; ``free``, ``gpu_type`` and ``rack`` have one entry for each.
+            free: GPUs on offer on each machine; machines without any are left out.
+            gpu_type: GPU type of each machine.
+            rack: rack of each machine, or one value for all if racks make no difference.
+            named: machines that form classes of their own, because a bidder holds GPUs on them.
         """
         alone = set(_ints(named).tolist())
         own = [row if row in alone else -1 for row in _ints(machine).tolist()]
@@ -107,20 +107,20 @@ class MachineClasses:
 
     @property
     def machines(self) -> Ints:
-        """[classes] machines in each class."""
+        """Return the number of machines in each class, [classes]."""
         return self.start[1:] - self.start[:-1]
 
     @property
     def gpus(self) -> int:
-        """Number of all GPUs on offer."""
+        """Return the total number of GPUs on offer."""
         return int(self.machines @ self.free)
 
     def members(self, machine_class: int) -> Ints:
-        """Machine rows of a class."""
+        """Return the machine rows of a class."""
         return self.machine[self.start[machine_class] : self.start[machine_class + 1]]
 
     def without(self, machines: npt.ArrayLike) -> Self:
-        """Return the same classes, in the same order, with these machines taken out of them."""
+        """Return the same classes, in the same order, without these machines."""
         kept = ~np.isin(self.machine, _ints(machines))
         return type(self)(
             start=np.concatenate(([0], np.cumsum(kept)))[self.start].astype(np.int64),
@@ -131,25 +131,25 @@ class MachineClasses:
         )
 
     def same(self, other: Self) -> bool:
-        """Return whether both group the same machines in the same way."""
+        """Return whether both objects group the same machines in the same way."""
         names = ("start", "machine", "free", "gpu_type", "rack")
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
 
 @builds
 class ByBundle(LazyFields):
-    """A valuation as bid tables (Themis, Tables 2 and 3): the ρ of each claim with each bundle.
+    """A valuation as bid tables (Themis, Tables 2 and 3): the ρ that each claim expects with each bundle.
 
     Claim ``i`` has rows ``start[i]:start[i + 1]``; row ``r`` has parts ``part_start[r]:part_start[r + 1]``. A row
-    uses as few machines of a class as possible: no two of its parts in a class fit one machine together. Parts of one
-    row therefore never share a machine, and the locality of a row is the same however it is placed.
+    uses as few machines of a class as possible: no two of its parts in a class fit on one machine. Parts of a row
+    therefore never share a machine, and the locality of a row does not depend on its placement.
 
     Attributes:
         classes: the machines on offer.
-        now: [claims] ρ with the GPUs that the claim holds already, finite and positive (an app without GPUs:
-            docs/decisions/0020).
+        now: [claims] ρ with the GPUs that the claim already holds, finite and positive; for an app without GPUs see
+            docs/decisions/0020.
         start: [claims + 1] offsets into the rows.
-        rho: [rows] ρ if the claim holds its unexpired GPUs and the row's, finite and positive; less is better.
+        rho: [rows] ρ with the claim's unexpired GPUs and those of the row, finite and positive; lower is better.
         part_start: [rows + 1] offsets into the parts.
         part_class: [parts] class of the machines.
         part_gpus: [parts] GPUs on each machine.
@@ -167,7 +167,7 @@ class ByBundle(LazyFields):
 
     @classmethod
     def of(cls, classes: MachineClasses, now: npt.ArrayLike, bids: Sequence[Sequence[Bundle]]) -> Self:
-        """Build a table from one list of bundles for each claim."""
+        """Build a bid table from a list of bundles for each claim."""
         rows = [row for bid in bids for row in bid]
         parts = [part for row in rows for part in row.parts]
         columns = _ints(parts).reshape(-1, 3)
@@ -184,9 +184,9 @@ class ByBundle(LazyFields):
 
     @classmethod
     def joined(cls, classes: MachineClasses, tables: Sequence[Self]) -> Self:
-        """Join tables into one with all their claims, in their order.
+        """Concatenate bid tables into one table with all their claims, in order.
 
-        Tables with other classes are rewritten for these; rows with machines that these classes lack are dropped.
+        Tables with other machine classes are converted to ``classes``; rows that need machines not in them are dropped.
         """
         bids = [bid for table in tables for bid in table._written_for(classes)]
         return cls.of(classes, [rho for table in tables for rho in table.now.tolist()], bids)
@@ -196,43 +196,43 @@ class ByBundle(LazyFields):
 
     @property
     def sizes(self) -> Ints:
-        """[rows] GPUs of each row."""
+        """Return the number of GPUs in each row, [rows]."""
         total = np.zeros(self.part_gpus.size + 1, np.int64)
         total[1:] = (self.part_gpus * self.part_machines).cumsum()
         return total[self.part_start[1:]] - total[self.part_start[:-1]]
 
     @property
     def claim_of_row(self) -> Ints:
-        """[rows] the claim that bids each row."""
+        """Return the index of the claim that bids each row, [rows]."""
         return np.arange(len(self)).repeat(self.start[1:] - self.start[:-1])
 
     def rows(self, claim: int) -> range:
-        """Row numbers of a claim."""
+        """Return the row numbers of a claim."""
         return range(int(self.start[claim]), int(self.start[claim + 1]))
 
     def parts(self, row: int) -> tuple[Part, ...]:
-        """Parts of a row."""
+        """Return the parts of a row."""
         span = slice(self.part_start[row], self.part_start[row + 1])
         columns = (self.part_class[span], self.part_gpus[span], self.part_machines[span])
         return tuple(map(Part, *(column.tolist() for column in columns)))
 
     def bundles(self, claim: int) -> Iterator[Bundle]:
-        """Yield the bundles that a claim bids, row by row; ``of`` builds the same table from them."""
+        """Yield the bundles of a claim's bid, row by row, from which ``of`` would rebuild the table."""
         return (Bundle(float(self.rho[row]), self.parts(row)) for row in self.rows(claim))
 
     def select(self, claims: npt.ArrayLike) -> Self:
-        """Return the table of some claims, in the given order."""
+        """Return a table of the given claims only, in the given order."""
         chosen = _ints(claims)
         return type(self).of(self.classes, self.now[chosen], [list(self.bundles(int(claim))) for claim in chosen])
 
     def without(self, machines: npt.ArrayLike) -> Self:
-        """Return the table without these machines; rows that no longer fit their classes are dropped."""
+        """Return the table without these machines; rows for which a class is now too small are dropped."""
         classes = self.classes.without(machines)
         bids = [[row for row in self.bundles(claim) if _fits(row.parts, classes)] for claim in range(len(self))]
         return type(self).of(classes, self.now, bids)
 
     def _written_for(self, classes: MachineClasses) -> list[list[Bundle]]:
-        """Return the bids of each claim rewritten for other classes of the same machines."""
+        """Return the bids of each claim, converted to another division of the same machines into classes."""
         bids = [list(self.bundles(claim)) for claim in range(len(self))]
         if self.classes.same(classes):
             return bids
@@ -244,24 +244,24 @@ class ByBundle(LazyFields):
         return [[row for row in bid if _fits(row.parts, classes)] for bid in moved]
 
     def replaced(self, claim: int, bid: Self) -> Self:
-        """Return the table with this claim replaced by the only claim of ``bid``."""
+        """Return the table with the rows of this claim replaced by those of the single claim of ``bid``."""
         return self.joined(self.classes, [bid if one == claim else self.select([one]) for one in range(len(self))])
 
     def derive(self, kind: type[object]) -> object | None:
-        """Derive an order: the claim with the greatest current ρ is the worst off and comes first."""
+        """Return ``Scores`` that serve the claim with the largest current ρ first; None for other forms."""
         return Scores(score=-self.now) if kind is Scores else None
 
     def check(self, *, classes: MachineClasses | None = None, place: str | None = None) -> None:
-        """Check that a table fits its offer.
+        """Check that a bid table is valid for its offer.
 
         Args:
-            classes: the offer's; None: the table's own.
-            place: the table's author, for the error.
+            classes: the machine classes of the offer; None: those of the table.
+            place: the author of the table, for error messages.
 
         Raises:
-            InputError: other classes than the offer's, a row out of bounds, a ρ that is not positive and finite, a
-                class that does not exist, more GPUs or machines than there are, or two parts of a class that would
-                fit one machine.
+            InputError: the classes are not those of the offer, an offset is out of bounds, a ρ is not positive and
+                finite, a class does not exist, a row asks for more GPUs or machines than there are, or two of its parts
+                in a class would fit on one machine.
         """
         if classes is not None and not self.classes.same(classes):
             raise _refuse("a bid must group the machines as its offer does", f"{len(self.classes)} classes", place)
@@ -274,7 +274,7 @@ lazy(ByBundle, "now")
 
 
 def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
-    """Group the machines of an offer into classes; the arbiter and all bidders compute the same classes."""
+    """Group the machines of an offer into classes, as the arbiter and every bidder do."""
     offered = np.bincount(cluster.machine[offer.gpus])
     machine = offered.nonzero()[0]
     return MachineClasses.of(
@@ -287,7 +287,7 @@ def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
 
 
 def _one_class(machines: Ints, home: dict[int, int]) -> int:
-    """Return the class that contains all these machines; -1: no class does."""
+    """Return the index of the class that contains all these machines, or -1 if there is none."""
     kinds = {home.get(int(machine), -1) for machine in machines}
     return kinds.pop() if len(kinds) == 1 else -1
 
@@ -304,7 +304,7 @@ def _refuse(rule: str, value: object, place: str | None) -> InputError:
 
 
 def _check_shape(table: ByBundle, place: str | None) -> None:
-    """Check that offsets ascend to the end of their columns, and that no bid is too long."""
+    """Check that offsets ascend and end at the length of their columns, and that no bid is too long."""
     ends = ((table.start, table.rho.size), (table.part_start, table.part_class.size))
     lengths = (table.now.size, table.rho.size)
     for (offsets, end), length in zip(ends, lengths, strict=True):
@@ -319,7 +319,7 @@ def _check_shape(table: ByBundle, place: str | None) -> None:
 
 
 def _check_values(table: ByBundle, place: str | None) -> None:
-    """Check that every ρ is a positive number."""
+    """Check that every ρ is positive and finite."""
     for column in (table.now, table.rho):
         bad = column[~(np.isfinite(column) & (column > 0))]
         if bad.size:
@@ -327,7 +327,7 @@ def _check_values(table: ByBundle, place: str | None) -> None:
 
 
 def _check_parts(table: ByBundle, place: str | None) -> None:
-    """Check that every part is on offer and that no row claims a GPU twice."""
+    """Check that every part is on offer and that no row asks for more than a class has."""
     classes, kind = table.classes, table.part_class
     if ((kind < 0) | (kind >= len(classes))).any():
         raise _refuse(f"a bid must name one of the offer's {len(classes)} classes of machines", kind.tolist(), place)
@@ -349,7 +349,7 @@ def _check_parts(table: ByBundle, place: str | None) -> None:
 
 
 def _check_spread(table: ByBundle, group: Ints, place: str | None) -> None:
-    """Reject a row if its two smallest parts in a class fit on one machine."""
+    """Reject rows whose two smallest parts in a class fit on one machine."""
     order = np.lexsort((table.part_gpus, group))
     gpus, owner = table.part_gpus[order], group[order]
     head = np.ones(owner.size, dtype=bool)

@@ -1,4 +1,4 @@
-"""Values by size that follow from a claim's curve and remaining length, computed for the claims that are asked for."""
+"""Values by size that follow from a job's curve and remaining length, computed only for the requested claims."""
 
 from collections.abc import Callable
 
@@ -11,23 +11,23 @@ from eunomia.units import Ints, Reals, Rows, SizeUnit
 
 @builds
 class ByCurve(LazyFields):
-    """Values by size of jobs, by curve and remaining length; a queue costs nothing until its values are asked for.
+    """Values by size of jobs, computed from curve and remaining length only when requested.
 
-    Jobs of one curve and one length have equal values. 0 GPUs have no value: an allocation gives each job its smallest
-    size before it raises any. The functions are called until the round ends.
+    Jobs with the same curve and length have equal values. 0 GPUs have no value: an allocation gives each job its
+    smallest size before it raises any. The functions may be called until the round ends.
     """
 
     jobs: Rows
-    """By claim: its job row."""
+    """Job row of each claim."""
     keys: Callable[[Rows], tuple[Rows, Reals]]
-    """Computes the curve and the remaining length of job rows, in a unit that the curve chooses; curves are the form's
-    own and need not be those of the menus."""
+    """Computes the curve and the remaining length of job rows, in a unit that the curve chooses. Curve numbers are
+    private to this form and need not be those of the menus."""
     values: Callable[[int, Reals], tuple[Ints, Reals]]
-    """Computes, for a curve and lengths, the sizes in ascending order, and [length, size] the values."""
+    """Computes, for a curve and some lengths, the sizes in ascending order, and the values, [length, size]."""
     unit: SizeUnit = SizeUnit.UTILITY
 
     def of(self, claims: Rows) -> BySize:
-        """Return the values of some claims, in their order, sizes ascending."""
+        """Return the values of the given claims, in their order, sizes ascending."""
         curves, lengths = self.keys(self.jobs[claims])
         parts = []
         for curve in np.unique(curves).tolist():
@@ -45,7 +45,7 @@ class ByCurve(LazyFields):
         )
 
     def derive(self, kind: type[object]) -> object | None:
-        """Return the values of all claims as ``BySize``."""
+        """Return the values of all claims as ``BySize``; None for other forms."""
         return self.of(np.arange(self.jobs.size, dtype=np.int32)) if kind is BySize else None
 
 

@@ -1,4 +1,4 @@
-"""Claims: the jobs, apps, users or groups that a valuation or an allocation has one entry each for."""
+"""Claims: the jobs, apps, users or groups to which the entries of a valuation or an allocation belong."""
 
 from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import Reals, Rows, Unit
@@ -6,11 +6,11 @@ from eunomia.units import Reals, Rows, Unit
 
 @builds
 class Claims(LazyFields):
-    """Claims of one unit; the app and the user of a claim follow from its row."""
+    """Claims of one unit (jobs, apps, users or groups); a claim's app and user follow from its row."""
 
     unit: Unit
     rows: Rows
-    """Rows of jobs, apps or users; for GROUP rows of users, distinguished by ``job_kind``."""
+    """Rows of jobs, apps or users; claims of the unit GROUP have user rows and are distinguished by ``job_kind``."""
     job_kind: Rows | None = None
     """Kind of job of each claim, for claims of groups."""
     weight: Reals | None = None

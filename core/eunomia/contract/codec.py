@@ -1,14 +1,14 @@
 """Encodes events and decisions as plain JSON values and decodes them exactly, for journals, checkpoints and messages.
 
-Plain values are written as they are; every other value is an object with one key that names its type:
+Plain values are written unchanged; any other value is written as an object with one key that names its type:
 
 ====================  =============================================================
 ``{"is": "Started"}``  a dataclass of the core, with its fields as further keys (defaults left out)
 ``{"enum": "A.B"}``    a member of one of the core's enumerations
 ``{"array": "<i8"}``   a numpy array; ``of``: its items, ``shape`` unless it has one dimension
-``{"tuple": [...]}``   also ``frozenset``, ``dict`` (pairs), ``bytes`` (base64)
-``{"runs": [[n, x]]}`` a tuple with n times x, where one object stands in it many times in a row
-``{"float": "inf"}``   a float that JSON has no number for
+``{"tuple": [...]}``   a tuple; likewise ``frozenset``, ``dict`` (pairs), ``bytes`` (base64)
+``{"runs": [[n, x]]}`` a tuple in run-length encoding: n times x
+``{"float": "inf"}``   a float that has no JSON number
 ====================  =============================================================
 
 Only types of the core can be decoded, so that a hostile value cannot create objects of other types.
@@ -29,7 +29,7 @@ import numpy as np
 from eunomia.errors import EunomiaError, InputError
 
 Json = Any
-"""A value that ``json`` reads and writes: None, bool, int, float, str, lists and dicts of them."""
+"""A value that the module ``json`` can write: None, bool, int, float, str, and lists and dicts of these."""
 
 MODULES: Final = (
     "eunomia.units",
@@ -48,14 +48,14 @@ MODULES: Final = (
     "eunomia.contract.decisions",
     "eunomia.contract.events",
 )
-"""Modules whose types can be encoded; a type's name is unique among them."""
+"""Modules whose types can be encoded; type names must be unique among them."""
 
 RUN_ITEMS, MOST_RUN_ITEMS = 64, 1_000_000
 _DTYPES: Final = frozenset({"<i4", "<i8", "<f8", "<f4", "|b1", "|O"})
 
 
 def encode(value: object) -> Json:
-    """Return a value in the form that ``json.dumps`` accepts.
+    """Encode a value in a form that ``json.dumps`` accepts.
 
     A numpy scalar becomes a Python number; a ``NewType`` is written as its base type.
 
@@ -82,7 +82,7 @@ def decode(made: Json) -> Any:
     """Return the value that ``encode`` wrote.
 
     Raises:
-        InputError: ``encode`` cannot have written this, or a version with other types wrote it.
+        InputError: the input was not written by ``encode``, or by a version with other types.
     """
     if isinstance(made, list):
         return [decode(item) for item in made]
@@ -135,7 +135,7 @@ def _record(value: Any) -> Json:
 
 
 def _is_default(item: object, field: "dataclasses.Field[Any]") -> bool:
-    """Return whether a field holds its default, to the bit: -0.0 is not 0.0, and nan is nan."""
+    """Return whether a field equals its default bit by bit: -0.0 differs from 0.0, and NaN equals NaN."""
     default = field.default
     if default is dataclasses.MISSING or type(item) is not type(default):
         return False

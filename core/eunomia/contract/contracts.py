@@ -1,4 +1,4 @@
-"""What a stage of a plugin needs, gives and promises; an undeclared feature is neither needed nor given."""
+"""Contracts: the features that a plugin's stage needs and gives, and its promises; undeclared ones do not hold."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from eunomia.units import ZERO, Cause, Named, Seconds, SizeUnit, Stage
 
 
 class Feature(Named):
-    """What a stage can need from the stages before it, or give to the stages after it."""
+    """A feature that a stage can need from earlier stages, or give to later stages."""
 
     MANY_SIZES = "rates or sizes at many numbers of GPUs"
     RATES_BY_KIND = "rates of jobs from those known of their kinds"
@@ -26,8 +26,8 @@ class Feature(Named):
     GRANTS = "whole GPUs"
     PINNED = "GPUs on particular machines"
     JOB_CLAIMS = "claims of jobs"
-    """A refiner that gives these and needs no shares divides grants of apps, users or groups; a profile that puts it
-    after claims of jobs is rejected."""
+    """A refiner that gives job claims and needs no shares divides grants to apps, users or groups; a profile in which
+    it follows a stage with job claims is rejected."""
     APP_CLAIMS = "claims of apps"
     ONE_GPU_TYPE = "a cluster of one GPU type"
     EQUAL_MACHINES = "machines of one size"
@@ -35,11 +35,11 @@ class Feature(Named):
 
 
 CLUSTER_FEATURES = frozenset({Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES, Feature.CPUS_AND_MEMORY})
-"""Features that the cluster gives rather than a stage."""
+"""Features that depend on the cluster instead of a stage."""
 
 
 class Promise(Named):
-    """Properties that a stage guarantees; the conformance suite audits them."""
+    """A property that a stage guarantees; the conformance suite tests it."""
 
     WORK_CONSERVING = "no claim with a feasible placement in what is left was left out"
     SEPARABLE = "the value of two apps' rows is the two apps' values"
@@ -60,8 +60,8 @@ class Contract:
     gives: frozenset[Feature] = frozenset()
     promises: frozenset[Promise] = frozenset()
     units: frozenset[SizeUnit] = frozenset()
-    """With ``BY_SIZE``: the units of the values that a valuation gives, or that an allocation can read. Empty: a
-    valuation gives utilities; an allocation reads any unit, since it only compares the values of one answer."""
+    """With ``BY_SIZE``: the units of the values that a valuation gives, or that an allocation accepts. Empty: a
+    valuation gives utilities; an allocation accepts any unit, since it only compares values of the same answer."""
 
 
 Contracts = Mapping[Stage, Contract]
@@ -76,14 +76,14 @@ class Triggers:
     every: Seconds | None = None
     """A period in seconds; a round starts at each multiple of it. None: no period."""
     settle: Seconds = ZERO
-    """Seconds that a round waits after the first event, so that several events share one round."""
+    """Delay in seconds of a round after its first event, so that several events share one round."""
     all_on: frozenset[Cause] = frozenset()
-    """Causes whose rounds may reassign every unprotected GPU, not only free ones."""
+    """Causes whose rounds may reassign every unprotected GPU, and not only free ones."""
     when_served: bool = True
-    """Whether such a round calls the stages even if no job waits and every running job has its largest size. A round
-    that may only assign free GPUs never does."""
+    """Whether a round of ``all_on`` calls the stages even if no job waits and every running job has its largest size. A
+    round that may only assign free GPUs never does."""
     when_full: bool = True
     """Whether a round that may only assign free GPUs calls the stages even if no GPU is free."""
     when_unprotected: bool = True
-    """Whether the end of a lease's protected part starts a round if jobs wait. False: its GPUs are reassigned by the
-    next round that something else causes; for policies whose rounds are frequent enough without."""
+    """Whether the end of a lease's protected time starts a round if jobs wait. False: its GPUs are reassigned in the
+    next round that has another cause; for policies with frequent rounds."""

@@ -1,4 +1,4 @@
-"""Decisions: the target state of a step and its reasons, complete enough to be replayed without the plugins."""
+"""Decisions: the target state after a step, with reasons, so complete that a replay needs no plugins."""
 
 from collections.abc import Collection
 from enum import Enum
@@ -12,33 +12,33 @@ from eunomia.units import NEVER, AppId, Cause, Epoch, Ints, JobId, LeaseId, Offe
 
 
 class Charge(Enum):
-    """What a job pays for a transition before it runs with its new resources, in the names of ``--cost``."""
+    """The costs that a job incurs in a transition before it runs with its new resources, as named by ``--cost``."""
 
     NOTHING = "nothing"
     START = "start"
-    """``start``, and ``restore`` if the job ran before; counted as a restart then."""
+    """``start``, plus ``restore`` if the job ran before, which then counts as a restart."""
     MIGRATE = "migrate"
-    """``start``, ``restore`` and ``migrate``; counted as a migration."""
+    """``start``, ``restore`` and ``migrate``; the transition counts as a migration."""
     JOIN = "join"
-    """``join`` while the job runs on, then ``pause``; ``pause`` alone where the job cannot run on."""
+    """``join`` while the job keeps running, then ``pause``; only ``pause`` if the job cannot keep running."""
     PAUSE = "pause"
 
 
 @value
 class Effect:
-    """What an order of one kind does to its lease and job. Whatever handles orders asks this, and compares no kinds."""
+    """The effect of a kind of order on its lease and job; code that handles orders reads it and compares no kinds."""
 
     past: str
-    """What was done to the job: it was "started". Also the column of the table of rounds that counts the orders."""
+    """Past participle of the order, such as "started"; also the column of the table of rounds that counts it."""
     charge: Charge = Charge.NOTHING
     starts: bool = False
-    """The order begins a lease."""
+    """Whether the order begins a lease."""
     ends: bool = False
-    """The order leaves the lease without GPUs."""
+    """Whether the order leaves the lease without GPUs."""
     releases: bool = False
-    """The lease only gives GPUs back: adopted before the orders that get these GPUs."""
+    """Whether the lease only releases GPUs; such orders are applied before the orders that receive these GPUs."""
     keeps_running: bool = False
-    """The job runs with its old resources until it can use the new ones."""
+    """Whether the job runs with its old resources until it can use the new ones."""
     counted: bool = True
     """Whether the table of rounds has a column for the kind; a job with an uncounted order kept its GPUs."""
 
@@ -51,7 +51,7 @@ class TransitionKind(Enum):
     __hash__ = object.__hash__  # by identity, as of Named: a dictionary of kinds needs no Python call
 
     def __new__(cls, word: str, effect: Effect) -> Self:
-        """Make a kind of its word, which is its value, and its effect."""
+        """Create a member whose value is ``word``, with its effect."""
         kind = object.__new__(cls)
         kind._value_, kind.effect = word, effect
         return kind
@@ -62,22 +62,22 @@ class TransitionKind(Enum):
     MIGRATE = "migrate", Effect(past="migrated", charge=Charge.MIGRATE)
     SUSPEND = "suspend", Effect(past="suspended", releases=True, ends=True)
     RETUNE = "retune", Effect(past="retuned", keeps_running=True, counted=False)
-    """The lease gets other CPUs or memory on the same GPUs; its epoch stays. What is lowered counts as in use until
-    executors have confirmed it, and what is raised waits until its machines have room."""
+    """The lease gets other CPUs or memory on the same GPUs and keeps its epoch. Amounts that are lowered count as in
+    use until executors confirm the change; amounts that are raised wait until their machines have room."""
     PROBE = "probe", Effect(past="probed", charge=Charge.START, counted=False)
-    """The job is restarted on the GPUs of ``Transition.probe``, to measure its rate there, or after that on its own;
-    the lease keeps the job's own GPUs meanwhile."""
+    """The job is restarted on the GPUs of ``Transition.probe`` to measure its rate there, or afterwards on its own
+    GPUs, which its lease keeps in the meantime."""
 
 
 COUNTED = tuple(dict.fromkeys(kind.effect.past for kind in TransitionKind if kind.effect.counted))
 """Columns of the table of rounds that count orders by kind; kinds with the same ``past`` share a column."""
 _STARTED = {kind.effect.past for kind in TransitionKind if kind.effect.starts}
 CHANGED = tuple(past for past in COUNTED if past not in _STARTED)
-"""Columns that count jobs that had GPUs and did not keep exactly these."""
+"""Columns that count jobs that had GPUs and did not keep exactly the same ones."""
 
 
 def kind_of_resize(before: Collection[int], after: Collection[int], lost: Collection[int]) -> TransitionKind:
-    """Return the kind of an order that replaces a job's GPUs ``before`` by ``after``; ``lost`` are given back."""
+    """Return the kind of an order that replaces a job's GPUs ``before`` by ``after`` and releases ``lost``."""
     if not after:
         return TransitionKind.SUSPEND
     if set(after) <= set(before):
@@ -90,20 +90,20 @@ class ProbeOrder:
     """The setting at which a job measures its rate."""
 
     gpus: Ints
-    """GPUs on which the job runs, some or all of its lease's."""
+    """GPUs on which the job is measured: some or all GPUs of its lease."""
     cpus: float
     """CPUs for these GPUs together; NaN: those of the lease."""
     memory_gib: float
     """Memory in GiB for the same GPUs; NaN as for the CPUs."""
     iterations: int
-    """Steps that the job makes there."""
+    """Number of iterations that the job runs there."""
     until: Seconds
-    """Latest time at which the job goes back to its own GPUs."""
+    """Latest time, in seconds, at which the job returns to its own GPUs."""
 
 
 @builds
 class Transition(LazyFields):
-    """An order about one lease. ``gpus`` are all GPUs of the lease from now on; none with SUSPEND."""
+    """An order to change one lease. ``gpus`` are all GPUs of the lease from now on; empty with SUSPEND."""
 
     kind: TransitionKind
     lease: LeaseId
@@ -120,17 +120,17 @@ class Transition(LazyFields):
     leaving: Ints
     """GPUs that the lease has to give back."""
     fence: Epoch
-    """The epoch of the order to give ``leaving`` back: older than the epoch of the lease that gets them, also where two
-    leases swap GPUs. An executor starts nothing of this epoch or an older one on these GPUs."""
+    """Epoch of the order to release ``leaving``: older than the epoch of the lease that receives them, even if two
+    leases swap GPUs. An executor starts no process of this epoch or an older one on these GPUs."""
     after: Ints
-    """GPUs of ``gpus`` that another holder must give back before this transition begins."""
+    """GPUs among ``gpus`` that another holder must release before this transition begins."""
     deadline: Seconds = NEVER
-    """Time at which processes that still run on ``leaving`` are killed."""
+    """Time, in seconds, at which processes that still run on ``leaving`` are killed."""
     cpus_range: tuple[float, float] | None = None
-    """The least and the most CPUs of the lease, for all its GPUs together; None: unchanged, and unlimited at first."""
+    """Minimum and maximum CPUs of the lease, for all its GPUs together; None: unchanged (unlimited for a new lease)."""
     memory_range: tuple[float, float] | None = None
     probe: ProbeOrder | None = None
-    """With PROBE: where the job measures its rate; None: it goes back to its own GPUs."""
+    """With PROBE: the setting at which the job measures its rate; None: it returns to its own GPUs."""
 
 
 lazy(Transition, gpus="int64", leaving="int64", after="int64")
@@ -151,14 +151,14 @@ class Waiting:
 
     job: JobId
     reason: Reason | None
-    """Reason for which the job waits; None: it waits no longer."""
+    """Reason for which the job waits; None if it no longer waits."""
     stage: Stage | None = None
     plugin: str = ""
 
 
 @value
 class Fault:
-    """A fault of a plugin's stage, so that the round changed nothing; without a stage: an event that was refused."""
+    """A fault of a plugin's stage, after which the round changed nothing; without a stage, a refused event."""
 
     plugin: str
     stage: Stage | None
@@ -167,7 +167,7 @@ class Fault:
 
 @builds
 class RecordTable:
-    """A plugin's record as plain columns."""
+    """A plugin's record for the journal, as columns of plain values."""
 
     plugin: str
     table: str
@@ -176,7 +176,7 @@ class RecordTable:
 
 @value
 class MemoChange:
-    """A changed memo for the journal; ``data`` None drops the memo."""
+    """A changed memo, for the journal; the memo is dropped if ``data`` is None."""
 
     plugin: str
     stage: Stage
@@ -186,35 +186,35 @@ class MemoChange:
 
 @builds
 class Decision:
-    """The result of a step. ``round`` counts rounds; a step without a round repeats the last number."""
+    """The result of a step. ``round`` is the number of the last round made, in this step or before."""
 
     now: Seconds
     round: int
     version: Version
     causes: frozenset[Cause] = frozenset()
-    """Causes of this step's round; empty: the step made no round."""
+    """Causes of the round made in this step; empty if the step made no round."""
     offers: tuple[Offer, ...] = ()
     """Offers opened in this step, to be sent to app masters."""
     closed: OfferId | None = None
     orders: tuple[Transition, ...] = ()
-    """Orders that follow from the events alone: jobs and apps that ended, failed or paused give their GPUs back."""
+    """Orders that follow from events alone: jobs and apps that ended, failed or paused release their GPUs."""
     transitions: tuple[Transition, ...] = ()
     """Transitions that the round decided."""
     renewals: tuple[Renewal, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     starts_at: tuple[tuple[JobId, float], ...] = ()
-    """Planned starts of waiting jobs."""
+    """Planned starts of waiting jobs, in seconds."""
     records: tuple[RecordTable, ...] = ()
     faults: tuple[Fault, ...] = ()
     memos: tuple[MemoChange, ...] = ()
     serving: str = ""
-    """Name of the profile in use: the chosen one, or the fallback."""
+    """Name of the profile in use: the chosen profile or the fallback."""
     wake_at: Seconds = NEVER
-    """Time when the next step is due if no event comes."""
+    """Time, in seconds, at which the next step is due if no event occurs before."""
     stage_wake_at: Seconds = NEVER
-    """Time for which a stage asked for a round."""
+    """Time, in seconds, at which a stage requested a round."""
 
     @property
     def faulty(self) -> bool:
-        """Whether a stage failed, so that the round changed nothing; refused events alone make no round faulty."""
+        """Return whether a stage failed, so that the round changed nothing; refused events make no round faulty."""
         return any(fault.stage is not None for fault in self.faults)

@@ -1,4 +1,4 @@
-"""The fixed order in which the events of one instant are folded, and compound events in parts."""
+"""The fixed order in which simultaneous events are applied, and the expansion of compound events."""
 
 import dataclasses
 import operator
@@ -39,14 +39,14 @@ ORDER: tuple[type, ...] = (
     kinds.ForecastReported,
     kinds.BidReceived,
 )
-"""The order in which events of one instant are folded."""
+"""The order in which simultaneous events are applied, by type."""
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
     kinds.SingleJobEnded: (_RANK[kinds.Released], _RANK[kinds.AppFinished]),
     kinds.SingleJobArrived: (_RANK[kinds.AppArrived], _RANK[kinds.JobAdded]),
 }
-"""By kind of event: the first and the last place in the order; a compound event takes all places between."""
+"""By type of event: its first and last place in the order; a compound event covers all places between."""
 
 
 _COMPOUND: tuple[type, ...] = (kinds.SingleJobEnded, kinds.SingleJobArrived)
@@ -54,7 +54,7 @@ _PARTS = dict.fromkeys(_RANK, 1) | {kinds.SingleJobEnded: 3, kinds.SingleJobArri
 
 
 def expanded(events: Iterable[Event]) -> list[Event]:
-    """Replace each compound event by the events that it stands for, which are what the journal keeps."""
+    """Replace each compound event by the events that it combines, as they are journaled."""
     single: list[Event] = []
     for event in events:
         if type(event) is kinds.SingleJobArrived:
@@ -68,7 +68,7 @@ def expanded(events: Iterable[Event]) -> list[Event]:
 
 
 def count_of(events: Iterable[Event]) -> int:
-    """Return the number of events, where a compound event counts as the events that it stands for."""
+    """Return the number of events, counting each compound event as the events that it combines."""
     count = 0
     for event in events:
         count += _PARTS[type(event)]
@@ -76,9 +76,9 @@ def count_of(events: Iterable[Event]) -> int:
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """Sort events of one instant into the fixed order: by kind, then by id; events of one id keep their order.
+    """Sort simultaneous events into the fixed order: by type, then by id; events with the same id keep their order.
 
-    A compound event stays whole only where no other event of the instant comes between the events that it stands for.
+    A compound event is expanded if another event has its place between the events that it combines.
     """
     found: dict[type, list[Event]] = {}
     for event in events:
@@ -98,10 +98,10 @@ def in_order(events: Iterable[Event]) -> list[Event]:
 
 
 def _subject_of(kind: type) -> str:
-    """Return the field with the id of an event's machine, job, app or lease, else one that all its events share."""
+    """Return the name of the field with the id of the machine, job, app or lease that an event concerns."""
     names = {field.name for field in dataclasses.fields(kind)}
     return next((name for name in ("machine", "job", "app", "lease") if name in names), "__class__.__name__")
 
 
 SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER}
-"""By kind of event: reads the id of the event's machine, job, app or lease."""
+"""By type of event: a function that returns the id of the machine, job, app or lease that the event concerns."""

@@ -1,8 +1,8 @@
-"""Events: all input of the arbiter, as values that the journal keeps.
+"""Events: the entire input of the arbiter, as values that are written to the journal.
 
-Events of one instant form one step and are folded in the order of ``event_order.ORDER``, within a kind by id. An event
-takes place at the step's time unless it gives an earlier one. The end of a lease is no event: it follows from the time.
-A compound event stands for several events that often come together; the journal keeps those.
+Simultaneous events form one step and are applied in the order of ``event_order.ORDER``, by id within a type. The time
+of an event is the step's unless it gives an earlier one. The end of a lease is no event, as it follows from the time.
+A compound event combines several events that often occur together; the journal contains the individual events.
 """
 
 import dataclasses
@@ -19,34 +19,34 @@ from eunomia.model.shapes import builds, value
 from eunomia.units import NEVER, AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
 
 NOW: Final = Seconds(math.nan)
-"""The time of the step in which an event is folded."""
+"""A placeholder for the time of the step in which an event is applied."""
 JOB_ENDED: Final = "an event must name a job that has not ended"
-"""The rule that a report breaks if it comes after its job's end, which is usual where reports and ends cross."""
+"""The rule that a report breaks if it arrives after its job ended, which is common as reports are asynchronous."""
 
 
 class EventError(InputError):
-    """An event that contradicts the state; it changes nothing."""
+    """An event contradicts the state and was not applied."""
 
 
 @value
 class ProfileChanged:
-    """The operator chose a profile, or asks for the chosen one again after a fallback."""
+    """The operator chose a profile, or returns to the chosen profile after a fallback."""
 
     profile: str
 
 
 @value
 class KindProfiled:
-    """The operator gave all rates that are known of a kind of job; none: the kind is dropped."""
+    """The operator set all known rates of a kind of job; without rates, the kind is removed."""
 
     kind: str
     rates: tuple[KnownRate, ...]
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse rates that no job of this cluster can have.
+        """Check that a job on this cluster could have these rates.
 
         Raises:
-            EventError: a type that the cluster lacks, a size beyond the cluster, or a number out of its bounds.
+            EventError: the cluster lacks a GPU type, a size exceeds the cluster, or a number is out of bounds.
         """
         if len(self.rates) > MOST_POINTS:
             rule = f"a kind must have at most {MOST_POINTS} points"
@@ -74,15 +74,15 @@ class UserHeld:
 
     user: UserId
     until: Seconds
-    """Seconds since the start; not later than now: its jobs may run."""
+    """End of the ban, in seconds since the start; a time that has passed lets the jobs run again."""
 
 
 @value
 class MachineJoined:
-    """A machine is part of the cluster from now on; its GPUs get the numbers behind all numbers given before."""
+    """A machine joined the cluster; its GPUs are numbered after all GPUs that ever joined."""
 
     machine: str
-    """A name that no machine of the cluster has; one that left may have had it."""
+    """Name of the machine, unique in the cluster; the name of a machine that left may be used again."""
     gpu_type: str
     gpus: int
     rack: str = "r1"
@@ -91,55 +91,55 @@ class MachineJoined:
     memory_gib: float | None = None
 
     def described(self) -> Machine:
-        """Return the machine."""
+        """Return the description of the machine."""
         names = [field.name for field in dataclasses.fields(Machine) if field.name != "name"]
         return Machine(name=self.machine, **{name: getattr(self, name) for name in names})
 
 
 @value
 class MachineLeft:
-    """A machine is no longer part of the cluster, and nothing runs on it; numbers of its GPUs are not given again."""
+    """A machine left the cluster with no process running on it; the numbers of its GPUs are not reused."""
 
     machine: str
 
 
 @value
 class MachineDraining:
-    """No lease begins on a machine from now on; those on it end with their term, and at the latest before ``until``."""
+    """A machine is drained: no lease begins on it, and its leases end with their term, at the latest by ``until``."""
 
     machine: str
     until: Seconds = NEVER
-    """Time in seconds by which the last process on it has ended."""
+    """Time, in seconds, by which the last process on the machine must have ended."""
 
 
 @value
 class MachineKept:
-    """A machine that was draining stays: leases begin on it again."""
+    """The drain of a machine was cancelled: leases may begin on it again."""
 
     machine: str
 
 
 @value
 class MachineLost:
-    """A machine does not answer, or some of its GPUs are gone: these GPUs are down."""
+    """A machine does not respond, or some of its GPUs failed: these GPUs are down."""
 
     machine: str
     gpus: tuple[int, ...] = ()
-    """Numbers of the GPUs that are down; empty: all of the machine."""
+    """Numbers of the GPUs that are down; empty: all GPUs of the machine."""
 
 
 @value
 class MachineBack:
-    """A machine answers again, or some of its GPUs are back, and nothing runs on them."""
+    """A machine responds again, or some of its GPUs recovered; no process runs on them."""
 
     machine: str
     gpus: tuple[int, ...] = ()
-    """Numbers of the GPUs that are back; empty: all of the machine."""
+    """Numbers of the GPUs that recovered; empty: all GPUs of the machine."""
 
 
 @value
 class Released:
-    """A lease's holder has given GPUs back, by the order of that epoch or without an order."""
+    """The holder of a lease released GPUs, as ordered in that epoch or of its own accord."""
 
     lease: LeaseId
     epoch: Epoch
@@ -158,7 +158,7 @@ class GpusReturned:
 
 @value
 class JobFinished:
-    """A job did all its work, or its tuner ended it."""
+    """A job completed its work, or its tuner ended it."""
 
     job: JobId
 
@@ -174,7 +174,7 @@ class JobFailed:
 
 @value
 class AppFinished:
-    """An app ended: all its work is done, or it failed for the reason ``why``."""
+    """An app ended: it completed its work, or it failed for the reason ``why``."""
 
     app: AppId
     failed: bool = False
@@ -183,14 +183,14 @@ class AppFinished:
 
 @value
 class AppCancelled:
-    """The user cancelled the app."""
+    """The user cancelled an app."""
 
     app: AppId
 
 
 @value
 class Started:
-    """A lease runs as the transition of that epoch ordered."""
+    """The start of a lease, ordered in that epoch, is complete: its processes run."""
 
     lease: LeaseId
     epoch: Epoch
@@ -200,7 +200,7 @@ class Started:
 
 @value
 class Resized:
-    """A lease's job runs at its new size or on its new GPUs."""
+    """The job of a lease runs at its new size or on its new GPUs."""
 
     lease: LeaseId
     epoch: Epoch
@@ -210,19 +210,19 @@ class Resized:
 
 @value
 class Retuned:
-    """A lease has the CPUs and memory that the order of that epoch gave it, on the same GPUs."""
+    """A lease has the CPUs and memory ordered in that epoch, on the same GPUs."""
 
     lease: LeaseId
     epoch: Epoch
     gpus: tuple[int, ...]
     cpus: tuple[float, ...]
-    """By GPU of ``gpus``: what its processes may use from now on."""
+    """CPUs that the processes on each GPU of ``gpus`` may use from now on."""
     memory_gib: tuple[float, ...]
 
 
 @value
 class JobReported:
-    """A job's progress: iterations done at the time of the report, and iterations per second from then on."""
+    """A job's progress report: iterations done so far, and iterations per second from now on."""
 
     job: JobId
     iterations_done: float
@@ -239,24 +239,24 @@ class RateMeasured:
     gpus: int
     locality: Locality
     rate: float
-    """Measured rate; 0: the job does not run there."""
+    """Measured rate in iterations per second; 0: the job cannot run at this setting."""
     gpu_type: str
     batch_size: float = math.nan
     """Global batch size at which the rate was measured; NaN: the rate holds at any."""
     cpus: float = math.nan
-    """CPUs that the job had for all its GPUs together; NaN: not known."""
+    """CPUs of the job for all its GPUs together; NaN: not known."""
     memory_gib: float = math.nan
-    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
+    """Memory of the job in GiB for all its GPUs together; NaN: not known."""
     date: str = ""
-    """The day of the measurement in UTC, as in "2026-11-23"; empty: not known."""
+    """Date of the measurement in UTC, such as "2026-11-23"; empty: not known."""
 
 
 @value
 class RegimesAnnounced:
-    """All regimes of a job after the present one, in order; they replace what was announced before.
+    """All regimes of a job after the present one, in order; they replace any earlier announcement.
 
-    The regimes are the last of the job's work. As the job does this work, the first of them become its present ones:
-    an announcement need not be repeated. No regimes: the present one is the last.
+    The regimes cover the last part of the job's work. As the job progresses through them, an announcement need not be
+    repeated. An empty announcement means that the present regime is the last.
     """
 
     job: JobId
@@ -265,7 +265,7 @@ class RegimesAnnounced:
 
 @value
 class ForecastReported:
-    """An app's newest forecast of its remaining work."""
+    """An app's latest forecast of its remaining work."""
 
     app: AppId
     forecast: Forecast
@@ -278,24 +278,24 @@ class Adapted:
     job: JobId
     batch_size: float
     iterations_done: float = math.nan
-    """Iterations done at the change; NaN: as follows from the job's last report."""
+    """Iterations done at the change; NaN: extrapolated from the job's last report."""
     at: Seconds = NOW
     """Time of the change, at most the step's time; NaN: the step's time."""
 
 
 @value
 class RoundEnded:
-    """A round of an executor that works in rounds has ended: a round of the arbiter is due."""
+    """A round of an executor that works in rounds ended, so a round of the arbiter is due."""
 
     jobs: tuple[JobId, ...] = ()
     """Jobs that held GPUs in the executor's round but did not run for all of it."""
     idle_seconds: tuple[Seconds, ...] = ()
-    """By job: seconds without running; the ledger's seconds and GPU-seconds of the job are reduced by them."""
+    """Seconds that each job was idle; they are subtracted from the job's seconds and GPU-seconds in the ledger."""
 
 
 @value
 class JobsDivided:
-    """The app's tuner divides the app's leases among its jobs: the GPUs of every job of the app that runs."""
+    """The app's tuner divided the app's leases among its jobs; lists the GPUs of every running job of the app."""
 
     app: AppId
     jobs: tuple[JobId, ...]
@@ -304,27 +304,27 @@ class JobsDivided:
 
 @value
 class JobPaused:
-    """The app does not want the job to run now, or the app is suspended."""
+    """The app paused a job, or the app is suspended."""
 
     job: JobId
     suspended: str = ""
-    """Why the app is suspended; empty: it is not, and paused the job itself."""
+    """Why the app is suspended; empty if the app itself paused the job."""
 
 
 @value
 class JobResumed:
-    """The app wants a paused job to run again, such as a promoted trial."""
+    """The app resumed a paused job, such as a promoted trial."""
 
     job: JobId
     iterations: float = math.nan
-    """The job's whole work from now on, in iterations; NaN: as before."""
+    """The job's new total work, in iterations; NaN: unchanged."""
     most: int | None = None
-    """The most GPUs that it can use from now on, such as those of a later phase; None: as before."""
+    """The job's new maximum number of GPUs, such as in a later phase; None: unchanged."""
 
 
 @value
 class AppArrived:
-    """An app registered."""
+    """An app registered with the arbiter."""
 
     app: AppId
     user: UserId
@@ -334,12 +334,12 @@ class AppArrived:
     divides: bool = True
     """Whether the app has an app master, which divides the app's GPUs among its jobs."""
     again: bool = False
-    """Whether an app of this id has ended before and goes on."""
+    """Whether an app with this id ended before and now continues."""
 
 
 @value
 class JobAdded:
-    """A job of an app exists and wants to run."""
+    """An app added a job that is ready to run."""
 
     job: JobId
     app: AppId
@@ -347,16 +347,16 @@ class JobAdded:
     most: int = 1
     iterations: float = math.nan
     seconds_per_iteration: float = math.nan
-    """Declared time of an iteration on one GPU."""
+    """Declared duration of an iteration on one GPU, in seconds; NaN: not declared."""
     kind: str | None = None
-    """Jobs of a kind share a menu; None: one kind for all such jobs of the app."""
+    """The job's kind; jobs of a kind share a menu. None: all such jobs of the app form one kind."""
     gpu_type: str | None = None
     cpus_per_gpu: float = math.nan
     memory_gib_per_gpu: float = math.nan
     batch_size: float = math.nan
-    """Global batch size at the start; NaN: not declared."""
+    """Initial global batch size; NaN: not declared."""
     epochs: float = math.nan
-    """Passes over the data set that the job makes; NaN: not declared."""
+    """Number of epochs (passes over the data set) of the job; NaN: not declared."""
     samples_per_epoch: float = math.nan
     adapts: Adapts = Adapts.UNKNOWN
     """How the job changes its batch size."""
@@ -373,7 +373,7 @@ class BidReceived:
 
 @value
 class SingleJobArrived:
-    """An app registered together with its first job: ``AppArrived`` and ``JobAdded`` in one."""
+    """An app registered with its first job: ``AppArrived`` and ``JobAdded`` combined."""
 
     arrival: AppArrived
     job: JobAdded
@@ -381,9 +381,9 @@ class SingleJobArrived:
 
 @value
 class SingleJobEnded:
-    """An app's only job did all its work, gave its GPUs back, and the app ended.
+    """The only job of an app completed its work and released its GPUs, and the app ended.
 
-    ``Released``, ``JobFinished`` and ``AppFinished`` in one.
+    Combines ``Released``, ``JobFinished`` and ``AppFinished``.
     """
 
     app: AppId

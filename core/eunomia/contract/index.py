@@ -1,4 +1,4 @@
-"""``snapshot.index``: what a stage may ask for in place of scanning columns, kept up to date by the arbiter."""
+"""``snapshot.index``: indexes that the arbiter keeps up to date, so that stages need not scan columns."""
 
 import abc
 import dataclasses
@@ -19,15 +19,15 @@ from eunomia.units import NONE, Row, Unit
 
 C = TypeVar("C")
 QUEUES_KEPT: Final = 8
-"""Queues that an index keeps; the one that was asked for the longest time ago goes first."""
+"""Maximum number of queues that an index caches; the least recently used queue is evicted."""
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUNNING))
 
 
 class Index(abc.ABC):
-    """Free GPUs as bit sets, waiting jobs, GPUs by job, and queues of jobs or apps by a linear key. Read only."""
+    """Read-only index of free GPUs, waiting jobs, GPUs by job, and queues of jobs or apps by a linear key."""
 
     free: Space
-    """Free GPUs by machine and GPU type; copy it before you take any."""
+    """Free GPUs by machine and GPU type, as bit sets; copy it before taking GPUs from it."""
     waiting: Set[int]
     """Rows of waiting jobs."""
     proportional: bool
@@ -35,39 +35,39 @@ class Index(abc.ABC):
     none_overdue: bool
     """Whether every lease that has ended was renewed."""
     kept: bool
-    """Whether the arbiter keeps this index from round to round; False (``--plain``, a snapshot made by hand): it is
-    made for this snapshot, and a plugin should use no cache of its own either."""
+    """Whether the arbiter maintains this index across rounds. False (``--plain``, or a snapshot built by hand): it was
+    built for this snapshot only, and plugins should not use caches of their own either."""
 
     _moment: Any
-    """The state or the snapshot that is read, for its time."""
+    """The state or snapshot that provides the current time."""
     _changes: ChangeLog | None = None
-    """What changed; None: not kept. A queue reads the rows that came since it last read any."""
+    """Log of changed rows, of which each queue reads the entries since its last update; None: no log is kept."""
     _queues: dict[Any, tuple[Queue, int]]
     _tables: tuple[Jobs, Apps]
     _attained: tuple[Any, Any]
-    """The functions of ``Facts`` for the service of a job."""
+    """The functions of ``Facts`` that return a job's attained service."""
     _sizes: Sizes | None = None
     _seen: tuple[Any, Any] = (None, None)
-    """Columns whose memory the cells show."""
+    """The columns whose memory the cached cells view."""
     _cells: tuple[Jobs, Apps]
 
     @property
     @abc.abstractmethod
     def settled(self) -> bool:
-        """Whether no GPU is being given back, and every lease names its job."""
+        """Return whether no GPU is being released and every lease names its job."""
 
     @property
     @abc.abstractmethod
     def overdue(self) -> list[int]:
-        """Rows of jobs with a lease that has ended, was not renewed and is not protected, by lease."""
+        """Return the rows of jobs whose lease ended without renewal and is not protected, by lease number."""
 
     @abc.abstractmethod
     def gpus_of(self, job: Row) -> list[int]:
-        """GPUs that a job's own lease holds or is promised, ascending; empty: it has no lease."""
+        """Return the GPUs that a job's own lease holds or is promised, ascending; empty if it has no lease."""
 
     @abc.abstractmethod
     def protected_until(self, job: Row) -> float:
-        """Time in seconds until which no round may take the job's GPUs; -inf: a round may take them now."""
+        """Return the time in seconds until which no round may preempt the job; -inf: a round may do so now."""
 
     def queue(
         self,
@@ -79,16 +79,16 @@ class Index(abc.ABC):
         of: Unit = Unit.JOB,
         owner: object | None = None,
     ) -> Queue:
-        """Return the jobs or apps in the order of a key: sorted once, and then updated by the rows that changed.
+        """Return a queue of jobs or apps sorted by a key; it is sorted once and then updated from changed rows.
 
         Args:
-            key: of one row; a function or method that is the same in every round.
+            key: computes the key of one row; the same function or method in every round.
             menus: the elasticity's answer, which the key may read.
-            running: whether jobs that run or start are in it, as well as those that wait. Apps are always in it.
-            protected: whether those whose lease is protected are in it from the start, not from the end of the
-                protection on.
+            running: whether to include running and starting jobs besides waiting ones. Apps are always included.
+            protected: whether to include running jobs while their lease is protected, and not only once the
+                protection has ended.
             of: ``Unit.JOB`` or ``Unit.APP``.
-            owner: what the queue is kept for, in place of its key, where the key is a new object in every round.
+            owner: identifies the cached queue in place of the key, if the key is a new object in every round.
         """
         is_job, log = of is Unit.JOB, self._changes
         rows: list[int] | None = None
@@ -109,7 +109,7 @@ class Index(abc.ABC):
         return queue
 
     def facts(self, menus: Menus) -> Facts:
-        """Return what keys may read at this moment."""
+        """Return the facts that keys may read at this moment."""
         sizes, (jobs, apps) = self._sizes, self._tables
         if sizes is None or sizes.menus is not menus or not menus.one_size:
             sizes = self._sizes = Sizes(menus)
@@ -122,7 +122,7 @@ class Index(abc.ABC):
 
     @abc.abstractmethod
     def _job(self, row: int) -> Ranked | None:
-        """Return what a queue needs to know of a job; None: it neither waits nor has GPUs to run on."""
+        """Return the attributes of a job that a queue needs; None if it neither waits nor has GPUs to run on."""
 
     def _app(self, row: int) -> Ranked | None:
         apps = self._cells[1]
@@ -200,5 +200,5 @@ class _ColumnIndex(Index):
 
 
 def index_of(snapshot: Any) -> Index:
-    """Make an index from the columns of a snapshot that no arbiter made, or of one for an app's agent."""
+    """Build an index from the columns of a snapshot that was built by hand or for an app's agent."""
     return _ColumnIndex(snapshot)

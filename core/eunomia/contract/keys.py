@@ -15,11 +15,11 @@ class Linear(NamedTuple):
     """The key of one row: ``at_zero + slope * now`` at ``now`` seconds since the start; lower keys are served first."""
 
     at_zero: float
-    """The key at time 0, in a unit that the order chooses; NaN: not known, and the row is served last."""
+    """The key at time 0, in a unit that the order chooses; NaN: unknown, so the row is served last."""
     slope: float = 0.0
-    """Change of the key, in that unit per second; the key of a waiting job is constant."""
+    """Change of the key per second; the key of a waiting job is constant."""
     until: float = math.inf
-    """Time in seconds since the start from which the line no longer holds; inf: it holds until the row changes."""
+    """Time in seconds since the start until which the line is valid; inf: until the row changes."""
 
 
 UNKNOWN: Final = Linear(math.inf)
@@ -27,14 +27,14 @@ UNKNOWN: Final = Linear(math.inf)
 
 
 class LinearKeyError(Exception):
-    """The key function of an order failed, or returned no key for each row: a fault of the valuation.
+    """The key function of an order failed, or did not return one key per row, which is a fault of the valuation.
 
-    The allocation calls that function, so this error tells the arbiter which plugin caused the fault.
+    The allocation calls that function; this error tells the arbiter that the valuation's plugin caused the fault.
     """
 
 
 class Facts(NamedTuple):
-    """What a key may read: one cell at a time, as plain numbers, at a fraction of the cost of an array's item."""
+    """The facts that a key may read, cell by cell, as plain numbers; that is far cheaper than indexing an array."""
 
     now: Seconds
     jobs: Jobs
@@ -43,28 +43,28 @@ class Facts(NamedTuple):
     """The columns of ``snapshot.apps``."""
     menus: Menus
     largest: Callable[[int], tuple[int, float]]
-    """``largest(job)`` is the largest size on the job's menu, in GPUs, and its iterations a second there on GPUs of one
-    island: 0 and NaN where the menu is empty, NaN where the rate is not known."""
+    """``largest(job)`` returns the largest size on the job's menu, in GPUs, and its iterations per second at that size
+    within one island: 0 and NaN if the menu is empty, NaN if the rate is not known."""
     smallest: Callable[[int], tuple[int, float]]
     """As ``largest``, for the smallest size on the menu."""
     gpu_seconds: Callable[[int], tuple[float, float]]
-    """``gpu_seconds(job)`` are those that the job has received, as a linear function of time: the value at time 0, and
-    the gain a second."""
+    """``gpu_seconds(job)`` returns the GPU-seconds that the job has received, as a linear function of time: the value
+    at time 0 and the increase per second."""
     seconds: Callable[[int], tuple[float, float]]
-    """As ``gpu_seconds``, for the seconds that the job has run."""
+    """As ``gpu_seconds``, for the seconds during which the job has run."""
 
 
 Line = tuple[float, float, float]
-"""A ``Linear``, or its three numbers as a plain tuple, which costs no call."""
+"""A ``Linear``, or its three numbers as a plain tuple, which is cheaper to build."""
 Key = Callable[[Facts, int], Line]
-"""Computes the key of one row, which follows from that row, its menu and the time alone."""
+"""Computes the key of one row; the key may depend only on that row, its menu and the time."""
 
 
 class Sizes:
     """The largest and the smallest sizes on the menus of jobs, as plain numbers.
 
     Args:
-        menus: of this round; with ``one_size``, arrays that the elasticity rewrites in place are followed.
+        menus: the menus of this round; with ``one_size``, later in-place changes of their arrays are seen.
     """
 
     __slots__ = ("_by_job", "_curve", "_gpus", "_rate", "_start", "menus")
@@ -96,10 +96,10 @@ class Sizes:
 
 
 def line_of(key: Key, facts: Facts, row: int) -> Line:
-    """Return the key of a row; where the key is NaN now, return the key of rows that are served last.
+    """Return the key of a row; if the key is NaN now, return the key of rows that are served last.
 
     Raises:
-        LinearKeyError: the function fails, or returns something else than a line of numbers.
+        LinearKeyError: the key function fails, or does not return three numbers.
     """
     try:
         line: object = key(facts, row)

@@ -1,4 +1,4 @@
-"""A plugin's memory from round to round: a value that the arbiter keeps, journals and returns to the plugin."""
+"""Memos: the state of a plugin between rounds, which the arbiter stores, journals and passes back to the plugin."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Protocol, Self, runtime_checkable
@@ -8,22 +8,22 @@ from eunomia.units import Stage
 
 @runtime_checkable
 class Memo(Protocol):
-    """The memory of a stage: a frozen value with a version, restored from its own bytes. It refers to jobs by id."""
+    """The state of a stage between rounds: a frozen, versioned, serializable value that refers to jobs by id."""
 
     version: ClassVar[int]
 
     def to_bytes(self) -> bytes:
-        """Return the memo as bytes, for the journal."""
+        """Serialize the memo for the journal."""
         ...
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Restore the memo from bytes that version ``version`` of its type wrote."""
+        """Deserialize a memo that version ``version`` of its type wrote."""
         ...
 
 
 def read_memo(kind: type[Memo], version: int, data: bytes) -> Memo | None:
-    """Restore a memo; None if its type cannot read the bytes: the stage then starts without a memo."""
+    """Deserialize a memo; return None if its type cannot read the bytes, so that the stage starts without a memo."""
     try:
         memo = kind.from_bytes(version, data)
     except Exception:
@@ -42,5 +42,5 @@ class Memos:
         return self._memos.get((plugin, stage))
 
     def items(self) -> tuple[tuple[tuple[str, Stage], Memo], ...]:
-        """All memos with their plugin and stage."""
+        """Return all memos with their plugin and stage."""
         return tuple(self._memos.items())

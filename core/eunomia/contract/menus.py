@@ -1,4 +1,4 @@
-"""Menus: the sizes that each job can run at and its speed at each, as curves that jobs of a kind share."""
+"""Menus: the sizes at which each job can run and its speed at each, as curves that jobs of a kind share."""
 
 import math
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from eunomia.units import Bools, Ints, Locality, Reals, Rows, Seconds
 
 @reads
 class CurvePoints:
-    """Points of all curves, sorted by curve and then by GPUs; ``start[c]`` to ``start[c + 1]`` are curve c's.
+    """The points of all curves, sorted by curve and then by GPUs; curve c has points ``start[c]:start[c + 1]``.
 
-    ``gpu_type``, ``locality``, ``cpus``, ``memory_gib`` and ``batch_size`` are -1 or NaN where a point holds for any.
-    ``cpus`` and ``memory_gib`` are those of all GPUs of the job together; a size may have several points that differ in
-    them. ``rate`` is in iterations a second; NaN: the size can run, its rate is not known. ``basis``: a ``Basis``.
+    ``gpu_type``, ``locality``, ``cpus``, ``memory_gib`` and ``batch_size`` are -1 or NaN if a point is valid for any.
+    ``cpus`` and ``memory_gib`` are totals over all GPUs of the job; a size may have several points that differ in them.
+    ``rate`` is in iterations per second; NaN: the job can run at this size at an unknown rate. ``basis``: a ``Basis``.
     """
 
     curve: Rows
@@ -33,53 +33,53 @@ class CurvePoints:
     basis: Rows
     start: Ints
     batch_size: Reals | None = None
-    """Global batch size of each point, the present one of the jobs on its curve; None: NaN for all."""
+    """Global batch size of each point, which is the present one of the jobs on its curve; None: NaN for all."""
 
 
 @builds
 class ChangeCosts:
-    """The cost of changing the size of a running job, in seconds, by part of the change."""
+    """The cost of changing the size of a running job, in seconds, by phase of the change."""
 
     pause: Seconds = Seconds(0.0)
-    """How long a job makes no progress if it grows, shrinks or moves; for stages that weigh a change."""
+    """Seconds without progress when a job grows, shrinks or moves; for stages that weigh the cost of a change."""
     join: Seconds = Seconds(0.0)
-    """How long a job that grows or moves still runs at its old size, until its new workers are ready."""
+    """Seconds that a job that grows or moves still runs at its old size, until its new workers are ready."""
     release: Seconds = Seconds(0.0)
-    """How long it takes until GPUs that a job gives back are free. A job that leaves gets at least this grace before it
-    is killed, even if the profile's ``suspend_grace`` is shorter, and ``explain`` counts with it."""
+    """Seconds until GPUs that a job releases are free. A job that is suspended gets at least this grace before it is
+    killed, even if the profile's ``suspend_grace`` is shorter; ``explain`` includes it in its estimates."""
 
 
 @builds
 class Probes:
-    """Settings at which jobs are to be measured while they run: one row a setting, the most urgent first.
+    """Settings at which running jobs should be measured: one row per setting, the most urgent first.
 
-    A job is restarted from its checkpoint at the setting, makes so many steps there, which count, and goes back. It
-    keeps its own GPUs meanwhile, and needs the others free; a setting that cannot be had now is asked for again.
+    A job is restarted from its checkpoint at the setting, runs some iterations there, which count as progress, and
+    returns. It keeps its own GPUs meanwhile; other GPUs must be free. A setting without room is retried later.
     """
 
     jobs: Rows
     gpus: Ints
     gpu_type: Rows | None = None
-    """By row; -1, or no column: the type of the GPUs that the job has."""
+    """GPU type of each row; -1 or None: the type that the job has now."""
     locality: Rows | None = None
-    """A ``Locality`` by row; -1, or no column: the nearest that can be had."""
+    """``Locality`` of each row; -1 or None: the closest that is available."""
     cpus: Reals | None = None
-    """For all GPUs of the row together; NaN, or no column: each GPU's share of its machine."""
+    """CPUs for all GPUs of the row together; NaN or None: in proportion to the machine's GPUs."""
     memory_gib: Reals | None = None
-    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
+    """Memory in GiB for all GPUs of the row together; NaN or None as for the CPUs."""
     iterations: int = 20
-    """Steps that a job makes at a setting."""
+    """Number of iterations that a job runs at a setting."""
     limit: Seconds = Seconds(600.0)
-    """A job goes back after this time even if it could not be measured."""
+    """A job returns after this time in seconds even if it could not be measured."""
     again: Seconds = Seconds(30.0)
-    """A round is made after this time: for settings that could not be had now, and for those that follow."""
+    """Seconds until the next round, for settings that were not available now and for further settings."""
 
 
 @builds
 class Regimes:
-    """Known future regimes of jobs, of each job in order: the job row, iterations and iterations a second of each.
+    """Known future regimes of jobs, in order for each job: job row, iterations, and iterations per second.
 
-    The regimes of a job are the last of its work: a job that has less work left has begun with the first of them.
+    The regimes cover the last part of a job's work; a job with less work left has already entered the first of them.
     """
 
     job: Rows
@@ -90,7 +90,7 @@ class Regimes:
 
 
 def announced(coming: Mapping[int, tuple[ComingRegime, ...]]) -> Regimes | None:
-    """Return announced regimes, by job row, as columns; None: there are none."""
+    """Return announced regimes, given by job row, as columns; None if there are none."""
     rows = [(job, one.iterations, one.rate, one.batch_size) for job, mine in coming.items() for one in mine]
     if not rows:
         return None
@@ -99,35 +99,35 @@ def announced(coming: Mapping[int, tuple[ComingRegime, ...]]) -> Regimes | None:
 
 
 FEW: Final = 8
-"""Up to this many jobs, a loop is faster than column operations."""
+"""Number of jobs up to which a loop is faster than column operations."""
 NO_CHANGE_COSTS: Final = ChangeCosts()
 
 
 @builds
 class Menus:
-    """The curve of each job; the sizes on a job's menu are its curve's numbers of GPUs."""
+    """The curve of each job; the sizes on a job's menu are the numbers of GPUs on its curve."""
 
     curve: Rows
-    """By job row; -1: not on a menu."""
+    """Index of the curve of each job row; -1: the job has no menu."""
     points: CurvePoints
     change: ChangeCosts = NO_CHANGE_COSTS
     regimes: Regimes | None = None
-    """None: the arbiter fills in those that were announced (``snapshot.coming_regimes``)."""
+    """Future regimes; None: the arbiter fills in those that were announced (``snapshot.coming_regimes``)."""
     probe: Probes | None = None
     verdicts: Verdicts = NO_VERDICTS
     memo: Memo | None = None
     record: Record | None = None
     one_size: bool = False
-    """True: every job runs at its most GPUs or not at all, and its size changes only when its row changes."""
+    """Whether every job runs at its maximum number of GPUs or not at all; its size then changes only with its row."""
 
     def sizes(self, job: int, *, cpus: float | None = None, memory_gib: float | None = None) -> Ints:
         """Return the numbers of GPUs that the job can run at, ascending.
 
         Args:
             job: its row.
-            cpus: the CPUs that it gets, for all its GPUs together: sizes whose every point needs more are left out.
-                None: as many as it needs.
-            memory_gib: likewise.
+            cpus: CPUs of the job for all its GPUs together; sizes that need more at every point are left out. None: no
+                limit.
+            memory_gib: memory in GiB, likewise.
         """
         curve = int(self.curve[job])
         if curve < 0:
@@ -139,16 +139,16 @@ class Menus:
         return gpus if gpus.size <= 1 else gpus[np.append(True, gpus[1:] != gpus[:-1])]
 
     def _within(self, points: slice | Ints, cpus: float | None, memory_gib: float | None) -> Bools:
-        """Return for each point whether it needs at most this many CPUs and GiB; NaN needs none."""
+        """Return for each point whether it needs at most this many CPUs and GiB; NaN counts as no need."""
         needed = self.points.cpus[points], self.points.memory_gib[points]
         limits = (np.inf if limit is None else limit for limit in (cpus, memory_gib))
         more = [amount > limit for amount, limit in zip(needed, limits, strict=True)]
         return ~(more[0] | more[1])
 
     def only(self, job: int) -> tuple[int, float] | None:
-        """Return the only size on the job's menu and its iterations a second; 0 and NaN if the menu is empty.
+        """Return the only size on the job's menu and its iterations per second; 0 and NaN if the menu is empty.
 
-        Returns None where menus may have several sizes; otherwise the values equal those of ``span`` and
+        Returns None if menus may have several sizes; otherwise the values equal those of ``span`` and
         ``full_rate``.
         """
         points = self.points
@@ -165,7 +165,7 @@ class Menus:
         return self.have([job], [gpus])
 
     def have(self, jobs: list[int], gpus: list[int]) -> bool:
-        """Return whether every job can run at its size."""
+        """Return whether every job can run at the given size."""
         points = self.points
         if len(jobs) > FEW:
             curves = self.curve[jobs]
@@ -185,7 +185,7 @@ class Menus:
     def largest_at_most(
         self, job: int, gpus: int, *, cpus: float | None = None, memory_gib: float | None = None
     ) -> int:
-        """Return the largest size on the job's menu that is at most ``gpus``; 0: none is. See ``sizes``."""
+        """Return the largest size on the job's menu that is at most ``gpus``, or 0; see ``sizes`` for the limits."""
         if cpus is not None or memory_gib is not None:
             sizes = self.sizes(job, cpus=cpus, memory_gib=memory_gib)
             return int(sizes[sizes <= gpus].max(initial=0))
@@ -208,7 +208,7 @@ class Menus:
         return least, most
 
     def full_rate(self, jobs: Rows) -> Reals:
-        """Return each job's iterations a second at the largest size on its menu, GPUs in one island; NaN: not known."""
+        """Return each job's iterations per second at its largest size within one island; NaN: not known."""
         points, curve = self.points, self.curve[jobs]
         if points.gpus.size == 0:
             return np.full(jobs.size, np.nan)
@@ -236,15 +236,15 @@ class Menus:
         cpus: float | None = None,
         memory_gib: float | None = None,
     ) -> float:
-        """Return iterations a second at a size and the nearest locality on the curve; NaN: not known.
+        """Return iterations per second at a size and the curve's closest locality; NaN: not known.
 
         Args:
             job: its row.
             gpus: the size.
             locality: how far apart its GPUs are.
-            cpus: the CPUs that it gets, for all its GPUs together: the rate is that of the point with the most CPUs
-                up to these. None: of the point with the most CPUs.
-            memory_gib: likewise.
+            cpus: CPUs of the job for all its GPUs together; the point with the most CPUs up to this limit gives the
+                rate. None: no limit.
+            memory_gib: memory in GiB, likewise.
         """
         curve = int(self.curve[job])
         if curve < 0:
@@ -264,12 +264,12 @@ class Menus:
 
 
 def _amount_first(amount: Reals) -> Reals:
-    """Sort keys that put larger amounts first and NaN, which holds for any, last."""
+    """Return sort keys that put larger amounts first and NaN, which is valid for any amount, last."""
     return np.where(np.isnan(amount), np.inf, -amount)
 
 
 def _most_first(points: CurvePoints) -> tuple[Reals, ...]:
-    """Sort keys, the last one first, by CPUs and memory; none where no point names an amount."""
+    """Return keys for ``np.lexsort``, by CPUs and memory in descending order; empty if no point names an amount."""
     amounts = [column for column in (points.memory_gib, points.cpus) if not np.isnan(column).all()]
     return tuple(_amount_first(amount) for amount in amounts)
 
@@ -285,9 +285,9 @@ def curve_points(
     batch_size: Reals | None = None,
     amounts: tuple[Reals, Reals] | None = None,
 ) -> CurvePoints:
-    """Build points from columns sorted by curve and GPUs; an omitted one holds for any value, or is unknown.
+    """Build points from columns sorted by curve and GPUs; an omitted column means any value, or unknown.
 
-    ``amounts`` are the columns ``cpus`` and ``memory_gib``.
+    ``amounts`` is a pair of the columns ``cpus`` and ``memory_gib``.
     """
     size = curve.size
     curves = int(curve.max()) + 1 if size else 0

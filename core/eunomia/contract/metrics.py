@@ -10,22 +10,22 @@ Better = Literal["low", "high"]
 
 @value
 class Metric:
-    """A column that a plugin adds to a table of a run's results, and the figures that ``summary.csv`` takes from it.
+    """A column that a plugin adds to a table of a run's results, and its figures in ``summary.csv``.
 
-    Values are numbers; ``None`` and NaN are unknown. Equal tables must give equal values.
+    Values are numbers; ``None`` and NaN mean unknown. The values must be a deterministic function of the tables.
     """
 
     name: str
-    """Lower-case letters, digits and ``_``; a metric in seconds ends with ``_seconds``."""
+    """Name of lower-case letters, digits and ``_``; that of a metric in seconds ends with ``_seconds``."""
     table: str
-    """The table that gets the column, such as ``jobs`` or ``apps``."""
+    """The table to which the column is added, such as ``jobs`` or ``apps``."""
     unit: str
-    """Such as ``s``, ``GPU-s``, ``GPUs`` or ``share``; empty: none."""
+    """Unit of the values, such as ``s``, ``GPU-s``, ``GPUs`` or ``share``; empty: no unit."""
     meaning: str
-    """A clause without a full stop, shown on the page."""
+    """Description without a full stop, shown on the report page."""
     compute: Callable[[Mapping[str, Any]], Any]
-    """Takes the run's tables by name, as polars frames of one policy and seed, and returns one value for each row."""
+    """Function of the run's tables by name, as polars frames of one policy and seed; returns one value per row."""
     summary: Sequence[str] = ()
-    """Figures of ``summary.csv``: ``mean``, ``median``, ``p95``, ``p99``, ``max``, ``min``, ``sum``."""
+    """Figures written to ``summary.csv``: any of ``mean``, ``median``, ``p95``, ``p99``, ``max``, ``min``, ``sum``."""
     better: Better | None = "low"
     """Whether low or high values are better; None: neither."""

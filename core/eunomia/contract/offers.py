@@ -6,34 +6,34 @@ from eunomia.units import Ints, OfferId, Reals, Rows, Scope, Seconds
 
 @builds
 class Offer(LazyFields):
-    """The GPUs on offer, with the facts about the cluster that a bid depends on."""
+    """The GPUs on offer, with facts about the cluster on which bids depend."""
 
     id: OfferId
     scope: Scope
     made_at: Seconds
     gpus: Ints
-    """GPU numbers, ascending, and therefore grouped by machine."""
+    """Numbers of the GPUs on offer, ascending and therefore grouped by machine."""
     apps: Rows | None = None
-    """Rows of the apps that may claim; None: every app."""
+    """Rows of the apps that may claim GPUs; None: every app."""
     candidates: Rows
     """Rows of the jobs that may get GPUs: jobs that wait, and jobs that hold only GPUs on offer."""
     free_gpus: int
-    """Number of GPUs on offer to the candidates."""
+    """Number of GPUs on offer that the candidates could use."""
     contended: bool = True
-    """False: all waiting jobs fit, and no ranking is needed."""
+    """Whether demand exceeds the offer; if False, all waiting jobs fit and no ranking is needed."""
     retune: bool = False
-    """Whether the placement may change the CPUs and memory of jobs that are not claims: its contract gives RETUNES."""
+    """Whether the placement may change the CPUs and memory of jobs that are not claims (its contract: RETUNES)."""
     closes_at: Seconds | None = None
     """When bidding ends, in seconds; None: the arbiter values the offer itself, in this step."""
     lease: Seconds
     capacity: Ints
-    """Number of the cluster's GPUs by type, without GPUs that are down."""
+    """Number of the cluster's GPUs of each type, without GPUs that are down."""
     contention: Reals
-    """N_avg, the average number of contending apps, by app row; ρ is computed from it."""
+    """N_avg of each app row: the average number of contending apps, from which ρ is computed."""
     whole: bool = False
-    """True: the offer contains every GPU that may be reassigned, and every app may claim."""
+    """Whether the offer contains every GPU that may be reassigned and is open to every app."""
     named: Ints
-    """Machines on which apps hold GPUs that are not on offer: bids name these machines one by one, not by class."""
+    """Machines on which apps hold GPUs that are not on offer; bids name each of them individually, not by class."""
 
 
 lazy(Offer, "gpus", "candidates", "free_gpus", "contention", "named")

@@ -1,4 +1,4 @@
-"""Options of plugins: typed, documented by their docstrings, and checked when a profile is loaded."""
+"""Plugin options: typed, documented by docstrings, and checked when a profile is loaded."""
 
 import itertools
 import math
@@ -14,13 +14,13 @@ from eunomia.words import did_you_mean, exact_duration, shown
 
 
 class PluginOptions(BaseModel):
-    """Base class of a plugin's options: frozen, unknown options rejected; an option's docstring is its description."""
+    """Base class of plugin options: frozen, rejects unknown options; the docstring of an option is its description."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, arbitrary_types_allowed=True)
 
 
 def _duration(given: object) -> object:
-    """Read a duration: text needs a unit, a number from code is in seconds."""
+    """Parse a duration: text needs a unit; a number, given in code, is in seconds."""
     if isinstance(given, str):
         try:
             return float(parse_duration(given, name="it", zero=True))
@@ -39,7 +39,7 @@ Duration = Annotated[
     PlainSerializer(exact_duration, return_type=str, when_used="json"),
     Field(ge=0.0),
 ]
-"""A duration: seconds in code, text such as ``"10m"`` in a profile."""
+"""A duration: a number of seconds in code, or text such as ``"10m"`` in a profile."""
 
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 """A fraction from 0 to 1."""
@@ -56,9 +56,9 @@ def make_options(
 
     Args:
         kind: the type of the plugin's options.
-        given: option to value, as read from TOML.
-        place: file and key of an option, by its path within the options.
-        numbers_are_seconds: whether a duration may be a number of seconds, as in code; else it needs a unit.
+        given: values by option name, as read from TOML.
+        place: returns file and key of an option, given its path within the options.
+        numbers_are_seconds: whether a duration may be a plain number of seconds, as in code, without a unit.
 
     Raises:
         InputErrors: options are unknown, missing or out of bounds; all of them are listed.
@@ -76,7 +76,7 @@ def make_options(
 
 
 def _without_unit(kind: type[PluginOptions], given: Mapping[str, object]) -> list[str]:
-    """Return the durations that are given as a number, which is in seconds in code alone."""
+    """Return the names of durations given as plain numbers, which only code may do."""
     return [
         name
         for name, field in kind.model_fields.items()
@@ -156,7 +156,7 @@ def _bounds(kind: type[PluginOptions], item: ErrorDetails) -> str:
 
 
 def describe(kind: type[PluginOptions]) -> dict[str, dict[str, object]]:
-    """Return type or choices, bounds, default and description of each option, as plain values for ``--json``."""
+    """Return the type or choices, bounds, default and description of each option, as plain values for ``--json``."""
     schema = kind.model_json_schema(mode="serialization")
     properties: dict[str, dict[str, object]] = schema.get("properties", {})
     said = descriptions(kind)
@@ -168,7 +168,7 @@ def describe(kind: type[PluginOptions]) -> dict[str, dict[str, object]]:
 
 
 def descriptions(kind: type[BaseModel]) -> dict[str, str]:
-    """Return the docstring of each option by name; reads the source file at each call."""
+    """Return the docstring of each option by name; this reads the source file at each call."""
     import ast
     import inspect
     import textwrap

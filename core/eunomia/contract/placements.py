@@ -10,22 +10,22 @@ from eunomia.units import Ints, Reals, Rows
 
 @builds
 class Retunes:
-    """Jobs that run and keep their GPUs, with other CPUs and memory; none is a claim of the allocation.
+    """Changes of the CPUs and memory of running jobs that keep their GPUs and are not claims of the allocation.
 
-    The amounts are by job, for all its GPUs together, and are divided equally among these GPUs.
+    Amounts are for all GPUs of a job together and are divided equally among these GPUs.
     """
 
     jobs: Rows
     cpus: Reals | None = None
-    """CPUs of each job; None: unchanged."""
+    """New CPUs of each job; None: unchanged."""
     memory_gib: Reals | None = None
 
 
 @builds
 class Placement(LazyFields):
-    """Claims and the GPUs of the offer that each gets; a claim named without GPUs loses its GPUs of the offer.
+    """The GPUs of the offer that each claim gets; a claim listed without GPUs loses its GPUs of the offer.
 
-    ``start[i]`` to ``start[i + 1]`` are the entries of ``gpus`` that belong to claim ``claim[i]``.
+    Claim ``claim[i]`` gets ``gpus[start[i]:start[i + 1]]``.
     """
 
     claim: Rows
@@ -33,16 +33,16 @@ class Placement(LazyFields):
     gpus: Ints
     start: Ints
     cpus: Reals | None = None
-    """By GPU of ``gpus``; None: in proportion to the machine's GPUs, or as the job asks."""
+    """CPUs for each entry of ``gpus``; None: in proportion to the machine's GPUs, or as the job requests."""
     memory_gib: Reals | None = None
     retunes: Retunes | None = None
-    """Only where ``offer.retune`` allows it; a claim that stays on its GPUs is retuned by ``cpus`` and memory alone."""
+    """Changes for jobs that are not claims, allowed by ``offer.retune``; claims change by ``cpus`` and memory."""
     verdicts: Verdicts = NO_VERDICTS
-    """``rows`` are rows of the claims' unit."""
+    """Verdicts on claims that were not placed; their ``rows`` are rows of the claims' unit."""
     memo: Memo | None = None
 
     def of(self, index: int) -> Ints:
-        """GPUs of the claim in position ``index`` of ``claim``, ascending."""
+        """Return the GPUs of the claim at position ``index`` of ``claim``, ascending."""
         gpus = self.gpus[self.start[index] : self.start[index + 1]]
         return np.sort(gpus) if gpus.size > 1 else gpus
 

@@ -1,4 +1,4 @@
-"""The GPUs that a placement may use, and a working copy of them by machine from which it takes."""
+"""The GPUs that a placement may use, and a mutable pool of them by machine."""
 
 import numpy as np
 
@@ -13,10 +13,10 @@ _LEAVING = int(GpuState.LEAVING)
 
 
 def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
-    """Return the row of the job, app or user that owns each GPU from now on; -1: no owner.
+    """Return the row of the job, app or user that owns each GPU; -1: no owner.
 
-    A GPU belongs to the job that it is promised to, even before its last holder leaves; a leaving holder no longer
-    owns it.
+    A GPU that is promised to a job belongs to it even before the last holder releases the GPU; a holder that is leaving
+    no longer owns it.
     """
     held = snapshot.holdings
     promised = held.successor[gpus] != NONE
@@ -30,7 +30,7 @@ def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
 
 
 def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
-    """Return the index of the claim that owns each GPU; -1: none of these claims does."""
+    """Return the index of the claim that owns each GPU, or -1 if none of these claims does."""
     row = owners(snapshot, gpus, claims.unit)
     rows = claims.rows
     index = np.full(2 + max(int(row.max(initial=NONE)), int(rows.max(initial=NONE))), NONE, np.int64)
@@ -50,7 +50,7 @@ def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
 
 
 def _usable_by_jobs(snapshot: Snapshot, gpus: Ints, rows: Rows) -> Ints:
-    """Return the usable GPUs where no GPU is being released or is promised to another job."""
+    """Return the usable GPUs for job claims if no GPU is being released or promised to another job."""
     job = snapshot.holdings.job[gpus]
     allowed: Bools = np.zeros(2 + max(int(job.max(initial=NONE)), int(rows.max(initial=NONE))), dtype=bool)
     allowed[rows] = allowed[NONE] = True  # job -1 (a free GPU) reads the last entry
@@ -58,17 +58,17 @@ def _usable_by_jobs(snapshot: Snapshot, gpus: Ints, rows: Rows) -> Ints:
 
 
 def available(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Ints:
-    """Return the GPUs of the offer that a placement may use; with ``Rest.KEEP``, claims not named keep theirs."""
+    """Return the GPUs of the offer that a placement may use; with ``Rest.KEEP``, other claims keep theirs."""
     return offer.gpus if allocation.rest is Rest.RELEASE else usable(snapshot, offer, allocation.claims)
 
 
 class Pool:
-    """A working copy of free GPUs, and of the CPUs and memory available with them, by machine.
+    """A mutable copy of the free GPUs, CPUs and memory of each machine.
 
     Attributes:
-        free: [machine] GPUs left.
-        cpus: [machine] CPUs left; inf: unknown, and therefore not checked.
-        memory_gib: [machine] memory left; inf: unknown.
+        free: [machine] number of GPUs left.
+        cpus: [machine] CPUs left; inf: unknown and therefore not checked.
+        memory_gib: [machine] memory left in GiB; inf: unknown and therefore not checked.
     """
 
     def __init__(self, snapshot: Snapshot, gpus: Ints) -> None:
@@ -84,11 +84,11 @@ class Pool:
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs left on all machines."""
+        """Return the number of GPUs left on all machines."""
         return int(self.free.sum())
 
     def room(self, gpu_type: int = NONE, cpus: float = np.nan, memory_gib: float = np.nan) -> Ints:
-        """Return [machine] how many GPUs of a type fit, with these CPUs and memory for each (NaN: no request)."""
+        """Return how many GPUs of a type fit on each machine, given CPUs and GiB per GPU (NaN: no request)."""
         room = self.free
         if gpu_type != NONE:
             room = np.where(self._cluster.machine_type == gpu_type, room, 0)
@@ -98,7 +98,7 @@ class Pool:
         return room
 
     def fair(self, machine: int, left: Reals, total: Reals) -> float:
-        """Return the default amount of ``left`` for one GPU of a machine, in proportion to its GPUs."""
+        """Return the default amount of a resource per GPU: in proportion to the machine's GPUs, if that is left."""
         whole = int(self._cluster.machine_start[machine + 1] - self._cluster.machine_start[machine])
         if np.isnan(total[machine]):
             return 0.0
@@ -109,13 +109,13 @@ class Pool:
         return self._mask[gpus]
 
     def on(self, machine: int) -> Ints:
-        """GPUs left on a machine, ascending."""
+        """Return the GPUs left on a machine, ascending."""
         start, end = self._cluster.machine_start[machine : machine + 2].tolist()
         here: Ints = self._mask[start:end].nonzero()[0] + start
         return here
 
     def choose(self, machine: int, count: int) -> Ints:
-        """Choose ``count`` GPUs of a machine in as few islands as possible, without taking them."""
+        """Return ``count`` GPUs of a machine in as few islands as possible, without taking them from the pool."""
         here = self.on(machine)
         if not self._cluster.has_islands or count >= here.size or count == 0:
             return here[:count]
@@ -131,7 +131,7 @@ class Pool:
         return np.sort(np.concatenate(chosen))
 
     def take(self, gpus: Ints) -> None:
-        """Take these GPUs out of the pool."""
+        """Remove these GPUs from the pool."""
         self._mask[gpus] = False
         if gpus.size == 1:
             self.free[self._cluster.machine[gpus[0]]] -= 1
@@ -139,19 +139,19 @@ class Pool:
             np.subtract.at(self.free, self._cluster.machine[gpus], 1)
 
     def give(self, gpus: Ints) -> None:
-        """Put these GPUs back into the pool."""
+        """Return these GPUs to the pool."""
         self._mask[gpus] = True
         np.add.at(self.free, self._cluster.machine[gpus], 1)
 
     def spend(self, gpus: Ints, cpus: Reals, memory_gib: Reals) -> None:
-        """Take CPUs and memory on the machines of these GPUs."""
+        """Subtract the CPUs and memory used with these GPUs from what their machines have left."""
         machines = self._cluster.machine[gpus]
         np.subtract.at(self.cpus, machines, cpus)
         np.subtract.at(self.memory_gib, machines, memory_gib)
 
 
 def _left(total: Reals, machines: Rows, used: Reals) -> Reals:
-    """Return [machine] ``total`` minus what GPUs outside the pool use; inf where the total is unknown."""
+    """Return ``total`` of each machine minus the use by GPUs outside the pool; inf where the total is unknown."""
     if np.isnan(total).all():
         return np.full(total.size, np.inf)
     spent = np.bincount(machines, weights=np.nan_to_num(used), minlength=total.size)

@@ -1,7 +1,7 @@
-"""Rows sorted by a linear key and kept so: a round reads only the rows that changed, and the first of each size.
+"""Rows kept in the order of a linear key: a round reads only the rows that changed, and the first row of each size.
 
-Waiting jobs are sorted by GPU type and size. Running jobs whose keys change at one rate keep their order as time
-passes, so they are in buckets by that rate, their GPUs and the type of these; buckets are merged as far as needed.
+Waiting jobs are grouped by GPU type and size. Running jobs whose keys have equal slopes keep their relative order as
+time passes, so they are in buckets of equal slope, size and GPU type; buckets are merged only as far as needed.
 """
 
 import bisect
@@ -14,26 +14,26 @@ from eunomia.contract.keys import Facts, Key, line_of
 from eunomia.units import NONE
 
 Entry = tuple[float, float, int]
-"""Key at time 0, place in the order of arrival, row: entries sort in the order of service."""
+"""A tuple of key at time 0, place in the order of arrival, and row; entries sort in the order of service."""
 Size = tuple[int, int]
-"""GPU type (-1: any) and GPUs."""
+"""GPU type (-1: any) and number of GPUs."""
 Kind = tuple[float, int, int, bool]
-"""Slope of the key a second, GPUs held, their type, and whether the job can use GPUs of another type."""
+"""Slope of the key per second, GPUs held, their type, and whether the job can use GPUs of another type."""
 Ranked = tuple[bool, int, int, bool, float, float]
-"""What a queue needs to know of a row besides its key: whether it runs, the GPUs that it asks for or holds and their
-type (-1: any), whether it can use GPUs of another type than it holds, its place in the order of arrival, and the time
-until which it is protected."""
+"""The attributes of a row that a queue needs besides its key: whether it runs, the GPUs that it requests or holds and
+their type (-1: any), whether it can use GPUs of another type than it holds, its place in the order of arrival, and the
+time until which it is protected."""
 
 MANY: Final = 32
-"""From this number of rows on, lists are sorted once and not entry by entry."""
+"""Number of rows from which lists are re-sorted as a whole instead of inserted into entry by entry."""
 
 
 class UndecidedError(Exception):
-    """Rounding makes different keys of one bucket equal, so that its order is not that of the present keys."""
+    """Rounding makes different keys of a bucket equal, so its order may differ from that of the present keys."""
 
 
 class Bucket:
-    """Running rows of one kind, sorted by key at time 0 and then by arrival."""
+    """The running rows of one kind, sorted by key at time 0 and then by arrival."""
 
     __slots__ = ("entries", "gpus", "movable", "slope", "type")
 
@@ -42,16 +42,16 @@ class Bucket:
         self.entries: list[Entry] = []
 
     def before(self, key: float, order: float, grown: float, count: int) -> int:
-        """Count the rows that are served before a key and place of arrival.
+        """Return the number of rows that are served before another row.
 
         Args:
-            key: of another row, now.
+            key: the other row's present key.
             order: the other row's place in the order of arrival.
-            grown: what the bucket's keys have grown by since time 0.
-            count: of the bucket's rows.
+            grown: the growth of the bucket's keys since time 0.
+            count: number of the bucket's rows to consider.
 
         Raises:
-            UndecidedError: these are not the first rows of the bucket.
+            UndecidedError: these are not the first rows of the bucket, because of rounding.
         """
         entries = self.entries
         at = bisect.bisect_left(entries, (key - grown, order))
@@ -70,7 +70,7 @@ class Bucket:
     # of them; only keys that become equal by rounding make more than one such run.
 
     def check_ties_before(self, at: int, start: int, key: float, order: float, grown: float) -> None:
-        """Raise ``UndecidedError`` if a row from ``start`` to ``at`` has this key and a later place than ``order``."""
+        """Raise ``UndecidedError`` if a row from ``start`` to ``at`` has the same key and arrived after ``order``."""
         entries = self.entries
         while at > start and entries[at - 1][0] + grown == key:
             at_zero, arrived, _ = entries[at - 1]
@@ -88,22 +88,22 @@ class Bucket:
 
 
 class Queue:
-    """Rows of jobs or apps in the order of a key, as an index keeps them; ``Index.queue`` makes and updates it.
+    """A queue of jobs or apps in the order of a key; ``Index.queue`` builds and updates it.
 
     Args:
-        key: of one row.
-        read: what a queue needs to know of a row; None: the row is in no queue.
-        running: whether running rows are kept too.
-        protected: whether running rows that a lease protects are.
-        waiting: the rows that wait, which are all that a queue without running rows reads; None: not known.
+        key: computes the key of one row.
+        read: returns the attributes of a row that a queue needs; None: the row belongs to no queue.
+        running: whether the queue also contains running rows.
+        protected: whether it also contains running rows that a lease protects.
+        waiting: the waiting rows, the only ones that a queue without running rows reads; None: not known.
     """
 
     waiting: dict[Size, list[Entry]]
-    """By GPU type (-1: any) and GPUs, the entries of waiting rows, sorted: key at time 0, place of arrival, row."""
+    """Sorted entries of waiting rows by GPU type (-1: any) and number of GPUs."""
     widest: float
-    """The most GPUs ever asked for by a waiting job; infinite once one asked for a type that does not exist."""
+    """Largest number of GPUs that a waiting job ever requested; inf once one requested a type that does not exist."""
     buckets: dict[Kind, Bucket]
-    """The running rows by the slope of their keys and the GPUs that they hold, each bucket sorted."""
+    """Sorted buckets of running rows, by the slope of their keys and the GPUs that they hold."""
     facts: Facts
     """Facts as of the last update."""
 
@@ -120,19 +120,19 @@ class Queue:
         self._only = None if running else waiting
         self.waiting, self.widest, self.buckets = {}, 0.0, {}
         self._place: dict[int, tuple[list[Entry], Entry, Kind | None, float]] = {}
-        """By row: the list that its entry is in, the entry, its bucket's kind, and the end of its key's validity."""
+        """By row: the list with its entry, the entry, its bucket's kind, and the end of its key's validity."""
         self._guarded: list[tuple[float, int]] = []
-        """Heap: end of a job's protection, row."""
+        """Heap of pairs: end of a job's protection in seconds, row."""
         self._ending: list[tuple[float, int]] = []
-        """Heap: end of the validity of a key, row."""
+        """Heap of pairs: end of a key's validity in seconds, row."""
 
     def update(self, facts: Facts, rows: list[int], *, whole: bool) -> None:
-        """Read rows that changed, and those whose key or protection has ended.
+        """Update the entries of rows that changed, and of rows whose key validity or protection ended.
 
         Args:
-            facts: of this moment.
-            rows: those that changed, in any order; with repetitions.
-            whole: whether they are all rows there are.
+            facts: the facts at this moment.
+            rows: the rows that changed, in any order, possibly repeated.
+            whole: whether ``rows`` contains all rows.
         """
         self.facts = facts
         if whole:
@@ -156,7 +156,7 @@ class Queue:
             self._put(due)
 
     def _put(self, rows: set[int]) -> None:
-        """Add the entries of rows to the lists that they belong to."""
+        """Insert the entries of rows into their lists."""
         facts, read, waiting, buckets = self.facts, self._read, self.waiting, self.buckets
         many = len(rows) >= MANY
         put: Callable[[list[Entry], Entry], None] = list.append if many else bisect.insort
@@ -188,7 +188,7 @@ class Queue:
             entries.sort()
 
     def same(self, other: "Queue") -> bool:
-        """Return whether both hold the same rows with the same keys."""
+        """Return whether both queues contain the same rows with the same keys."""
         return self._content() == other._content()
 
     def _content(self) -> tuple[object, ...]:
@@ -196,7 +196,7 @@ class Queue:
         return {size: entries for size, entries in self.waiting.items() if entries}, buckets
 
     def keys(self, rows: list[int]) -> list[float]:
-        """Return the present keys of rows that the queue keeps; those of others are computed."""
+        """Return the present keys of rows; keys of rows that are not in the queue are computed."""
         now, place = self.facts.now, self._place
         found: list[float] = []
         for row in rows:
@@ -205,10 +205,10 @@ class Queue:
         return found
 
     def exact(self, rows: list[int] | None = None) -> list[Bucket]:
-        """Return buckets of running rows in which keys are those of now: no rounding leaves their order undecided.
+        """Return buckets of running rows by their present keys, so that rounding cannot leave their order undecided.
 
         Args:
-            rows: running rows that hold GPUs, protected or not; None: all that the queue keeps.
+            rows: running rows that hold GPUs, protected or not; None: all running rows of the queue.
         """
         now, made = self.facts.now, dict[Kind, Bucket]()
         found = [(entry, kind) for kind, bucket in self.buckets.items() for entry in bucket.entries]
@@ -230,11 +230,11 @@ class Queue:
         return (at_zero, order, row), (slope, gpus, gpu_type, movable)
 
     def in_order(self, *, waiting: bool = True, running: bool = True) -> Iterator[int]:
-        """Yield rows in the order of their present keys; each is found when it is reached.
+        """Yield rows lazily in the order of their present keys.
 
         Args:
-            waiting: whether waiting rows are among them.
-            running: whether running rows are.
+            waiting: whether to include waiting rows.
+            running: whether to include running rows.
         """
         now = self.facts.now
         lists = [(entries, 0.0) for entries in self.waiting.values() if entries] if waiting else []
@@ -256,7 +256,7 @@ class Queue:
 def _push(
     heap: list[tuple[float, float, int, int, int]], entries: list[Entry], grown: float, number: int, at: int
 ) -> None:
-    """Add the entry at ``at``, and the first entry of each later key that rounding makes equal to it now."""
+    """Push the entry at ``at``, and the first entry of each later key that rounding makes equal to its key now."""
     key = entries[at][0] + grown
     while at < len(entries) and entries[at][0] + grown == key:
         at_zero, order, row = entries[at]

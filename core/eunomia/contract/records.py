@@ -1,4 +1,4 @@
-"""Records: what an auction, a plan or a trade journals, as a table of plain values that reports read directly."""
+"""Records: tables of plain values that a plugin writes to the journal, such as an auction or a plan, for reports."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -8,13 +8,13 @@ PlainColumn = list[float | None] | list[int | None] | list[str | None] | list[bo
 
 @runtime_checkable
 class Record(Protocol):
-    """A frozen type of a plugin whose table can be read without the plugin."""
+    """A frozen value of a plugin that can be read as a table without the plugin."""
 
     @property
     def table(self) -> str:
-        """The table's name, ``[a-z][a-z0-9_]*``."""
+        """Return the table's name, which matches ``[a-z][a-z0-9_]*``."""
         ...
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """Columns of equal length by name; the arbiter adds round and time."""
+        """Return columns of equal length by name; the arbiter adds the round and the time."""
         ...

@@ -25,7 +25,7 @@ from eunomia.units import Basis, Cause, Ints, Locality, Reals, Rows, Seconds, Ve
 
 @builds
 class Measured:
-    """A known rate of a job, mostly measured by its app master: iterations a second."""
+    """A known rate of a job in iterations per second, usually measured by its app master."""
 
     job: int
     gpus: int
@@ -35,24 +35,24 @@ class Measured:
     batch_size: float = math.nan
     """Global batch size at which the rate was measured; NaN: the rate holds at any."""
     cpus: float = math.nan
-    """CPUs that the job had for all its GPUs together; NaN: not known."""
+    """CPUs of the job for all its GPUs together; NaN: not known."""
     memory_gib: float = math.nan
-    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
+    """Memory of the job in GiB for all its GPUs together; NaN: not known."""
     known: Basis = Basis.MEASURED
-    """How the rate is known: a rate of the job's kind may be declared or estimated."""
+    """Source of the rate: a rate of the job's kind may be declared or estimated instead of measured."""
 
     def holds_at(self, batch_size: float) -> bool:
-        """Return whether the rate holds at a global batch size, as far as both are known; NaN: not known."""
+        """Return whether the rate is valid at a global batch size (NaN: unknown); unknown sizes count as equal."""
         return math.isnan(self.batch_size) or math.isnan(batch_size) or self.batch_size == batch_size
 
 
 FindService = Callable[..., tuple[Reals, Reals]]
-"""Computes the service that jobs have attained, with the arguments of ``Snapshot.service``."""
+"""Computes the attained service of jobs; takes the arguments of ``Snapshot.service``."""
 
 
 @reads
 class Reported:
-    """What apps and the operator reported; the properties of ``Snapshot`` say what each field holds."""
+    """The reports of apps and the operator; the properties of ``Snapshot`` with the same names describe the fields."""
 
     forecasts: Mapping[int, Forecast] = dataclasses.field(default_factory=dict)
     measured: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
@@ -63,7 +63,7 @@ class Reported:
 
 @reads
 class SnapshotSource:
-    """What computes the answers of a snapshot's methods; an app's own snapshot needs the seed alone."""
+    """The data sources of a snapshot's methods; a snapshot for a single app needs only the seed."""
 
     seed: int
     find_changes: Callable[[Version], Changes | None] = dataclasses.field(default=lambda _: None)
@@ -74,7 +74,7 @@ class SnapshotSource:
 
 @reads
 class Snapshot(LazyFields):
-    """The state at ``now``. Columns have a row for each job, app, user or GPU; unused rows hold fill values."""
+    """The state at time ``now``. Columns have one row per job, app, user or GPU; unused rows contain fill values."""
 
     now: Seconds
     round: int
@@ -87,39 +87,39 @@ class Snapshot(LazyFields):
     active: Rows
     """Rows of jobs that are neither paused nor finished, by arrival."""
     active_apps: Rows
-    """Rows of apps, by arrival."""
+    """Rows of apps that have not ended, by arrival."""
     holdings: Holdings
-    """One row for each GPU."""
+    """The holder of each GPU, one row per GPU."""
     ledger: Ledger
     memos: Memos
     kinds: tuple[str, ...]
-    """Names of kinds of job; ``jobs.job_kind`` indexes them."""
+    """Names of the kinds of job, indexed by ``jobs.job_kind``."""
     source: SnapshotSource
-    """What computes the answers of the methods."""
+    """The data sources of the methods."""
     reports: Reported = dataclasses.field(default_factory=Reported)
-    """``forecasts``, ``measured`` and the like."""
+    """The reports of apps and the operator, such as ``forecasts`` and ``measured``."""
     arrivals: Ints | None = None
-    """By job row: position in the order of arrival, which breaks ties of time; None: only times are known."""
+    """Position of each job row in the order of arrival, which breaks ties in arrival time; None: not known."""
     index: Index = dataclasses.field(init=False)
-    """What a stage may ask for in place of scanning columns: free GPUs, waiting jobs, queues by key. Made from the
-    columns where no arbiter keeps one."""
+    """Index of free GPUs, waiting jobs and queues by key, so that stages need not scan columns. It is built from the
+    columns if no arbiter maintains one."""
     needs: frozenset[Feature] = frozenset()
-    """What the stages of the profile need: a stage may leave out optional columns that none of them needs."""
+    """Features that the stages of the profile need; a stage may omit optional columns that none of them needs."""
     measuring: frozenset[int] = frozenset()
-    """Rows of jobs that are being measured at a setting of ``Menus.probe``: they keep their GPUs, CPUs and memory until
-    they are back, and are not retuned."""
+    """Rows of jobs that are being measured at a setting of ``Menus.probe``: they keep their GPUs, CPUs and memory, and
+    are not retuned, until they return."""
 
     if not TYPE_CHECKING:  # type checkers would take any name for a field
 
         def __getattr__(self, name: str) -> Any:
-            """Make the index of a snapshot that has none; other fields are lazy."""
+            """Build the index on first use if the snapshot has none; other lazy fields are read as usual."""
             if name != "index":
                 return LazyFields.__getattr__(self, name)
             self.index = index_of(self)
             return self.index
 
     def changed(self, since: Version) -> Changes | None:
-        """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""
+        """Return the rows changed since a version; None if it is too old, so that caches must be rebuilt."""
         return self.source.find_changes(since)
 
     def iterations_left(self, jobs: Rows) -> Reals:
@@ -130,11 +130,11 @@ class Snapshot(LazyFields):
         return np.maximum(table.iterations[jobs] - table.done[jobs] - ran, 0.0)
 
     def service(self, jobs: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
-        """Return the attained service of jobs as linear functions of time: the value at time 0, and the gain a second.
+        """Return the attained service of jobs as linear functions of time: value at time 0 and increase per second.
 
         Args:
             jobs: job rows.
-            by_gpus: whether service is in GPU-seconds rather than seconds.
+            by_gpus: whether service is in GPU-seconds instead of seconds.
         """
         if self.source.find_service is not None:
             return self.source.find_service(jobs, by_gpus=by_gpus)
@@ -148,59 +148,59 @@ class Snapshot(LazyFields):
         return at_zero.item(), each.item()
 
     def rng(self, plugin: str) -> np.random.Generator:
-        """Return a generator seeded by seed, round and plugin: the same snapshot gives the same draws."""
+        """Return a generator seeded by seed, round and plugin, so that equal snapshots give equal draws."""
         if self.source.note_draw is not None:
             self.source.note_draw()
         text = f"{self.source.seed}/{self.round}/{plugin}".encode()
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))
 
     def only(self, app: int) -> "Snapshot":
-        """Return what this app's master may see: its app as row 0 and its jobs; other holders are hidden."""
+        """Return the snapshot that this app's master may see: its app as row 0, its jobs, and no other holders."""
         return self.source.narrow(self, app)
 
     @property
     def forecasts(self) -> Mapping[int, Forecast]:
-        """By app row: what the app forecasts; only apps that reported a forecast."""
+        """Return the forecasts of the apps that reported one, by app row."""
         return self.reports.forecasts
 
     @property
     def measured(self) -> Mapping[int, tuple[Measured, ...]]:
-        """By job row: rates at its present batch size, or that hold at any; only jobs with such rates."""
+        """Return, by job row, known rates at the job's present batch size or valid at any; empty ones are omitted."""
         return self.reports.measured
 
     @property
     def measured_at_others(self) -> Mapping[int, tuple[Measured, ...]]:
-        """By job row: rates at other batch sizes, past or to come; only jobs with such rates."""
+        """Return, by job row, known rates at other batch sizes, past or future; empty ones are omitted."""
         return self.reports.measured_at_others
 
     @property
     def coming_regimes(self) -> Mapping[int, tuple[ComingRegime, ...]]:
-        """By job row: the last regimes of its work, in order, as announced; only jobs with such."""
+        """Return, by job row, the announced regimes of the last part of its work, in order; empty ones are omitted."""
         return self.reports.coming_regimes
 
     @property
     def profiles(self) -> Mapping[int, tuple[KnownRate, ...]]:
-        """By number of a kind, as in ``jobs.job_kind``: its rates, measured or by the operator."""
+        """Return the rates of each kind of job, measured or set by the operator, by its number in ``jobs.job_kind``."""
         return self.reports.profiles
 
     @property
     def seed(self) -> int:
-        """Seed of all random choices."""
+        """Return the seed of all random choices."""
         return self.source.seed
 
     @property
     def find_changes(self) -> Callable[[Version], Changes | None]:
-        """The function behind ``changed``."""
+        """Return the function that implements ``changed``."""
         return self.source.find_changes
 
     @property
     def find_service(self) -> FindService | None:
-        """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
+        """Return the function that reads attained service from the arbiter's counters; None: read the ledger."""
         return self.source.find_service
 
     @property
     def note_draw(self) -> Callable[[], None] | None:
-        """Called with each draw, so that a run without draws is known; None: not counted."""
+        """Return the function to call at each random draw, which counts draws; None: they are not counted."""
         return self.source.note_draw
 
     narrow = only

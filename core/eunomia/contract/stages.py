@@ -30,18 +30,18 @@ DEFAULT_TRIGGERS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEAS
 
 @builds
 class Rounds:
-    """The profile's ``[rounds]``; None: the value that the allocation declares."""
+    """The profile's ``[rounds]``; a trigger that is None has the value that the allocation declares."""
 
     on: frozenset[Cause] | None = None
     every: Seconds | None = None
     settle: Seconds | None = None
     scope: Scope | None = None
     lease: Seconds | None = None
-    """Length of a lease; None: unlimited."""
+    """Length of a lease in seconds; None: unlimited."""
     protected: Seconds | None = None
     when_unprotected: bool | None = None
     bid_deadline: Seconds | None = None
-    """Seconds that app masters have to bid; None: the arbiter values every app itself."""
+    """Seconds that app masters have for their bids; None: the arbiter values every app itself."""
     suspend_grace: Seconds = Seconds(30.0)
     """Seconds from the warning to a suspended job until it is killed."""
     faults_allowed: int = 3
@@ -78,17 +78,17 @@ class Stages:
     offer: OfferStage | None = None
     triggers: TriggersHook | None = None
     names: dict[Stage, str]
-    """Plugin name by stage; those of refiners are in ``refiner_names``."""
+    """Plugin name by stage; the names of refiners are in ``refiner_names``."""
     refiner_names: tuple[str, ...] = ()
     contracts: dict[Stage, Contracts]
-    """By stage, all contracts of its plugin."""
+    """All contracts of the plugin of each stage."""
     explain: dict[str, ExplainStage]
-    """The ``eunomia_explain`` of each plugin, by the plugin's name."""
+    """The ``eunomia_explain`` hook of each plugin, by plugin name."""
     rounds: Rounds
     memo_types: tuple[tuple[str, Stage, type[Memo]], ...] = ()
-    """Memo types by plugin and stage, to restore memos from a journal."""
+    """Memo types by plugin and stage, for deserializing memos from a journal."""
     needs: frozenset[Feature] = frozenset()
-    """What all its stages and refiners need."""
+    """All features that the stages and refiners need."""
 
     def contract(self, stage: Stage) -> Contract:
         """Return the contract of a stage."""

@@ -1,4 +1,4 @@
-"""What the offer is worth to each claim, in one or more forms; coarser forms derive from finer ones."""
+"""The value of the offer to each claim, in one or more forms; coarser forms derive from finer ones."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
@@ -22,7 +22,7 @@ class Form(Protocol):
     """A form of values, such as an order or bids; a plugin may add its own."""
 
     def derive(self, kind: type[object]) -> object | None:
-        """Return the same values in a coarser form; None: they cannot be converted to ``kind``."""
+        """Return the same values in the coarser form ``kind``, or None if they cannot be converted."""
         ...
 
 
@@ -31,18 +31,18 @@ F = TypeVar("F")
 
 @builds
 class LinearKey:
-    """Keys of jobs as linear functions of time, one entry for each job; jobs with lower keys are served first.
+    """Keys of jobs as linear functions of time, one entry per job; jobs with lower keys are served first.
 
     At ``now``, in seconds since the start, the key of a job is ``intercept + slope * now``. The key of a waiting job
     is constant.
     """
 
     intercept: Reals
-    """Keys at time 0, in a unit that the order chooses; NaN: not known, and the job is served last."""
+    """Keys at time 0, in a unit that the order chooses; NaN: unknown, so the job is served last."""
     slope: Reals | float = 0.0
-    """Change of the keys, in that unit per second."""
+    """Change of the keys per second."""
     valid_until: Reals | float = np.inf
-    """Time in seconds since the start from which a function no longer holds; inf: it holds until the job's row changes.
+    """Time in seconds since the start until which a function is valid; inf: until the job's row changes.
     """
 
     def at(self, now: Seconds) -> Reals:
@@ -51,7 +51,7 @@ class LinearKey:
         return np.where(np.isnan(keys), np.inf, keys)
 
     def entries(self) -> list[tuple[float, float, float]]:
-        """Return intercept, slope and end of validity of each job as plain numbers."""
+        """Return intercept, slope and end of validity of each job's key as plain numbers."""
         intercept = self.intercept.tolist()
         columns = [
             column.tolist() if isinstance(column, np.ndarray) else [float(column)] * len(intercept)
@@ -64,7 +64,7 @@ class LinearKey:
 
 
 def _checked(key: Callable[[Rows], LinearKey]) -> Callable[[Rows], LinearKey]:
-    """Return the same function; what goes wrong in it is raised as ``LinearKeyError``."""
+    """Wrap a key function so that its errors are raised as ``LinearKeyError``."""
 
     def checked(jobs: Rows) -> LinearKey:
         try:
@@ -83,7 +83,7 @@ def _checked(key: Callable[[Rows], LinearKey]) -> Callable[[Rows], LinearKey]:
 
 
 class _ByColumns:
-    """A key of one row made of a function of columns."""
+    """Adapts a key function of columns to a key function of one row."""
 
     def __init__(self, columns: Callable[[Rows], LinearKey]) -> None:
         self.columns = columns
@@ -93,23 +93,23 @@ class _ByColumns:
 
 
 _NO_MENUS = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64)))
-"""For keys that read the menus themselves."""
+"""Empty menus, for keys that get their menus elsewhere."""
 
 
 @builds
 class Scores(LazyFields):
-    """[claim] or [claim, key]: an order, lower is served first; further keys break ties of those before."""
+    """An order of claims, [claim] or [claim, key]: lower scores are served first; later keys break ties."""
 
     score: Reals
     linear_key: Callable[[Rows], LinearKey] | None = None
-    """The same order as a function from job rows to their keys; None: the order has no such function."""
+    """The same order as a function from job rows to their keys; None if there is none."""
     key: Key | None = None
-    """The same order as a function of one row, by which ``snapshot.index.queue`` sorts jobs; None: there is none."""
+    """The same order as a function of one row, for ``snapshot.index.queue``; None if there is none."""
     holds: Callable[[Rows], Reals] | None = None
-    """By waiting job: seconds that its rank stays valid once it starts; None: until its row changes."""
+    """Computes how many seconds the rank of waiting jobs stays valid once they start; None: until a row changes."""
 
     def derive(self, kind: type[object]) -> object | None:
-        """Return None: no form is coarser."""
+        """Return None, as no form is coarser."""
         return None
 
     def ranking(self) -> Rows:
@@ -123,18 +123,18 @@ lazy(Scores, "score")
 
 @builds
 class ByType:
-    """[claim, GPU type]: speed relative to the claim's slowest type (OEF's speedup vectors)."""
+    """[claim, GPU type] speed relative to the claim's slowest type (OEF's speedup vectors)."""
 
     speedup: Reals
 
     def derive(self, kind: type[object]) -> object | None:
-        """Return None: speedups give no order."""
+        """Return None, as speedups imply no order."""
         return None
 
 
 @builds
 class BySize:
-    """Value by number of GPUs: ``value[i]`` is that of ``gpus[i]`` GPUs to claim ``claim[i]``; higher is better."""
+    """Values by number of GPUs: ``value[i]`` of ``gpus[i]`` GPUs to claim ``claim[i]``; higher is better."""
 
     claim: Rows
     gpus: Ints
@@ -143,19 +143,19 @@ class BySize:
     """Unit of the values."""
 
     def derive(self, kind: type[object]) -> object | None:
-        """Return None: values by size give no order."""
+        """Return None, as values by size imply no order."""
         return None
 
 
 @builds
 class OverTime:
-    """[claim, rounds granted]: utility by number of rounds within a planning window (Shockwave)."""
+    """[claim, rounds granted] utility by number of rounds within a planning window (Shockwave)."""
 
     utility: Reals
     round_seconds: Seconds
 
     def derive(self, kind: type[object]) -> object | None:
-        """Return None: utilities over a window give no order."""
+        """Return None, as utilities over a window imply no order."""
         return None
 
 
@@ -166,13 +166,13 @@ class Valuations(LazyFields):
     claims: Claims
     forms: tuple[Form, ...]
     rest: Rest = Rest.KEEP
-    """KEEP: claims that it does not name keep their previous values."""
+    """With KEEP, claims that the valuation does not name keep their previous values."""
     verdicts: Verdicts = NO_VERDICTS
     memo: Memo | None = None
     wake_at: Seconds = NEVER
-    """The time in seconds at which the rank of a running claim changes next without an event."""
+    """Time in seconds at which the rank of a running claim next changes without an event."""
     holds: Reals | None = None
-    """By claim: seconds that its rank stays valid once it starts."""
+    """Seconds that the rank of each claim stays valid once it starts."""
 
     @classmethod
     def by_key(
@@ -184,14 +184,14 @@ class Valuations(LazyFields):
         wake_at: Seconds = NEVER,
         holds: Callable[[Rows], Reals] | None = None,
     ) -> Self:
-        """Order the candidates of an offer by a key of each job that is a linear function of time, ties by arrival.
+        """Order the candidates of an offer by keys that are linear functions of time; ties are broken by arrival.
 
-        An allocation that keeps jobs sorted asks only for the keys of jobs whose rows changed.
+        An allocation that keeps jobs sorted computes only the keys of jobs whose rows changed.
 
         Args:
             snapshot: the current state.
             offer: the GPUs on offer.
-            key: computes the keys of some job rows; a key follows from the job's own row and menu.
+            key: computes the keys of job rows; a key may depend only on the job's own row and menu.
             wake_at: as in ``Valuations``.
             holds: computes for waiting job rows how many seconds their ranks stay valid once they start.
         """
@@ -208,13 +208,13 @@ class Valuations(LazyFields):
         wake_at: Seconds = NEVER,
         holds: Callable[[Rows], Reals] | None = None,
     ) -> Self:
-        """Order the candidates of an offer by a key of one job that is a linear function of time, ties by arrival.
+        """Order the candidates of an offer by the linear key of each single job; ties are broken by arrival.
 
         Args:
             snapshot: the current state.
             menus: the elasticity's answer, which the key may read.
             offer: the GPUs on offer.
-            key: computes the key of one job from its row and its menu: a function or a method of the plugin.
+            key: computes the key of one job from its row and menu; a function, or a method of the plugin.
             wake_at: as in ``Valuations``.
             holds: as in ``by_key``.
         """
@@ -241,10 +241,10 @@ class Valuations(LazyFields):
         return cls(claims=Claims(unit=Unit.JOB, rows=rows), forms=forms, wake_at=wake_at, holds=left)
 
     def form(self, kind: type[F]) -> F:
-        """Return the values in a form: as the plugin gave it, else derived from a finer form.
+        """Return the values in a form: the one that the plugin gave, or else one derived from a finer form.
 
         Raises:
-            EunomiaError: the valuation has neither that form nor one that it derives from.
+            EunomiaError: the valuation has neither that form nor one from which it can be derived.
         """
         for form in self.forms:
             if isinstance(form, kind):
@@ -257,7 +257,7 @@ class Valuations(LazyFields):
         raise EunomiaError(f"a valuation must come in the form {kind.__name__}", value=given)
 
     def by_size(self, *units: SizeUnit) -> BySize:
-        """Return the values by size in one of these units; no unit named: in any.
+        """Return the values by size in one of these units, or in any unit if none is named.
 
         Raises:
             EunomiaError: the valuation gives no values by size in such a unit.

@@ -1,4 +1,4 @@
-"""Verdicts: one reason of a closed set for each claim that a stage turned down."""
+"""Verdicts: the reason, from a closed set, for which a stage turned down each claim."""
 
 from enum import IntEnum
 from typing import Final
@@ -10,41 +10,41 @@ from eunomia.units import Rows
 
 
 class Reason(IntEnum):
-    """Why a job waits; the names, in lower case, are what users, tables and metrics see."""
+    """The reason for which a job waits; users, tables and metrics see the name in lower case."""
 
     NO_SIZE_FITS = 1
-    """No size on its menu fits the cluster."""
+    """No size on the job's menu fits the cluster."""
     NO_GPU_OF_TYPE = 2
     FRAGMENTED = 3
-    """Enough GPUs are free, but not where the job could use them together."""
+    """Enough GPUs are free, but not on machines where the job could use them together."""
     CPUS_SHORT = 4
     MEMORY_SHORT = 5
     OUTRANKED = 6
     """Other jobs come first in the order of service."""
     NOT_OFFERED = 7
-    """Left out of an auction, since other apps are treated worse."""
+    """The app was left out of an auction, because other apps are worse off."""
     OUTBID = 8
     HELD_BACK = 9
-    """The app won GPUs that the auction kept back as its payment."""
+    """The app won GPUs that the auction withheld as its payment."""
     SHARE_USED_UP = 10
     PLANNED_LATER = 11
     AWAITING_RELEASE = 12
-    """Granted GPUs that their last holder has not released yet."""
+    """The job was granted GPUs that their last holder has not released yet."""
     PAUSED_BY_APP = 13
     NOT_PROFILED = 14
     BACKING_OFF = 15
-    """Failed recently and restarts after a pause."""
+    """The job failed recently and is restarted after a back-off."""
     AWAITING_ROUND = 16
-    """Arrived since the last round, or an offer is open."""
+    """The job arrived after the last round, or an offer is still open."""
     PLUGIN_FAULT = 17
     GPU_HOURS = 18
-    """Its user has used up its GPU hours of the day."""
+    """The job's user has used up the GPU hours of the day."""
     SUSPENDED = 19
-    """Its app is suspended, as beyond a limit of disk."""
+    """The job's app is suspended, for example because it exceeds its disk quota."""
 
     @property
     def word(self) -> str:
-        """The reason as users see it."""
+        """Return the reason as users see it."""
         return _WORDS[self]
 
 
@@ -53,7 +53,7 @@ _WORDS: Final = {reason: reason.name.lower() for reason in Reason}
 
 @builds
 class Verdicts:
-    """Claims that a stage turned down: ``rows`` of claims and a ``Reason`` code for each."""
+    """The claims that a stage turned down: their ``rows``, and a ``Reason`` code for each."""
 
     rows: Rows
     reasons: Rows

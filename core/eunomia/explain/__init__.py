@@ -1,4 +1,4 @@
-"""Why a job waits, and what would free it: the words of ``eunomia explain``.
+"""Explain why a job waits and what would let it start, for ``eunomia explain``.
 
-Explanations try remedies on copies of the state and change nothing. Commands and the live service call this room.
+Remedies are tried on copies of the state; nothing is changed. Commands and the live service call this package.
 """

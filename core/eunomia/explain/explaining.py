@@ -1,7 +1,7 @@
-"""Explains why a job waits: a sentence with numbers, what would free the job, and when it is likely to start.
+"""Explain why a job waits: a sentence with numbers, the events that would let it start, and its likely start.
 
-The last verdict is taken, the plugin that gave it is asked, and the job is tried again on copies of the state (see
-``Trials``): so every named remedy has been tried.
+The explanation combines the job's last verdict, the answer of the plugin that gave it, and dry runs on copies of the
+state (see ``Trials``), so that every remedy it names has been tried.
 """
 
 import math
@@ -32,30 +32,30 @@ log = structlog.get_logger()
 PART_OF_WAITS = 0.9
 _AWAITS_ITS_APP = (Reason.PAUSED_BY_APP, Reason.SUSPENDED)
 BY_CORE = (*_AWAITS_ITS_APP, Reason.BACKING_OFF, Reason.GPU_HOURS, Reason.AWAITING_RELEASE)
-"""Reasons that follow from events alone, regardless of earlier verdicts of plugins."""
+"""Reasons that follow from events alone and take precedence over earlier verdicts of plugins."""
 
 
 @value
 class Why:
-    """Why a job waits."""
+    """The explanation of why a job waits."""
 
     job: JobId
     app: AppId
     state: str
-    """A ``JobState`` in lower case."""
+    """The name of the job's ``JobState``, in lower case."""
     seconds: float
     """Seconds for which the job has been in that state."""
     reason: Reason | None
-    """Reason for which the job waits; None: it does not wait."""
+    """Reason for which the job waits; None if it does not wait."""
     stage: Stage | None
     plugin: str
-    """Plugin that gave the reason; empty: the arbiter itself."""
+    """Name of the plugin that gave the reason; empty if the arbiter did."""
     round: int
     said_seconds_ago: float
     sentence: str
     """The reason as a sentence with numbers; for a job that measures its rate, the GPUs of the measurement."""
     said: str
-    """The text of the plugin's explanation; empty: the plugin gave none."""
+    """The text of the plugin's explanation; empty if the plugin gave none."""
     numbers: Mapping[str, float]
     frees: tuple[Remedy, ...]
     starts_in: tuple[float, float] | None
@@ -63,7 +63,7 @@ class Why:
 
     @property
     def text(self) -> str:
-        """The sentence and the plugin's text; for an auction, the plugin's text alone."""
+        """Return the sentence followed by the plugin's text; for an auction, the plugin's text alone."""
         if self.said and self.reason in _AUCTIONED:
             return self.said
         return " ".join(filter(None, (self.sentence, self.said)))
@@ -81,15 +81,15 @@ def explain(
     rounds: Sequence[Decision] = (),
     now: Seconds | None = None,
 ) -> Why:
-    """Explain why a job of an arbiter waits; the arbiter is only read.
+    """Explain why a job of an arbiter waits, without changing the arbiter.
 
     Args:
-        arbiter: that has the job.
-        job: that waits, or does not.
-        stages: of the chosen profile, created for this call: the caches of those that serve must not see the trials.
-        fallback: likewise of the fallback; None: the same stages.
+        arbiter: the arbiter of the job.
+        job: id of the job, waiting or not.
+        stages: of the chosen profile, created for this call, so that trials stay out of the caches of live stages.
+        fallback: of the fallback profile, likewise created for this call; None: use ``stages``.
         rounds: the last decisions that made a round, oldest first.
-        now: the moment; None: that of the last step.
+        now: time of the explanation in seconds; None: the time of the last step.
 
     Raises:
         KeyError: the arbiter has no such job.
@@ -99,15 +99,15 @@ def explain(
 
 
 class Explainer:
-    """Explains the jobs of one moment; it only reads its arguments, and of the arbiter keeps only the saved bytes.
+    """Explains jobs as of one moment, from a saved state of the arbiter; no argument is changed.
 
     Args:
-        saved: of ``Arbiter.save``.
-        cluster: of that arbiter.
+        saved: the bytes returned by ``Arbiter.save``.
+        cluster: the cluster of that arbiter.
         stages: see ``explain``.
         fallback: see ``explain``.
         rounds: see ``explain``.
-        now: the moment.
+        now: time of the explanation in seconds.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class Explainer:
         self._forecasts = stages.names.get(Stage.ELASTICITY, "") in stages.explain
 
     def explain(self, job: JobId) -> Why:
-        """Explain one job; see ``explain``."""
+        """Explain one job; see the function ``explain``."""
         return _Case(self, job).why()
 
     def forecast(self, job: JobId) -> Explanation | None:
-        """Return the elasticity's explanation of a running or waiting job; None: the elasticity explains nothing.
+        """Return the elasticity's explanation of a running or waiting job, or None if the elasticity gives none.
 
         Raises:
             KeyError: the arbiter has no such job.
@@ -138,7 +138,7 @@ class Explainer:
 
 
 class _Case:
-    """One job, and a copy of the state on which to look things up."""
+    """The explanation of one job in progress, with a copy of the state for lookups."""
 
     def __init__(self, all_of_it: Explainer, job: JobId) -> None:
         self.trials, self.rounds, self.now = all_of_it.trials, all_of_it.rounds, all_of_it.now
@@ -198,7 +198,7 @@ class _Case:
         return self.state.reason(self.row) or Reason.AWAITING_ROUND
 
     def _seconds(self) -> float:
-        """Return the seconds for which the job has been in its state."""
+        """Return for how many seconds the job has been in its present state."""
         jobs, row = self.state.jobs.live, self.row
         since = float(jobs.verdict_at[row])
         if self.kind is JobState.RUNNING:
@@ -210,12 +210,12 @@ class _Case:
         return max(0.0, float(self.now) - since) if math.isfinite(since) else 0.0
 
     def _decision(self) -> Decision | None:
-        """Return the decision that ended the round of the verdict: with auctions, the one that closed its offer."""
+        """Return the decision of the round that gave the verdict; with auctions, the decision that closed the offer."""
         number = int(self.state.jobs.live.verdict_round[self.row])
         return next((made for made in reversed(self.rounds) if made.round == number), None)
 
     def _said(self, plugin: str, facts: Facts) -> Explanation | None:
-        """Join the explanations of the verdict's plugin, of a valuation that decided, and of the elasticity."""
+        """Join the explanations by the verdict's plugin, the valuation if its order decided, and the elasticity."""
         names = self.arbiter.serving.names
         asked = [plugin] if plugin else []
         if self.reason is Reason.OUTRANKED and facts.place is not None:
@@ -251,7 +251,7 @@ class _Case:
     def _starts(
         self, remedies: Remedies, frees: Sequence[Remedy], said: Explanation | None
     ) -> tuple[tuple[float, float] | None, dict[str, float]]:
-        """Estimate when the job starts: the earliest and the latest time, and the numbers of the estimate."""
+        """Estimate when the job starts: return the earliest and latest time, and the numbers behind the estimate."""
         planned = self.state.reports.starts_at.get(self.row, math.nan)
         if self.reason in (None, *_AWAITS_ITS_APP) or frees[:1] == NOTHING_FREES:
             return None, {}
@@ -270,7 +270,7 @@ class _Case:
         return (None, {}) if self.reason is Reason.NO_SIZE_FITS else self._from_past()
 
     def _from_past(self) -> tuple[tuple[float, float] | None, dict[str, float]]:
-        """Estimate the start from the app's past waits: nine in ten ended within this number of rounds."""
+        """Estimate the latest start from the 90th percentile of the app's past waits in rounds."""
         waits = sorted(past_waits(self.rounds, self.app))
         times = [float(made.now) for made in self.rounds]
         if len(waits) < 3 or len(times) < 2 or times[-1] <= times[0]:
@@ -283,7 +283,7 @@ class _Case:
 
 
 def past_waits(rounds: Sequence[Decision], app: AppId) -> list[int]:
-    """Return the length in rounds of each wait of an app's jobs that began and ended within these decisions."""
+    """Return the lengths, in rounds, of all waits of an app's jobs that began and ended within these decisions."""
     began: dict[str, int] = {}
     waits: list[int] = []
     for made in rounds:

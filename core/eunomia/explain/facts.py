@@ -23,67 +23,67 @@ from eunomia.units import NEVER, NONE, Ints, Reals, Scope, Unit, format_duration
 
 @builds
 class GpusForJob:
-    """What the cluster has for one waiting job; GPUs are of its type where it asks for one."""
+    """What the cluster offers to one waiting job; if the job asks for a GPU type, only GPUs of that type count."""
 
     capacity: int
     """GPUs in service."""
     down: int
     """GPUs that are down."""
     leaving: int
-    """GPUs whose holders are ordered to leave and have not given them back yet."""
+    """GPUs whose holders were ordered to release them and have not done so yet."""
     own_leaving: int
-    """GPUs among ``leaving`` on which the job itself, or its app, ran."""
+    """GPUs among ``leaving`` that are held by the job itself or its app."""
     free: int
     """GPUs that a round could lease now."""
     widest: int
-    """Most GPUs in service on one machine."""
+    """Largest number of GPUs in service on one machine."""
     largest: int
-    """Most free GPUs on one machine."""
+    """Largest number of free GPUs on one machine."""
     cpus_left: float
-    """Most CPUs that a machine with free GPUs has left; inf: not known."""
+    """Largest number of free CPUs on a machine with free GPUs; inf: not known."""
     memory_left: float
-    """Most GiB of memory that a machine with free GPUs has left; inf: not known."""
+    """Largest amount of free memory, in GiB, on a machine with free GPUs; inf: not known."""
     offered: int
-    """GPUs of the open offer; 0: none is open."""
+    """GPUs of the open offer; 0 if no offer is open."""
     closes_in: float
 
 
 @builds
 class Facts(GpusForJob):
-    """Numbers about one waiting job, and what the cluster has for it."""
+    """The facts about one waiting job, including the GPUs that the cluster has for it."""
 
     reason: Reason | None
     app: str
     gpu_type: int
     type_name: str
-    """GPU type that the job asks for; empty: any."""
+    """GPU type that the job asks for; empty if it accepts any."""
     least: int
     most: int
     cpus_asked: float
-    """CPUs for the job's smallest size; NaN: the job asks for none."""
+    """CPUs that the job asks for at its smallest size; NaN if it asks for none."""
     memory_asked: float
     others_waiting: int
     place: int | None
     """The job's place in the order of service among waiting jobs, from 1; None: there is no such order."""
     ahead_names: tuple[str, ...]
-    """Jobs ahead of this job in the order of service."""
+    """Ids of the jobs ahead of this job in the order of service."""
     received: float
-    """GPU-seconds leased to the job's app."""
+    """GPU-seconds leased to the job's app so far."""
     planned_in: float
     """Seconds until the planned start; NaN: no start is planned for the job."""
     granted: int
     """GPUs of the job's lease; 0 without a lease."""
     pending: int
-    """GPUs of the job's lease that their last holders have not given back."""
+    """GPUs of the job's lease that their previous holders have not released yet."""
     again_in: float
-    """Seconds until the job's pause ends."""
+    """Seconds until the job's back-off ends."""
     faults: int
     faults_allowed: int
     fault: str
     faulty_plugin: str
 
     def sentence(self, text: str) -> str:
-        """Fill a sentence of ``reasons.SENTENCES``."""
+        """Return a sentence of ``reasons.SENTENCES`` with its fields filled in."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return text.format(
             **fields
@@ -100,7 +100,7 @@ class Facts(GpusForJob):
 
     @property
     def wanted(self) -> str:
-        """The sizes that the job asks for, as text."""
+        """Return the sizes that the job asks for, as text."""
         sizes = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
         if self.reason is Reason.NO_SIZE_FITS:
             sizes = str(self.least)
@@ -108,17 +108,17 @@ class Facts(GpusForJob):
 
     @property
     def in_service(self) -> str:
-        """The number of GPUs in service, and of those that are down, as text."""
+        """Return the numbers of GPUs in service and of GPUs that are down, as text."""
         total = self.capacity + self.down
         return f"{self.capacity} in service of {total} ({self.down} down)" if self.down else f"{self.capacity}"
 
     def slots_of_type(self, count: int) -> str:
-        """``slots of V100``: the word for the count, with the GPU type that the job asks for."""
+        """Return "slot" or "slots", with the GPU type that the job asks for: ``slots of V100``."""
         return slots(count) + (f" of {self.type_name}" if self.type_name else "")
 
     @property
     def queue(self) -> str:
-        """The job's place among the waiting jobs, as text."""
+        """Return the job's place among the waiting jobs, as text."""
         if self.others_waiting == 0:
             return "no other job waits"
         if self.place is None:
@@ -128,7 +128,7 @@ class Facts(GpusForJob):
 
     @property
     def round_state(self) -> str:
-        """The event that causes the next round, for a job that no round has considered yet."""
+        """Describe the event that causes the next round, for a job that no round has considered yet."""
         if self.offered:
             when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
             return f"An offer of {self.offered} {slots(self.offered)} is out with the apps; it is decided{when}."
@@ -147,7 +147,7 @@ class Facts(GpusForJob):
         return f"No round has decided about it yet; {self.free} {slots(self.free)} free now, and {self.queue}."
 
     def numbers(self) -> dict[str, float]:
-        """Return the numbers in the job's sentence, by name."""
+        """Return the numbers that the job's sentence contains, by name."""
         known = {name: float(getattr(self, name)) for name in _NUMBERS.get(self.reason, ()) if self.reason is not None}
         if self.reason is Reason.OUTRANKED and self.place is not None:
             known["place"] = float(self.place)
@@ -176,13 +176,13 @@ _NUMBERS: Mapping[Reason | None, tuple[str, ...]] = {
 
 
 def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decision | None) -> Facts:
-    """Gather the facts about one job.
+    """Collect the facts about one job.
 
     Args:
-        arbiter: a copy; see ``Trials``.
-        row: of the job.
-        reason: why it waits; None: it does not.
-        decision: of the round that gave it no GPUs, if it is still known.
+        arbiter: a copy of the arbiter; see ``Trials``.
+        row: the job's row.
+        reason: why the job waits; None if it does not wait.
+        decision: the decision of the round that gave it no GPUs, if it is still known.
     """
     state = arbiter.state
     jobs, held, cluster = state.jobs.live, state.holdings.live, state.cluster
@@ -238,10 +238,10 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
 
 
 def longest_release(arbiter: Arbiter) -> float:
-    """Seconds that a job has to give its GPUs back: the profile's grace, or the longer time that menus name.
+    """Return the seconds that a job has to release its GPUs: the profile's grace, or the menus' if longer.
 
     Args:
-        arbiter: a copy: the elasticity is asked.
+        arbiter: a copy of the arbiter, as this calls the elasticity.
     """
     grace = float(arbiter.serving.rounds.suspend_grace)
     try:
@@ -255,12 +255,12 @@ def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | No
     """Return a job's place among the waiting jobs, by the valuation's scores, and the jobs ahead of it.
 
     Args:
-        arbiter: a copy: the valuation is asked.
-        row: of the job.
-        offer: what is free.
+        arbiter: a copy of the arbiter, as this calls the valuation.
+        row: the job's row.
+        offer: the free GPUs.
 
     Returns:
-        None, where the valuation gives no scores, fails, or does not name the job.
+        The place from 1 (None: the valuation gives no scores, fails or omits the job), and the ids of jobs ahead.
     """
     try:
         snapshot = arbiter.snapshot()
@@ -276,7 +276,7 @@ def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | No
 
 
 def _ranked(snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> list[int]:
-    """Candidates in the order of their scores; empty where they have none."""
+    """Return the rows of the candidates by score, or an empty list if the valuation gives no scores."""
     forms = [form for form in valuations.forms if isinstance(form, Scores)]
     if not forms or not isinstance(menus, Menus):
         return []
@@ -292,7 +292,7 @@ def _ranked(snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuatio
 
 
 def _most_left(total: Reals, state: State, used: Reals, room: Ints) -> float:
-    """Return the most that a machine with free GPUs has left after what running jobs use; inf: not known."""
+    """Return the largest unused amount of a resource on a machine with free GPUs; inf: not known."""
     cluster = state.cluster
     spent = np.bincount(cluster.machine, weights=np.nan_to_num(used[: cluster.gpus]), minlength=total.size)
     left = np.where(np.isnan(total), np.inf, total - spent)[room > 0]
@@ -300,14 +300,14 @@ def _most_left(total: Reals, state: State, used: Reals, room: Ints) -> float:
 
 
 def names_of(names: Sequence[str]) -> str:
-    """Names in a sentence: the first two, and how many more there are."""
+    """Return names for a sentence: the first two, and the number of further ones."""
     different = list(dict.fromkeys(names))
     shown, more = different[:2], len(different) - 2
     return f"{', '.join(shown)} and {more} more" if more > 0 else " and ".join(shown)
 
 
 def slots(count: int) -> str:
-    """``slot`` or ``slots``, to agree with the count."""
+    """Return ``slot`` or ``slots``, depending on the count."""
     return "slot" if count == 1 else "slots"
 
 

@@ -1,4 +1,4 @@
-"""The leases whose GPUs a waiting job could use: their holders, their ends, and which of them the job needs."""
+"""Find the leases whose GPUs a waiting job could use, their holders and ends, and which of them the job needs."""
 
 import math
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from eunomia.store.state import State
 from eunomia.units import NONE, JobId
 
 LEASES_TRIED = 8
-"""Number of leases that a search tries to end, first one by one, then together."""
+"""Maximum number of leases that a search tries to end, first one by one, then together."""
 
 
 class Holders:
     """The holders of GPUs that one waiting job could use.
 
     Args:
-        state: a copy at the moment of the explanation, for lookups.
-        trials: to end leases on copies.
-        row: of the job.
-        gpu_type: that it asks for; -1: any.
+        state: a copy of the state at the moment of the explanation, for lookups.
+        trials: dry runs in which leases end.
+        row: the job's row.
+        gpu_type: index of the GPU type that the job asks for; -1: any.
     """
 
     def __init__(self, state: State, trials: Trials, row: int, gpu_type: int) -> None:
@@ -30,7 +30,7 @@ class Holders:
         self._job = JobId(str(state.job_id(row)))
 
     def usable(self) -> list[int]:
-        """Leases with GPUs that the job could use, by their likely end."""
+        """Return the numbers of leases with GPUs that the job could use, sorted by their likely end."""
         of_type = [
             lease
             for lease in self._state.leases.values()
@@ -44,7 +44,7 @@ class Holders:
         return [lease.id for lease in of_type[:LEASES_TRIED]]
 
     def needed_together(self, leases: Sequence[int]) -> list[int]:
-        """Return the first few leases that let the job start if all end; leases that are not needed are left out."""
+        """Return the first leases that together let the job start when they end, without those that are not needed."""
         for many in range(2, len(leases) + 1):
             if self._trials.released(self._job, leases[:many]) is not None:
                 chosen = list(leases[:many])
@@ -56,13 +56,13 @@ class Holders:
         return []
 
     def done_at(self, number: int) -> float:
-        """Time at which the work on a lease is done at its present rate; inf: not known."""
+        """Return the time in seconds at which a lease's work is done at its present rate; inf: not known."""
         lease = self._state.leases[number]
         on = self._state.holdings.live.job[lease.gpus]
         return max((finishes_at(self._state, int(job)) for job in set(on.tolist()) if job != NONE), default=math.inf)
 
     def over_in(self, leases: Sequence[int]) -> float | None:
-        """Seconds until the work on all these leases is done at its present rate; None: not known."""
+        """Return the seconds until the work on all these leases is done at its present rate; None: not known."""
         end = max(self.done_at(lease) for lease in leases) - self._trials.now
         return end if math.isfinite(end) else None
 
@@ -72,7 +72,7 @@ class Holders:
         return str(self._state.app_id(lease.app) if lease.job == NONE else self._state.job_id(lease.job))
 
     def gpus_gained(self, leases: Sequence[int]) -> int:
-        """Return the number of further GPUs of its type that would become free."""
+        """Return how many more GPUs of the job's type would become free if these leases ended."""
         gpus = np.array([gpu for number in leases for gpu in self._state.leases[number].gpus], np.int64)
         return (
             gpus.size if self._gpu_type == NONE else int((self._state.cluster.gpu_type[gpus] == self._gpu_type).sum())

@@ -1,4 +1,4 @@
-"""Describes the measurement of a job's rate: the GPUs on which it runs, and when it ends."""
+"""Describe the measurement of a job's rate: on which GPUs the job runs, and when the measurement ends."""
 
 from eunomia.explain.facts import slots
 from eunomia.round.view import ClusterView
@@ -6,7 +6,7 @@ from eunomia.units import Seconds, format_duration
 
 
 def measuring(view: ClusterView, row: int, now: Seconds) -> str:
-    """Return a sentence about the measurement of the job's rate; empty: none is under way."""
+    """Return a sentence about the running measurement of the job's rate; empty if there is none."""
     lease = view.lease_of(row)
     if lease is None or lease.probe is None:
         return ""

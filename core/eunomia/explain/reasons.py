@@ -1,6 +1,6 @@
-"""The closed set of reasons in words: a sentence for each, about one job.
+"""The sentence that explains each reason for which a job waits.
 
-What each reason means, which stages give it and what frees the job is in ``docs/reference/reasons.md``.
+``docs/reference/reasons.md`` lists what each reason means, which stages give it, and what lets the job start.
 """
 
 from collections.abc import Mapping
@@ -38,5 +38,5 @@ SENTENCES: Final[Mapping[Reason, str]] = {
     ),
     Reason.SUSPENDED: "Its app {app} is suspended.",
 }
-"""A sentence for each reason, whose fields are those of ``Facts`` and those that ``Facts.sentence`` adds; the text of a
-plugin follows it."""
+"""The sentence for each reason, with fields of ``Facts`` and those that ``Facts.sentence`` adds; the text of the plugin
+is appended."""

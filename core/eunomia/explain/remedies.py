@@ -1,4 +1,4 @@
-"""Remedies for a waiting job; each was tried on a copy of the state and let the job start there."""
+"""Remedies for a waiting job; each one let the job start when it was tried on a copy of the state."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -42,10 +42,10 @@ class Remedies:
     """The remedies for one job.
 
     Args:
-        arbiter: a copy at the moment of the explanation, for lookups.
-        trials: to try things.
-        job: that waits.
-        facts: about it.
+        arbiter: a copy of the arbiter at the moment of the explanation, for lookups.
+        trials: dry runs in which remedies are tried.
+        job: id of the waiting job.
+        facts: the facts about the job.
     """
 
     def __init__(self, arbiter: Arbiter, trials: Trials, job: JobId, facts: Facts) -> None:
@@ -60,7 +60,7 @@ class Remedies:
 
     @cached_property
     def ahead(self) -> Start | None:
-        """The job's start if time passes without arrivals; None: it does not start."""
+        """Return the job's start if time passes without arrivals; None if it does not start."""
         return self.trials.ahead(self.job)
 
     @property
@@ -68,7 +68,7 @@ class Remedies:
         return None if self.ahead is None else max(0.0, float(self.ahead.at - self.now))
 
     def tried(self) -> tuple[Remedy, ...]:
-        """Remedies that were tried and let the job start earlier than time alone does."""
+        """Return the remedies that let the job start earlier than it would if only time passed."""
         if self.reason is None:
             return ()
         if self.reason in (Reason.PAUSED_BY_APP, Reason.SUSPENDED):
@@ -105,7 +105,7 @@ class Remedies:
             yield Remedy(what="fallback", text=text, in_seconds=self._ahead_in)
 
     def _unfit(self) -> Iterable[Remedy]:
-        """Remedies for a job that would not start even alone on this cluster."""
+        """Yield the remedies for a job that would not start even if it were alone on this cluster."""
         measured = self.trials.measured(self.job)
         if measured is not None or self.reason is Reason.NOT_PROFILED:
             yield Remedy(what="measured", text="a rate of it is measured or declared" + _then(measured))
@@ -148,7 +148,7 @@ class Remedies:
             yield Remedy(what="order", text=f"no other job waiting{ahead}{_then(first)}")
 
     def _division(self) -> Iterable[Remedy]:
-        """GPUs that the job's app holds and has not assigned to a job yet."""
+        """Yield the remedy that the job's app assigns GPUs that it holds but has not assigned to a job yet."""
         held = self.state.holdings.live
         idle = [
             gpu for gpu in range(self.state.cluster.gpus) if held.app[gpu] == self.app_row and held.job[gpu] == NONE
@@ -158,7 +158,7 @@ class Remedies:
             yield Remedy(what="division", slots=tuple(shared), text=f"{self.app} puts it on a slot that it holds")
 
     def _next_round(self) -> float | None:
-        """Seconds until the next round; None: the time is not known."""
+        """Return the seconds until the next round; None: not known."""
         decision = self.trials.copy().step(self.now)
         if decision.causes:
             return 0.0
@@ -177,7 +177,7 @@ class Remedies:
             )
 
     def _holders_leaving(self) -> Iterable[Remedy]:
-        """Leases that let the job start if they end: each one alone, soonest first, else the smallest set of them."""
+        """Yield the ends of leases that let the job start: single leases, soonest first, else a smallest set."""
         leases = self.holders.usable()
         alone = [lease for lease in leases if self.trials.released(self.job, [lease]) is not None][:REMEDIES_SHOWN]
         for lease in alone:
@@ -190,7 +190,7 @@ class Remedies:
             yield self._fewest(min(enough, key=self.holders.gpus_gained))
 
     def _fewest(self, leases: Sequence[int]) -> Remedy:
-        """Find the smallest number of these leases' GPUs with which the job starts."""
+        """Return the remedy with the smallest number of these leases' GPUs that lets the job start."""
         most = self.holders.gpus_gained(leases)
         tried = (many for many in range(1, most) if self.trials.released(self.job, leases, only=many) is not None)
         count = next(tried, most)
@@ -198,13 +198,13 @@ class Remedies:
         return Remedy(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}")
 
     def _done(self, leases: Sequence[int], seconds: float | None) -> Remedy:
-        """Return the remedy that the work on all these leases is done."""
+        """Return the remedy that all these leases finish their work."""
         gpus = tuple(sorted(gpu for one in leases for gpu in self.state.leases[one].gpus))
         text = f"{names_of([self.holders.name(one) for one in leases])} done"
         return Remedy(what="release", slots=gpus, text=text, in_seconds=seconds)
 
     def listed(self, texts: Sequence[str]) -> tuple[Remedy, ...]:
-        """All remedies: those that come with time first, then those that were tried, then the plugins' texts."""
+        """Return all remedies: those that need only time, then those that were tried, then the plugins' texts."""
         if self.reason is None:
             return ()
         tried = self.tried()
@@ -220,7 +220,7 @@ class Remedies:
             yield Remedy(what="offer_end", text="the open offer is decided", in_seconds=seconds)
 
     def _timely(self, tried: Sequence[Remedy]) -> Iterable[Remedy]:
-        """Remedies that come with time, without arrivals."""
+        """Yield the remedies that need only time to pass, without arrivals."""
         ahead = None if _SETTLED & {remedy.what for remedy in tried} else self.ahead
         if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP, Reason.SUSPENDED):
             return
@@ -245,7 +245,7 @@ class Remedies:
             yield Remedy(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
 
     def _preemption(self, start: Start, numbers: Sequence[int]) -> Remedy:
-        """Return the end of these leases' protected parts, or the round that takes their GPUs if none is protected."""
+        """Return the end of these leases' protected times, or the round that preempts them if none is protected."""
         until = max(float(self.state.leases[number].protected_until) for number in numbers)
         names = names_of([self.holders.name(number) for number in numbers])
         if not self.now < until <= start.at:
@@ -263,7 +263,7 @@ _SETTLED = {"round", "pause_end", "plan", "resume", "division", "fallback"}
 
 
 def _then(start: Start | None) -> str:
-    """Return the event that must follow the remedy before the job starts; empty: none."""
+    """Return the further event that the job's start needs after the remedy, as text; empty if none is needed."""
     if start is None:
         return "; then it waits for slots"
     return "" if start.prompt else AT_NEXT_ROUND

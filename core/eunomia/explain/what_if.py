@@ -1,7 +1,7 @@
-"""Dry runs of rounds on copies of an arbiter's state. The arbiter itself is only read; observers are not called.
+"""Dry runs of rounds on copies of an arbiter's state. The arbiter is not changed, and observers are not called.
 
-Each copy has its own version of the state, so that what a plugin caches by version is never mistaken for another's.
-The stages should be made for it: those that serve could keep what they saw of a state that never was.
+Each copy has its own state version, so that a plugin that caches by version never mixes two copies.
+Dry runs need stages of their own: the live stages would cache what they saw of a hypothetical state.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from eunomia.store.writers import mark
 from eunomia.units import NONE, ZERO, AppId, Cause, Epoch, Ints, JobId, LeaseId, Locality, Seconds, Version
 
 STEPS_AHEAD = 200
-"""Most steps that a simulation of the time ahead takes."""
+"""Maximum number of steps of a simulation of the time ahead."""
 NO_GPUS = np.empty(0, np.int64)
 
 
@@ -38,23 +38,23 @@ class Start:
     gpus: Ints
     round: int
     prompt: bool = True
-    """True: the arbiter makes that round without further events.
+    """Whether the arbiter makes the round of the start without further events.
 
-    False: the job starts when another cause makes a round.
+    If False, the job starts only once another cause makes a round.
     """
     preempted: frozenset[int] = frozenset()
     """Leases from which that round takes the GPUs."""
 
 
 class Trials:
-    """Makes dry runs on copies of a state.
+    """Dry runs on copies of an arbiter's saved state.
 
     Args:
-        saved: of ``Arbiter.save``.
-        cluster: of that arbiter.
-        stages: made for trials, of the profile that was chosen.
-        fallback: made for trials, of the fallback.
-        now: the moment that is asked about; not before the state's.
+        saved: the bytes returned by ``Arbiter.save``.
+        cluster: the cluster of that arbiter.
+        stages: stages of the chosen profile, created for trials.
+        fallback: stages of the fallback profile, created for trials.
+        now: start time of the trials in seconds, not before the time of the state.
     """
 
     def __init__(self, saved: bytes, cluster: Cluster, stages: Stages, fallback: Stages, now: Seconds) -> None:
@@ -76,11 +76,11 @@ class Trials:
     # --- a round at once -------------------------------------------------------------------------------------------
 
     def now_free(self, job: JobId) -> Start | None:
-        """Make a round with the GPUs that are free now."""
+        """Try a round with the GPUs that are free now."""
         return self.round_after(job, [])
 
     def alone(self, job: JobId, *, machines_back: bool = False) -> Start | None:
-        """Make a round with this job alone on the cluster; machines that are down stay down, or come back."""
+        """Try a round with this job alone on the cluster; ``machines_back`` puts machines that are down in service."""
         state = self.copy().state
         row = state.job_row(job)
         mine = state.app_id(int(state.jobs.live.app[row]))
@@ -99,17 +99,17 @@ class Trials:
         return self.round_after(job, events)
 
     def first(self, job: JobId) -> Start | None:
-        """Make a round in which no other job waits."""
+        """Try a round in which no other job waits."""
         state = self.copy().state
         others = [state.job_id(row) for row in sorted(state.waiting_jobs.rows)]
         return self.round_after(job, [kinds.JobPaused(job=other) for other in others if other != job])
 
     def resumed(self, job: JobId) -> Start | None:
-        """Make a round after the app has resumed the job."""
+        """Try a round after the app has resumed the job."""
         return self.round_after(job, [kinds.JobResumed(job=job)])
 
     def measured(self, job: JobId) -> Start | None:
-        """Make a round after the job's rate at its smallest size was measured."""
+        """Try a round after the job's rate at its smallest size was measured."""
         state = self.copy().state
         row = state.job_row(job)
         gpu_types = state.cluster.gpu_types
@@ -122,11 +122,11 @@ class Trials:
         return self.round_after(job, rates)
 
     def machines_back(self, job: JobId) -> Start | None:
-        """Make a round after every machine that is down has come back."""
+        """Try a round after every machine that is down has come back."""
         return self.round_after(job, [kinds.MachineBack(machine=name) for name in down_machines(self.copy().state)])
 
     def released(self, job: JobId, leases: Sequence[int], *, only: int | None = None) -> Start | None:
-        """Make a round after these leases end; with ``only``, after only that many GPUs of the job's type come back."""
+        """Try a round after these leases end; ``only`` limits how many GPUs of the job's type they free."""
         state = self.copy().state
         events = [event for lease in leases for event in done_with(state, state.leases[lease])]
         gpus = np.array([gpu for lease in leases for gpu in state.leases[lease].gpus], np.int64)
@@ -135,7 +135,7 @@ class Trials:
         return self.round_after(job, events, without=gpus[:0] if only is None else gpus[only:])
 
     def round_after(self, job: JobId, events: Sequence[Event], *, without: Ints = NO_GPUS) -> Start | None:
-        """Fold events in, return all leaving GPUs but ``without``, and make a round if the events cause none."""
+        """Apply events, release all leaving GPUs except ``without``, and make a round if the events cause none."""
         arbiter = self.copy()
         state = arbiter.state
         close_offer(state)
@@ -153,7 +153,7 @@ class Trials:
     # --- rounds to come --------------------------------------------------------------------------------------------
 
     def ahead(self, job: JobId) -> Start | None:
-        """Simulate the time ahead without arrivals: leases and jobs end at known times, apps obey orders at once."""
+        """Simulate the future without arrivals: leases and jobs end at known times, and apps obey orders at once."""
         arbiter = self.copy()
         state = arbiter.state
         app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
@@ -179,7 +179,7 @@ class Trials:
 
 
 def _in_process(stages: Stages) -> Stages:
-    """Return the stages without bidding: the arbiter values every app itself."""
+    """Return the stages without bidding by app masters: the arbiter values every app itself."""
     return dataclasses.replace(stages, rounds=dataclasses.replace(stages.rounds, bid_deadline=None))
 
 
@@ -191,7 +191,7 @@ def _forced(arbiter: Arbiter, now: Seconds) -> Decision:
 
 
 def _start(decision: Decision, job: JobId, app: AppId) -> Start | None:
-    """GPUs that the decision gives to the job, or to its app if that divides."""
+    """Return the start that the decision gives to the job, or to its app if that divides its GPUs; None: no start."""
     for order in decision.transitions:
         if order.gpus.size and not order.kind.effect.ends and _for(order, job, app):
             preempted = _losing(decision, order.gpus)
@@ -213,12 +213,12 @@ def _living(state: State, row: int, mine: AppId) -> bool:
 
 
 def down_machines(state: State) -> list[str]:
-    """Names of machines with GPUs that are down."""
+    """Return the names of machines with GPUs that are down."""
     return [state.cluster.machines[number].name for number in _down_by_machine(state)]
 
 
 def what_is_down(state: State) -> list[str]:
-    """Return the machines that are down, and the partly failed ones with their number of failed GPUs, as text."""
+    """Return, as text, the machines that are down, and those partly down with their numbers of failed GPUs."""
     machines = state.cluster.machines
     return [
         machines[number].name if count == machines[number].gpus else f"the rest of {machines[number].name}"
@@ -227,7 +227,7 @@ def what_is_down(state: State) -> list[str]:
 
 
 def _down_by_machine(state: State) -> dict[int, int]:
-    """Return the number of GPUs that are down by machine."""
+    """Return the number of GPUs that are down on each machine that has any."""
     cluster = state.cluster
     down = np.flatnonzero(state.holdings.live.state[: cluster.gpus] == GpuState.DOWN)
     numbers, counts = np.unique(cluster.machine[np.setdiff1d(down, [*state.capacity.drained])], return_counts=True)
@@ -239,7 +239,7 @@ def _down_by_machine(state: State) -> dict[int, int]:
 
 
 def coming_back(state: State) -> list[Event]:
-    """Return the events by which every leaving GPU is given back."""
+    """Return the events that report the release of every leaving GPU."""
     epoch = Epoch(state.counters.last_epoch)
     return [
         kinds.Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(sorted(gpus)))
@@ -249,7 +249,7 @@ def coming_back(state: State) -> list[Event]:
 
 
 def done_with(state: State, lease: Lease) -> list[Event]:
-    """Return the events at the end of a lease's work: its job ends, or its app gives the GPUs back."""
+    """Return the events when the work on a lease is done: its job ends, or its app gives the GPUs back."""
     if lease.job != NONE:
         return [kinds.JobFinished(job=state.job_id(lease.job))]
     on = np.unique(state.holdings.live.job[lease.gpus])
@@ -268,7 +268,7 @@ def finishes_at(state: State, row: int) -> float:
 
 
 def _obeyed(state: State) -> list[Event]:
-    """Return the reports of apps that carry out orders at once: GPUs released, leases started, wins divided."""
+    """Return the reports of apps that carry out orders at once: GPUs released, leases started, grants divided."""
     events = coming_back(state)
     if events:
         return events
@@ -284,7 +284,7 @@ def _obeyed(state: State) -> list[Event]:
 
 
 def _divided(state: State, app: int) -> Event | None:
-    """Return the event by which an app assigns idle GPUs to its waiting jobs, by arrival, or gives them back."""
+    """Return the event by which an app assigns idle GPUs to its waiting jobs in order of arrival, or returns them."""
     held, jobs = state.holdings.live, state.jobs.live
     shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is LeaseState.ACTIVE]
     gpus = np.array([gpu for lease in shared for gpu in lease.gpus], np.int64)
@@ -307,7 +307,7 @@ def _divided(state: State, app: int) -> Event | None:
 
 
 def _next(state: State, decision: Decision) -> tuple[Seconds, list[Event]]:
-    """Return the next time with an event, and its events: a timer of the arbiter, or the end of a job."""
+    """Return the time of the next timer of the arbiter or end of a job, and the events at that time."""
     running = np.flatnonzero(state.jobs.live.state[: state.jobs.used] == JobState.RUNNING).tolist()
     ends = {row: max(float(state.now), finishes_at(state, row)) for row in running}
     soonest = min(ends.values(), default=math.inf)

@@ -1,4 +1,4 @@
-"""The arbiter's journal: every step in SQLite, with checksums, checkpoints and archives.
+"""The arbiter's journal: every step, in an SQLite file with checksums, checkpoints and archives.
 
-Drivers write it; the arbiter imports nothing of it. ``docs/reference/journal.md`` describes the file.
+Drivers write the journal; the arbiter does not import it. ``docs/reference/journal.md`` describes the file.
 """

@@ -1,4 +1,4 @@
-"""The journal's lock, the archive of older steps, and the errors for a disk that refuses writes."""
+"""The journal's lock, the archive of older steps, and the error for failed writes."""
 
 import contextlib
 import dataclasses
@@ -18,7 +18,7 @@ from typing import IO, Any, Final, NamedTuple
 from eunomia.errors import EunomiaError, InputError
 
 ARCHIVE: Final = ".archive"
-"""``journal.sqlite`` has its archive in the folder ``journal.archive`` next to it."""
+"""Suffix of the archive: that of ``journal.sqlite`` is the folder ``journal.archive`` next to it."""
 BEGIN_ANEW: Final = "move it away to begin a new one"
 CURE: Final = (
     "restore a backup, or go on from what is good: `eunomia journal salvage FOLDER` writes it to a new file and keeps "
@@ -28,26 +28,26 @@ LOCK_ATTEMPTS, LOCK_PAUSE_SECONDS = 5, 0.01
 
 
 class JournalWriteError(EunomiaError):
-    """The disk refused a write to the journal. Nothing of it was written; the same write may be tried again."""
+    """A write to the journal failed, such as on a full disk. Nothing was written, so the same write may be retried."""
 
 
 class Keep(Enum):
-    """Where the journal puts steps that no kept checkpoint needs."""
+    """What happens to steps that no kept checkpoint needs."""
 
     ARCHIVE = "archive"
-    """Old steps move to compressed files next to the journal; reports and explanations still read them."""
+    """Old steps are moved to compressed files next to the journal; reports and explanations still read them."""
     DROP = "drop"
-    """Old steps are deleted; reports and explanations begin at the oldest checkpoint."""
+    """Old steps are deleted; reports and explanations start at the oldest checkpoint."""
     ALL = "all"
     """Old steps stay in the file, which grows without bound."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The number of steps in a segment, and where segments older than all kept checkpoints go.
+    """The number of steps per segment, and what happens to segments older than all kept checkpoints.
 
     Raises:
-        InputError: a segment without steps.
+        InputError: the number of steps per segment is not positive.
     """
 
     keep: Keep = Keep.ARCHIVE
@@ -62,9 +62,9 @@ DEFAULT_RETENTION: Final = Retention()
 
 
 class Row(NamedTuple):
-    """A row of the table ``steps``; ``uptime`` and ``crc`` are None where version 1 wrote it.
+    """A row of the table ``steps``; ``uptime`` and ``crc`` are None in files of version 1.
 
-    ``before`` is the ``crc`` of the step before; None: the first one, or written before version 4.
+    ``before`` is the ``crc`` of the previous step; None for the first step and in files older than version 4.
     """
 
     id: int
@@ -81,15 +81,15 @@ class Row(NamedTuple):
 
 
 def segment_name(first: int, last: int) -> str:
-    """File name of the segment of these steps."""
+    """Return the file name of the segment with these steps."""
     return f"{first:09d}-{last:09d}.jsonl.gz"
 
 
 def write_segment(path: Path, rows: Iterable[Row]) -> None:
-    """Write a segment whole or not at all; writing it again gives the same file.
+    """Write a segment atomically; writing it again produces the same file.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the write failed.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.tmp")
@@ -113,7 +113,7 @@ def read_segment(path: Path) -> Iterator[Row]:
     """Yield the steps of a segment.
 
     Raises:
-        InputError: it is missing or damaged.
+        InputError: the segment is missing or damaged.
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -137,7 +137,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def reading(path: Path, cure: str = CURE) -> Iterator[None]:
-    """Turn SQLite's errors into ones that name the file and a remedy."""
+    """Convert SQLite errors within the block to ``InputError`` with the file and a remedy."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
@@ -151,7 +151,7 @@ def reading(path: Path, cure: str = CURE) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn refused writes into ``JournalWriteError``; damage to the file stays an ``InputError``."""
+    """Convert failed writes within the block to ``JournalWriteError``, and damage of the file to ``InputError``."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -166,10 +166,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def locked(path: Path) -> IO[str]:
-    """Hold a journal's lock for as long as the returned file is open; the system releases that of a dead process.
+    """Lock a journal until the returned file is closed; the lock of a dead process is released by the system.
 
     Raises:
-        InputError: another process holds it, or its folder cannot be written.
+        InputError: another process holds the lock, or the folder is not writable.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -193,7 +193,7 @@ def locked(path: Path) -> IO[str]:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds a journal's lock; nothing is written, and the lock is held for an instant."""
+    """Return whether a process holds a journal's lock, by taking it for an instant; nothing is written."""
     try:
         with (path.parent / f"{path.name}.lock").open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -205,10 +205,10 @@ def is_locked(path: Path) -> bool:
 
 
 def _take(lock: IO[str]) -> None:
-    """Take the lock; a refusal is retried, since a process that only tests the lock holds it for an instant.
+    """Acquire the lock, with retries because a process that only tests the lock holds it for an instant.
 
     Raises:
-        OSError: another has it.
+        OSError: another process holds the lock.
     """
     for attempt in range(LOCK_ATTEMPTS):
         try:

@@ -1,16 +1,16 @@
-"""The arbiter's journal: every step with its events and decision, and from time to time the whole state.
+"""The arbiter's journal: every step with its events and decision, and periodic checkpoints of the whole state.
 
-An SQLite file in WAL mode. A step is written in one transaction, ``synchronous=FULL``: once ``append`` returns, the
-step survives the process and the machine, so an order that leaves afterwards is never unknown to the next arbiter. It
-costs one fsync a step, which is what an arbiter of a few steps a second can pay.
+The journal is an SQLite file in WAL mode. Each step is written in one transaction with ``synchronous=FULL``: once
+``append`` returns, the step survives a crash of the process or machine, so the next arbiter knows of every order that
+was sent after that. This costs one fsync per step, which is affordable at a few steps per second.
 
-State is the last checkpoint and the fold of the steps after it (``eunomia.journal.recovery``). One arbiter writes; any
-number of readers (``read_journal``) may look on. Writer and readers need no clean end: SQLite drops what was half
-written.
+The state is the last checkpoint plus the replay of the steps after it (``eunomia.journal.recovery``). One arbiter
+writes; any number of readers (``read_journal``) may read at the same time. No process needs to close the file cleanly:
+SQLite rolls back incomplete transactions.
 
-Steps that no kept checkpoint needs leave the file a segment at a time: into an archive next to it, or for good
-(``Retention``). SQLite uses their pages again, so the file stops growing and never has to be rewritten. All tables and
-their columns stand in docs/reference/journal.md.
+Steps that no kept checkpoint needs are removed from the file by segment: moved to an archive next to it, or deleted
+(``Retention``). SQLite reuses their pages, so the file stops growing and is never rewritten. All tables and columns are
+listed in docs/reference/journal.md.
 """
 
 import contextlib
@@ -93,12 +93,12 @@ class Step:
     """One step as read from the journal.
 
     Attributes:
-        number: counts from 1.
+        number: number of the step, from 1.
         now: the arbiter's clock, in seconds.
-        at: Unix time.
-        events: as they were folded in.
-        decision: what came of it.
-        uptime: seconds since the machine's start, whatever its clock says; None: not known.
+        at: Unix time, in seconds.
+        events: the events of the step, in the order in which they were applied.
+        decision: the decision that the step returned.
+        uptime: seconds since the machine was booted, independent of its clock; None: not known.
     """
 
     number: int
@@ -111,7 +111,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SavedState:
-    """A checkpoint: ``state`` is what ``Arbiter.save`` returned after step ``after_step``; ``at``: Unix time."""
+    """A checkpoint: the bytes that ``Arbiter.save`` returned after step ``after_step``, at Unix time ``at``."""
 
     after_step: int
     at: float
@@ -119,7 +119,7 @@ class SavedState:
 
 
 class _Tables:
-    """The reading methods that the reader and the writer of a journal share."""
+    """The read methods shared by the reader and the writer of a journal."""
 
     def __init__(self, database: sqlite3.Connection, path: Path) -> None:
         self._database = database
@@ -136,14 +136,14 @@ class _Tables:
         self._database.close()
 
     def steps(self, after: int = 0, *, archived: bool = True) -> Iterator[Step]:
-        """Yield the steps with larger numbers than ``after``, oldest first.
+        """Yield the steps after number ``after``, oldest first.
 
         Args:
-            after: a step's number.
-            archived: whether to begin with the steps that stand in the archive.
+            after: number of a step; 0: all steps.
+            archived: whether to include the steps in the archive.
 
         Raises:
-            InputError: a step that cannot be read; it is named.
+            InputError: a step cannot be read; the error names it.
         """
         before = None
         with reading(self.path):
@@ -154,14 +154,14 @@ class _Tables:
 
     @property
     def first_step(self) -> int:
-        """Number of the oldest step in the archive or the file; 1 if no step was dropped."""
+        """Return the number of the oldest step in the archive or the file; 1 if no step was deleted."""
         with reading(self.path):
             dropped = [last for (_, last), file in self._segments() if file is None]
         return max(dropped, default=0) + 1
 
     @property
     def last_step(self) -> int:
-        """Number of the last step; 0: the journal has no step."""
+        """Return the number of the last step; 0 if the journal has no steps."""
         written = "SELECT seq FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
         with reading(self.path):
             query = f"SELECT max(coalesce((SELECT max(id) FROM steps), 0), coalesce(({written}), 0))"
@@ -170,43 +170,43 @@ class _Tables:
 
     @property
     def reached(self) -> Reached:
-        """How far the journal is written."""
+        """Return the position up to which the journal is written."""
         with reading(self.path):
             noted = counted(self._database)
         return Reached(self.last_step, self.sum_of(self.last_step), None if noted is None else noted.writes)
 
     def sum_of(self, number: int) -> int | None:
-        """Return the checksum of a step of the file; None: the step is not there."""
+        """Return the checksum of a step in the file, or None if the file does not contain the step."""
         with reading(self.path):
             found = None if self._version < 2 else self._database.execute(_SUM, (number,)).fetchone()
         return None if found is None else found[0]
 
     @property
     def meta(self) -> dict[str, Json]:
-        """Return the journal's settings, such as cluster, profile and seed, without the rows that ``damage`` lists."""
+        """Return the journal's settings, such as cluster, profile and seed, without damaged rows (see ``damage``)."""
         with reading(self.path):
             return {key: value for (key,), value in whole(self._database, META) if key != NOTES}
 
     def notes(self, kind: str) -> dict[str, Json]:
-        """Return notes of a kind by key, in the order of their first writing, without those that ``damage`` lists."""
+        """Return the notes of a kind by key, in order of first writing, without damaged ones (see ``damage``)."""
         with reading(self.path):
             return {key: value for (of, key), value in whole(self._database, NOTED) if of == kind}
 
     def note_of(self, kind: str, key: str) -> Json | None:
-        """Return one note; None: the note is missing or damaged."""
+        """Return one note, or None if it is missing or damaged."""
         with reading(self.path):
             return next((value for _, value in whole(self._database, NOTED, (kind, key))), None)
 
     def damage(self) -> Damage:
-        """Check each row of notes, settings and segments for damage."""
+        """Verify the rows of notes, settings and segments, and return the damage found."""
         with reading(self.path):
             return damage_of(self._database)
 
     def check_pages(self) -> None:
-        """Refuse a file in which SQLite itself finds damage.
+        """Run SQLite's own integrity check on the file.
 
         Raises:
-            InputError: with the way out.
+            InputError: the file is damaged; the error gives a remedy.
         """
         check_pages(self._database, self.path)
 
@@ -242,7 +242,7 @@ class _Tables:
         return [((first, last), file) for first, last, file, _ in segment_rows(self._database)]
 
     def _all_rows(self, after: int) -> Iterator[Row]:
-        """Yield archived rows, then rows of the file; reads again if a segment moves to the archive meanwhile."""
+        """Yield archived rows, then rows of the file; retry if a segment is moved to the archive in between."""
         reached = after
         while True:
             for row in self._archived(reached):
@@ -269,11 +269,11 @@ class _Tables:
 
 
 class JournalReader(_Tables):
-    """Reads a journal, also while an arbiter writes it; see ``read_journal``."""
+    """A read-only journal, which an arbiter may be writing at the same time; see ``read_journal``."""
 
     @contextlib.contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Give all reads within the block the same state of the journal."""
+        """Make all reads within the block see the same snapshot of the journal."""
         with reading(self.path):
             self._database.execute("BEGIN")
         try:
@@ -284,7 +284,7 @@ class JournalReader(_Tables):
 
 
 class Journal(_Tables):
-    """Writes a journal; only one arbiter may hold it, and only one thread may use it. See ``Journal.open``."""
+    """A journal open for writing, by only one arbiter and one thread at a time; see ``Journal.open``."""
 
     def __init__(
         self, database: sqlite3.Connection, path: Path, lock: IO[str], retention: Retention = DEFAULT_RETENTION
@@ -298,14 +298,14 @@ class Journal(_Tables):
         """Open a journal for writing, or create it with mode 0600; a new folder gets mode 0700.
 
         Args:
-            path: the file.
-            durable: False spares the fsync of each step: a step may be lost with the machine's power, never with the
-                process. For tests and simulations.
-            retention: what becomes of old steps.
+            path: path of the file.
+            durable: False omits the fsync per step, for tests and simulations: a power failure may then lose steps,
+                the death of the process may not.
+            retention: what happens to old steps.
 
         Raises:
-            InputError: another arbiter holds it, its folder cannot be written, it is of another version, or it is no
-                readable journal.
+            InputError: another arbiter holds the journal, its folder is not writable, it has another version, or it
+                cannot be read.
         """
         path = Path(path)
         lock = locked(path)
@@ -325,7 +325,7 @@ class Journal(_Tables):
         return cls(database, path, lock, retention)
 
     def close(self) -> None:
-        """Close the file, so that the next arbiter can open it."""
+        """Close the file and release the lock, so that another arbiter can open it."""
         super().close()
         self._lock.close()
 
@@ -338,20 +338,20 @@ class Journal(_Tables):
         at: float | None = None,
         notes: Iterable[Note] = (),
     ) -> int:
-        """Write a step, and what the driver notes with it, in one transaction.
+        """Write a step, and notes of the driver, in one transaction.
 
         Args:
-            now: the arbiter's clock.
-            events: that were folded in; compound events are written as the events that they stand for.
-            decision: as ``Arbiter.step`` returned it.
-            at: Unix time; None: of this moment.
-            notes: each replaces an earlier one of its kind and key.
+            now: the arbiter's clock, in seconds.
+            events: the events of the step; compound events are written as the events that they combine.
+            decision: the decision that ``Arbiter.step`` returned.
+            at: Unix time in seconds; None: the present time.
+            notes: notes to write; each replaces an earlier one of the same kind and key.
 
         Returns:
-            The step's number.
+            The number of the step.
 
         Raises:
-            JournalWriteError: the disk refuses; nothing was written, and the same call may be made again.
+            JournalWriteError: the write failed; nothing was written, and the same call may be retried.
         """
         written_at, up = self.moment()
         texts = (as_json([encode(event) for event in expanded(events)]), as_json(encode(decision)))
@@ -371,16 +371,16 @@ class Journal(_Tables):
             write_notes(database, notes)
 
     def set_meta(self, **values: Json) -> None:
-        """Write settings of the whole journal."""
+        """Write settings that apply to the whole journal."""
         with self.transaction() as database:
             for key, value in values.items():
                 write_meta(database, key, as_json(value))
         self.empty_log()
 
     def empty_log(self) -> None:
-        """Move SQLite's write-ahead log into the file, unless a reader or the disk prevents that.
+        """Transfer SQLite's write-ahead log into the file, unless a reader or a failed write prevents it.
 
-        A damaged frame of the log ends it for SQLite, which drops the transactions after it without an error.
+        A short log limits the loss: SQLite silently drops all transactions after a damaged frame of the log.
         """
         with contextlib.suppress(sqlite3.OperationalError):
             self._database.execute("PRAGMA busy_timeout=0")
@@ -388,13 +388,13 @@ class Journal(_Tables):
         self._database.execute("PRAGMA busy_timeout=5000")
 
     def checkpoint(self, state: bytes) -> None:
-        """Store the state after the last step, and delete checkpoints and steps that are no longer needed.
+        """Store the state after the last step, and remove checkpoints and steps that are no longer needed.
 
         Args:
-            state: of ``Arbiter.save``.
+            state: the bytes returned by ``Arbiter.save``.
 
         Raises:
-            JournalWriteError: the disk refuses the checkpoint. Where it refuses the archive, the steps stay.
+            JournalWriteError: the checkpoint was not written. If only the archive cannot be written, the steps stay.
         """
         with self.transaction() as database:
             after_step, (at, _) = self.last_step, self.moment()
@@ -411,7 +411,7 @@ class Journal(_Tables):
         self.empty_log()
 
     def _retain(self) -> None:
-        """Archive or delete segments of steps that lie before all kept checkpoints."""
+        """Archive or delete the segments of steps before all kept checkpoints."""
         length = self._retention.segment_steps
         while self._retention.keep is not Keep.ALL:
             query = "SELECT (SELECT min(id) FROM steps), (SELECT min(after_step) FROM checkpoints)"
@@ -432,18 +432,18 @@ class Journal(_Tables):
             database.execute("DELETE FROM steps WHERE id BETWEEN ? AND ?", (first, last))
 
     def moment(self) -> tuple[float, float]:
-        """Return Unix time and seconds since the machine's start, as timestamps of the next row.
+        """Return the timestamps of the next row: Unix time, and seconds since the machine was booted.
 
-        A journal in simulated time overrides it.
+        A journal in simulated time overrides this method.
         """
         return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit everything written within the block, or nothing.
+        """Commit the writes within the block atomically.
 
         Raises:
-            JournalWriteError: the disk refuses.
+            JournalWriteError: the write failed.
         """
         with writing(self.path):
             self._database.execute("BEGIN IMMEDIATE")
@@ -459,7 +459,7 @@ def read_journal(path: Path | str) -> JournalReader:
     """Open a journal for reading, whether or not an arbiter holds it.
 
     Raises:
-        InputError: there is none, it is of another version, or it cannot be read.
+        InputError: the journal does not exist, has another version, or cannot be read.
     """
     path = Path(path)
     if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
@@ -471,10 +471,10 @@ def read_journal(path: Path | str) -> JournalReader:
 
 
 def read_step(row: Row, path: Path, version: int) -> Step:
-    """Decode a step of a file of this version.
+    """Decode a row of ``steps`` from a file of a given version.
 
     Raises:
-        InputError: it is not as it was written, or cannot be read.
+        InputError: the row was changed after it was written, or cannot be decoded.
     """
     check_row(row, path, version)
     return _step(row, path)

@@ -1,4 +1,4 @@
-"""Restores an arbiter from its journal: the newest readable checkpoint, then the steps after it."""
+"""Restore an arbiter from its journal: load the newest readable checkpoint and replay the steps after it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,20 +14,20 @@ log = structlog.get_logger()
 
 
 def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
-    """Bring a new arbiter to the state after the journal's last step.
+    """Bring a new arbiter to the state after the last step of a journal.
 
-    A checkpoint that is damaged or of another format is passed over for the one before it, and for the first step of
-    all where the steps go back so far.
+    If a checkpoint is damaged or has another format, the previous one is used, and finally the first step, if the
+    journal still contains it.
 
     Args:
-        arbiter: as it was made.
-        journal: of the same cluster.
+        arbiter: a newly created arbiter.
+        journal: a journal of the same cluster.
 
     Returns:
-        The steps that were folded.
+        The steps that were replayed.
 
     Raises:
-        InputError: no way leads to the last step; what is damaged is named, with the way out.
+        InputError: the last step cannot be reached; the error names the damage and a remedy.
     """
     begun, refused = _begun(arbiter, journal)
     if begun == 0 and journal.first_step > 1:
@@ -58,7 +58,7 @@ WAY_OUT = (
 
 
 def _begun(arbiter: Arbiter, journal: Journal | JournalReader) -> tuple[int, str]:
-    """Load the newest readable checkpoint; return its step (0: none) and the error of newer unreadable ones."""
+    """Load the newest readable checkpoint; return its step (0: none) and the errors of newer checkpoints."""
     refused = ""
     for saved in _readable(journal):
         try:

@@ -1,4 +1,4 @@
-"""The journal's tables, by version; docs/reference/journal.md describes them."""
+"""The tables of a journal, by schema version; docs/reference/journal.md describes them."""
 
 import sqlite3
 import time
@@ -10,13 +10,13 @@ from eunomia.journal.files import BEGIN_ANEW, CURE, reading
 from eunomia.journal.sums import NOTES, add_sums, as_text, write_meta
 
 SCHEMA: Final = 5
-"""Version of the tables; kept in SQLite's ``user_version``, and with its date in the table ``schema_versions``."""
+"""Current schema version; stored in SQLite's ``user_version``, and with its date in the table ``schema_versions``."""
 OLDEST_READ: Final = 1
 APPLICATION_ID: Final = 0x45554E4F
 WAL_BYTES: Final = 4 * 1024 * 1024
 """Size in bytes to which SQLite truncates the write-ahead log after it grew beyond this."""
 CACHE_KIB: Final = 512
-"""Most memory for pages: a journal is written at its end, and read once."""
+"""Size of SQLite's page cache in KiB; it is small, as a journal is written at its end and read only once."""
 
 _TABLES_1 = """
 CREATE TABLE steps (
@@ -48,17 +48,17 @@ _SINCE: Final = {
     "segments": {2: {"first", "last", "at", "file"}, 3: {"crc"}},
     "schema_versions": {2: {"version", "at"}},
 }
-"""Columns of each table, by the schema version that added them."""
+"""The columns of each table, by the schema version that added them."""
 
 
 def version_of(database: sqlite3.Connection) -> int:
-    """Return the schema version of a file; 0: the file has no tables yet."""
+    """Return the schema version of a file; 0 if the file has no tables yet."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool) -> None:
-    """Refuse a file that is no journal, or one that this version cannot read.
+    """Raise an error for a file that is not a journal or has a version that cannot be read.
 
     Raises:
         InputError: the error says how to proceed.
@@ -79,7 +79,7 @@ def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool)
 
 
 def _check_columns(database: sqlite3.Connection, path: Path, version: int) -> None:
-    """Refuse a file whose tables are not those of its stated version."""
+    """Raise an error if the tables of a file are not those of its stated version."""
     for table, since in _SINCE.items():
         known = {column for began, columns in since.items() if began <= version for column in columns}
         there = {str(name) for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
@@ -89,7 +89,7 @@ def _check_columns(database: sqlite3.Connection, path: Path, version: int) -> No
 
 
 def check_pages(database: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file with damaged pages or indexes, which SQLite finds by itself.
+    """Raise an error if SQLite's integrity check finds damaged pages or indexes.
 
     Raises:
         InputError: the error says how to proceed.
@@ -101,7 +101,7 @@ def check_pages(database: sqlite3.Connection, path: Path) -> None:
 
 
 def bring_up(database: sqlite3.Connection) -> None:
-    """Create the tables, or migrate those of an older version, in one transaction."""
+    """Create the tables, or migrate tables of an older version, in one transaction."""
     version = version_of(database)
     if version == SCHEMA:
         return
@@ -124,19 +124,19 @@ def bring_up(database: sqlite3.Connection) -> None:
 
 
 def columns_of(version: int) -> str:
-    """Return the columns of ``Row`` in a file of this version, for a query."""
+    """Return the columns of ``Row`` for a query on a file of this version."""
     more = "uptime, crc" if version > 1 else "NULL, NULL"
     return f"id, now, at, events, decision, {more}, {'before' if version > 3 else 'NULL'}"
 
 
 def prepare(database: sqlite3.Connection) -> sqlite3.Connection:
-    """Make a connection return undecodable text as bytes, so that the row's checksum detects the damage, not SQLite."""
+    """Make a connection return undecodable text as bytes, so that the row's checksum detects the damage."""
     database.text_factory = as_text
     return database
 
 
 def looking_at(path: Path) -> sqlite3.Connection:
-    """Open for reading; where the folder cannot be written, SQLite's own files next to the journal are not written."""
+    """Open a journal for reading; in a read-only folder, SQLite creates no auxiliary files next to it."""
     try:
         database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
         database.execute("PRAGMA query_only=1")

@@ -1,7 +1,7 @@
-"""Checksums of a journal's rows; a row with a different checksum was changed after it was written.
+"""Checksums of a journal's rows, which detect rows that were changed after they were written.
 
-A sum covers all columns of a row, its key among them, so that neither a changed number nor a row under another key
-passes. Text that is no UTF-8, and columns of another type, have other sums and are no errors.
+A checksum covers all columns of a row, including its key, so that it detects changed values as well as swapped keys.
+Invalid UTF-8 and columns of the wrong type raise no error; they merely lead to another checksum.
 """
 
 import json
@@ -14,7 +14,7 @@ from eunomia.errors import InputError
 from eunomia.journal.files import Row
 
 NOTES: Final = "notes"
-"""Key in the settings that holds the number of notes, so that a missing note is detected."""
+"""Key of the setting with the number of notes, by which missing notes are detected."""
 UNREADABLE: Final = (
     ValueError,
     TypeError,
@@ -26,11 +26,11 @@ UNREADABLE: Final = (
     RecursionError,
     ArithmeticError,
 )
-"""Exceptions that damaged text can raise while it is parsed as JSON and decoded."""
+"""Exceptions that damaged text can raise when it is parsed as JSON and decoded."""
 
 
 def as_text(content: bytes) -> str:
-    """Decode the text of a column; bytes that are not UTF-8 are kept, so that the checksum covers them."""
+    """Decode the text of a column; invalid UTF-8 bytes are preserved, so that the checksum covers them."""
     return content.decode("utf-8", "surrogateescape")
 
 
@@ -44,13 +44,13 @@ def row_sum(*columns: object) -> int:
 
 
 def step_sum(row: Row) -> int:
-    """Return the checksum of a row of ``steps``; it covers the sum of the step before where the row carries it."""
+    """Return the checksum of a row of ``steps``; it includes the previous step's checksum if the row has it."""
     chained = () if row.before is None else (row.before,)
     return row_sum(row.id, row.now, row.at, row.events, row.decision, row.uptime, *chained)
 
 
 def old_step_sum(row: Row) -> int | None:
-    """Return the checksum of a row of ``steps`` in version 2; None: a column has another type than was written."""
+    """Return the version 2 checksum of a row of ``steps``, or None if a column has the wrong type."""
     if not (isinstance(row.events, str) and isinstance(row.decision, str)):
         return None
     text = "\n".join((repr(row.now), repr(row.at), row.events, row.decision))
@@ -58,25 +58,25 @@ def old_step_sum(row: Row) -> int | None:
 
 
 def is_step_whole(row: Row, version: int) -> bool:
-    """Return whether a row of ``steps`` has the checksum of this version; versions before 2 have none."""
+    """Return whether a row of ``steps`` has a valid checksum for a version; versions before 2 have none."""
     if version > 2:
         return row.crc == step_sum(row)
     return row.crc is None or row.crc == old_step_sum(row)
 
 
 def is_archived_whole(row: Row) -> bool:
-    """Return whether an archived row has a valid checksum of any version."""
+    """Return whether an archived row has a valid checksum for any version."""
     return row.crc is None or row.crc in (step_sum(row), old_step_sum(row))
 
 
 def check_row(row: Row, path: Path, version: int | None) -> None:
-    """Raise ``InputError`` for a step with a wrong checksum; ``version``: of the file, None: an archive."""
+    """Raise ``InputError`` if a step has a wrong checksum; ``version`` is that of the file, None for archives."""
     if not (is_archived_whole(row) if version is None else is_step_whole(row, version)):
         raise InputError("a journal's steps must be as they were written", value=f"step {row.id}", place=str(path))
 
 
 def check_follows(row: Row, before: Row | None, path: Path) -> None:
-    """Raise ``InputError`` for a step that carries another sum than that of the step before it."""
+    """Raise ``InputError`` if a step does not carry the checksum of the step before it."""
     if before is not None and row.id == before.id + 1 and row.before not in (None, before.crc):
         raise InputError("a journal's steps must follow each other", value=f"step {row.id} on another", place=str(path))
 
@@ -87,7 +87,7 @@ def checkpoint_sum(after_step: int, at: float, state: bytes) -> int:
 
 
 def is_checkpoint_whole(after_step: Any, at: Any, state: Any, crc: Any, version: int) -> bool:
-    """Return whether a row of ``checkpoints`` has the checksum of this version."""
+    """Return whether a row of ``checkpoints`` has a valid checksum for a version."""
     if not isinstance(state, bytes) or not isinstance(after_step, int):
         return False
     if version > 2:
@@ -96,7 +96,7 @@ def is_checkpoint_whole(after_step: Any, at: Any, state: Any, crc: Any, version:
 
 
 def is_json(text: object) -> bool:
-    """Whether a column is text that can be read as JSON."""
+    """Return whether a column is text that can be parsed as JSON."""
     try:
         json.loads(text if isinstance(text, str) else "")
     except (ValueError, RecursionError):
@@ -105,7 +105,7 @@ def is_json(text: object) -> bool:
 
 
 def add_sums(database: sqlite3.Connection) -> None:
-    """Give each row a checksum of version 3, and -1 if the row is not JSON or its older checksum is wrong."""
+    """Add a version 3 checksum to each row; -1 if the row is not JSON or its older checksum is wrong."""
     for values in database.execute("SELECT id, now, at, events, decision, uptime, crc FROM steps").fetchall():
         row = Row(*values)
         if is_step_whole(row, 2) and is_json(row.events) and is_json(row.decision):
@@ -130,10 +130,10 @@ def _sum(database: sqlite3.Connection, table: str, rowid: int, columns: list[Any
 
 
 def write_meta(database: sqlite3.Connection, key: str, value: str) -> None:
-    """Write a row of ``meta`` with its sum."""
+    """Write a row of ``meta`` with its checksum."""
     database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, row_sum(key, value)))
 
 
 def as_json(value: object) -> str:
-    """Return the value of a JSON column."""
+    """Return a value as the text of a JSON column."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Notes, settings and segments of a journal: writes them, and reads them with a check of each row."""
+"""Write and read the notes, settings and segments of a journal, and verify each row."""
 
 import dataclasses
 import functools
@@ -14,13 +14,13 @@ from eunomia.journal.schema import SCHEMA, columns_of, version_of
 from eunomia.journal.sums import NOTES, UNREADABLE, as_json, row_sum, step_sum, write_meta
 
 META: Final = ("meta", "key")
-"""A table, and its key columns."""
+"""A table followed by its key columns."""
 NOTED: Final = ("notes", "kind, key")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a driver keeps in addition to the arbiter's state, such as an app's submission; ``value`` is plain JSON."""
+    """Data that a driver stores besides the arbiter's state, such as an app's submission; ``value`` is plain JSON."""
 
     kind: str
     key: str
@@ -28,9 +28,9 @@ class Note:
 
 
 class Reached(NamedTuple):
-    """How far a journal is written: its last step's number and sum, and how often notes were written.
+    """The end of a journal: number and checksum of its last step, and how many times notes were written.
 
-    The sum is None without a step, ``notes`` is None where their count is damaged.
+    The checksum is None if there is no step; ``notes`` is None if the count is damaged.
     """
 
     step: int
@@ -39,7 +39,7 @@ class Reached(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The row of meta on notes: how many there are, how often they were written, and the XOR of their sums."""
+    """Summary of all notes, stored in ``meta``: their number, the number of writes, and the XOR of their checksums."""
 
     rows: int
     writes: int
@@ -51,11 +51,11 @@ class Damage:
     """Damage outside steps and checkpoints.
 
     Attributes:
-        notes: kind and key of those that cannot be trusted.
-        missing: how many notes there were that are not there now.
-        stale: whether notes are there as they were before they were written last; which ones is not known.
-        meta: keys of ``meta``.
-        segments: first steps of segments.
+        notes: kind and key of each damaged note.
+        missing: number of notes that are missing.
+        stale: whether some notes have an older value than the one last written; which ones is not known.
+        meta: keys of damaged settings.
+        segments: first steps of damaged segments.
     """
 
     notes: tuple[tuple[str, str], ...] = ()
@@ -65,7 +65,7 @@ class Damage:
     segments: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
-        """Describe the damage, one line for each kind."""
+        """Describe the damage, one line per kind."""
         lines = [f"the note of {kind} {key} is not as it was written" for kind, key in self.notes]
         lines += [f"{self.missing} of the notes are missing"] if self.missing else []
         lines += ["some of the notes are older than those that were written last"] if self.stale else []
@@ -76,12 +76,12 @@ class Damage:
 def values(
     database: sqlite3.Connection, table: tuple[str, str], only: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Json, bool]]:
-    """Yield keys and values in the order of writing, and whether their checksums are right.
+    """Yield keys and values in order of writing, and whether their checksums are valid.
 
     Args:
-        database: the journal.
+        database: connection to the journal.
         table: ``META`` or ``NOTED``.
-        only: a note's kind and key; empty: all.
+        only: key columns of a single row to read; empty: all rows.
     """
     name, key = table
     summed = version_of(database) > 2
@@ -98,12 +98,12 @@ def values(
 def whole(
     database: sqlite3.Connection, table: tuple[str, str], only: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Json]]:
-    """Yield keys and values with a right checksum."""
+    """Yield keys and values of the rows with a valid checksum."""
     return ((keys, value) for keys, value, good in values(database, table, only) if good)
 
 
 def segment_rows(database: sqlite3.Connection) -> list[tuple[Any, Any, Any, bool]]:
-    """Return the first step, last step and file of each segment, and whether the row's checksum is right."""
+    """Return first step, last step and file of each segment, and whether its row has a valid checksum."""
     version = version_of(database)
     if version < 2:
         return []
@@ -113,7 +113,7 @@ def segment_rows(database: sqlite3.Connection) -> list[tuple[Any, Any, Any, bool
 
 
 def damage_of(database: sqlite3.Connection) -> Damage:
-    """Check each row of the three tables for damage."""
+    """Verify the rows of notes, settings and segments, and return the damage found."""
     rows, known = list(values(database, NOTED)), counted(database)
     bad = [keys for keys, _, good in rows if not good]
     return Damage(
@@ -126,13 +126,13 @@ def damage_of(database: sqlite3.Connection) -> Damage:
 
 
 def write_step(database: sqlite3.Connection, row: Row) -> None:
-    """Write a step with its sum."""
+    """Write a step with its checksum."""
     places = ", ".join("?" * len(row))
     database.execute(f"INSERT INTO steps ({columns_of(SCHEMA)}) VALUES ({places})", row._replace(crc=step_sum(row)))
 
 
 def write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
-    """Write notes; each replaces an earlier one of its kind and key."""
+    """Write notes; each replaces an earlier note of the same kind and key."""
     known = counted(database)
     added = writes = changed = 0
     for note in notes:
@@ -156,7 +156,7 @@ def write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
 
 
 def counted(database: sqlite3.Connection) -> Counted | None:
-    """Return the row on notes, which in version 3 is their number alone; None: it is missing or damaged."""
+    """Return the summary of notes, of which version 3 has only the number; None if it is missing or damaged."""
     row = database.execute("SELECT * FROM meta WHERE key = ?", (NOTES,)).fetchone()
     if row is None or len(row) < 3 or row[2] != row_sum(NOTES, row[1]):
         return None
@@ -170,7 +170,7 @@ def _sum_of_notes(database: sqlite3.Connection) -> int:
 
 
 def _note_name(database: sqlite3.Connection, keys: tuple[Any, ...]) -> str:
-    """Return a damaged note's key, and the key that its value names if that differs."""
+    """Return the name of a damaged note: its key, and the key named in its value if that differs."""
     found = database.execute("SELECT value FROM notes WHERE kind IS ? AND key IS ?", keys).fetchone()
     try:
         named = json.loads(found[0])["name"]

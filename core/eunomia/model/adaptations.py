@@ -10,7 +10,7 @@ from eunomia.model.shapes import value
 from eunomia.units import Seconds
 
 MOST_ADAPTATIONS: Final = 256
-"""Adaptations of a job that are kept; of more, the oldest are only counted."""
+"""Maximum number of adaptations kept per job; older ones are only counted."""
 
 
 MOST_BATCH_SIZE: Final = 1e15
@@ -18,31 +18,31 @@ MOST_BATCH_SIZE: Final = 1e15
 
 
 def is_batch_size(given: object) -> bool:
-    """Return whether a value can be a batch size: a number above 0, at most ``MOST_BATCH_SIZE``."""
+    """Return whether a value is a valid batch size: a number above 0, at most ``MOST_BATCH_SIZE``."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         return False
     return 0.0 < given <= MOST_BATCH_SIZE  # NaN is not
 
 
 class Adapts(IntEnum):
-    """How a job changes its batch size while it trains, as declared."""
+    """The declared way in which a job adapts its batch size during training."""
 
     UNKNOWN = 0
     STATIC = 1
-    """The batch size stays as it is."""
+    """The batch size is constant."""
     ACCORDION = 2
-    """Between a small and a large batch size, by critical regimes (Accordion)."""
+    """The batch size switches between a small and a large value, by critical regimes (Accordion)."""
     GNS = 3
     """The batch size grows with the gradient noise scale."""
     OTHER = 4
 
 
 MODES: Final = tuple(mode.name.lower() for mode in Adapts if mode is not Adapts.UNKNOWN)
-"""The modes as app files, traces and messages write them."""
+"""Names of the modes in app files, traces and messages."""
 
 
 def adapts_named(word: str | None, *, place: str | None = None) -> Adapts:
-    """Return the mode of a word; None or an empty word: unknown.
+    """Return the mode with a name, or ``UNKNOWN`` for None and the empty string.
 
     Raises:
         InputError: no mode has this name.
@@ -56,12 +56,12 @@ def adapts_named(word: str | None, *, place: str | None = None) -> Adapts:
 
 @value
 class ComingRegime:
-    """A stretch of a job's work after the present one, with a batch size and a speed of its own."""
+    """A future part of a job's work, with its own batch size and speed."""
 
     iterations: float
-    """Iterations of the stretch, as the job's work counts them."""
+    """Number of iterations in the regime, in the unit of the job's work."""
     rate: float
-    """Iterations a second at the job's largest size, in one island; 0: it does not run."""
+    """Iterations per second at the job's largest size in one island; 0: the job cannot run there."""
     batch_size: float = math.nan
     """Global batch size; NaN: not known."""
 
@@ -79,19 +79,19 @@ class Adaptation:
 
 @value
 class Regime:
-    """A stretch of a job's work with one global batch size."""
+    """A part of a job's work with a constant global batch size."""
 
     batch_size: float
-    """NaN: not known."""
+    """Global batch size; NaN: not known."""
     start: float
-    """Iterations done at its start."""
+    """Iterations done at the start of the regime."""
     end: float
-    """Iterations done at its end."""
+    """Iterations done at the end of the regime."""
 
 
 @value
 class Adaptations:
-    """The adaptations of one job in order of time, at most ``MOST_ADAPTATIONS`` of them."""
+    """The adaptations of one job in chronological order, at most ``MOST_ADAPTATIONS`` of them."""
 
     first_batch_size: float
     """Global batch size before the first adaptation that is kept; NaN: not known."""
@@ -101,16 +101,16 @@ class Adaptations:
     dropped: int = 0
     """Number of older adaptations that are not kept."""
     floor: float = 0.0
-    """Least iterations at which the next adaptation can come: those of the last one, or of a job that has since gone
-    back to a checkpoint, the fewest that it reported."""
+    """Lower bound on the iterations of the next adaptation: those of the last one, or fewer if the job has since
+    resumed from an earlier checkpoint."""
 
     @property
     def count(self) -> int:
-        """Number of adaptations of the job, those not kept included."""
+        """Return the total number of adaptations of the job, including those not kept."""
         return self.dropped + len(self.kept)
 
     def then(self, adaptation: Adaptation) -> "Adaptations":
-        """Return the history with one more adaptation; beyond the bound the oldest is dropped."""
+        """Return the history with one more adaptation; the oldest is dropped if there are too many."""
         batch, start, kept, dropped = self.first_batch_size, self.first_iterations, self.kept, self.dropped
         if len(kept) == MOST_ADAPTATIONS:
             batch, start = kept[0].batch_size, kept[0].iterations_done
@@ -124,19 +124,19 @@ class Adaptations:
         )
 
     def back_to(self, iterations: float) -> "Adaptations":
-        """Return the history after a report of these iterations: fewer than at the last adaptation lower the floor."""
+        """Return the history after a report of these iterations, which lowers ``floor`` if it is less."""
         if iterations >= self.floor:
             return self
         return replace(self, floor=iterations)
 
     def regimes(self, iterations_done: float) -> tuple[Regime, ...]:
-        """Return the stretches of the work that stands, in order; the last one goes on.
+        """Return the regimes of the job's valid work, in order; the last one is the present regime.
 
-        Work that a job lost by going back to a checkpoint, and the adaptations in it, are left out, as are stretches
-        without an iteration other than the last.
+        Work that was lost when the job resumed from a checkpoint is left out with its adaptations, as are empty
+        regimes except the last.
 
         Args:
-            iterations_done: by the job until now; what lies beyond is lost work.
+            iterations_done: the job's iterations so far; adaptations at more iterations belong to lost work.
         """
         regimes: list[Regime] = []
         end = iterations_done

@@ -8,39 +8,39 @@ from eunomia.model.shapes import Deferred, LazyFields, builds, lazy
 from eunomia.units import Rows
 
 VERSIONS_KEPT = 4096
-"""Number of the last versions whose changes are kept."""
+"""Number of most recent versions whose changes are kept."""
 
 
 @builds
 class Changes(LazyFields):
-    """Rows changed since a version."""
+    """The rows changed since a version."""
 
     jobs: Rows
     apps: Rows
     touched: list[int]
-    """Rows of jobs in the order of their changes, with repetitions."""
+    """Rows of jobs in order of change, possibly repeated."""
 
 
 lazy(Changes, "jobs", "apps")
 
 
 class ChangeLog:
-    """Rows of jobs and apps in the order of their changes; the state appends them, and closes a version once a step."""
+    """A log of changed rows of jobs and apps; the state appends rows, and closes a version after each step."""
 
     __slots__ = ("_marks", "dropped", "rows", "version")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
-        """Rows of jobs, and the complements (``~row``) of rows of apps."""
+        """Changed rows: rows of jobs as they are, rows of apps as complements (``~row``)."""
         self.dropped = 0
-        """Number of rows that came before these and are not kept."""
+        """Number of older entries that were dropped."""
         self._marks: list[int] = []
-        """Length of the list when each version was closed."""
+        """Total number of entries when each version was closed."""
         self.version = 0
-        """The last version closed."""
+        """The version that was closed last."""
 
     def close(self, version: int) -> None:
-        """Close a version, which covers all rows appended since the last one."""
+        """Close a version; it covers all rows appended since the previous version."""
         self._marks.append(len(self.rows))
         self.version = version
         if version % VERSIONS_KEPT == 0 and len(self._marks) > VERSIONS_KEPT:
@@ -49,7 +49,7 @@ class ChangeLog:
             self._marks = [mark - gone for mark in self._marks[-VERSIONS_KEPT:]]
 
     def since(self, version: int) -> Changes | None:
-        """Rows changed after a version, including this step's; None: the version is too old."""
+        """Return the rows changed after a version, including the current step; None if the version is too old."""
         at = len(self._marks) - (self.version - version)
         if version > self.version or at < 0:
             return None

@@ -1,4 +1,4 @@
-"""The cluster: racks, machines, islands and GPUs, as columns with one row per GPU; and its short textual form."""
+"""The cluster: racks, machines, islands and GPUs as columns with one row per GPU, and its short textual form."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,38 +23,38 @@ class Machine:
     gpus: int
     rack: str = "r1"
     island: int | None = None
-    """Number of GPUs joined by the fastest links; None: all of the machine."""
+    """Number of GPUs per island, which have the fastest links among them; None: all GPUs of the machine."""
     cpus: float | None = None
-    """CPUs; None: unknown, and a policy that needs them cannot be used."""
+    """Number of CPUs; None: unknown, so policies that need CPUs cannot be used."""
     memory_gib: float | None = None
 
 
 @reads
 class Cluster:
-    """The cluster's GPUs in order of machine; ``machine``, ``island``, ``rack`` and ``gpu_type`` have a row per GPU."""
+    """The GPUs of a cluster, sorted by machine; ``machine``, ``island``, ``rack`` and ``gpu_type`` are by GPU."""
 
     machine: Rows
     island: Rows
     rack: Rows
     gpu_type: Rows
     machine_start: Ints
-    """[machine + 1] First GPU of each machine: machine m has GPUs machine_start[m] to machine_start[m+1] - 1."""
+    """[machine + 1] first GPU of each machine: machine m has GPUs machine_start[m] to machine_start[m+1] - 1."""
     machine_rack: Rows
     machine_type: Rows
     machine_cpus: Reals
-    """By machine; NaN: unknown; 0: the machine has left."""
+    """[machine] number of CPUs; NaN: unknown; 0: the machine has left."""
     machine_memory_gib: Reals
     gpus: int
     """Number of GPUs."""
     capacity: Ints
-    """Number of GPUs by type; read only."""
+    """[GPU type] number of GPUs; read only."""
     has_islands: bool
-    """Whether any machine has several islands."""
+    """Whether any machine has more than one island."""
     machines: tuple[Machine, ...]
     gpu_types: tuple[str, ...]
     racks: tuple[str, ...]
     left: frozenset[int]
-    """Numbers of machines that are no longer part of the cluster; numbers of their GPUs are not given again."""
+    """Numbers of machines that left the cluster; the numbers of their GPUs are not reused."""
 
     @classmethod
     def build(
@@ -66,12 +66,12 @@ class Cluster:
         left: Iterable[int] = (),
         place: str | None = None,
     ) -> Self:
-        """Make a cluster of these machines; GPU types and racks that are given keep their places.
+        """Build a cluster from machines; GPU types and racks that are given keep their indices.
 
-        ``left``: numbers of machines that have left it.
+        ``left`` contains the numbers of machines that have left.
 
         Raises:
-            InputError: there is no machine, a duplicate name, or a machine without GPUs.
+            InputError: there is no machine, a name occurs twice, or a machine has no GPUs.
         """
         left = frozenset(left)
         _check([machine for number, machine in enumerate(machines) if number not in left], place)
@@ -109,15 +109,15 @@ class Cluster:
         """Return the cluster with more machines, whose numbers follow those of the present ones.
 
         Raises:
-            InputError: as ``build``; a name of the cluster's machines is used again.
+            InputError: as for ``build``, or a new machine has the name of a present one.
         """
         return self._with((*self.machines, *machines), self.left, place)
 
     def without(self, machines: Iterable[int]) -> Self:
-        """Return the cluster after machines of these numbers have left it.
+        """Return the cluster after the machines with these numbers have left.
 
         Raises:
-            InputError: no machine is left over.
+            InputError: no machine would remain.
         """
         return self._with(self.machines, self.left.union(machines), None)
 
@@ -125,7 +125,7 @@ class Cluster:
         return self.build(machines, types=self.gpu_types, racks=self.racks, left=left, place=place)
 
     def number_of(self, machine: str) -> int:
-        """Return the number of a machine of the cluster by its name; -1: there is none, or it has left."""
+        """Return the number of the machine with a name, or -1 if there is none or it has left."""
         return next((at for at, one in enumerate(self.machines) if one.name == machine and at not in self.left), NONE)
 
     def present(self) -> Ints:
@@ -138,10 +138,10 @@ class Cluster:
 
     @classmethod
     def parse(cls, text: str, *, place: str = "--cluster") -> Self:
-        """Read the short form: ``"4x8 V100"``, ``"4x8 V100 24cpu 500GB, 2x4 P100"``.
+        """Parse the short form, such as ``"4x8 V100"`` or ``"4x8 V100 24cpu 500GB, 2x4 P100"``.
 
         Raises:
-            InputError: a part is not of that form.
+            InputError: a part does not have that form.
         """
         machines: list[Machine] = []
         for part in text.split(","):
@@ -149,7 +149,7 @@ class Cluster:
         return cls.build(machines, place=place)
 
     def locality(self, gpus: Ints) -> Locality:
-        """Return the locality of these GPUs: how far apart they are; a single GPU counts as an island."""
+        """Return the locality of a set of GPUs, which is how far apart they are; a single GPU has locality ISLAND."""
         if gpus.size <= 1:
             return Locality.ISLAND
         if not _alike(self.machine[gpus]):
@@ -157,7 +157,7 @@ class Cluster:
         return Locality.ISLAND if _alike(self.island[gpus]) else Locality.MACHINE
 
     def gpu_name(self, gpu: int) -> str:
-        """Return the name of a GPU for users: ``a01/3``."""
+        """Return the name of a GPU as shown to users, such as ``a01/3``."""
         machine = int(self.machine[gpu])
         return f"{self.machines[machine].name}/{gpu - int(self.machine_start[machine])}"
 

@@ -1,4 +1,4 @@
-"""Growable tables of numpy columns: the core writes to them in place, stages see read-only views of the same memory."""
+"""Growable tables of numpy columns: the core writes in place, and stages see read-only views of the same memory."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -8,23 +8,23 @@ import numpy as np
 
 C = TypeVar("C")
 _APART = 24
-"""Items between two lines of a block, so that the cells of a row do not compete for the same lines of the cache."""
+"""Padding in items between columns of a block, so that the cells of a row fall into different cache sets."""
 
 
 def column(dtype: Any, fill: Any, *, width: str | None = None) -> Any:
-    """Declare a column of a table: its dtype, the value in an empty row, and for a matrix the name of its width."""
+    """Declare a column: its dtype, the value in empty rows, and for a matrix the name of its width."""
     return dataclasses.field(metadata={"dtype": dtype, "fill": fill, "width": width})
 
 
 class Table(Generic[C]):
-    """Columns with one row per job, app, user or GPU; a row keeps its number until it is dropped, and is then reused.
+    """A table with one row per job, app, user or GPU; a row keeps its number until it is dropped and then reused.
 
-    Columns of one dtype are the lines of one block, so that a whole row is emptied by one assignment.
+    Columns of the same dtype are stored in one block, so that one assignment per block empties a row.
 
     Args:
         columns: a dataclass whose fields were declared with ``column``.
         widths: the number of columns of each matrix field, by the name given in its declaration.
-        shown: a dataclass with some of the fields, which stages see; None: they see all.
+        shown: a dataclass with the fields that stages may see; None: stages see all fields.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Table(Generic[C]):
         self._layout = self._lay_out()
         self.used = 0
         self.cells: C
-        """The same memory, one cell at a time: cells are plain Python numbers, at half the cost of numpy's scalars."""
+        """The same memory for access by cell: items are plain Python numbers, at half the cost of numpy scalars."""
         self.live = self._empty(capacity)
         self.view = self._type(**self._readonly(self._fields))
         """All columns, read only."""
@@ -52,23 +52,23 @@ class Table(Generic[C]):
 
     @property
     def capacity(self) -> int:
-        """Number of rows, in use or free."""
+        """Return the number of rows, whether in use or free."""
         return self._capacity
 
     def add(self, **values: object) -> int:
-        """Take a row, fill it, and return its number; columns that are not given hold the value of an empty row."""
+        """Allocate a row, fill it, and return its number; columns not given keep the value of an empty row."""
         row, cells = self._free.pop() if self._free else self.take(), self._cells
         for name, item in values.items():
             cells[name][row] = item
         return row
 
     def set(self, rows: Any, **columns: Any) -> None:
-        """Set columns of a row, or of rows, from which no index follows."""
+        """Set columns of one or more rows; only for columns that no index depends on."""
         for name, item in columns.items():
             getattr(self.live, name)[rows] = item
 
     def take(self) -> int:
-        """Take an empty row and return its number."""
+        """Allocate an empty row and return its number."""
         if self._free:
             return self._free.pop()
         if self.used == self._capacity:
@@ -77,14 +77,14 @@ class Table(Generic[C]):
         return self.used - 1
 
     def drop(self, row: int) -> None:
-        """Give a row back: it is emptied and reused later."""
+        """Free a row: it is emptied, and reused later."""
         step = self._step
         for line, fill in self._lines:
             line[row::step] = fill
         self._free.append(row)
 
     def clear(self, rows: Sequence[int]) -> None:
-        """Empty rows; they stay in use."""
+        """Empty rows that stay in use."""
         if len(rows) == 1:
             for line, empty in self._lines:
                 line[rows[0] :: self._step] = empty
@@ -93,14 +93,14 @@ class Table(Generic[C]):
             block[:, rows] = fill[:, None]
 
     def state(self) -> dict[str, Any]:
-        """Return the table's content as plain values, for ``restore``."""
+        """Return the content of the table as plain values, for ``restore``."""
         columns = {field.name: getattr(self.live, field.name)[: self.used].tolist() for field in self._fields}
         return {"used": self.used, "free": list(self._free), "columns": columns}
 
     def restore(self, state: dict[str, Any], *, rows: int = 0) -> None:
-        """Replace the table's content by what ``state`` returned, and fill it up to a number of rows.
+        """Replace the table's content by a value that ``state`` returned, and pad it to a number of rows.
 
-        A column that it lacks keeps its fill, as do columns of a matrix that was narrower.
+        Columns missing in the saved state get their fill value, as do new columns of a matrix.
         """
         used = int(state["used"])
         self.used = max(used, rows)
@@ -113,7 +113,7 @@ class Table(Generic[C]):
         self._show()
 
     def widen(self, widths: dict[str, int]) -> None:
-        """Give matrix fields other widths, at least the present ones; the table grows if one changes."""
+        """Widen matrix fields to the given widths; the table is reallocated if one changes."""
         if widths != self._widths:
             content, self._widths = self.state(), widths
             self._layout = self._lay_out()
@@ -125,9 +125,9 @@ class Table(Generic[C]):
         return None if width is None else self._widths[width]
 
     def _lay_out(self) -> list[tuple[Any, list[tuple[str, int, int | None]], Any]]:
-        """Lay the columns of each dtype out in one block.
+        """Plan the memory layout: one block per dtype.
 
-        Return each column's first line and width, and an empty row.
+        Return for each block the position and width of its columns, and the values of an empty row.
         """
         by_type: dict[Any, list[Any]] = {}
         for field in self._fields:
@@ -156,7 +156,7 @@ class Table(Generic[C]):
             for name, line, width in lines:
                 columns[name] = block[line, :capacity] if width is None else block[line : line + width, :capacity].T
         self._lines = [_in_line(block, fill) for block, fill in self._blocks]
-        """Each block flattened, where a row is every ``_step``-th item, and the items of an empty row."""
+        """Each block as a flat array, in which a row is every ``_step``-th item, and the items of an empty row."""
         self._cells = {name: _cells(made) for name, made in columns.items()}
         self.cells = self._type(**self._cells)
         return self._type(**columns)
@@ -172,7 +172,7 @@ class Table(Generic[C]):
         return {field.name: _shut(getattr(self.live, field.name)) for field in fields}
 
     def _show(self) -> None:
-        """Point the columns of ``view`` and ``shown`` at the new memory; these objects stay the same."""
+        """Rebind the columns of ``view`` and ``shown`` to the new memory; both objects keep their identity."""
         for made, fields in ((self.view, self._fields), (self.shown, self._shown)):
             for name, column in self._readonly(fields).items():
                 setattr(made, name, column)
@@ -184,7 +184,7 @@ def _in_line(block: Any, fill: Any) -> tuple[Any, Any]:
 
 
 def _cells(column: Any) -> Any:
-    """Return a view of a column that yields plain Python values: a memoryview, or the array if it cannot be one."""
+    """Return a memoryview of a column, whose items are plain Python values; for other dtypes the array itself."""
     return column if column.dtype == object or column.ndim > 1 else memoryview(column)
 
 

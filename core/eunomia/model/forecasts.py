@@ -9,34 +9,34 @@ ASSUMED_SLOWDOWN = (1.0, 1.0, 1.1, 1.3)
 
 @value
 class JobForecast:
-    """Remaining work of one job of a phase: Themis' ``JobInfo`` (Figure 7)."""
+    """The remaining work of one job of a phase: Themis' ``JobInfo`` (Figure 7)."""
 
     iterations_left: float
-    """Iterations that the job still has to do in this phase; 0: none."""
+    """Remaining iterations of the job in this phase."""
     seconds_per_iteration: float
-    """Serial time of an iteration in seconds: on one GPU, without slowdown."""
+    """Duration of an iteration in seconds on one GPU, without slowdown."""
     least: int = 1
     """Smallest gang of the job, in GPUs."""
     most: int = 1
-    """job_demand_max: more GPUs than this do not speed the job up."""
+    """job_demand_max: the number of GPUs beyond which the job gains no speed."""
     slowdown: tuple[float, float, float, float] | None = None
     """Measured S by locality (island, machine, rack, cluster), each at least 1; None: not measured."""
 
     def slowdown_at(self, locality: Locality, assumed: tuple[float, float, float, float] = ASSUMED_SLOWDOWN) -> float:
-        """S(G) at a locality: the measured value, else the assumed one."""
+        """Return S(G) at a locality: the measured value, or else the assumed one."""
         return (self.slowdown or assumed)[locality]
 
 
 @value
 class Phase:
-    """Jobs that run concurrently; the phase ends when the last of them has done its iterations."""
+    """A set of jobs that run concurrently; the phase ends when the last of them completes its iterations."""
 
     jobs: tuple[JobForecast, ...]
 
 
 @value
 class LossCurve:
-    """A job's fitted loss by iterations done: ``asymptote + amplitude * (iterations + 1) ** -exponent``."""
+    """A job's fitted loss after some iterations: ``asymptote + amplitude * (iterations + 1) ** -exponent``."""
 
     job: str
     asymptote: float
@@ -48,15 +48,15 @@ class LossCurve:
 class Forecast:
     """An app's remaining phases, the current one first, and its total work.
 
-    A single training run is one phase of one job. Successive halving is log2 n + 1 phases: the current one holds the
-    remaining work of each of its jobs, the later ones hold copies of the median job (§4.3.2). Curve stopping is one
-    phase whose jobs end where the most optimistic curve converges.
+    A single training run has one phase with one job. Successive halving has log2 n + 1 phases: the current one contains
+    the remaining work of its jobs, later ones contain copies of the median job (§4.3.2). Curve stopping has one phase,
+    whose jobs end where the most optimistic curve converges.
     """
 
     phases: tuple[Phase, ...]
     total_gpu_seconds: float
     """Themis' B: the work of the whole app in serial GPU-seconds, including the work already done."""
     most: int
-    """app_demand_max: the most GPUs that the app can use at once in any phase."""
+    """app_demand_max: the maximum number of GPUs that the app can use at once in any phase."""
     losses: tuple[LossCurve, ...] = ()
-    """Expected losses of the app's jobs, where the app fits them; read by valuations of quality (SLAQ)."""
+    """Loss curves of the app's jobs, if the app fits them; used by valuations of quality (SLAQ)."""

@@ -11,37 +11,37 @@ from eunomia.units import Ints, Reals
 
 @reads
 class JobLedger:
-    """By job row, up to the snapshot's time. GPUs that an app's tuner assigned to its jobs count as the jobs' own."""
+    """The ledger of each job up to the snapshot's time, including GPUs that the app's tuner assigned to the job."""
 
     attained: Reals = column(float, 0.0)
     """Seconds that the job ran."""
     received: Reals = column(float, 0.0, width="gpu_types")
-    """[job, GPU type]: GPU-seconds received."""
+    """[job, GPU type] GPU-seconds received."""
     waited: Reals = column(float, 0.0)
     """Seconds that the job waited."""
     last_ran: Reals = column(float, float("nan"))
-    """Time when the job last ran; NaN: never."""
+    """Time in seconds at which the job last ran; NaN: never."""
     starts: Ints = column("int64", 0)
 
 
 @reads
 class AppLedger:
-    """By app row."""
+    """The ledger of each app, by app row."""
 
     gpu_seconds: Reals = column(float, 0.0)
     """GPU-seconds leased."""
     contention: Reals = column(float, float("nan"))
-    """N_avg: the time-weighted mean number of apps in the cluster over the app's life so far (Themis eq. 1)."""
+    """N_avg: the time-weighted mean number of apps in the cluster since the app's arrival (Themis eq. 1)."""
 
 
 @reads
 class Ledger(LazyFields):
-    """The ledger as stages see it."""
+    """The read-only view of the ledger that stages get."""
 
     jobs: JobLedger
     apps: AppLedger
     adaptations: Mapping[int, Adaptations] = dataclasses.field(default_factory=dict)
-    """By job row: the changes of the job's batch size; only jobs that changed theirs."""
+    """Batch-size changes by job row, of jobs that changed theirs."""
 
 
 lazy(Ledger, "jobs", "apps")

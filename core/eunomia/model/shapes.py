@@ -1,4 +1,4 @@
-"""Decorators that make the value classes of core and plugins; type checkers understand them."""
+"""Decorators for the value classes of core and plugins, which type checkers treat like ``dataclass``."""
 
 import dataclasses
 import functools
@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class LazyFields:
-    """Base of classes with lazy fields: such a field has no content in its slot until it is first read."""
+    """Base class for lazy fields: the slot of such a field is empty until the field is first read."""
 
     __slots__ = ("_later", "listed")
     __listed__: ClassVar[dict[str, str]] = {}
-    """Columns that may be given as lists of plain numbers, with the dtype of the array that is then made on demand."""
+    """Columns that may be given as lists of plain numbers, with the dtype of the array that is built on demand."""
     _later: "dict[str, Any]"
-    """The functions that compute fields which were not read yet, and columns given as lists."""
+    """Functions that compute the fields not read yet, and the columns given as lists."""
     listed: dict[str, list[int]]
-    """Those columns as lists, however they were given; read only. A column of None is None."""
+    """The columns of ``__listed__`` as lists, however they were given; read only. A column that is None stays None."""
     if not TYPE_CHECKING:  # type checkers would take any name for a field
 
         def __getattr__(self, name: str) -> Any:
@@ -42,20 +42,20 @@ class LazyFields:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
 def builds(cls: type[T]) -> type[T]:
-    """Make a message class, which plugins fill: frozen, slotted, keywords only, compared by identity."""
+    """Make a message class, whose instances plugins create: frozen, slotted, keyword-only, compared by identity."""
     return _frozen(cls, equal=False)
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def reads(cls: type[T]) -> type[T]:
-    """Make a view class, which the core fills and plugins read: slotted, keywords only."""
+    """Make a view class, whose instances the core creates and plugins read: slotted, keyword-only."""
     make: Callable[[type[T]], type[T]] = dataclasses.dataclass(slots=True, kw_only=True, eq=False)
     return make(cls)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def value(cls: type[T]) -> type[T]:
-    """Make a class of small values with plain fields: frozen, slotted, keywords only, equal by content."""
+    """Make a class of small values with plain fields: frozen, slotted, keyword-only, compared by content."""
     return _frozen(cls, equal=True)
 
 
@@ -63,8 +63,8 @@ def _frozen(cls: type[T], *, equal: bool) -> type[T]:
     """Make a frozen class.
 
     ``dataclass`` generates and compiles the source of every method, which takes most of a command's import time. A
-    plain class gets shared methods instead, and an ``__init__`` that is compiled for its first instance. A class with
-    another parent than ``LazyFields``, or with anything but plain fields and defaults, is left to ``dataclass``.
+    plain class gets shared methods instead, and an ``__init__`` that is compiled for its first instance. Classes with
+    a parent other than ``LazyFields``, or with anything but plain fields and defaults, use ``dataclass``.
     """
     made_by_field = any(isinstance(item, dataclasses.Field) for item in vars(cls).values())
     if (
@@ -105,7 +105,7 @@ def _late_init(cls: type[Any]) -> Callable[..., None]:
 
 
 class _Signature:
-    """Gives ``inspect.signature`` the signature of a class before the class has an instance."""
+    """Provides ``inspect.signature`` with the signature of a class that has no instance yet."""
 
     def __get__(self, _: object, cls: type[Any]) -> inspect.Signature:
         parameters = [
@@ -121,7 +121,7 @@ class _Signature:
 
 
 def _init(cls: type[Any], names: dict[str, Any]) -> Callable[..., None]:
-    """Compile a constructor from keywords; a ``Deferred`` for a lazy field waits in ``_later``."""
+    """Compile a keyword-only constructor; it stores a ``Deferred`` for a lazy field in ``_later``."""
     asked, body, late = list[str](), list[str](), getattr(cls, "__lazy__", frozenset[str]())
     for field in dataclasses.fields(cls):
         name, value = field.name, field.name
@@ -168,7 +168,7 @@ def _restore(self: Any, state: list[Any]) -> None:
 
 
 def _compared(names: list[str]) -> dict[str, Any]:
-    """Return equality and hash by content; all instances of a class without fields are equal."""
+    """Return methods for equality and hash by content; all instances of a class without fields are equal."""
     content: Callable[[Any], Any] = operator.attrgetter(*names) if len(names) > 1 else _alone(names)
 
     def __eq__(self: Any, other: object) -> Any:  # noqa: N807 - set as a method of the class
@@ -185,7 +185,7 @@ def _alone(names: list[str]) -> Callable[[Any], Any]:
 
 
 def _shut(cls: type[Any], names: frozenset[str]) -> dict[str, Any]:
-    """Return methods that refuse to change or delete a field."""
+    """Return methods that raise when a field is changed or deleted."""
 
     def __setattr__(self: Any, name: str, item: Any) -> None:  # noqa: N807 - set as a method of cls
         if type(self) is cls or name in names:
@@ -201,24 +201,24 @@ def _shut(cls: type[Any], names: frozenset[str]) -> dict[str, Any]:
 
 
 class Deferred(functools.partial[Any]):
-    """The content of a lazy field until it is first read: the function that computes the value."""
+    """The function that computes the value of a lazy field when it is first read."""
 
     __slots__ = ()
 
 
 def replaced(item: T, **changes: Any) -> T:
-    """Return a copy with other values in some fields; a lazy field is computed when the copy's is first read."""
+    """Return a copy with some fields replaced; lazy fields stay lazy in the copy."""
     later = {name: Deferred(getattr, item, name) for name in type(item).__lazy__}  # type: ignore[attr-defined]
     return dataclasses.replace(item, **later | changes)  # type: ignore[type-var]
 
 
 def lazy(cls: type[Any], *names: str, **listed: str) -> None:
-    """Make fields of a class lazy: a ``Deferred`` given for one is called once, when the field is first read.
+    """Make fields of a class lazy: a ``Deferred`` given for a field is called once, when the field is first read.
 
     Args:
-        cls: made by ``builds`` or ``reads``, with the base ``LazyFields``; code that reads its fields sees only values.
-        names: names of the fields.
-        listed: names of columns that may be given as lists of plain numbers too, with their dtypes.
+        cls: a subclass of ``LazyFields`` made by ``builds`` or ``reads``; its fields read like plain values.
+        names: names of the lazy fields.
+        listed: names of columns that may also be given as lists of plain numbers, with their dtypes.
     """
     cls.__lazy__, cls.__listed__ = frozenset((*names, *listed)), listed
     if not cls.__dataclass_params__.frozen:

@@ -1,4 +1,4 @@
-"""Free GPUs as bit sets: one per machine, and for each number of free GPUs the set of machines with that number."""
+"""Free GPUs as bit sets: one set of GPUs per machine, and one set of machines per number of free GPUs."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -10,19 +10,19 @@ from eunomia.units import Bools, Ints
 
 
 class Space:
-    """The free GPUs, updated as GPUs are taken and given back; a placement takes from a copy.
+    """The free GPUs of a cluster, updated as GPUs are taken and returned; a placement takes GPUs from a copy.
 
     Args:
-        cluster: with the machines.
-        free: for each GPU whether it is free; or a space of this cluster to copy.
+        cluster: the cluster.
+        free: a mask of free GPUs, or a space of the same cluster to copy.
     """
 
     bits: list[int]
-    """[machine]: its free GPUs; bit i is the machine's i-th GPU."""
+    """[machine] bit set of free GPUs; bit i is the machine's i-th GPU."""
     machines: list[list[int]]
-    """[GPU type][number of free GPUs]: machines with that number; bit m is machine m."""
+    """[GPU type][number of free GPUs] bit set of machines with that many; bit m is machine m."""
     free: list[int]
-    """[GPU type]: number of free GPUs."""
+    """[GPU type] number of free GPUs."""
     _start: list[int]
     _machine: list[int]
     _kind: list[int]
@@ -48,7 +48,7 @@ class Space:
         self.give(np.flatnonzero(free).tolist())
 
     def copy(self) -> Self:
-        """Return a working copy."""
+        """Return an independent copy."""
         return type(self)(self._cluster, self)
 
     def give(self, gpus: Sequence[int]) -> None:
@@ -78,14 +78,14 @@ class Space:
                 self.free[kinds[machine]] -= 1
 
     def best(self, kind: int, gpus: int) -> int:
-        """Best fit: the first machine of a type with the fewest free GPUs, but at least ``gpus``; -1: none."""
+        """Return the best fit: the first machine of a type with the fewest free GPUs, at least ``gpus``; -1: none."""
         for machines in self.machines[kind][gpus:]:
             if machines:
                 return (machines & -machines).bit_length() - 1
         return -1
 
     def fit(self, kind: int, gpus: int) -> list[int]:
-        """Return the first free GPUs of the machine that fits best; they stay free. Empty: no machine fits."""
+        """Return the first ``gpus`` free GPUs of the best-fit machine without taking them; empty if none fits."""
         by_count = self.machines[kind]
         found: list[int] = []
         for machines in by_count[gpus:]:
@@ -100,7 +100,7 @@ class Space:
         return found
 
     def first(self, machine: int, count: int) -> list[int]:
-        """Return the first ``count`` free GPUs of a machine; they stay free."""
+        """Return the first ``count`` free GPUs of a machine without taking them."""
         bits, start, found = self.bits[machine], self._start[machine], []
         for _ in range(count):
             low = bits & -bits
@@ -109,7 +109,7 @@ class Space:
         return found
 
     def gpus(self) -> Ints:
-        """All free GPUs, ascending."""
+        """Return all free GPUs, ascending."""
         found: list[int] = []
         for machine, bits in enumerate(self.bits):
             if bits:
@@ -117,5 +117,5 @@ class Space:
         return np.array(found, dtype=np.int64)
 
     def same(self, other: Self) -> bool:
-        """Return whether all bit sets and counts are equal."""
+        """Return whether both spaces have the same free GPUs."""
         return (self.bits, self.free, self.machines) == (other.bits, other.free, other.machines)

@@ -13,12 +13,12 @@ class JobState(IntEnum):
     EMPTY = 0
     WAITING = 1
     STARTING = 2
-    """The job was granted GPUs; its start is ordered and not confirmed yet."""
+    """The job was granted GPUs; its start was ordered but not confirmed yet."""
     RUNNING = 3
     STOPPING = 4
-    """The job was ordered to leave its GPUs, or is done with them; they have not come back yet."""
+    """The job was ordered to release its GPUs, or has ended; its GPUs have not been released yet."""
     PAUSED = 5
-    """The job's app does not want it to run now."""
+    """The job's app has paused it."""
 
 
 @reads
@@ -35,14 +35,14 @@ class Apps:
 
     id: Ids = column(object, None)
     user: Rows = column("int32", -1)
-    """Row of the user."""
+    """Row of the app's user."""
     weight: Reals = column(float, 1.0)
     arrived: Reals = column(float, float("nan"))
     """Time of arrival in seconds since the arbiter's start."""
     tuner_kind: Rows = column("int32", 0)
-    """Number of the kind of the app's tuner; 0: none."""
+    """Number of the tuner kind of the app; 0: no tuner."""
     divides: Rows = column("int32", 0)
-    """1: the app has an app master, which divides the app's GPUs among its jobs."""
+    """1 if the app has an app master, which divides the app's GPUs among its jobs; else 0."""
 
 
 @reads
@@ -51,39 +51,39 @@ class Jobs:
 
     id: Ids = column(object, None)
     app: Rows = column("int32", -1)
-    """Row of the app."""
+    """Row of the job's app."""
     job_kind: Rows = column("int32", -1)
     """Number of the job's kind, by default one per app; jobs of a kind share a menu."""
     state: Rows = column("int32", 0)
-    """A ``JobState``."""
+    """State of the job: a ``JobState``."""
     least: Ints = column("int64", 1)
-    """Smallest gang, in GPUs."""
+    """Smallest gang of the job, in GPUs."""
     most: Ints = column("int64", 1)
-    """Largest gang; equal to ``least`` for a fixed one."""
+    """Largest gang of the job, in GPUs; equal to ``least`` for a rigid job."""
     gpu_type: Rows = column("int32", -1)
-    """The GPU type that the job asks for; -1: any."""
+    """Index of the GPU type that the job asks for; -1: any."""
     cpus: Reals = column(float, float("nan"))
     """CPUs per GPU that the job asks for; NaN: in proportion to GPUs."""
     memory_gib: Reals = column(float, float("nan"))
     """Memory per GPU in GiB that the job asks for; NaN: in proportion to GPUs."""
     arrived: Reals = column(float, float("nan"))
     iterations: Reals = column(float, float("nan"))
-    """The job's whole work in optimizer steps."""
+    """The job's total work in optimizer steps; NaN: not known."""
     seconds_per_iteration: Reals = column(float, float("nan"))
-    """Declared time of an iteration on one GPU in seconds; NaN: not declared."""
+    """Declared duration of an iteration on one GPU in seconds; NaN: not declared."""
     batch_size: Reals = column(float, float("nan"))
     """Global batch size last announced; NaN: never announced."""
     epochs: Reals = column(float, float("nan"))
-    """Passes over the data set that the job makes, as declared; NaN: not declared."""
+    """Declared number of epochs (passes over the data set) of the job; NaN: not declared."""
     samples_per_epoch: Reals = column(float, float("nan"))
-    """Samples in a pass, as declared; NaN: not declared."""
+    """Declared number of samples per epoch; NaN: not declared."""
     adapts: Rows = column("int32", 0)
     """How the job changes its batch size: an ``Adapts``; 0: not declared."""
     done: Reals = column(float, 0.0)
-    """Iterations done at ``since``."""
+    """Iterations done at time ``since``."""
     since: Reals = column(float, float("nan"))
-    """Time at which ``done`` was counted; NaN: the job does not run."""
+    """Time in seconds at which ``done`` was recorded; NaN: the job does not run."""
     rate: Reals = column(float, 0.0)
-    """Iterations per second while the job runs; until the next report, progress is done + rate * (now - since)."""
+    """Iterations per second while the job runs; its present progress is ``done + rate * (now - since)``."""
     starts: Ints = column("int64", 0)
     """Number of times that the job was started."""

@@ -1,4 +1,4 @@
-"""Finds, checks and binds plugins; reads and resolves profiles, and reads files of rates by kind of job.
+"""Find, check and bind plugins, read and resolve profiles, and read files of rates by kind of job.
 
-Everything that a user writes in TOML, and everything that a package ships as a plugin, comes in through this room.
+All TOML written by users, and all plugins shipped in packages, are loaded through this package.
 """

@@ -1,7 +1,7 @@
-"""Checks a plugin before it is registered, and calls one of its hooks without pluggy.
+"""Check a plugin before it is registered, and bind its hooks without pluggy.
 
-pluggy finds most of these mistakes late or never: an unknown hook stops its check at the first one, a keyword-only
-parameter is never passed, and a plugin that compares by value is taken for its equal.
+pluggy detects most of these mistakes late or never: it stops at the first unknown hook, never passes keyword-only
+parameters, and confuses plugins that compare equal by value.
 """
 
 import inspect
@@ -24,23 +24,23 @@ SPECS: Mapping[str, tuple[str, ...]] = {
     for name, spec in vars(Hooks).items()
     if name.startswith("eunomia_")
 }
-"""Arguments of every hook, in order."""
+"""The arguments of every hook, in order."""
 
 
 class IncompatibleError(PluginError):
-    """A plugin written for another version of the hooks."""
+    """A plugin was written for another version of the hooks."""
 
 
 def check_plugin(kind: Any, name: str) -> None:
     """Check a plugin class against the hook specifications.
 
     Args:
-        kind: what the entry point, file or table named.
-        name: the name under which it was found.
+        kind: the object that the entry point, file or table names.
+        name: the name of the plugin.
 
     Raises:
-        IncompatibleError: it was written for another api.
-        PluginError: anything else that would fail later, or be passed over in silence.
+        IncompatibleError: the plugin was written for another API version.
+        PluginError: the plugin has any other mistake that would fail later or be ignored silently.
     """
     if not isinstance(kind, type):
         raise PluginError("a plugin must be a class", value=f"a {type(kind).__name__}")
@@ -66,7 +66,7 @@ def check_plugin(kind: Any, name: str) -> None:
 
 
 def check_contracts(plugin: Any) -> None:
-    """Check the contracts of a plugin, which is given as a class or an instance.
+    """Check the contracts of a plugin, given as a class or an instance.
 
     Raises:
         PluginError: they do not map stages to contracts, or name a stage that the plugin does not implement.
@@ -86,16 +86,16 @@ def check_contracts(plugin: Any) -> None:
 
 
 def hooks_of(kind: type[Any]) -> dict[str, Callable[..., Any]]:
-    """Return the hooks that a plugin implements, and methods with a hook's name that are not marked as hooks."""
+    """Return a plugin's hook implementations, including methods with the name of a hook that are not marked."""
     named = {name: getattr(kind, name) for name in dir(kind) if name.startswith("eunomia_")}
     return {name: function for name, function in named.items() if callable(function)}
 
 
 def bind(plugin: Any, hook: str) -> Callable[..., Any] | None:
-    """Return the plugin's method for a hook, to be called with all the hook's arguments; None: it has none.
+    """Return a plugin's implementation of a hook, callable with all of the hook's arguments; None if it has none.
 
-    A method that takes every argument in order is returned as it is; for the others an adapter passes on those
-    that they take.
+    A method that takes all arguments in order is returned unchanged; other methods are wrapped in an adapter that
+    passes only the arguments that they take.
     """
     method: Callable[..., Any] | None = getattr(plugin, hook, None)
     if method is None:

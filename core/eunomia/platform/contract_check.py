@@ -1,4 +1,4 @@
-"""The contract check: each stage of a profile gets what it needs from the stages before it and from the cluster."""
+"""The contract check: earlier stages and the cluster must give each stage of a profile the features that it needs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from eunomia.words import list_of
 
 
 class Step(NamedTuple):
-    """One stage of a profile."""
+    """One stage of a profile, with its plugin and contract."""
 
     stage: Stage
     plugin: str
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 
 Others = Callable[[Stage, Callable[[Contract], bool]], Iterable[str]]
-"""Returns names of plugins that answer a stage with a suitable contract; called only for error messages."""
+"""Returns the names of plugins that implement a stage with a suitable contract, for error messages."""
 
 _GIVERS: Mapping[Feature, Stage] = {
     Feature.MANY_SIZES: Stage.ELASTICITY,
@@ -45,7 +45,7 @@ _GIVERS: Mapping[Feature, Stage] = {
 _FORMS = frozenset(feature for feature, stage in _GIVERS.items() if stage is Stage.VALUATION)
 _WORDS: Mapping[Feature, str] = {Feature.MANY_SIZES: "rates at many sizes"}
 _USED_UP = frozenset({Feature.TIME_SHARES, Feature.DEVICE_SHARES})
-"""Features that a refiner consumes, so that later stages do not get them."""
+"""Features that a refiner consumes, so that later stages do not receive them."""
 
 
 def check_chain(
@@ -56,10 +56,10 @@ def check_chain(
     Args:
         steps: the stages in calling order.
         bids: whether app masters bid.
-        others: finds plugins that would suit instead.
-        unread: the default valuation, the only one that may stay unused.
-        place: of the stages in the profile.
-        bids_place: of the key that turns bidding on.
+        others: finds suitable plugins to suggest.
+        unread: the default valuation, the only one that may remain unused.
+        place: file and table of the stages, for error messages.
+        bids_place: file and key that turns bidding on, for error messages.
     """
     errors: list[InputError] = []
     given: dict[Feature, Step] = dict.fromkeys(steps[-1].contract.gives & {Feature.RETUNES}, steps[-1])
@@ -94,7 +94,7 @@ def check_cluster(steps: list[Step], cluster: Cluster, *, place: str = "--cluste
 
 
 def _gives(step: Step) -> frozenset[Feature]:
-    """Return what a stage gives; an allocation or refiner that declares no shares gives whole GPUs."""
+    """Return the features that a stage gives; an allocation or refiner without declared shares gives whole GPUs."""
     gives = step.contract.gives
     makes = step.stage in (Stage.ALLOCATION, Stage.REFINE)
     return gives | {Feature.GRANTS} if makes and not gives & _USED_UP else gives
@@ -112,7 +112,7 @@ def _missing(step: Step, feature: Feature, steps: list[Step], others: Others, pl
 
 
 def _unrefined(step: Step, before: list[Step], others: Others, place: str) -> InputError:
-    """Report shares that reach a placement, and name refiners that turn them into whole GPUs."""
+    """Return the error for shares that reach a placement, with suggested refiners that turn them into whole GPUs."""
     giver = before[-1]
     shares = giver.contract.gives & _USED_UP
     takes = others(Stage.REFINE, lambda contract: bool(shares & contract.needs) and Feature.GRANTS in contract.gives)
@@ -121,7 +121,7 @@ def _unrefined(step: Step, before: list[Step], others: Others, place: str) -> In
 
 
 def _units_differ(step: Step, given: Mapping[Feature, Step], others: Others, place: str) -> Iterator[InputError]:
-    """Reject values by size in a unit that their reader cannot read."""
+    """Yield an error for values by size in a unit that the stage that reads them does not accept."""
     giver = given.get(Feature.BY_SIZE)
     can_read = step.contract.units if Feature.BY_SIZE in step.contract.needs else frozenset()
     if giver is None or not can_read or can_read & units_of(giver.contract):
@@ -137,12 +137,12 @@ def _units(units: Iterable[SizeUnit]) -> str:
 
 
 def units_of(contract: Contract) -> frozenset[SizeUnit]:
-    """Return the units of the values by size that a valuation gives; empty: it gives none."""
+    """Return the units of a valuation's values by size; empty if it gives none."""
     return (contract.units or frozenset({SizeUnit.UTILITY})) if Feature.BY_SIZE in contract.gives else frozenset()
 
 
 def _nothing_to_divide(step: Step, before: Step, place: str) -> list[InputError]:
-    """Reject a refiner that divides grants among jobs if they are grants of jobs already."""
+    """Return an error if a refiner divides grants among jobs although they are already grants to jobs."""
     if step.stage is not Stage.REFINE or step.contract.needs & _USED_UP:
         return []
     if Feature.JOB_CLAIMS not in step.contract.gives or Feature.JOB_CLAIMS not in before.contract.gives:
@@ -152,7 +152,7 @@ def _nothing_to_divide(step: Step, before: Step, place: str) -> list[InputError]
 
 
 def _sizes_not_chosen(steps: list[Step], others: Others, place: str) -> Iterator[InputError]:
-    """Reject menus of many sizes if shares of time assume one size a job and no stage chooses it."""
+    """Yield an error for menus of several sizes if time shares assume one size per job and no stage chooses it."""
     elasticity, *rest = steps
     sharing = next((step for step in rest if Feature.TIME_SHARES in step.contract.gives), None)
     if sharing is None or Feature.MANY_SIZES not in elasticity.contract.gives:
@@ -165,7 +165,7 @@ def _sizes_not_chosen(steps: list[Step], others: Others, place: str) -> Iterator
 
 
 def _unused_valuation(valuation: Step, steps: list[Step], unread: str, place: str) -> Iterator[InputError]:
-    """Reject a valuation that nothing uses, unless the same plugin answers the allocation as well."""
+    """Yield an error for a valuation that no stage uses, unless its plugin also implements the allocation."""
     allocation = next(step for step in steps if step.stage is Stage.ALLOCATION)
     readers = [step for step in steps if step.contract.needs & _FORMS]
     if not readers and valuation.plugin not in (unread, allocation.plugin):
@@ -212,7 +212,7 @@ def _unsuited(step: Step, feature: Feature, cluster: Cluster, place: str) -> Ite
 
 
 def contract_of(plugin: object, stage: Stage) -> Contract:
-    """Return the contract that a plugin, class or instance, declares for a stage."""
+    """Return the contract that a plugin, given as a class or an instance, declares for a stage."""
     contracts = getattr(plugin, "contracts", None)
     found = contracts.get(stage, NO_CONTRACT) if isinstance(contracts, Mapping) else NO_CONTRACT
     return found if isinstance(found, Contract) else NO_CONTRACT

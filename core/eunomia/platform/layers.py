@@ -1,4 +1,4 @@
-"""Merges the layers of a profile (presets, files, settings) key by key, with the place of each value."""
+"""Merge the layers of a profile (presets, files, settings) key by key, and record the origin of each value."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,13 +14,13 @@ Path_ = tuple[str, ...]
 
 @value
 class Merged:
-    """Merged tables, and the file or flag that each value came from."""
+    """The merged tables of a profile, with the file or flag that each value came from."""
 
     tree: Mapping[str, Any]
     origins: Mapping[Path_, str]
 
     def place(self, path: Path_) -> str:
-        """File and key: ``mixed.toml, [rounds].lease``; for a setting the flag itself."""
+        """Return the file and key of a value, such as ``mixed.toml, [rounds].lease``; for a setting, the flag."""
         origin = self.origin(path)
         if origin.startswith("--"):
             return origin
@@ -28,11 +28,11 @@ class Merged:
         return f"{origin}, [{table}].{key}" if table else f"{origin}, {key}"
 
     def table_place(self, path: Path_) -> str:
-        """File and table: ``mixed.toml, [stages]``."""
+        """Return the file and table of a path, such as ``mixed.toml, [stages]``."""
         return f"{self.origin(path)}, [{'.'.join(path)}]"
 
     def origin(self, path: Path_) -> str:
-        """Return the file or flag of the value at a path; for a table, the last layer that wrote into it."""
+        """Return the file or flag of the value at a path; for a table, the last layer that set a key in it."""
         if path in self.origins:
             return self.origins[path]
         below = [origin for key, origin in self.origins.items() if key[: len(path)] == path]
@@ -45,7 +45,7 @@ NOTHING = Merged(tree={}, origins={})
 
 
 def merge(base: Merged, layer: Mapping[str, Any], origin: str) -> Merged:
-    """Merge a layer into the result: tables merge key by key, everything else is replaced."""
+    """Return the result of merging a layer: tables are merged key by key, all other values are replaced."""
     origins = dict(base.origins)
     tree = _merged(base.tree, layer, (), origins, origin)
     return Merged(tree=tree, origins=origins)
@@ -75,7 +75,7 @@ def read_text(path: Path, what: str = "a profile", bounds: Bounds = SMALL) -> st
     """Return the text of a file.
 
     Raises:
-        InputError: it cannot be read, is not UTF-8, or is too large.
+        InputError: the file cannot be read, is not UTF-8, or is too large.
     """
     try:
         check_size(path.stat().st_size, what, place=path.name, bounds=bounds)
@@ -85,7 +85,7 @@ def read_text(path: Path, what: str = "a profile", bounds: Bounds = SMALL) -> st
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a file exists; a name that the system cannot have counts as missing."""
+    """Return whether a file exists; a path that is invalid on this system counts as missing."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -93,19 +93,19 @@ def is_file(path: Path) -> bool:
 
 
 def read_toml(text: str, *, place: str) -> dict[str, Any]:
-    """Read TOML.
+    """Parse TOML text.
 
     Raises:
-        InputError: not TOML, which says line and column; or too large or too deep.
+        InputError: the text is not TOML (the error gives line and column), or is too large or too deeply nested.
     """
     return parse_toml(text, "a profile", place=place)
 
 
 def read_setting(path: str, given: object) -> dict[str, Any]:
-    """Convert a setting such as ``plugins.themis.fairness_knob`` to nested tables.
+    """Convert the value of a dotted key such as ``plugins.themis.fairness_knob`` to nested tables.
 
     Raises:
-        InputError: the path is no dotted key.
+        InputError: the path is not a dotted key.
     """
     try:
         nested = parse_toml(f"{path} = 0", "a setting", place="--set")
@@ -121,10 +121,10 @@ def read_setting(path: str, given: object) -> dict[str, Any]:
 
 
 def parse_setting(text: str) -> tuple[str, object]:
-    """Read ``KEY=VALUE`` as ``--set`` takes it: a TOML value, or an unquoted word as a string.
+    """Parse ``KEY=VALUE``, as given to ``--set``; the value is TOML, or an unquoted word read as a string.
 
     Raises:
-        InputError: no ``=``.
+        InputError: the text contains no ``=``.
     """
     path, equals, given = text.partition("=")
     if not equals or not path.strip():
@@ -138,16 +138,16 @@ def parse_setting(text: str) -> tuple[str, object]:
 def layers_of(
     given: Mapping[str, Any], origin: str, folder: Path | None, find: Callable[[str], Path | None]
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield the profiles that a profile extends, the most basic first, then the profile itself, each with its origin.
+    """Yield the profiles that a profile extends, base first, then the profile itself, each with its origin.
 
     Args:
-        given: a profile as it was read.
-        origin: its file.
-        folder: what its paths are relative to; None: it can only extend presets.
-        find: the file of a preset by name; None: there is no such preset.
+        given: the parsed profile.
+        origin: file of the profile.
+        folder: folder to which its paths are relative; None: it can extend presets only.
+        find: returns the file of a preset by name; None: there is no such preset.
 
     Raises:
-        InputError: what it extends does not exist, or extends it.
+        InputError: an extended profile does not exist, or extends the profile in turn.
     """
     chain = [({key: item for key, item in given.items() if key != "extends"}, origin)]
     seen: list[Path] = []
@@ -173,7 +173,7 @@ def _parent(parent: str, folder: Path | None, find: Callable[[str], Path | None]
 
 
 def unknown_keys(merged: Merged, path: Path_, known: tuple[str, ...]) -> list[InputError]:
-    """Return errors for unknown keys of a table, each with the most similar known key."""
+    """Return an error for each unknown key of a table, with the most similar known key."""
     table: Any = merged.tree
     for key in path:
         table = table.get(key, {})

@@ -1,4 +1,4 @@
-"""Papers and systems by name: the presets that follow a paper, and systems that Eunomia does not have."""
+"""Papers and systems by name: the presets that implement a paper, and the systems that Eunomia does not implement."""
 
 import tomllib
 from collections.abc import Mapping
@@ -20,23 +20,23 @@ NOT_BUILT: Final[Mapping[str, str]] = {
     "salus": "Salus (MLSys'20)",
     "sia": "Sia (SOSP'23)",
 }
-"""Well-known systems whose policies are not built."""
+"""Well-known systems whose policies are not implemented."""
 
 
 @value
 class PaperPreset:
-    """A preset that follows a paper."""
+    """A preset that implements a paper."""
 
     preset: str
     default: bool
-    """Whether it is the one that the paper's name means."""
+    """Whether the paper's name refers to this preset."""
 
 
 def presets_by_paper(presets: Mapping[str, Path]) -> dict[str, list[PaperPreset]]:
-    """Return by paper, in lower case, the presets whose files name it in ``paper``; the default comes first.
+    """Return presets by the paper named in their key ``paper``, in lower case; the default preset comes first.
 
     Args:
-        presets: files of presets by name.
+        presets: file of each preset by name.
     """
     found: dict[str, list[PaperPreset]] = {}
     for name, path in presets.items():
@@ -52,7 +52,7 @@ def presets_by_paper(presets: Mapping[str, Path]) -> dict[str, list[PaperPreset]
 
 
 def error_of(name: str, presets: Mapping[str, Path], place: str) -> InputError | None:
-    """Return the error for the name of a paper or of a system that is not built; None: it is neither."""
+    """Return the error for a name that is a paper or a system that is not implemented; None if it is neither."""
     papers = presets_by_paper(presets)
     if name.lower() in papers:
         named = [f"{each.preset}{' (its default)' * each.default}" for each in papers[name.lower()]]

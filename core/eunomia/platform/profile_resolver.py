@@ -1,4 +1,4 @@
-"""Resolves a profile: checks and makes its plugins, binds them to stages, and writes the result as text."""
+"""Resolve a profile: check and create its plugins, bind them to stages, and write the result as text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ FALLBACK: Final[Mapping[str, str]] = {
     "allocation": "ordered",
     "placement": "packed",
 }
-"""The fallback profile: the arbiter uses it after too many faulty rounds."""
+"""The fallback profile, which the arbiter uses after too many faulty rounds."""
 TOP_KEYS = ("summary", "paper", "paper_default", "stages", "rounds", "plugins", "observers")
 _IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
 
@@ -33,9 +33,9 @@ class Cast:
     """The plugins of one profile; all errors are collected and raised together.
 
     Args:
-        name: of the profile.
-        merged: its tables.
-        registry: the plugins that it may name.
+        name: name of the profile.
+        merged: the merged tables of the profile.
+        registry: the plugins that the profile may name.
     """
 
     def __init__(self, name: str, merged: Merged, registry: Registry) -> None:
@@ -49,10 +49,10 @@ class Cast:
         self.rounds = Rounds()
 
     def check(self) -> None:
-        """Make all plugins.
+        """Create and check all plugins.
 
         Raises:
-            InputErrors: everything that is wrong.
+            InputErrors: all errors in the profile.
         """
         self.errors += unknown_keys(self.merged, (), TOP_KEYS)
         self.rounds = read_rounds(self.merged, self.errors)
@@ -83,14 +83,14 @@ class Cast:
         return [Step(stage, name, contract_of(self.made[name], stage)) for stage, name in order]
 
     def stages(self) -> Stages:
-        """Bind the hooks."""
+        """Bind the hooks of the plugins and return the stages."""
         chosen = {stage: self.tree["stages"][stage.value] for stage in SINGLE_STAGES}
         plugins = {stage: (name, self.made[name]) for stage, name in chosen.items()}
         refiners = [(name, self.made[name]) for name in self._refiners()]
         return bound_stages(self.name, plugins, refiners, self.made.items(), self.rounds)
 
     def lines(self) -> Iterable[tuple[str, str]]:
-        """Yield the resolved profile, line by line, with origins."""
+        """Yield each line of the resolved profile with its origin."""
         for key in ("summary", "observers"):
             if key in self.tree:
                 yield f"{key} = {toml_value(self.tree[key])}", self.merged.origin((key,))
@@ -125,7 +125,7 @@ class Cast:
         return list(self.tree["stages"].get("refiners", ()))
 
     def _check_tables(self) -> None:
-        """Check for unknown keys, and for options of plugins that do not exist."""
+        """Collect errors for unknown keys and for options of plugins that do not exist."""
         for key in ("stages", "plugins"):
             if not isinstance(self.tree.get(key, {}), Mapping):
                 place = self.merged.place((key,))
@@ -167,7 +167,7 @@ class Cast:
         return []
 
     def _take(self, name: object, stage: Stage | None, path: tuple[str, ...]) -> None:
-        """Make a plugin that the profile names, unless it is already made or failed."""
+        """Create a plugin that the profile names, unless that was already done or failed."""
         place = self.merged.place(path)
         what = stage.value if stage is not None else "rounds finished"
         rule = f"{path[-1]} must name a plugin that answers {what}"
@@ -206,7 +206,7 @@ class Cast:
             self.errors.append(InputError(error.rule, value=error.value, place=place))
 
     def _others(self, stage: Stage, suits: Callable[[Contract], bool]) -> list[str]:
-        """Return plugins that answer a stage with a suitable contract, made with default options."""
+        """Return the names of plugins that, with default options, implement a stage with a suitable contract."""
         found = []
         for name in self.registry.answering(stage):
             try:
@@ -232,10 +232,10 @@ def bound_stages(
     """Bind the hooks of plugins to stages.
 
     Args:
-        profile: its name.
-        plugins: by stage, the name and the instance of the plugin that implements it.
-        refiners: names and instances, in calling order.
-        made: all plugins of the profile; observers may explain too.
+        profile: name of the profile.
+        plugins: name and instance of the plugin of each stage.
+        refiners: names and instances of the refiners, in calling order.
+        made: names and instances of all plugins of the profile, as observers may explain too.
         rounds: the profile's ``[rounds]``.
     """
     tracing, made = is_tracing(), list(made)

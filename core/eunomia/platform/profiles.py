@@ -1,4 +1,4 @@
-"""Reads, checks and makes profiles: the plugin of each stage, the round rules, and every plugin's options."""
+"""Profiles: the plugin of each stage, the round settings, and the options of every plugin."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,20 +30,20 @@ from eunomia.units import Stage
 from eunomia.words import did_you_mean, shown
 
 DEFAULT: Final = "default"
-"""The preset for the stages that a single named plugin does not answer."""
+"""The preset that provides the stages that named plugins do not implement."""
 
 Settings = Mapping[str, object] | Sequence[str]
-"""Values by dotted key, or texts ``KEY=VALUE`` as ``--set`` takes them."""
+"""Values by dotted key, or strings ``KEY=VALUE`` as given to ``--set``."""
 Observer = Callable[[Decision], None]
 
 
 @builds
 class Profile:
-    """A checked profile. Each call of ``stages`` creates new plugins.
+    """A checked profile; each call of ``stages`` creates new plugin instances.
 
     Attributes:
-        name: the preset, file or plugin that it was loaded as.
-        merged: its tables, each value with where it came from.
+        name: name of the preset, file or plugin from which it was loaded.
+        merged: its merged tables, with the origin of each value.
         registry: the plugins that it may name.
     """
 
@@ -57,16 +57,16 @@ class Profile:
     ) -> Self:
         """Load a preset, a profile file, or plugins such as ``lottery`` or ``patient+half``.
 
-        Plugins answer the stages that they implement, and the preset ``default`` answers the rest.
+        Plugins provide the stages that they implement, and the preset ``default`` provides the other stages.
 
         Args:
             name: name or path.
-            settings: what to change, by dotted key.
-            registry: the plugins that there are; None: those found in this process.
-            flag: where the name came from, for errors.
+            settings: values that override those of the profile, by dotted key.
+            registry: the available plugins; None: those found in this process.
+            flag: the origin of the name, for error messages.
 
         Raises:
-            InputErrors: everything that is wrong with it.
+            InputErrors: all errors in the profile.
         """
         plugins = default_registry() if registry is None else registry
         text = str(name)
@@ -96,10 +96,10 @@ class Profile:
     def parse(
         cls, text: str, *, name: str, settings: Settings = (), registry: Registry | None = None, place: str = "profile"
     ) -> Self:
-        """Read a profile from its text, such as another process's ``resolved``.
+        """Parse a profile from text, such as the ``resolved`` text of another process.
 
         Raises:
-            InputErrors: everything that is wrong with it.
+            InputErrors: all errors in the profile.
         """
         plugins = default_registry() if registry is None else registry
         return cls._checked(name, _read(text, place, None, plugins.presets()), plugins, settings)
@@ -117,37 +117,37 @@ class Profile:
         return made
 
     def replace(self, *, name: str | None = None, settings: Settings = ()) -> Self:
-        """Return the same profile with another name or other settings.
+        """Return a copy of the profile with another name or other settings.
 
         Raises:
-            InputErrors: everything that is wrong with the settings.
+            InputErrors: all errors in the settings.
         """
         return self._checked(name or self.name, self.merged, self.registry, settings)
 
     @property
     def summary(self) -> str:
-        """The profile's own summary, one sentence."""
+        """Return the profile's one-sentence summary."""
         return str(self.merged.tree.get("summary", ""))
 
     @property
     def plugins(self) -> Mapping[Stage, str]:
-        """The plugin that answers each of the four stages."""
+        """Return the name of the plugin of each of the four stages."""
         return {stage: str(self.merged.tree["stages"][stage.value]) for stage in SINGLE_STAGES}
 
     @property
     def rounds(self) -> Rounds:
-        """The round rules in the profile's ``[rounds]``."""
+        """Return the profile's ``[rounds]``."""
         return read_rounds(self.merged, [])
 
     def stages(self, cluster: Cluster | None = None, *, place: str = "--cluster") -> Stages:
-        """Make the plugins and bind their hooks.
+        """Create the plugins and bind their hooks.
 
         Args:
-            cluster: what the plugins' needs are checked against; None: nothing is checked.
-            place: where the cluster came from, for errors.
+            cluster: the cluster against which the needs of the plugins are checked; None: no check.
+            place: the origin of the cluster, for error messages.
 
         Raises:
-            InputErrors: the cluster does not suit the plugins.
+            InputErrors: the cluster lacks a feature that the plugins need.
         """
         cast = Cast(self.name, self.merged, self.registry)
         cast.check()
@@ -157,18 +157,18 @@ class Profile:
         return cast.stages()
 
     def observers(self) -> tuple[tuple[str, Observer], ...]:
-        """Return the observers that the profile allows, and its own plugins that observe, by name."""
+        """Return, by name, the observers that the profile allows and those among its own plugins."""
         cast = Cast(self.name, self.merged, self.registry)
         cast.check()
         bound = ((name, bind(plugin, "eunomia_round_finished")) for name, plugin in cast.made.items())
         return tuple((name, call) for name, call in bound if call is not None)
 
     def resolved(self) -> str:
-        """Return the profile as TOML that extends nothing, with every default written out."""
+        """Return the profile as self-contained TOML, with all defaults written out."""
         return "\n".join(line for line, _ in self.origins()) + "\n"
 
     def origins(self) -> tuple[tuple[str, str], ...]:
-        """Return the lines of ``resolved``, each with its file or flag; empty for headers and blank lines."""
+        """Return each line of ``resolved`` with the file or flag it came from; empty for headers and blank lines."""
         cast = Cast(self.name, self.merged, self.registry)
         cast.check()
         return tuple(cast.lines())
@@ -193,7 +193,7 @@ def _read(text: str, origin: str, folder: Path | None, presets: Mapping[str, Pat
 
 
 def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, Path], flag: str) -> Merged:
-    """Make a profile from ``default`` and the stages that these plugins answer.
+    """Return a profile that combines ``default`` with the stages that these plugins implement.
 
     Refiners run in the order of their names.
     """
@@ -215,11 +215,11 @@ def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, 
 
 
 _DESCRIPTIONS: Final = ("summary", "paper", "paper_default")
-"""Keys that describe a preset, and set nothing."""
+"""Keys that describe a preset without setting anything."""
 
 
 def preset_keys_left_out(text: str, registry: Registry) -> dict[str, list[str]]:
-    """Return, for each plugin of a policy A+B with a preset of its name, the preset's keys that A+B does not have."""
+    """Return, for each plugin of a policy ``A+B`` that has a preset of its name, the preset's keys missing in A+B."""
     presets = registry.presets()
     if "+" not in text or text in presets or text in registry:
         return {}
@@ -242,10 +242,10 @@ def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, obje
 
 
 def _answered(name: str, registry: Registry, flag: str) -> Sequence[Stage]:
-    """Return the stages that a plugin answers.
+    """Return the stages that a plugin implements.
 
     Raises:
-        InputErrors: there is no such plugin, it does not load, or it answers none.
+        InputErrors: the plugin does not exist, does not load, or implements no stage.
     """
     if name not in registry:
         value = f"{shown(name)}{did_you_mean(name, registry.names)}"

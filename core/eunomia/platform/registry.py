@@ -1,4 +1,4 @@
-"""Finds plugins by name, loads and checks each separately, and creates those that a profile names."""
+"""The plugin registry: find plugins by name, load and check each separately, and create those that a profile names."""
 
 import importlib
 import importlib.metadata
@@ -82,7 +82,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "tetris": "eunomia_plugins.synergy.tetris:Tetris",
     "synergy_tune": "eunomia_plugins.synergy.tune:SynergyTune",
 }
-"""Built-in plugins: loaded by name like third-party plugins, never imported directly."""
+"""Built-in plugins by name; they are loaded like third-party plugins and never imported directly."""
 
 DEFAULT_PRESETS: Final = "eunomia_plugins.presets"
 """The package whose TOML files are the built-in presets."""
@@ -94,7 +94,7 @@ STAGE_OF_HOOK: Final[Mapping[str, Stage]] = {f"eunomia_{stage.value}": stage for
 
 
 class Status(Enum):
-    """Whether a plugin can be used."""
+    """Whether a plugin can be used, and why not."""
 
     OK = "ok"
     BROKEN = "broken"
@@ -109,13 +109,13 @@ class Found:
     target: str
     """``module:Class``, or ``file.py:Class``."""
     origin: str = "eunomia"
-    """The distribution or the file that it comes from."""
+    """The distribution or file of the plugin."""
     version: str = ""
 
 
 @builds
 class Listed:
-    """A plugin as ``eunomia plugins`` lists it."""
+    """A row of ``eunomia plugins``: a plugin with its status."""
 
     found: Found
     status: Status
@@ -125,11 +125,11 @@ class Listed:
 
 
 class Registry:
-    """The plugins that were found. A plugin that fails to load does not affect others and is listed with its error.
+    """The plugins that were found. A plugin that fails to load is listed with its error and does not affect others.
 
     Args:
         found: plugins by name.
-        failed: files and entry points that could not be read, with the error of each.
+        failed: files and entry points that could not be read, with their errors.
     """
 
     def __init__(self, found: Mapping[str, Found], failed: Iterable[tuple[Found, str]] = ()) -> None:
@@ -139,14 +139,14 @@ class Registry:
 
     @classmethod
     def find(cls, *, paths: Sequence[Path | str] = (), installed: bool = True) -> "Registry":
-        """Find plugins: built-in, installed, and in files.
+        """Find the built-in plugins, installed plugins, and plugins in files.
 
         Args:
             paths: Python files, each with one or more plugin classes; they replace installed plugins of the same name.
             installed: whether to search installed distributions (``--no-plugins`` turns it off).
 
         Raises:
-            InputError: a file cannot be used, or its plugin has the name of a built-in one or of one in another file.
+            InputError: a file cannot be loaded, or its plugin has the name of a built-in plugin or one in another file.
         """
         found = {name: Found(name=name, target=target, version=__version__) for name, target in DEFAULT_PLUGINS.items()}
         failed: list[tuple[Found, str]] = []
@@ -158,7 +158,7 @@ class Registry:
         return cls(found | _in_files(map(Path, paths)), failed)
 
     def adding(self, *kinds: type[Any]) -> "Registry":
-        """Return a registry with these plugins and further classes of this process, for tests of a policy."""
+        """Return a registry with further plugin classes of this process, for tests of a policy."""
         made = Registry(self._found)
         made._failed, made._listed = dict(self._failed), dict(self._listed)
         for kind in kinds:
@@ -170,12 +170,12 @@ class Registry:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave loaded classes out of a pickle: the other process loads them itself."""
+        """Return the state to pickle, without loaded classes, which the receiving process loads itself."""
         return {**self.__dict__, "_listed": {}}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all plugins found, sorted."""
+        """Return the names of all plugins found, sorted."""
         return tuple(sorted({*self._found, *self._failed}))
 
     def __contains__(self, name: str) -> bool:
@@ -190,15 +190,15 @@ class Registry:
         return self._listed[name]
 
     def all(self) -> tuple[Listed, ...]:
-        """Load and check every plugin, by name; plugins with a name already taken come last."""
+        """Load and check all plugins, sorted by name; plugins whose name was already taken come last."""
         clashing = [self._failed[name] for name in sorted(self._failed) if name in self._found]
         return (*(self.listed(name) for name in self.names), *clashing)
 
     def check(self) -> None:
-        """Load every plugin.
+        """Load and check every plugin.
 
         Raises:
-            PluginError: one of them is broken, or of another api.
+            PluginError: a plugin is broken, or was written for another API version.
         """
         for listed in self.all():
             if listed.status is not Status.OK:
@@ -209,7 +209,7 @@ class Registry:
         """Return the checked class of a plugin.
 
         Raises:
-            PluginError: it is broken, or of another api.
+            PluginError: the plugin is broken, or was written for another API version.
         """
         entry = self.listed(name)
         if entry.plugin is None or entry.status is not Status.OK:
@@ -217,19 +217,19 @@ class Registry:
         return entry.plugin
 
     def stages(self, name: str) -> tuple[Stage, ...]:
-        """Return the stages that a plugin answers; empty if it does not load."""
+        """Return the stages that a plugin implements; empty if it does not load."""
         return self.listed(name).stages
 
     def answering(self, stage: Stage) -> tuple[str, ...]:
-        """Return the names of the plugins that answer a stage; loads every plugin."""
+        """Return the names of the plugins that implement a stage; this loads every plugin."""
         return tuple(name for name in self.names if stage in self.stages(name))
 
     def make(self, name: str, options: Mapping[str, object], *, alias: str, place: "Places") -> Any:
-        """Create a plugin with its options, under the name that the profile gives it.
+        """Create a plugin with its options, under the alias that the profile gives it.
 
         Raises:
-            InputErrors: bad options.
-            PluginError: it does not load, or its constructor raises.
+            InputErrors: options are invalid.
+            PluginError: the plugin does not load, or its constructor raises.
         """
         kind = self.load(name)
         options_type = getattr(kind, "options_type", None)
@@ -253,7 +253,7 @@ class Registry:
         return made
 
     def presets(self) -> dict[str, Path]:
-        """Return the TOML files of presets by name: built-in presets and those of installed plugins."""
+        """Return the TOML file of each preset by name, for built-in presets and those of installed plugins."""
         folder = importlib.util.find_spec(DEFAULT_PRESETS)
         shipped: dict[str, Path] = {}
         for place in folder.submodule_search_locations or () if folder else ():
@@ -280,7 +280,7 @@ Places = Callable[[tuple[str, ...]], str]
 
 @lru_cache(maxsize=1)
 def default_registry() -> Registry:
-    """Return the registry that ``EUNOMIA_PLUGIN_PATH`` and ``EUNOMIA_NO_PLUGINS`` select; built once in a process."""
+    """Return the registry selected by ``EUNOMIA_PLUGIN_PATH`` and ``EUNOMIA_NO_PLUGINS``, built once per process."""
     paths = [part for part in os.environ.get("EUNOMIA_PLUGIN_PATH", "").split(os.pathsep) if part]
     found = Registry.find(paths=paths, installed=os.environ.get("EUNOMIA_NO_PLUGINS", "") in ("", "0"))
     if is_strict():
@@ -318,7 +318,7 @@ def _load(target: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _file_module(path: Path) -> Any:
-    """Import a file once as a module, under a name that does not shadow an installed module."""
+    """Import a file as a module, once per process, under a name that does not shadow an installed module."""
     name = f"eunomia_plugin_path_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -335,10 +335,10 @@ def _file_module(path: Path) -> Any:
 
 
 def _in_files(paths: Iterable[Path]) -> dict[str, Found]:
-    """Return the plugins of all files by name.
+    """Return the plugins in files, by name.
 
     Raises:
-        InputError: a name is that of a built-in plugin or of a plugin in another file; or see ``_in_file``.
+        InputError: a plugin has the name of a built-in plugin or one in another file; or see ``_in_file``.
     """
     found: dict[str, Found] = {}
     for path in paths:
@@ -352,7 +352,7 @@ def _in_files(paths: Iterable[Path]) -> dict[str, Found]:
 
 
 def _has_hooks(kind: type) -> bool:
-    """Return whether a class implements a hook: a public class, since a base class is private."""
+    """Return whether a class is public and implements a hook; private classes count as base classes."""
     return not kind.__name__.startswith("_") and any(name.startswith("eunomia_") for name in vars(kind))
 
 
@@ -360,7 +360,7 @@ def _in_file(path: Path) -> list[Found]:
     """Return the plugins that a file defines: classes with a name and an api.
 
     Raises:
-        InputError: the file is missing, does not load, or defines no plugin or one without a name or an api.
+        InputError: the file is missing, does not load, has no plugin, or has a plugin without a name or an api.
     """
     if not path.is_file():
         raise InputError("a plugin path must name a file", value=f'"{path}"', place="--plugin-path")
@@ -394,7 +394,7 @@ def _entry_points() -> Iterable[Found]:
 
 
 def _last_line(error: BaseException) -> str:
-    """Return an exception as one line, with the innermost file and line of its traceback."""
+    """Return an exception as one line of text, with the innermost file and line of its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     text = str(error) or type(error).__name__
     outside = [frame for frame in frames if "importlib" not in frame.filename]

@@ -1,4 +1,4 @@
-"""The ``[rounds]`` of a profile: when a round runs, which GPUs it may reassign, and how long its leases are."""
+"""The table ``[rounds]`` of a profile: when a round runs, which GPUs it may reassign, and how long its leases are."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,13 +22,13 @@ KEYS = (
     "faults_allowed",
 )
 CAUSES = tuple(cause.value for cause in Cause if cause not in (Cause.BOUNDARY, Cause.WAKE))
-"""Causes of rounds that a profile may name; boundaries and wake-ups follow from ``every`` and the stages."""
+"""Causes of rounds that a profile may name; period boundaries and wake-ups follow from ``every`` and the stages."""
 UNLIMITED = "unlimited"
 NOTHING = "none"
 
 
 def read_rounds(merged: Merged, errors: list[InputError]) -> Rounds:
-    """Read ``[rounds]``; errors are appended to ``errors``."""
+    """Parse ``[rounds]``; errors are appended to ``errors``."""
     table = merged.tree.get("rounds", {})
     if not isinstance(table, Mapping):
         errors.append(InputError("rounds must be a table", value=shown(table), place=merged.place(("rounds",))))
@@ -45,7 +45,7 @@ def read_rounds(merged: Merged, errors: list[InputError]) -> Rounds:
 
 
 def written_rounds(rounds: Rounds) -> dict[str, object]:
-    """Return ``[rounds]`` as written in a profile, without keys that the allocation decides."""
+    """Return ``[rounds]`` as written in a profile, without keys left to the allocation."""
     written: dict[str, object] = {}
     if rounds.on is not None:
         written["on"] = [name for name in CAUSES if Cause(name) in rounds.on]

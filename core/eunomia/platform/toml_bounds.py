@@ -1,8 +1,8 @@
-"""Limits the size and depth of TOML from users before it is parsed.
+"""Limit the size and depth of users' TOML before it is parsed.
 
-The parser's time grows with the square of a key's length, and what reads the values calls itself once a level. The
-text is looked through once, in time that grows with its length. Where it is no TOML, the look ends, and the parser
-says what is wrong.
+The parser's time is quadratic in the length of a key, and code that reads the values recurses once per level. The
+text is therefore scanned first, in linear time. Where it is not TOML, the scan stops, and the parser reports the
+error.
 """
 
 import re
@@ -13,22 +13,22 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import value
 
 DEEPEST: Final = 32
-"""Most parts of a key, and most levels of nested lists and tables."""
+"""Maximum number of parts of a key, and of levels of nested lists and tables."""
 LONGEST: Final = 1000
-"""Most characters of a bare key or a number."""
+"""Maximum number of characters of a bare key or a number."""
 
 
 @value
 class Bounds:
-    """Limits on the size of a file."""
+    """Limits on the size of a TOML file."""
 
     kibibytes: int
     keys: int
-    """Keys and headers of tables together."""
+    """Maximum number of keys and table headers together."""
 
 
 SMALL: Final = Bounds(kibibytes=256, keys=2000)
-"""Bounds of an app file and of a profile."""
+"""Limits for an app file or a profile."""
 LARGE: Final = Bounds(kibibytes=16 * 1024, keys=1_000_000)
 """Limits for a cluster file, which may have a row for each machine."""
 
@@ -46,16 +46,16 @@ _TOKEN = re.compile(
 
 
 def parse_toml(text: str, what: str, *, place: str | None, bounds: Bounds = SMALL) -> dict[str, Any]:
-    """Read TOML that is neither too large nor too deep.
+    """Parse TOML text after checking its size and depth.
 
     Args:
-        text: of the file.
-        what: what it is, as in "an app file"; errors begin with it.
-        place: the file's name.
-        bounds: how large it may be.
+        text: content of the file.
+        what: kind of file, such as "an app file"; error messages begin with it.
+        place: name of the file, for error messages.
+        bounds: limits on its size.
 
     Raises:
-        InputError: it is no TOML, or beyond a bound.
+        InputError: the text is not TOML, or exceeds a limit.
     """
     check_size(len(text.encode("utf-8", "surrogatepass")), what, place=place, bounds=bounds)
     _Look(text, what, place, bounds).check()
@@ -68,10 +68,10 @@ def parse_toml(text: str, what: str, *, place: str | None, bounds: Bounds = SMAL
 
 
 def check_size(size: int, what: str, *, place: str | None, bounds: Bounds = SMALL) -> None:
-    """Refuse a file that is too large, given its size in bytes.
+    """Check a file's size in bytes against the limits.
 
     Raises:
-        InputError: it is too large.
+        InputError: the file is too large.
     """
     if size > bounds.kibibytes * 1024:
         rule = f"{what} must have at most {bounds.kibibytes} KiB"
@@ -79,7 +79,7 @@ def check_size(size: int, what: str, *, place: str | None, bounds: Bounds = SMAL
 
 
 def _check_tree(tree: dict[str, Any], what: str, place: str | None) -> None:
-    """Refuse a tree that nests headers, keys and values too deeply, or whose quoted keys are too long."""
+    """Check that a parsed tree is not nested too deeply and has no quoted keys that are too long."""
     level: list[Any] = [tree]
     for _ in range(DEEPEST + 1):
         longest = max((len(key) for item in level if isinstance(item, dict) for key in item), default=0)
@@ -95,7 +95,7 @@ def _check_tree(tree: dict[str, Any], what: str, place: str | None) -> None:
 
 
 class _Look:
-    """Scans a text once and counts its keys and nesting."""
+    """A scan of TOML text that counts keys and nesting levels."""
 
     def __init__(self, text: str, what: str, place: str | None, bounds: Bounds) -> None:
         self._text = text

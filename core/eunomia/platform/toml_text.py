@@ -1,4 +1,4 @@
-"""Writes plain values as TOML text; the standard library only reads TOML."""
+"""Write plain values as TOML, which the standard library can only read."""
 
 import json
 import math
@@ -9,12 +9,12 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_key(name: str) -> str:
-    """Return a key, quoted if TOML requires it."""
+    """Return a key as TOML text, quoted if necessary."""
     return name if _BARE.fullmatch(name) else toml_value(name)
 
 
 def toml_value(given: object) -> str:
-    """Return a value on one line: text, number, truth value, list, or inline table."""
+    """Return a string, number, boolean, list or table as TOML text on one line."""
     if isinstance(given, bool):
         return "true" if given else "false"
     if isinstance(given, float):

@@ -1,4 +1,4 @@
-"""Logs every call of a stage under ``--trace-plugins`` or ``EUNOMIA_TRACE_PLUGINS=1``."""
+"""Log every call of a stage if ``--trace-plugins`` or ``EUNOMIA_TRACE_PLUGINS=1`` is given."""
 
 import os
 import time
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def is_tracing() -> bool:
-    """Return whether calls are traced."""
+    """Return whether calls of stages are traced."""
     return os.environ.get("EUNOMIA_TRACE_PLUGINS", "") not in ("", "0")
 
 
 def traced(plugin: str, hook: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a call so that it is logged as ``hook.called`` with its time and the type of its answer."""
+    """Wrap a hook so that each call is logged as ``hook.called``, with its duration and the type of its answer."""
     import structlog
 
     log = structlog.get_logger()
