@@ -1,9 +1,9 @@
-"""``python -m eunomia_appmaster.launcher``: one launcher a machine.
+"""``python -m eunomia_appmaster.launcher``: runs the launcher of a machine.
 
-SIGTERM and SIGINT drain the launcher: it reports so to the arbiter, ends all containers (suspended, killed after
-``--stop-seconds``), then itself; no end counts against an app, and the next launcher starts app masters again. SIGHUP
-and SIGKILL end the launcher alone: its containers run on and are adopted by the next launcher. With ``--end`` the
-launcher ends the containers that an earlier launcher left, then itself.
+SIGTERM and SIGINT drain the launcher: it reports this to the arbiter, suspends all containers, kills those left after
+``--stop-seconds``, then exits. These ends do not count against an app, and the next launcher restarts app masters.
+SIGHUP and SIGKILL end only the launcher: its containers keep running and are adopted by the next launcher. With
+``--end`` the launcher ends the containers that an earlier launcher left, then exits.
 """
 
 import argparse
@@ -179,7 +179,7 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
 
 
 async def _part(node: Node, tracker: Tracker, life: "asyncio.Task[None]", joined: OwnJoin | None) -> None:
-    """Take leave of the arbiter, once all that ran here has ended."""
+    """Tell the arbiter that this launcher ends, once everything that ran here has ended."""
     if _is_removed(life) and joined is not None:
         joined.forget()  # its credential is refused: it joins again with another token
     elif not node.is_head and not life.done():  # the head's is replaced at once, and its leases go on
@@ -187,15 +187,16 @@ async def _part(node: Node, tracker: Tracker, life: "asyncio.Task[None]", joined
 
 
 def _access(options: argparse.Namespace, node: Node, *, is_new: bool) -> ArbiterAccess:
-    """Return how the arbiter is reached; a node that has not joined yet joins with its token.
+    """Return the launcher's access to the arbiter; a node that has not joined yet joins with its token.
 
     Args:
         options: of the command line.
         node: this machine.
-        is_new: whether this launcher has made the node's folder, which goes again where the join is refused.
+        is_new: whether this launcher has created the node's folder, which is removed if the join is refused.
 
     Raises:
-        InputError: there is no token of any kind, or the arbiter refuses it; or the folder is of a node of another one.
+        InputError: there is no token of any kind, or the arbiter refuses it; or the folder is of another arbiter's
+            node.
     """
     if options.token_file is not None:
         if not node.is_head:  # the head's launcher waits for the arbiter, which writes it again
@@ -228,10 +229,10 @@ def _join(options: argparse.Namespace, joined: OwnJoin) -> None:
 
 
 def _listening(options: argparse.Namespace, access: ArbiterAccess, node: Node) -> ListenAddress:
-    """Return where the launcher serves app masters: on the arbiter's own machine beyond loopback if it announces that.
+    """Return where the launcher serves app masters: beyond loopback on the arbiter's machine only if announced.
 
     Raises:
-        InputError: an address or a range of ports that cannot be, or a certificate that the arbiter refuses.
+        InputError: an address or a range of ports is invalid, or the arbiter refuses a certificate.
     """
     joined = joined_of(access)
     if joined is None and options.announce and isinstance(access, TokenFileAccess):
@@ -255,9 +256,9 @@ def _lives(
     *,
     devices_closed: bool,
 ) -> Iterator[Coroutine[Any, Any, None]]:
-    """Yield what runs until the launcher ends; the tracker first, whose error ends it.
+    """Yield the launcher's endless tasks; the tracker first, whose error ends the launcher.
 
-    ``devices_closed``: control groups keep workers from GPUs of other slots, so that none need be looked for.
+    ``devices_closed``: control groups block GPUs of other slots, so that no task has to look for such use.
     """
     gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
     yield tracker.run()
@@ -281,18 +282,18 @@ def _zygotes(node: Node, options: argparse.Namespace) -> Zygotes:
 
 
 def _run_folders(node: Node, containers: Containers) -> dict[Path, Path]:
-    """Return the folders with the output of jobs that run, each with the folder of its app."""
+    """Return the folders with the output of running jobs, each with the folder of its app."""
     running = [one for one in containers.on_slots() if not one.completed]
     return {one.run_folder: node.app_folder(one.status.app) for one in running}
 
 
 def _is_removed(life: "asyncio.Task[None]") -> bool:
-    """Return whether a tracker ended since the node's credential is over: it was removed, or never accepted."""
+    """Return whether a tracker ended because the node's credential is invalid: the node was removed or not accepted."""
     return life.done() and not life.cancelled() and isinstance(life.exception(), RemovedError)
 
 
 def _signalled() -> "asyncio.Future[int]":
-    """Return a future of the first signal to end; handlers are installed at once."""
+    """Return a future that is set by the first signal to end; the handlers are installed at once."""
     loop = asyncio.get_running_loop()
     heard: asyncio.Future[int] = loop.create_future()
 
@@ -319,7 +320,7 @@ async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: fl
 
 
 def _save_again(containers: Containers, masters: AppMasters) -> None:
-    """Write the records that a full disk refused."""
+    """Write the records again that could not be written because the disk was full."""
     with contextlib.suppress(OSError):  # it is still full: later
         for one in (*containers, *masters):
             if one.unsaved:

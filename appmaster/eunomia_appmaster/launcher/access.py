@@ -1,4 +1,4 @@
-"""How a launcher reaches the arbiter: its address, and the token of each call."""
+"""A launcher's access to the arbiter: its address, and the token of each call."""
 
 import re
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ _ROLES: Final = {"eu1.": "user"}
 
 
 class ArbiterAccess(Protocol):
-    """The address of the arbiter, and the metadata of a call to it."""
+    """The arbiter's address, and the metadata of calls to it; a protocol."""
 
     @property
     def address(self) -> Address:
-        """Where the arbiter is reached."""
+        """The arbiter's address."""
         ...
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -31,12 +31,12 @@ class ArbiterAccess(Protocol):
         ...
 
     def environment(self) -> Mapping[str, str]:
-        """Return what an app master needs in addition to reach the arbiter from here."""
+        """Return the additional variables with which an app master on this node reaches the arbiter."""
         ...
 
 
 class TokenFileAccess:
-    """The access of a launcher on the arbiter's own machine, or with a copy of its folder.
+    """The access of a launcher on the arbiter's own machine, or with a copy of the arbiter's token file.
 
     Args:
         arbiter: host:port.
@@ -48,11 +48,11 @@ class TokenFileAccess:
 
     @property
     def address(self) -> Address:
-        """Where the arbiter is reached, with the CA that stands beside the token."""
+        """The arbiter's address, with the CA whose file is in the folder of the token."""
         return Address.given(self._arbiter, beside=self._token_file.with_name(ADDRESS_FILE))
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the token; empty while its file is gone or damaged: the arbiter writes it again."""
+        """Return the token as metadata; empty while its file is missing or damaged, before the arbiter repairs it."""
         try:
             return (("authorization", f"Bearer {read_token(self._token_file)}"),)
         except DamagedTokenError as error:
@@ -60,15 +60,15 @@ class TokenFileAccess:
             return ()
 
     def environment(self) -> Mapping[str, str]:
-        """Return the variable that names the arbiter's CA, which stands beside the token."""
+        """Return the variable with the path of the arbiter's CA, whose file is in the folder of the token."""
         return ca_environment(self.address)
 
 
 def check_token_file(path: Path) -> None:
-    """Refuse a file that holds another token than the arbiter's for launchers; one that is damaged is written again.
+    """Check that a file holds no other token than the arbiter's for launchers; a damaged file passes, to be repaired.
 
     Raises:
-        InputError: it cannot be read, or holds another token.
+        InputError: the file cannot be read, or holds another token.
     """
     rule = "--token-file must be the arbiter's token for launchers, run/launcher.token in its state folder"
     try:
@@ -84,5 +84,5 @@ def check_token_file(path: Path) -> None:
 
 
 def ca_environment(address: Address) -> Mapping[str, str]:
-    """Return the variable that names the arbiter's CA on this machine."""
+    """Return the variable with the path of the arbiter's CA on this machine."""
     return {} if address.ca_file is None else {CA_VARIABLE: str(address.ca_file)}

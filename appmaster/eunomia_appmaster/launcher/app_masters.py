@@ -1,4 +1,4 @@
-"""App masters: started by the arbiter's order as containers without a slot, restarted with growing pauses, adopted."""
+"""App masters: started on the arbiter's order as containers without a slot, restarted with growing pauses, adopted."""
 
 import asyncio
 import contextlib
@@ -30,30 +30,30 @@ from eunomia_appmaster.protocol.tokens import node_token
 log = structlog.get_logger()
 
 HELD_BACK_SECONDS = 20.0
-"""Seconds in which an app master that is held back may leave."""
+"""Seconds within which a suspended app's master must exit before it is killed."""
 HASTY_SECONDS = 10.0
-"""An attempt shorter than this doubles the next pause."""
+"""Seconds; after an attempt that was shorter, the next pause is doubled."""
 MOST_PAUSE_SECONDS = 30.0
-"""The longest pause before a restart, of an app master that is not suspended."""
+"""Longest pause in seconds before a restart of an app master that is not suspended."""
 MOST_ENDED = 1000
-"""Number of ended app masters that are kept, so that the arbiter learns of each end after any absence."""
+"""Most records of ended app masters that are kept, so that the arbiter learns of ends after a long absence."""
 UNFINISHED = 1
-"""The end of an app master that exited with 0 although its app is not over."""
+"""Exit code that stands for an app master that exited with 0 although its app has not ended."""
 LEASE_LOOK_SECONDS = 0.5
-"""Seconds between two looks whether the node has a lease again."""
+"""Seconds between two checks whether the node has a lease again."""
 PAUSES = (pb.APP_MASTER_BACKING_OFF, pb.APP_MASTER_SUSPENDED)
-"""States between two attempts."""
+"""States of an app master between two attempts."""
 
 
 class AppMasterRecord:
-    """One app's master over all its attempts; its record survives the launcher.
+    """An app's master with all its attempts; its record on disk survives the launcher.
 
     Attributes:
-        own_ends: those of its attempts that count.
-        hasty: attempts in a row that ended within ``HASTY_SECONDS``.
+        own_ends: those ends of attempts that count against it.
+        hasty: number of consecutive attempts that ended within ``HASTY_SECONDS``.
         stopped: set when no further attempt may follow.
-        hurried: set when the next attempt is not to wait.
-        held_back: why no attempt may run, such as a quota that is exceeded; empty: one may.
+        hurried: set when the next attempt is to start without a pause.
+        held_back: why no attempt may run, such as an exceeded quota; empty: attempts may run.
     """
 
     def __init__(self, order: pb.AppMasterOrder, status: pb.AppMasterStatus, path: Path) -> None:
@@ -66,12 +66,12 @@ class AppMasterRecord:
         self.hurried = asyncio.Event()
         self.held_back = ""
         self.unsaved = False
-        """Whether the disk refused its last state."""
+        """Whether the last write of the record failed."""
         self._path = path
 
     @property
     def lives(self) -> bool:
-        """Whether a further attempt may follow, or one runs."""
+        """Whether an attempt runs, or another one may follow."""
         return self.status.state not in (pb.APP_MASTER_STOPPING, pb.APP_MASTER_COMPLETED)
 
     @property
@@ -80,25 +80,25 @@ class AppMasterRecord:
         return self.stopped.is_set() or (self.status.exit.HasField("code") and self.status.exit.code == 0)
 
     def limit(self, of_cluster: OwnEndsLimit) -> OwnEndsLimit:
-        """Return the limit on its own ends: the order's, else the cluster's."""
+        """Return the limit on ends that count against it: the one in the arbiter's order, else the cluster's."""
         if not self.order.HasField("max_own_ends"):
             return of_cluster
         return OwnEndsLimit(ends=self.order.max_own_ends, seconds=of_cluster.seconds)
 
     def judge(self, ended: pb.ContainerStatus, limit: OwnEndsLimit) -> None:
-        """Evaluate the attempt whose end is in the status: own ends count, short attempts lengthen the pause."""
+        """Count the end of an attempt, if it is the app master's own, and adapt the pause to the attempt's length."""
         lasted = _lasted(ended)
         self.hasty = self.hasty + 1 if lasted < HASTY_SECONDS else 0
         self.own_ends.judge(self.status.exit, limit, lasted=lasted, now=ended.ended_at, stall=ended.stall)
 
     def pause_seconds(self, first: float) -> float:
-        """Return the seconds to wait before the next attempt, where the first pause is ``first``."""
+        """Return the seconds until the next attempt; ``first`` is the first pause in seconds."""
         if self.own_ends.suspended:
             return self.own_ends.pause_seconds
         return min(MOST_PAUSE_SECONDS, first * 2.0 ** min(max(self.hasty - 1, 0), 30))
 
     def save(self) -> None:
-        """Write the record; it holds the app's token, so that each attempt gets it from a file that is whole."""
+        """Write the record, which contains the app's token, so that a restarted launcher can start the next attempt."""
         record = {
             "order": json_format.MessageToDict(self.order, preserving_proto_field_name=True),
             "status": json_format.MessageToDict(self.status, preserving_proto_field_name=True),
@@ -115,7 +115,7 @@ class AppMasterRecord:
 
     @classmethod
     def load(cls, path: Path) -> "AppMasterRecord | None":
-        """Read the record, if there is one that can be used."""
+        """Read the record; None if there is no usable one."""
         record = read_json(path)
         if record is None:
             return None
@@ -142,9 +142,9 @@ class AppMasters:
         node: the machine of the app masters.
         containers: runs them.
         arbiter: its address, passed to each app master.
-        pause_seconds: before the first restart; with each attempt that ends soon twice as long, to a limit.
-        keep_seconds: how long the record of one that has ended is kept.
-        stalls: ends those that hang.
+        pause_seconds: seconds before the first restart; doubled after each short attempt, up to a limit.
+        keep_seconds: for which the record of an ended app master is kept.
+        stalls: ends app masters that hang.
         reaches: returns the variables with which app masters here reach the arbiter, in addition to its address.
     """
 
@@ -167,9 +167,9 @@ class AppMasters:
         self._pause_seconds = pause_seconds
         self._keep_seconds = keep_seconds
         self.draining = False
-        """Whether this launcher was ordered to end, so that it starts nothing more."""
+        """Whether this launcher was ordered to drain, so that it starts nothing more."""
         self.registered = asyncio.Event()
-        """Set once the arbiter has accepted this launcher: one with a copy of the state folder starts no app master."""
+        """Set once the arbiter accepts this launcher; one with a copied state folder starts no app master before."""
         self._all: dict[str, AppMasterRecord] = {}
         self._lives: set[asyncio.Task[None]] = set()
 
@@ -177,7 +177,7 @@ class AppMasters:
         return iter(self._all.values())
 
     def start(self, order: pb.AppMasterOrder) -> None:
-        """Carry out the arbiter's order to start an app master, once; one that pauses starts if a user asked for it."""
+        """Carry out the arbiter's order to start an app master, once; a start on a user's request ends the pause."""
         check_name(order.app, "an app's name")
         known = self._all.get(order.app)
         if self.draining or (known is not None and known.status.attempt >= order.attempt):
@@ -207,7 +207,7 @@ class AppMasters:
         self._begin(master)
 
     def _follow_up(self, master: AppMasterRecord, before: AppMasterRecord) -> None:
-        """Go on with the own ends of an app master that ended; an end with code 0 that the arbiter refutes is one."""
+        """Carry over an app master's counted ends; an exit with 0 counts too, since the arbiter ordered a new start."""
         master.own_ends = before.own_ends
         status = before.status
         unasked = not before.stopped.is_set() and not status.drained
@@ -222,7 +222,7 @@ class AppMasters:
                 self._suspend(master, "its app is not over")
 
     def stop(self, order: pb.AppMasterStop) -> None:
-        """End an app's master for good."""
+        """End an app's master permanently."""
         master = self._all.get(order.app)
         if master is None or master.status.state == pb.APP_MASTER_COMPLETED:
             return
@@ -233,7 +233,7 @@ class AppMasters:
             self._containers.stop(master.container, order.deadline_seconds, "the arbiter stopped it")
 
     async def end_stalled(self, order: pb.StalledAppMaster) -> None:
-        """End an attempt that hangs, once; the next one follows. One that is stopped, or was, has time left."""
+        """End an attempt that hangs, once; the next one follows. A process stopped by a signal gets more time."""
         master = self._all.get(order.app)
         runs = master is not None and master.status.state == pb.APP_MASTER_RUNNING
         if master is None or not runs or master.container is None:
@@ -251,7 +251,7 @@ class AppMasters:
         self._changed(master, master.status.state)
 
     def drain(self, deadline_seconds: float) -> None:
-        """End all of them since this launcher ends, and start none; the next launcher starts them again."""
+        """End all app masters because this launcher ends, and start none; the next launcher restarts them."""
         self.draining = True
         for app, master in self._all.items():
             ordered = master.stopped.is_set() or master.status.state == pb.APP_MASTER_COMPLETED
@@ -259,7 +259,7 @@ class AppMasters:
             self.stop(pb.AppMasterStop(app=app, deadline_seconds=deadline_seconds))
 
     async def ended(self) -> None:
-        """Wait until the end of every ordered app master is recorded."""
+        """Wait until the end of every app master is recorded."""
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     def adopt(self) -> None:
@@ -278,7 +278,7 @@ class AppMasters:
             self._begin(master)
 
     def _find_container(self, master: AppMasterRecord) -> None:
-        """Find the container of its last attempt, which may have begun after the record was written."""
+        """Find the container of an app master's last attempt, which may have begun after the record was written."""
         status = master.status
         if status.state not in PAUSES:
             master.container = self._containers.get(container_id(status))
@@ -299,7 +299,7 @@ class AppMasters:
         life.add_done_callback(self._lives.discard)
 
     async def _live(self, master: AppMasterRecord) -> None:
-        """Run attempts until one of them is the last."""
+        """Run the attempts of an app master, one after another, up to the last."""
         if master.status.state in PAUSES:  # adopted in a pause, or suspended from the beginning
             await self._pause(master)
         while not (master.stopped.is_set() and master.container is None):
@@ -325,7 +325,7 @@ class AppMasters:
         self._drop(sorted(self._ended(), key=lambda one: one.status.ended_at)[:-MOST_ENDED])
 
     def _suspend(self, master: AppMasterRecord, said: str) -> None:
-        """Suspend an app master that has ended by itself too often; ``said``: the last line of its log."""
+        """Suspend an app master whose attempts ended by themselves too often; ``said`` is the last line of its log."""
         status, ends = master.status, master.own_ends
         status.again_at = self._node.system.unix_time() + ends.pause_seconds
         self._say_suspended(master, ends.words(master.limit(self._node.limits.own_ends), status.exit, said))
@@ -336,7 +336,7 @@ class AppMasters:
         log.warning("app_master.suspended", app=master.status.app, attempt=master.status.attempt, why=why)
 
     def hold_back(self, app: str, why: str) -> None:
-        """Suspend an app without an attempt to come, or let it go on at once where ``why`` is empty."""
+        """Suspend an app for the given reason, without another attempt; an empty reason lets the app continue."""
         master = self._all.get(app)
         if master is None or not master.lives:
             return
@@ -347,7 +347,7 @@ class AppMasters:
             master.hurried.set()
 
     def forget(self, is_acknowledged: Callable[[pb.AppMasterStatus], bool]) -> None:
-        """Drop, with its record, each app master that ended long ago and whose end the arbiter has acknowledged."""
+        """Drop the app masters, with their records, that ended long ago and whose ends the arbiter has acknowledged."""
         before = self._node.system.unix_time() - self._keep_seconds
         self._drop([one for one in self._ended() if one.status.ended_at < before and is_acknowledged(one.status)])
 
@@ -360,7 +360,7 @@ class AppMasters:
             master.drop()
 
     async def _attempt(self, master: AppMasterRecord) -> None:
-        """Run one attempt to its end; one that cannot be started has ended."""
+        """Run one attempt to its end; an attempt that cannot be started counts as ended."""
         try:
             container = master.container or self._launch(master)
         except (OSError, EunomiaError) as error:
@@ -388,7 +388,7 @@ class AppMasters:
         master.judge(ended, master.limit(self._node.limits.own_ends))
 
     async def _pause(self, master: AppMasterRecord) -> None:
-        """Wait until the next attempt is due, ordered by the arbiter, or forbidden."""
+        """Wait until the next attempt is due, or the arbiter orders it at once or forbids it."""
         status = master.status
         seconds: float | None = master.pause_seconds(self._pause_seconds)
         if master.held_back:
@@ -482,7 +482,7 @@ class AppMasters:
                     os.fchown(file.fileno(), account.uid, -1)
 
     def _own_name(self, name: str) -> str:
-        """Name a file as this node's: a launcher that was cut off must not replace the tokens of the next attempt."""
+        """Add the node's name to a file name, so that a launcher that was cut off cannot overwrite newer tokens."""
         return f"{name}.{self._node.name}"
 
     def _log(self, master: AppMasterRecord, stream: str) -> Path:
@@ -490,11 +490,11 @@ class AppMasters:
         return own_master_log(folder, master.status.attempt, self._node.name, stream)
 
     def _folder(self, order: pb.AppMasterOrder) -> Path:
-        """Return the folder of its attempts and tokens, which the launcher trusts."""
+        """Return the folder with an app master's attempts and tokens, which only the launcher can change."""
         around = self._node.records_folder(order.app) if order.login else self._node.app_folder(order.app)
         return around / "appmaster"
 
 
 def _lasted(ended: pb.ContainerStatus | pb.AppMasterStatus) -> float:
-    """Return the seconds of an attempt; 0: its process never began."""
+    """Return the duration of an attempt in seconds; 0: its process never began."""
     return max(0.0, ended.ended_at - (ended.started_at or ended.ended_at))

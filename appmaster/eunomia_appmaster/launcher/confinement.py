@@ -1,4 +1,4 @@
-"""Puts containers into control groups: sets limits by lease, kills unmarked processes, and finds lack of memory."""
+"""Puts containers into control groups: sets limits per lease, kills unmarked processes, and detects lack of memory."""
 
 import dataclasses
 import signal
@@ -23,13 +23,13 @@ _SWEEP_SECONDS = 5.0
 
 
 class Confinement:
-    """Makes the control group of each container of a launcher, and sets its limits.
+    """Creates the control group of each container of a launcher, and sets its limits.
 
     Args:
-        groups: of this machine.
-        machine: its slots, whose CPUs and memory a lease has unless the arbiter orders others.
+        groups: the control groups of this machine.
+        machine: its slots; a lease has their CPUs and memory unless the arbiter orders other amounts.
         limits: returns the cluster's limits on jobs.
-        system: the clock of the machine.
+        system: has the machine's clocks.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Confinement:
         self._groups, self._machine, self._system = groups, machine, system
         self._of_jobs = limits
         self.refusals: dict[int, str] = {}
-        """By slot: why the last order about its CPUs and memory was refused."""
+        """Why the last order about a slot's CPUs or memory was refused, by slot."""
 
     def confine(self, container: Container, cores: Cores) -> None:
-        """Make a container's group; its worker joins it before its first line.
+        """Create a container's group, which its worker joins before it executes any code.
 
         Raises:
             OSError: the kernel refused it.
@@ -67,7 +67,7 @@ class Confinement:
         return self._limits(cpus, memory_gib)
 
     def admits(self, container: Container | None, slot: int, cpus: float, memory_gib: float) -> bool:
-        """Apply an order's CPU and memory limits to a slot; False: they cannot be set, and why is logged once."""
+        """Apply an order's CPU and memory limits to a slot; False: they cannot be set, and the cause is logged once."""
         refusal = None if container is None else self._change(container, cpus, memory_gib)
         if refusal is None:
             self.refusals.pop(slot, None)
@@ -77,7 +77,7 @@ class Confinement:
         return refusal is None
 
     def _change(self, container: Container, cpus: float, memory_gib: float) -> str | None:
-        """Set limits of a container that runs; returns why they were refused, and nothing is changed then."""
+        """Set the limits of a running container; returns why they were refused, in which case nothing changes."""
         limits = self._limits(cpus, memory_gib)
         in_use = container.group.memory_in_use()
         if limits.memory_bytes is not None and in_use is not None and in_use > limits.memory_bytes:
@@ -96,7 +96,7 @@ class Confinement:
         )
 
     def sweep(self, containers: "list[Container]") -> None:
-        """Kill what is left in groups of containers that are over or unknown, for instance after a lost record."""
+        """Kill processes left in groups of ended or unknown containers, as exist for instance after a lost record."""
         known = {container.mark for container in containers if not container.completed}
         left = {name: group for name, group in self._groups.left().items() if name not in known}
         clock = self._system
@@ -110,12 +110,12 @@ class Confinement:
             group.remove()
 
     def close(self) -> None:
-        """Remove the launcher's folder of groups, if none is left."""
+        """Remove the launcher's folder of groups if it is empty."""
         self._groups.close()
 
 
 def processes_of(container: Container) -> list[ProcessId]:
-    """Return all living processes of a container without its shepherd: by its marks, and by its group."""
+    """Return all living processes of a container except its shepherd, found by their marks and by its control group."""
     found = {process.pid: process for process in members(container.mark, container.worker, container.shepherd)}
     for pid in container.group.processes():
         if pid not in found and (process := identify(pid)) is not None:
@@ -124,9 +124,9 @@ def processes_of(container: Container) -> list[ProcessId]:
 
 
 def kill_short_of_memory(containers: "list[Container]") -> None:
-    """Kill the rest of each group in which the kernel has killed for lack of memory.
+    """Kill the remaining processes of each group in which the kernel has killed one for lack of memory.
 
-    Version 2 does so itself; a worker that had lost a child would wait for it otherwise.
+    Control groups version 2 do so themselves; otherwise a worker could wait forever for a child that was killed.
     """
     for container in containers:
         if not container.completed and container.group.out_of_memory_kills() and not container.group.is_empty():
@@ -135,10 +135,10 @@ def kill_short_of_memory(containers: "list[Container]") -> None:
 
 
 def note_lack_of_memory(container: Container) -> None:
-    """Note that a worker failed without an order since the kernel killed for lack of memory.
+    """Record lack of memory as the cause if a worker failed without an order and the kernel killed for lack of memory.
 
-    With a control group the kernel counts its kills in that group, of a child of the worker too; without one a SIGKILL
-    while the machine's count rose is taken for such a kill.
+    With a control group, the kernel counts its kills in that group, including kills of the worker's children. Without
+    one, a SIGKILL while the machine's count of such kills rose is taken as one.
     """
     status, group = container.status, container.group
     failed = status.exit.signal or status.exit.code not in (0, SUSPENDED)
@@ -155,7 +155,7 @@ def note_lack_of_memory(container: Container) -> None:
 
 
 def _lack_of_memory(container: Container) -> str | None:
-    """Return in words that the kernel has killed in the container's group for lack of memory; None: it has not."""
+    """Return text on the kernel's kills for lack of memory in the container's group; None: there were none."""
     if not container.group.out_of_memory_kills():
         return None
     limit = container.group.memory_limit()
@@ -163,10 +163,9 @@ def _lack_of_memory(container: Container) -> str | None:
 
 
 def drop_lost(link: Path) -> None:
-    """Forget a container without a record: the launcher was killed before it wrote one, or a power failure lost it.
+    """Forget a container whose record is missing, because the launcher was killed before it wrote one or power failed.
 
-    In the first case nothing was started, in the second nothing runs any more; processes that run nevertheless are
-    killed.
+    In the first case nothing was started, in the second nothing runs any more; any process that does run is killed.
     """
     lost = Container(pb.ContainerStatus(container_id=link.name), link.resolve())
     lost.read_worker()

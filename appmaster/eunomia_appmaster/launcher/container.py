@@ -1,4 +1,4 @@
-"""The record of one container: the status that the arbiter and its app master get, and what adoption needs."""
+"""The record of one container: its status for the arbiter and its app master, and the data for its adoption."""
 
 import asyncio
 import dataclasses
@@ -24,15 +24,15 @@ log = structlog.get_logger()
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 REFUSED = "refused.json"
-"""Why a start came to nothing, where its shepherd knows."""
+"""Name of the file in which a shepherd records why it started no worker."""
 WORKERS_OWN = "worker"
 SUSPENDED = 75  # EX_TEMPFAIL
 NO_SLOT = -1  # of an app master
 MOST_ANNOUNCEMENTS = 64
-"""Number of announcements of a worker that its status holds; older ones are dropped."""
+"""Most announcements of a worker in its status; older ones are dropped."""
 MOST_NUMBER, MOST_ANNOUNCED = 1e15, 10_000
-"""Bounds of a worker's report (numbers, letters of an announcement): the arbiter rejects every report of a machine that
-exceeds them."""
+"""Bounds of a worker's report: largest number, and most characters of announcements. The arbiter would reject every
+report of a machine that exceeds them."""
 
 
 class Container:
@@ -40,21 +40,22 @@ class Container:
 
     Args:
         status: its reported status, updated in place.
-        folder: of its records, absolute; where it has an account, only the launcher may write there.
-        account: under which it runs; None: the launcher's own.
-        run_folder: of its job, or of its app master's attempts; None: the one around ``folder``.
+        folder: absolute path of the folder with its records; if it has an account, only the launcher may write there.
+        account: the account that it runs under; None: the launcher's own.
+        run_folder: folder of its job, or of its app master's attempts; None: the parent of ``folder``.
         system: has the machine's clocks.
 
     Attributes:
-        worker: the process itself, once it is known.
-        shepherd: its parent, once it is known.
-        kill_at: deadline, in ``System.uptime``.
-        stop_at: the last ordered rung, sent again to a worker that connects.
+        worker: the worker's process, once it is known.
+        shepherd: the worker's parent process, once it is known.
+        kill_at: time at which it is killed, in seconds of ``System.uptime``.
+        stop_at: the step of the last ``stop_at`` order, sent again to a worker that connects.
         group: its control group.
         gang_slots: slots on this machine of all containers of its gang, whose GPUs it may use.
-        prepared: its wait for the order to go; None: it starts at once.
+        prepared: the wait of a prepared container for its start; None: it starts at once.
         port: the gang's ``MASTER_PORT``, reserved as long as the container of rank 0 lives.
-        kills_before: kills for lack of memory on this machine, before this launcher started or adopted the container.
+        kills_before: the machine's count of kills for lack of memory when this launcher started or adopted the
+            container.
         done: set once the container is COMPLETED.
     """
 
@@ -88,7 +89,7 @@ class Container:
 
     @property
     def id(self) -> str:
-        """Unique on the node."""
+        """Its id, unique on the node."""
         return self.status.container_id
 
     @property
@@ -100,7 +101,7 @@ class Container:
 
     @property
     def worker_folder(self) -> Path:
-        """The folder in which the worker itself writes: pulse and stacks."""
+        """The folder for the files that the worker itself writes: pulse and stacks."""
         return self.folder if self.account is None else self.folder / WORKERS_OWN
 
     @property
@@ -122,7 +123,7 @@ class Container:
         return None if self.kill_at is None else max(0.0, self.kill_at - self._system.uptime())
 
     async def may_start(self) -> bool:
-        """Wait for the order to go, where it is prepared; returns whether it starts."""
+        """Wait, if the container is prepared, until its start is ordered or given up; returns whether it starts."""
         if self.prepared is None or await self.prepared.wait():
             return True
         why = "stopped" if self.status.state == pb.STOPPING else "given up, since no order to go came,"
@@ -130,17 +131,17 @@ class Container:
         return False
 
     def give_up(self) -> None:
-        """Let it never start where it is prepared: it is stopped, or its lease ends; it has nothing to save."""
+        """Cancel a prepared container that is stopped, or whose lease ends, before its start; nothing needs saving."""
         if self.prepared is not None:
             self.prepared.give_up()
 
     def never_began(self, why: str) -> None:
-        """Count a start that certainly did not happen as suspended, since nothing ran and nothing is lost."""
+        """Complete a container that certainly never started as suspended, since no work is lost."""
         self.status.exit.code = SUSPENDED
         self.status.diagnostics = why
 
     def close(self) -> None:
-        """Close its connection to the worker, and its port."""
+        """Close the container's connection to its worker, and its port."""
         if self.orders is not None:
             self.orders.close()
         if self.port is not None:
@@ -175,7 +176,7 @@ class Container:
 
     @classmethod
     def load(cls, folder: Path, *, system: System = MACHINE) -> "Container | None":
-        """Read container.json and the shepherd's files; None if there is no such container, or no record of it."""
+        """Read container.json and the shepherd's files; None if there is no record of such a container."""
         record = read_json(folder / RECORD)
         if record is None:
             if (folder / WORKER).exists():  # written after the record
@@ -205,7 +206,7 @@ class Container:
         return container
 
     def read_worker(self) -> bool:
-        """Take pids from the shepherd's worker.json; returns whether the file exists."""
+        """Read the process ids from the shepherd's worker.json; returns whether the file exists."""
         record = read_json(self.folder / WORKER)
         if record is None:
             return False
@@ -238,7 +239,7 @@ class Container:
             raise ValueError(f"no such message: {kind}")
 
     def _announce(self, regime: str) -> None:
-        """Store an announcement with its number, step and time; the bound on letters is for all that are kept."""
+        """Store an announcement with its number, step and time, within the bound on characters of all announcements."""
         status = self.status
         status.announce_json = regime
         kept = status.announcements
@@ -251,12 +252,16 @@ class Container:
 
 
 def mark_of(container_id: str, folder: Path) -> str:
-    """Return the mark of a container's processes."""
+    """Return the mark that identifies a container's processes; see ``Container.mark``."""
     return f"{container_id}@{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
 def _number(given: Any) -> float:
-    """Return a number that a worker reported; ValueError where it is out of bounds."""
+    """Return a number that a worker reported.
+
+    Raises:
+        ValueError: it is out of bounds.
+    """
     number = float(given)
     if not 0.0 <= number <= MOST_NUMBER:  # NaN is not, either
         raise ValueError(f"a number must be from 0 to {MOST_NUMBER:g}")

@@ -1,11 +1,11 @@
 """The life of containers: start, follow, stop, kill at the deadline, adopt after a restart of the launcher.
 
-What happens when SIGKILL ends
+What happens when SIGKILL ends one of the processes:
 
 - the worker: its shepherd writes exit.json with the signal; COMPLETED.
 - the shepherd: the exit code is lost. The remaining processes of the container are killed; COMPLETED with an empty
   exit and diagnostics, which counts as failed.
-- the zygote: shepherds and workers live on; the next starts wait for the next zygote, up to a bound.
+- the zygote: shepherds and workers live on; the next starts wait for the next zygote, for a bounded time.
 - the launcher: all live on; the next launcher adopts them from container.json, worker.json and exit.json, and keeps
   their deadlines.
 """
@@ -65,10 +65,10 @@ class Containers:
 
     Args:
         node: the machine of the containers.
-        zygotes: fork workers where a fork will do.
+        zygotes: fork the workers that need not start by exec.
         zygote_wait_seconds: how long a start waits for the zygote before it falls back to exec.
         confinement: makes their control groups; None: they have none.
-        orphans: finds what killed shepherds leave; None: this process is not the parent of orphans.
+        orphans: kills processes that killed shepherds left; None: this process does not adopt orphans.
     """
 
     def __init__(
@@ -95,23 +95,23 @@ class Containers:
         return iter(self._all.values())
 
     def get(self, container_id: str) -> Container | None:
-        """Return the container of that id, if it is known."""
+        """Return the container with an id; None if it is unknown."""
         return self._all.get(container_id)
 
     def on_slots(self) -> list[Container]:
-        """Workers: all containers but app masters."""
+        """Return the workers: all containers except app masters."""
         return [container for container in self if container.status.slot != NO_SLOT]
 
     def holder(self, slot: int) -> Container | None:
-        """Return the container that has a process on the slot, or is about to start one."""
+        """Return the container that has a process on the slot, or is about to start one; None if there is none."""
         return next((known for known in self if known.status.slot == slot and not known.completed), None)
 
     def tune(self, slot: int, epoch: int, cpus: float, memory_gib: float = 0.0) -> None:
-        """Give the processes on a slot other CPUs and memory.
+        """Change the CPUs and memory of the processes on a slot.
 
-        Memory limit and quota are set first; then the processes are bound to as many cores, and their worker gets the
-        order to use as many threads. The arbiter sees the epoch once all are set; an order that is refused changes
-        nothing, and is tried again as long as the arbiter repeats it.
+        The memory limit and the CPU quota are set first; then the processes are bound to as many cores, and their
+        worker is ordered to use as many threads. The arbiter sees the epoch once everything is set. A refused order
+        changes nothing and is tried again whenever the arbiter repeats it.
         """
         if not self._cores.is_news(slot, epoch, cpus, memory_gib):
             return
@@ -166,7 +166,7 @@ class Containers:
         await self._finish(container)
 
     async def _spawn(self, container: Container, command: ContainerCommand) -> bool:
-        """Start a worker by fork or exec; returns whether one started."""
+        """Start a worker by fork or exec; returns whether it has started."""
         self._changed(container, pb.STARTING, unless=pb.STOPPING)
         zygote = self._zygotes.of(container.account) if command.may_fork else None
         fork = zygote is not None and await zygote.ready(self._zygote_wait_seconds)
@@ -221,7 +221,7 @@ class Containers:
     # -- follow and finish ---------------------------------------------------------------------------------------------
 
     async def _gone(self, container: Container) -> None:
-        """Wait until the shepherd has ended."""
+        """Wait until the container's shepherd has ended."""
         if container.shepherd is None or not container.shepherd.alive:
             return
         try:
@@ -268,9 +268,9 @@ class Containers:
         log.info("container.completed", container=container.id, exit=str(status.exit).strip(), killed=status.killed)
 
     async def _clear(self, container: Container, *, overdue: bool = False) -> int:
-        """Kill processes of the container until two scans in a row find none; return how many there were.
+        """Kill processes of the container until two scans in a row find none; returns the number killed.
 
-        Its control group is empty then, so no process is left that its marks do not show.
+        Its control group is empty then, so that no unmarked process is left either.
         """
         killed, empty, pause = 0, 0, 0.005
         while empty < 2:
@@ -298,7 +298,7 @@ class Containers:
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     def stop(self, container: Container, deadline_seconds: float, reason: str) -> None:
-        """Order to suspend, and kill what is left at the deadline; of several deadlines the earliest counts."""
+        """Order a container to suspend, and kill it at the deadline; of several deadlines the earliest applies."""
         if container.completed:
             return
         kill_at = self.node.system.uptime() + deadline_seconds
@@ -308,7 +308,7 @@ class Containers:
         self.suspend(container, deadline_seconds, reason)
 
     def suspend(self, container: Container, deadline_seconds: float, reason: str) -> None:
-        """Order to suspend, once, without a deadline that kills; no order where there is no time to obey."""
+        """Order a container to suspend, once, without a kill at the deadline; no order if there is no time to obey."""
         if container.completed or container.status.state == pb.STOPPING:
             self._changed(container)
             return
@@ -319,7 +319,7 @@ class Containers:
             self._order_suspension(container, deadline_seconds)
 
     def kill_at(self, container: Container, deadline_seconds: float) -> None:
-        """Set a deadline without an order."""
+        """Set the deadline at which a container is killed, without an order."""
         if container.completed:
             return
         kill_at = self.node.system.uptime() + deadline_seconds
@@ -330,7 +330,7 @@ class Containers:
             container.give_up()
 
     def order(self, container: Container, order: dict[str, Any]) -> bool:
-        """Send checkpoint or stop_at to the worker; returns whether it is connected."""
+        """Send an order, ``checkpoint`` or ``stop_at``, to the worker; returns whether the worker is connected."""
         if order["order"] == "stop_at":
             container.stop_at = order
             container.save()
@@ -383,7 +383,7 @@ class Containers:
     # -- adoption ------------------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Take over the containers of an earlier launcher, from their files."""
+        """Adopt the containers of an earlier launcher from their files."""
         live = self.node.folder / "live"
         link_again(live, self.node.apps, self.node.folder / RECORDS, self.node.name)
         for link in sorted(live.iterdir()):
@@ -421,7 +421,7 @@ class Containers:
         await self._finish(container)
 
     async def _await_claimant(self, container: Container) -> None:
-        """Forbid the start if no shepherd has begun it; else wait for its worker.json."""
+        """Prevent the start if no shepherd has claimed it; else wait for the worker's worker.json."""
         claim = container.folder / CLAIM
         with contextlib.suppress(FileExistsError):
             claim.symlink_to("launcher")
@@ -439,7 +439,7 @@ class Containers:
         container.read_worker()  # it may have written it as its last deed
 
     def forget(self, keep_seconds: float) -> None:
-        """Drop containers that ended longer ago than this; their folders stay."""
+        """Drop containers that ended more than ``keep_seconds`` ago; their folders stay."""
         for pid in [pid for pid, child in self._children.items() if child.poll() is not None]:
             del self._children[pid]  # of a start that failed
         horizon = self.node.system.unix_time() - keep_seconds
@@ -450,7 +450,7 @@ class Containers:
     # -- bookkeeping ---------------------------------------------------------------------------------------------------
 
     def slot_states(self) -> list[pb.SlotState]:
-        """Return the present state of every slot."""
+        """Return the present state of every slot of this node."""
         states = []
         for slot in self.node.machine.slots:
             epochs = self.node.epochs[slot.index]
@@ -494,5 +494,5 @@ class Containers:
 
 
 def _threads(cores: frozenset[int]) -> dict[str, Any]:
-    """Return the order to a worker to use as many threads as it has cores."""
+    """Return the order that tells a worker to use as many threads as it has cores."""
     return {"order": "threads", "count": len(cores)}

@@ -1,4 +1,4 @@
-"""The refusals of a launcher; each maps to one gRPC status code (server.py)."""
+"""The errors with which a launcher refuses calls; each maps to one gRPC status code (server.py)."""
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.node.lenient_output import FULL
@@ -24,42 +24,42 @@ class ClosedEpochError(EunomiaError):
 
 
 class SlotBusyError(EunomiaError):
-    """The slot's last process group has not gone yet: try again."""
+    """The processes of the slot's previous container have not ended yet; the caller should retry."""
 
 
 class LeaseEndedError(EunomiaError):
-    """The arbiter has not answered the node for the length of its lease: try again."""
+    """The node's lease has ended, since the arbiter did not answer the node in time; the caller should retry."""
 
 
 class NoRoomError(EunomiaError):
-    """The disk takes nothing more: try again."""
+    """The disk is full; the caller should retry."""
 
 
 def not_written(rule: str, error: OSError) -> EunomiaError:
-    """Return the refusal for a file that could not be written; on a full disk the same call may be made again."""
+    """Return the error for a file that could not be written; on a full disk, one that lets the caller retry."""
     kind = NoRoomError if error.errno in FULL else EunomiaError
     return kind(rule, value=str(error))
 
 
 class NotOwnError(EunomiaError):
-    """A folder or container is not the app's own."""
+    """The app named a folder or container that does not belong to it."""
 
 
 class RemovedError(InputError):
-    """The operator has removed this node: the launcher ends its containers, then itself."""
+    """The operator has removed this node: the launcher ends its containers, then exits."""
 
 
 class SupersededError(RemovedError):
-    """Another machine has joined with this one's token before its launcher was accepted: it never was a node."""
+    """Another machine joined with this one's token before this launcher was accepted: this machine never was a node."""
 
 
 class LacksError(InputError):
-    """The node does not have what a command needs; another one may."""
+    """The node lacks a prerequisite of a command; another node may have it."""
 
 
 class NotRegisteredError(EunomiaError):
-    """The launcher has not got the arbiter's secret yet, so it cannot check tokens."""
+    """The launcher has not received the arbiter's secret yet, so it cannot check tokens."""
 
 
 class UnknownContainerError(EunomiaError):
-    """No container of this app has that id."""
+    """The app has no container with that id."""

@@ -1,4 +1,4 @@
-"""The launcher's JSON files: written whole or not at all, with a sum, and with their former content beside them."""
+"""The launcher's JSON files: written atomically, with a checksum, and with a backup of the previous content."""
 
 import contextlib
 import os
@@ -25,13 +25,13 @@ CURE = "restore it from a backup, or restart the machine, so that no worker is l
 
 
 def write_json(path: Path, content: dict[str, Any], *, sync: bool = False, older: bool = True) -> None:
-    """Replace ``path``, readable by its owner alone.
+    """Replace a JSON file atomically, readable only by its owner.
 
     Args:
         path: of the file.
-        content: without a sum.
-        sync: wait until it would survive a power cut.
-        older: keep its former content beside it; false for a file that is read once, soon.
+        content: without a checksum.
+        sync: whether to wait until the file would survive a power cut.
+        older: whether to keep the previous content as a backup; not needed for a file that is read once, soon.
     """
     beside, text = path.with_name(f"{path.name}.new"), sealed(content)
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -48,18 +48,18 @@ def write_json(path: Path, content: dict[str, Any], *, sync: bool = False, older
 
 
 def read_kept_json(path: Path) -> dict[str, Any]:
-    """Read a file that nothing can replace; where it is damaged, its older copy, with a log line. Empty: no such file.
+    """Read a file that must not be lost; if it is damaged, read its backup and log that. Empty: there is no such file.
 
     Raises:
-        InputError: it is damaged, and there is no good older copy.
+        InputError: it is damaged, and there is no good backup.
     """
     return _taken(path, read_kept(path, cure=CURE)) or {}
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read what ``write_json`` wrote, or its older copy, which the log says; None if there is no such file.
+    """Read a file of ``write_json``; if it is damaged, read its backup and log that. None: there is no such file.
 
-    Where both are damaged, that counts as none, too: they are put aside as ``<name>.damaged``, and the log says so.
+    If the backup is damaged as well, the result is None; both are renamed to ``<name>.damaged``, which is logged.
     """
     try:
         return _taken(path, read_kept(path, cure="a launcher goes on without it"))
@@ -69,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def put_aside(path: Path, why: str) -> None:
-    """Rename a file that cannot be used, and its older copy."""
+    """Rename a damaged file, and its backup."""
     log.error("launcher.damaged_file", error=why, kept=f"{path.name}{DAMAGED}")
     with contextlib.suppress(OSError):
         set_aside(path)
@@ -77,14 +77,14 @@ def put_aside(path: Path, why: str) -> None:
 
 
 def let_read(path: Path) -> None:
-    """Let all accounts read a file and its older copy."""
+    """Make a file and its backup readable for all accounts."""
     for one in (path, path.with_name(path.name + OLDER)):
         with contextlib.suppress(FileNotFoundError):
             one.chmod(0o644)
 
 
 def remove(path: Path) -> None:
-    """Delete a file and its older copy."""
+    """Delete a file and its backup."""
     path.unlink(missing_ok=True)
     path.with_name(path.name + OLDER).unlink(missing_ok=True)
 

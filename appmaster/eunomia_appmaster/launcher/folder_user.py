@@ -1,8 +1,8 @@
-"""Whose a node's folder is: it has the credential of one join and the epochs of one arbiter's orders.
+"""The owner of a node's folder: a folder belongs to one join and to the orders of one arbiter.
 
-Another arbiter's join would overwrite the credential, and its orders would be refused as old ones, so a join on such a
-folder is refused before anything is sent or written. An arbiter is known by its address or by its CA. Where neither is
-new, the CA of nodes in its answer decides.
+Another arbiter's join would overwrite the credential, and its orders would be refused for their old epochs; so such a
+join is refused before anything is sent or written. An arbiter is recognised by its address or its CA. If that is not
+enough, the node CA in its answer decides.
 """
 
 from pathlib import Path
@@ -22,10 +22,10 @@ class FolderUser:
     """The node that has used a folder.
 
     Attributes:
-        folder: the node's own.
+        folder: the node's own folder.
         node: its name; empty: it has not joined with a token.
         arbiter: host:port at its join.
-        has_credential: whether the folder holds that of a join.
+        has_credential: whether the folder holds a join's credential.
         has_epochs: whether it holds epochs of an arbiter's orders.
     """
 
@@ -37,7 +37,7 @@ class FolderUser:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Read what a folder says."""
+        """Read the owner from a node's folder."""
         record = read_json(folder / JOINED) or {}
         return cls(
             folder=folder,
@@ -48,28 +48,28 @@ class FolderUser:
         )
 
     def is_at(self, arbiter: str) -> bool:
-        """Return whether the arbiter of the folder's join had this address."""
+        """Return whether an arbiter's address is the one with which the folder's node joined."""
         return _plain(self.arbiter) == _plain(arbiter)
 
     def check_name(self, node: str) -> None:
-        """Refuse another name than that of the credential, where no token is given.
+        """Check that the node's name is that of the folder's credential; for a start without a join token.
 
         Raises:
-            InputError: it is another.
+            InputError: it is another name.
         """
         if self.has_credential and self.node != node:
             rule = "a folder with the credential of a node must be used under its name (--node, or another --node-dir)"
             raise InputError(rule, value=f'"{node}", in {self._words}', place=str(self.folder))
 
     def check_arbiter(self, arbiter: str, authority: bytes) -> None:
-        """Refuse a join at another arbiter than the one whose node has used the folder.
+        """Check that a join is at the arbiter whose node has used the folder.
 
         Args:
             arbiter: host:port.
-            authority: its CA, PEM, as the join token has it; empty: it is on loopback.
+            authority: the arbiter's CA from the join token, PEM; empty: the arbiter is on loopback.
 
         Raises:
-            InputError: it is another.
+            InputError: it is another arbiter.
         """
         if not self._is_used or self._is_known(authority):
             return
@@ -78,14 +78,14 @@ class FolderUser:
             raise self._refusal()
 
     def check_node_authority(self, authority: bytes, node_authority: bytes) -> None:
-        """Refuse the answer of another arbiter than the one whose node has used the folder.
+        """Check that an answer is from the arbiter whose node has used the folder.
 
         Args:
-            authority: the CA in the join token.
-            node_authority: the CA of nodes in the answer.
+            authority: the CA in the join token, PEM.
+            node_authority: the CA of nodes in the answer, PEM.
 
         Raises:
-            InputError: it is another.
+            InputError: it is from another arbiter.
         """
         known = _read(self.folder / NODE_CA)
         if self._is_used and known not in (b"", node_authority) and not self._is_known(authority):
@@ -96,7 +96,7 @@ class FolderUser:
         return self.has_credential or self.has_epochs
 
     def _is_known(self, authority: bytes) -> bool:
-        """Return whether a CA is that of the arbiter which the folder's node has joined."""
+        """Return whether a CA is the one of the arbiter that the folder's node joined."""
         return bool(authority) and _read(self.folder / ARBITER_CA) == authority
 
     @property
@@ -116,6 +116,6 @@ def _read(path: Path) -> bytes:
 
 
 def _plain(target: str) -> str:
-    """Return an address with one name for the loopback interface."""
+    """Return an address in which all names of the loopback interface are the same."""
     host = host_of(target)
     return f"{LOOPBACK[0]}:{target.rpartition(':')[2]}" if host in LOOPBACK else target

@@ -1,4 +1,4 @@
-"""Makes the folders of a container: in the app's folder, or apart from it where it runs under an account of a user."""
+"""Creates a container's folders: in the app's folder, or outside of it if the container runs under a user's account."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,10 @@ from eunomia_appmaster.node.file_rights import as_owner
 
 
 def make_folders(container: Container, node: Node) -> None:
-    """Make the container's folder; for one with an account, that of its worker too, and its run folder.
+    """Create the container's folder; if it has an account, also its worker's folder and its run folder.
 
     Raises:
-        OSError: it is there, or cannot be made.
+        OSError: it exists, or cannot be created.
     """
     account = container.account
     if account is None:

@@ -1,6 +1,6 @@
-"""Workers on GPUs of other slots: seen by NVML, named, and ended where that is asked for.
+"""Finds workers that use GPUs of other slots, by NVML; logs them, and ends them if the option asks for it.
 
-A machine with the controller ``devices`` closes these GPUs, so it needs none of this.
+A machine whose control groups have the controller ``devices`` blocks such GPUs and does not need this.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from eunomia_appmaster.node.local_machine import LocalMachine
 log = structlog.get_logger()
 
 ANSWERS = ("warn", "end")
-"""Reactions to a worker on a GPU that is not its gang's: a warning, or its end."""
+"""Values of the option: log a warning about a worker on a GPU of another gang, or end the worker."""
 PidsByGpu = Mapping[str, Sequence[int]]
-"""Pids of processes that have a context on a GPU, by the GPU's UUID."""
+"""Ids of processes with a context on a GPU, by the GPU's UUID."""
 _SECONDS = 5.0
 
 
 def pids_by_gpu() -> PidsByGpu:
-    """Ask NVML; empty where there is no driver."""
+    """Return the processes on each GPU from NVML; empty if there is no driver."""
     import pynvml  # loads the driver's library
 
     found: dict[str, list[int]] = {}
@@ -45,7 +45,7 @@ class ForeignGpus:
     Args:
         machine: its slots.
         workers: returns the containers on slots.
-        end: whether a worker on a GPU of another slot is ended; else a warning names it.
+        end: whether to end a worker on a GPU of another slot; else it is only logged.
         read: returns the processes on GPUs.
     """
 
@@ -64,13 +64,13 @@ class ForeignGpus:
         self._named: set[tuple[str, int]] = set()
 
     async def run(self) -> None:
-        """Look until cancelled; returns at once on a machine without GPUs."""
+        """Check until cancelled; returns at once on a machine without GPUs."""
         while self._slots:
             await asyncio.sleep(_SECONDS)
             self.look(await asyncio.to_thread(self._read))
 
     def look(self, found: PidsByGpu) -> None:
-        """Log workers on GPUs of other slots, and end them if the option asks for it."""
+        """Log workers on GPUs of other slots, and end them if the option says so."""
         pids = {
             pid: slot for uuid, there in found.items() if (slot := self._slots.get(uuid)) is not None for pid in there
         }

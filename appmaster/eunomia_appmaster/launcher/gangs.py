@@ -1,4 +1,4 @@
-"""A request to start the containers of one incarnation: its checks, and the environment of each worker."""
+"""Requests to start the containers of one incarnation: their checks, and the environment of each worker."""
 
 import asyncio
 import os
@@ -31,15 +31,15 @@ MOST_PATH_BYTES, MOST_NAME_BYTES = 3000, 255  # Linux takes 4096; containers' ow
 async def start_gang(
     request: pb.StartContainersRequest, node: Node, containers: Containers
 ) -> list[pb.ContainerStatus]:
-    """Start all containers of the request or none; the rules stand at ``StartContainers`` in launcher.proto.
+    """Start all containers of the request or none, by the rules of ``StartContainers`` in launcher.proto.
 
     Raises:
-        InputError: malformed.
-        WrongTokenError: a lease that is not the app's.
-        NotOwnError: a run folder or container id that is not the app's.
-        ClosedEpochError: a lease that is over.
-        LeaseEndedError: that of the node is over.
-        SlotBusyError: a slot did not get free in time.
+        InputError: the request is malformed.
+        WrongTokenError: a lease is not the app's.
+        NotOwnError: a run folder or container id is not the app's.
+        ClosedEpochError: a lease has ended.
+        LeaseEndedError: the node's own lease has ended.
+        SlotBusyError: a slot did not become free in time.
         LacksError: this node has no such program or working folder.
     """
     request = as_seen_here(request, node)
@@ -63,9 +63,9 @@ async def start_gang(
 
 
 def as_seen_here(request: pb.StartContainersRequest, node: Node) -> pb.StartContainersRequest:
-    """Return a request in which the app's folder stands where this node has it.
+    """Return a request with the path of the app's folder on this node.
 
-    Its app master may run on a node that has the apps' folders mounted at another place.
+    Its app master may run on a node that mounts the apps' folders at another path.
     """
     theirs, ours = request.app_folder.rstrip("/"), str(node.app_folder(request.app))
     if not theirs or theirs == ours:
@@ -87,7 +87,11 @@ def as_seen_here(request: pb.StartContainersRequest, node: Node) -> pb.StartCont
 
 
 def check_path(path: str, what: str) -> None:
-    """Raise ``InputError`` unless the system can take ``path``; that is the case whether or not something is there."""
+    """Check that the system accepts ``path`` as a path, whether or not it exists.
+
+    Raises:
+        InputError: it does not.
+    """
     content = os.fsencode(path)
     if b"\0" in content or len(content) > MOST_PATH_BYTES or max(map(len, content.split(b"/"))) > MOST_NAME_BYTES:
         rule = f"{what} must have names of at most {MOST_NAME_BYTES} bytes, {MOST_PATH_BYTES} in all, none of them 0"
@@ -100,7 +104,11 @@ def base_environment() -> dict[str, str]:
 
 
 def run_folder(request: pb.StartContainersRequest, node: Node) -> Path:
-    """Return the job's run folder; ``NotOwnError`` where it is not below the app's own."""
+    """Return the job's run folder.
+
+    Raises:
+        NotOwnError: it is not inside the app's folder.
+    """
     own = node.app_folder(request.app)
     folder = Path(request.run_folder) if request.run_folder else own / str(request.job)
     if not folder.is_absolute() or own not in Path(os.path.normpath(folder)).parents:
@@ -109,7 +117,7 @@ def run_folder(request: pb.StartContainersRequest, node: Node) -> Path:
 
 
 def check_request(request: pb.StartContainersRequest, node: Node) -> None:
-    """Check form, ownership and tokens; nothing is changed."""
+    """Check a request's form, ownership and tokens, without changing anything."""
     check_name(request.app, "an app's name")
     if not request.command:
         raise InputError("a command must not be empty", place=f"{request.app}/{request.job}")
@@ -135,14 +143,22 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
 
 
 def check_working_folder(request: pb.StartContainersRequest, account: Account | None, node: Node) -> None:
-    """Raise ``LacksError`` where this node does not have the working folder."""
+    """Check that this node has the working folder of a request.
+
+    Raises:
+        LacksError: it does not.
+    """
     with rights_of(account):
         if not Path(request.working_folder).is_dir():
             raise LacksError("a working folder must exist", value=repr(request.working_folder), place=node.name)
 
 
 def check_program(request: pb.StartContainersRequest, account: Account | None, node: Node) -> None:
-    """Raise ``LacksError`` where this node does not have the command's program."""
+    """Check that this node has the program of a request's command.
+
+    Raises:
+        LacksError: it does not.
+    """
     env = {**base_environment(), **request.env, **({} if account is None else account.environment)}
     with rights_of(account):
         program = interpreter(request.command[0], env)
@@ -155,10 +171,10 @@ def check_program(request: pb.StartContainersRequest, account: Account | None, n
 
 
 def _already_known(request: pb.StartContainersRequest, containers: Containers) -> list[pb.ContainerStatus]:
-    """Return the present statuses if this request was carried out before; empty: it was not.
+    """Return the present statuses if the same request was carried out before; else an empty list.
 
     Raises:
-        InputError: an id was used for something else.
+        InputError: a container id was used for another request.
     """
     known = [containers.get(wanted.container_id) for wanted in request.containers]
     found = []
@@ -185,7 +201,11 @@ def _fence_off_older(wanted: pb.ContainerRequest, containers: Containers) -> Non
 
 
 async def _free_slots(request: pb.StartContainersRequest, containers: Containers) -> None:
-    """Wait until no container has the slots; ``SlotBusyError`` after ``wait_seconds``."""
+    """Wait until no container uses the slots.
+
+    Raises:
+        SlotBusyError: they were not free within the request's ``wait_seconds``.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(max(request.wait_seconds, 0.0), MAX_WAIT_SECONDS)
     while holders := [held for wanted in request.containers if (held := containers.holder(wanted.slot))]:
@@ -231,7 +251,7 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
 
 
 def _output(request: pb.StartContainersRequest, node: Node, folder: Path, stream: str) -> Path:
-    """Return the file of a stream: one of this start's own on this node, where the app master has made their folder."""
+    """Return the output file of a stream: one of this start's own, if the app master has made the folder for it."""
     attempt = request.env.get("EUNOMIA_ATTEMPT", "")
     with as_owner(node.app_folder(request.app)):
         if attempt.isdecimal() and (folder / OUTPUT_FOLDER).is_dir():
@@ -265,9 +285,9 @@ def _new_container(
 def environment(
     request: pb.StartContainersRequest, node: Node, container: Container, local_rank: int, master_port: int
 ) -> dict[str, str]:
-    """Build a worker's whole environment.
+    """Build the complete environment of a worker.
 
-    As ``torchrun`` does, every worker of a gang sees all GPUs of the gang on this machine, its own at LOCAL_RANK.
+    As with ``torchrun``, every worker sees all GPUs of its gang on this machine; its own one is at index LOCAL_RANK.
     """
     slots = [node.machine.slot(wanted.slot) for wanted in request.containers]
     uuids = [slot.uuid for slot in slots if slot is not None]
@@ -298,5 +318,5 @@ def environment(
 
 
 def parse_stop_at(order: pb.StopAt) -> dict[str, object]:
-    """Return the order as workers read it."""
+    """Return a ``stop_at`` order in the form in which workers read it."""
     return {"order": "stop_at", **({"step": order.step} if order.HasField("step") else {})}

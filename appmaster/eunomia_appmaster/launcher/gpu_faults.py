@@ -1,7 +1,7 @@
-"""GPUs that break while the launcher runs: their slots are lost, and the jobs on them go on elsewhere.
+"""Detects GPUs that break while the launcher runs: their slots are lost, and their jobs resume on other slots.
 
-NVML reports a fault as an Xid. Those of a program leave the GPU usable and are skipped; any other one, an uncorrected
-error of its memory (ECC), and a GPU that does not answer any more take the slot away until the launcher's next start.
+NVML reports a fault as an Xid. Xids that a program causes leave the GPU usable and are skipped. Any other Xid, an
+uncorrected memory error (ECC), or a GPU that stops responding removes the slot until the launcher's next start.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ import structlog
 log = structlog.get_logger()
 
 OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Xids of a program's own faults, as NVIDIA's device plugin for Kubernetes has them (``health.go``)."""
+"""Xids that a program causes, as listed in NVIDIA's device plugin for Kubernetes (``health.go``)."""
 FaultsByGpu = Mapping[str, str]
-"""Why a GPU is broken, by its UUID."""
+"""Descriptions of faults of broken GPUs, by the GPU's UUID."""
 _SECONDS = 5.0
 
 
 class NvmlFaults:
-    """Asks NVML for faults since the last question; nothing where there is no driver.
+    """Asks NVML for faults since the last call; there are none without a driver.
 
     Args:
         uuids: of the GPUs.
@@ -35,7 +35,7 @@ class NvmlFaults:
         self._errors: dict[str, int] = {}
 
     def __call__(self) -> FaultsByGpu:
-        """Return new faults."""
+        """Return the faults since the last call."""
         if self._nvml is None:
             self._begin()
         found = {uuid: why for uuid, handle in self._handles.items() if (why := self._state(uuid, handle))}
@@ -55,7 +55,7 @@ class NvmlFaults:
                 pynvml.nvmlDeviceRegisterEvents(self._handles[uuid], pynvml.nvmlEventTypeXidCriticalError, self._events)
 
     def _state(self, uuid: str, handle: Any) -> str:
-        """Return why a GPU is broken by what it answers; uncorrected errors of before the first question are old."""
+        """Return why a GPU is broken, as it answers NVML; uncorrected errors before the first call do not count."""
         nvml = self._nvml
         try:
             kinds = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
@@ -79,11 +79,11 @@ class NvmlFaults:
 
 
 class GpuFaults:
-    """Looks every few seconds for broken GPUs.
+    """Checks every few seconds for broken GPUs.
 
     Args:
         slots: numbers of the slots, by the UUID of their GPU.
-        lose: takes a slot away, with the reason.
+        lose: called with a lost slot and the reason.
         read: returns new faults.
     """
 
@@ -93,7 +93,7 @@ class GpuFaults:
         self._read = read
 
     async def run(self) -> None:
-        """Look until cancelled; returns once no GPU is left."""
+        """Check until cancelled; returns once no GPU is left."""
         while self._slots:
             for uuid, why in (await asyncio.to_thread(self._read)).items():
                 slot = self._slots.pop(uuid, None)

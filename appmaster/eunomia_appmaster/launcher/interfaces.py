@@ -1,4 +1,4 @@
-"""Network interfaces of a machine: the one over which a worker reaches its gang's master, and all addresses."""
+"""Network interfaces of a machine: the one over which a worker reaches its gang's rank 0, and all addresses."""
 
 import array
 import fcntl
@@ -11,7 +11,7 @@ _RECORD_BYTES = 40  # struct ifreq of 64-bit Linux: a name of 16 bytes, then a s
 
 
 def interface_to(host: str) -> str:
-    """Return the interface whose address this machine uses towards a host; empty: not known, or IPv6.
+    """Return the interface with the source address of connections to a host; empty: unknown, or IPv6.
 
     The route to an address of this machine itself leads over ``lo``, but its peers reach it over the interface that has
     the address, so the interface is looked up by address.
@@ -26,7 +26,7 @@ def interface_to(host: str) -> str:
 
 
 def own_addresses() -> tuple[str, ...]:
-    """Return this machine's IPv4 addresses but those of loopback."""
+    """Return this machine's IPv4 addresses, except those of loopback."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             return tuple(address for address in _by_address(probe) if not address.startswith("127."))

@@ -1,12 +1,11 @@
-"""What a launcher holds of its node's join: key, certificate, credential; and how it joins and renews them.
+"""A node's join: its key, certificate and credential on disk; and the calls that obtain and renew them.
 
-The files stand in the node's own folder, mode 0600:
+The files are in the node's own folder, mode 0600:
 
-    joined.json       node, number of the join, credential, address of the arbiter
-    node-key.pem      the launcher's key, made at its first start; it never leaves the machine
-    node-cert.pem     its certificate, signed by the arbiter, 30 days
-    node-ca.pem       the CA of nodes
-    arbiter-ca.pem    the CA of the arbiter, from the join token; missing: the arbiter is on loopback
+    joined.json       node, number of the join, credential, address of the arbiter node-key.pem      the launcher's key,
+        made at its first start; it never leaves the machine node-cert.pem     its certificate, signed by the arbiter,
+        30 days node-ca.pem       the CA of nodes arbiter-ca.pem    the CA of the arbiter, from the join token; missing:
+        the arbiter is on loopback
 """
 
 import asyncio
@@ -40,12 +39,12 @@ log = structlog.get_logger()
 KEY, CERTIFICATE = "node-key.pem", "node-cert.pem"
 CALL_SECONDS: Final = 30.0
 RENEWED_AT: Final = 2.0 / 3.0
-"""Part of a certificate's life after which it is renewed."""
+"""Fraction of a certificate's validity after which it is renewed."""
 LOOK_SECONDS: Final = 3600.0
 
 
 class OwnJoin:
-    """A node's join.
+    """A node's join: its credential and certificate.
 
     Args:
         folder: the node's own.
@@ -60,17 +59,17 @@ class OwnJoin:
         record = read_json(folder / JOINED) or {}
         mine = record if record.get("node") == node else {}
         self._credential, self.number = str(mine.get("credential", "")), int(mine.get("join", 0))
-        """The token of calls to the arbiter, and the number of the join; of no join: empty and 0."""
+        """The credential for calls to the arbiter, and the number of the join; without a join, empty and 0."""
         self._shown: Any = None
 
     @property
     def is_joined(self) -> bool:
-        """Whether this folder holds the credential of a join under this name."""
+        """Whether the folder holds the credential of a join under this node's name."""
         return bool(self._credential)
 
     @property
     def address(self) -> Address:
-        """Where the arbiter is reached, with the CA that the join token held."""
+        """The arbiter's address, with the CA from the join token."""
         ca = self.folder / ARBITER_CA
         return Address(target=self._arbiter, ca_file=ca if ca.exists() else None)
 
@@ -86,8 +85,8 @@ class OwnJoin:
         """Join the arbiter's cluster; nothing is written before the arbiter has answered.
 
         Raises:
-            InputError: the arbiter refuses the token or the name, or the folder is of a node of another arbiter.
-            UnreachableError: it does not answer, or another answers.
+            InputError: the arbiter refuses the token or the name, or the folder belongs to a node of another arbiter.
+            UnreachableError: the arbiter does not answer, or another server answers.
         """
         ca = self.folder / ARBITER_CA
         user = FolderUser.of(self.folder)
@@ -112,12 +111,12 @@ class OwnJoin:
         log.info("join.token_valid", node=self.node, join=answer.join, arbiter=self._arbiter)
 
     def forget(self) -> None:
-        """Remove the credential and its older copy: the next start joins with another token."""
+        """Remove the credential and its backup, so that the next start joins with another token."""
         for name in (JOINED, JOINED + OLDER):
             (self.folder / name).unlink(missing_ok=True)
 
     def renew(self) -> None:
-        """Get another certificate for the same key.
+        """Obtain a new certificate for the same key.
 
         Raises:
             InputError: the arbiter refuses: the node was removed.
@@ -127,7 +126,7 @@ class OwnJoin:
         log.info("node.certificate_renewed", node=self.node, until=self.certificate.not_valid_after_utc.isoformat())
 
     async def keep_renewed(self) -> None:
-        """Renew the certificate once two thirds of its life are over, until cancelled."""
+        """Renew the certificate whenever two thirds of its validity have passed, until cancelled."""
         while True:
             try:
                 if self.is_due(datetime.now(UTC)):
@@ -137,11 +136,11 @@ class OwnJoin:
             await asyncio.sleep(LOOK_SECONDS)
 
     def mend(self) -> None:
-        """Get another certificate where a file of the present one is gone or damaged, and make another key.
+        """Obtain a new certificate, for a new key, if a file of the present one is missing or damaged.
 
         Raises:
-            InputError: the arbiter refuses: the node was removed.
-            UnreachableError: it does not answer.
+            InputError: the arbiter refuses, since the node was removed.
+            UnreachableError: the arbiter does not answer.
         """
         if damage := self._damage():
             log.error("node.certificate_damaged", what=damage)
@@ -149,7 +148,7 @@ class OwnJoin:
             self.renew()
 
     def _damage(self) -> str:
-        """Return what is wrong with key, certificate and CA of nodes; empty: nothing."""
+        """Return what is wrong with the key, the certificate or the CA of nodes; empty: nothing is."""
         try:
             if self.certificate.public_key() != public_key_of(self.folder / KEY):
                 return f"{CERTIFICATE} is of another key"
@@ -160,7 +159,7 @@ class OwnJoin:
         return ""
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether two thirds of the certificate's life are over."""
+        """Return whether two thirds of the certificate's validity have passed."""
         made, ends = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
         return now >= made + RENEWED_AT * (ends - made)
 
@@ -174,12 +173,12 @@ class OwnJoin:
         return certificates_of(self.folder / CERTIFICATE)[0]
 
     def shown(self) -> Mapping[str, str]:
-        """Return the name in the node's certificate, and the CA, with which app masters here check it."""
+        """Return the name in the node's certificate, and the CA, with which app masters verify it."""
         authority = (self.folder / NODE_CA).read_text(encoding="ascii")
         return {"certificate_name": tls_name(self.node, self.number), "authority": authority}
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return the credentials of the launcher's server, which shows the present certificate to each connection."""
+        """Return the credentials of the launcher's server, which presents the current certificate to each client."""
         self._shown = self._configuration()
         return grpc.dynamic_ssl_server_credentials(self._shown, lambda: self._shown)
 
@@ -211,7 +210,7 @@ class OwnJoin:
 
 
 def joined_of(access: ArbiterAccess) -> OwnJoin | None:
-    """Return the join of a launcher's access; None: it is on the arbiter's own machine."""
+    """Return the join that a launcher's access uses; None: the launcher uses the token on the arbiter's machine."""
     return access if isinstance(access, OwnJoin) else None
 
 
@@ -225,7 +224,7 @@ def _failure(error: grpc.RpcError, address: Address) -> EunomiaError:
 
 
 def _signing_request(key_file: Path) -> bytes:
-    """Return a signing request, PEM, for the key of a file, which is made where there is none."""
+    """Return a certificate signing request (PEM) for the key in a file; a missing key is created."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,4 +1,4 @@
-"""Ends what runs on a node whose lease ends; see ``node_lease``."""
+"""Ends the containers on a node whose lease ends; see ``node_lease``."""
 
 import asyncio
 from typing import Final
@@ -14,11 +14,11 @@ log = structlog.get_logger()
 LOOK_SECONDS: Final = 1.0
 LEAST_SECONDS: Final = 0.02
 _SAME_SECONDS: Final = 0.1
-"""Within which two deadlines are the same."""
+"""Seconds; two deadlines that differ by less count as the same."""
 
 
 async def keep(lease: NodeLease, containers: Containers) -> None:
-    """Order workers to leave in time before the lease ends, and kill at its end what is left; runs until cancelled."""
+    """Order workers to suspend before the lease ends, and kill at its end those that are left; runs until cancelled."""
     while True:
         left = lease.leaves_in_seconds or lease.left_seconds or LOOK_SECONDS
         await asyncio.sleep(min(LOOK_SECONDS, max(LEAST_SECONDS, left)))
@@ -26,7 +26,7 @@ async def keep(lease: NodeLease, containers: Containers) -> None:
 
 
 def look(lease: NodeLease, containers: Containers) -> None:
-    """Order workers to leave if the lease is about to end; app masters are killed at its end."""
+    """Order workers to suspend if the lease is about to end; kill app masters at its end."""
     if lease.leaves_in_seconds > 0.0:
         return
     left = lease.left_seconds

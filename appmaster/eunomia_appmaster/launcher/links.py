@@ -1,7 +1,7 @@
-"""The links to the folders of this node's containers: a damaged one is made again while the container's processes run.
+"""Links to the folders of this node's containers; repairs a damaged link while the container's processes run.
 
-A launcher that starts knows its containers by these links alone. Without the link its slot would be given out while its
-processes are still there.
+A starting launcher finds its containers only by these links. Without its link, a container's slot would be given out
+while its processes still run.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ def link_again(live: Path, apps: Path, records: Path, node: str) -> None:
         live: the folder of links.
         apps: the folder of all apps' folders, absolute.
         records: the folder of the containers that run under accounts of users, absolute, see ``Node.records_folder``.
-        node: this launcher's; launchers of several nodes may share a machine and the apps.
+        node: name of this launcher's node; launchers of several nodes may share a machine and the apps' folders.
     """
     for mark in sorted(marks(node)):
         container_id = mark.rpartition("@")[0]
@@ -42,7 +42,7 @@ def link_again(live: Path, apps: Path, records: Path, node: str) -> None:
 
 
 def _folders(container_id: str, apps: Path, records: Path) -> list[Path]:
-    """Return the folders that a container of this id may have; what stands in a user's folder is not believed."""
+    """Return the possible folders of a container; records in a folder that a user can write to are not trusted."""
     if container_id.startswith("appmaster:"):
         _, app, attempt = [*container_id.split(":", 2), ""][:3]
         if {app, attempt} & {"", ".", ".."}:

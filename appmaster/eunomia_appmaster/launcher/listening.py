@@ -1,4 +1,4 @@
-"""Where a launcher's service listens, and the address that it announces."""
+"""The address on which a launcher's service listens, and the address that it announces."""
 
 import re
 import socket
@@ -17,24 +17,24 @@ ANY: Final = ("0.0.0.0", "[::]", "::")
 
 @value
 class ListenAddress:
-    """Listening and announced host, ports, and the join under whose certificate the service speaks TLS."""
+    """Listening and announced host, ports, and the join whose certificate the service uses for TLS."""
 
     host: str
     ports: tuple[int, ...]
-    """Ports in the order in which they are tried; 0: any free one."""
+    """Ports in the order in which they are tried; 0: any free port."""
     announced: str
     joined: OwnJoin | None = None
 
     @classmethod
     def chosen(cls, arbiter: str, *, listen: str | None, announce: str, ports: str, joined: OwnJoin | None) -> Self:
-        """Return what the options say.
+        """Derive the addresses from the options.
 
         Args:
-            arbiter: host:port; its route gives the address of this machine.
-            listen: host:port; None: the announced host, or loopback where the node has not joined.
-            announce: host; empty: the listening one, or the one on the route to the arbiter.
-            ports: such as "7800-7899"; empty: any free one.
-            joined: of the node; None: it serves without TLS.
+            arbiter: host:port; the route to it determines the address of this machine.
+            listen: host:port; None: the announced host, or loopback if the node has not joined.
+            announce: host; empty: the listening one, or this machine's on the route to the arbiter.
+            ports: such as "7800-7899"; empty: any free port.
+            joined: the node's join; None: the launcher serves without TLS.
 
         Raises:
             InputError: an address beyond loopback without TLS, one that names no machine, a malformed range or host.
@@ -57,7 +57,7 @@ class ListenAddress:
         return cls(host=host, ports=ports_of(ports) if ports else (int(port),), announced=announced, joined=joined)
 
     def addresses(self, last: str | None) -> Sequence[str]:
-        """Return the addresses to try, in order; the port of the former launcher first."""
+        """Return the addresses to try, in order; the first has the port of the previous launcher."""
         tried = [f"{self.host}:{port}" for port in self.ports]
         port = int(last.rpartition(":")[2]) if last and last.rpartition(":")[2].isdecimal() else 0
         if port and (port in self.ports or self.ports == (0,)):
@@ -80,7 +80,7 @@ def ports_of(text: str) -> tuple[int, ...]:
     """Return the ports of a range such as ``7800-7899``.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a range of ports.
     """
     found = _RANGE.match(text)
     if found is None or not 0 < int(found[1]) <= int(found[2]) <= 65535:
@@ -90,7 +90,7 @@ def ports_of(text: str) -> tuple[int, ...]:
 
 
 def not_bound(listening: ListenAddress) -> InputError:
-    """Return why none of a service's addresses could be taken: an unknown name, another machine's address, or ports."""
+    """Return the error if no address is free: the host is unknown or another machine's, or all ports are in use."""
     host, place = listening.host, "--announce" if listening.host == listening.announced else "--listen"
     try:
         family, kind, _, _, target = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)[0]
@@ -107,7 +107,7 @@ def not_bound(listening: ListenAddress) -> InputError:
 
 
 def _route_to(host: str) -> str:
-    """Return the address of this machine on the route to a host; nothing is sent.
+    """Return this machine's address on the route to a host; no packet is sent.
 
     Raises:
         InputError: there is no route.

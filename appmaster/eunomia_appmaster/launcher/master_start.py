@@ -1,4 +1,4 @@
-"""What an app master gets of its node: interpreter, variables, and the way to the arbiter."""
+"""What a node provides to app masters: the interpreter, environment variables, and the arbiter's address."""
 
 import os
 import sys
@@ -12,11 +12,11 @@ from eunomia_appmaster.node.kept_apart import open_copy
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 
 PASSED_ON: Final = ("PYTHONPATH", "EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_LOG")
-"""Variables of the launcher's environment that app masters get, in addition to those of all containers."""
+"""Variables of the launcher's environment that app masters get in addition to those of all containers."""
 
 
 def program(name: str, env: Mapping[str, str]) -> str:
-    """Return the program of an app master: for "python" the launcher's own interpreter, which has Eunomia."""
+    """Return the program of an app master: for "python" the launcher's own interpreter, which can import Eunomia."""
     return sys.executable if name == "python" else interpreter(name, env)
 
 
@@ -29,8 +29,8 @@ def way_to_arbiter(reaches: Mapping[str, str], folder: Path, login: str) -> Mapp
     """Return the variables with which an app master reaches the arbiter.
 
     Args:
-        reaches: those of the launcher's own account.
-        folder: the node's, where a user's account reads a copy of the arbiter's CA.
+        reaches: the variables for the launcher's own account.
+        folder: the node's folder, which has a copy of the arbiter's CA that users' accounts can read.
         login: the account; empty: the launcher's own.
     """
     if not login or not reaches.get(CA_VARIABLE):

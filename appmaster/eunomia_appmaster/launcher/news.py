@@ -7,8 +7,8 @@ class News:
     """A counter that grows with every change; several tasks may wait for it.
 
     Attributes:
-        version: of the last change.
-        urgent: version of the last change that the arbiter must get at once (a state, not mere progress).
+        version: number of the last change.
+        urgent: number of the last change that the arbiter must get at once (a change of state rather than progress).
     """
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class News:
         self._next = asyncio.Event()
 
     def announce(self, *, urgent: bool = True) -> int:
-        """Count a change and wake all waiting tasks; returns its version."""
+        """Count a change and wake all waiting tasks; returns the change's number."""
         self.version += 1
         if urgent:
             self.urgent = self.version
@@ -26,7 +26,7 @@ class News:
         return self.version
 
     async def next(self, wait_seconds: float | None = None) -> bool:
-        """Wait for the next change; False if none came in time."""
+        """Wait for the next change; returns False if there was none in time."""
         try:
             await asyncio.wait_for(self._next.wait(), wait_seconds)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""The machine's identity, and its persistent state: lock, secret, address, epochs of its slots."""
+"""A machine's identity as a node, and its persistent state: lock, secret, address, epochs of its slots."""
 
 import dataclasses
 import fcntl
@@ -35,19 +35,19 @@ LAUNCHER_FILE, SECRET, LIMITS = "launcher.json", "secret", "limits.json"
 
 
 class Node:
-    """One machine and its state folder, held by one launcher at a time.
+    """One machine and its state folder, which one launcher at a time has locked.
 
     Args:
         state: Eunomia's state folder; several nodes may share it.
         name: node id, the same over restarts.
-        machine: what was detected.
+        machine: the detected hardware.
         folder: of the node's own files: lock, epochs, secret, live containers, app masters; None: ``launcher`` in the
             state folder.
         apps: the folder of all apps' folders; None: ``apps`` in the state folder.
         system: clocks and connections of the machine.
 
     Raises:
-        InputError: another launcher holds the folder, or the file of epochs is not whole.
+        InputError: another launcher has locked the folder, or the file of epochs is damaged.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Node:
         self.system = system
         self.state = state.resolve()
         self.apps = (state / "apps" if apps is None else apps).resolve()
-        """The folder of all apps' folders, as this node has it."""
+        """The folder of all apps' folders, at its path on this node."""
         self.name = name
         self.launcher_id = uuid.uuid4().hex
         self.is_head = folder is None
-        """Whether its own files stand in the state folder."""
+        """Whether this is the arbiter's machine, where the node's own files are in the state folder."""
         self.folder = self.state / "launcher" if folder is None else folder.resolve()
         for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -88,7 +88,11 @@ class Node:
 
     @property
     def secret(self) -> bytes:
-        """The arbiter's secret for container tokens; ``NotRegisteredError`` before the first registration."""
+        """The arbiter's secret for container tokens.
+
+        Raises:
+            NotRegisteredError: before the first registration.
+        """
         if not self._secret:
             raise NotRegisteredError("a launcher must have registered with the arbiter before it checks a token")
         return self._secret
@@ -101,7 +105,7 @@ class Node:
 
     @property
     def mark(self) -> str:
-        """How far the arbiter's journal was written by its last answer; empty: not known."""
+        """The mark of the arbiter's journal (how far it was written) in its last answer; empty: not known."""
         return self._mark.text
 
     @mark.setter
@@ -129,7 +133,7 @@ class Node:
 
     @property
     def home(self) -> str:
-        """Identifier of the state folder; a copy of the folder has another value."""
+        """Identifier of the state folder; a copy of the folder has a different one."""
         lock = os.fstat(self._lock)
         return f"{self.machine.host}:{lock.st_dev}:{lock.st_ino}"
 
@@ -140,26 +144,26 @@ class Node:
 
     @property
     def launcher_file(self) -> Path:
-        """The file from which app masters read this launcher's address, after a restart too."""
+        """The file from which app masters read this launcher's address, also after a restart of the launcher."""
         return self.folder / LAUNCHER_FILE
 
     @property
     def last_address(self) -> str | None:
-        """Address of the previous launcher, which this one takes again if it is free."""
+        """Address of the previous launcher, which this one reuses if it is free."""
         record = read_json(self.launcher_file)
         return None if record is None else str(record.get("address", "")) or None
 
     @property
     def certificate_name(self) -> str:
-        """Name in the certificate that this launcher's service shows; empty: it serves without TLS."""
+        """Name in the certificate of this launcher's service; empty: it serves without TLS."""
         return str(self._published.get("certificate_name", ""))
 
     def publish(self, address: str, **certificate: str) -> None:
-        """Write the address of this launcher's service for app masters to find.
+        """Write the address of this launcher's service to a file for app masters.
 
         Args:
             address: host:port.
-            certificate: under TLS, the ``certificate_name`` that it has and the ``authority``, PEM, that signed it.
+            certificate: under TLS, its ``certificate_name`` and the ``authority`` (PEM) that signed it.
         """
         known = {"node": self.name, "address": address, "pid": os.getpid(), "launcher_id": self.launcher_id}
         self._published = known | certificate
@@ -167,7 +171,7 @@ class Node:
         let_read(self.launcher_file)  # app masters under accounts of users do
 
     def mend(self) -> None:
-        """Write the files again that are damaged and whose content this process knows: address and secret."""
+        """Write the node's damaged files again if this process knows their content: address and secret."""
         known = {self.launcher_file: self._published}
         known[self.folder / SECRET] = {"hex": self._secret.hex()} if self._secret else {}
         for path, content in known.items():
@@ -177,26 +181,26 @@ class Node:
         let_read(self.launcher_file)
 
     def lose(self, slot: int) -> None:
-        """Take a slot out of the machine, until the next launcher finds it."""
+        """Remove a slot from the machine, until the next launcher detects it again."""
         left = tuple(one for one in self.machine.slots if one.index != slot)
         self.machine = dataclasses.replace(self.machine, slots=left)
 
     def app_folder(self, app: str) -> Path:
-        """Return the folder in which all of an app's runs stand."""
+        """Return an app's folder, which contains all runs of its jobs."""
         return self.apps / app
 
     def records_folder(self, app: str) -> Path:
-        """Return the folder with the records of an app's containers, where they run under an account of its user's.
+        """Return the folder with the records of an app's containers that run under its user's account.
 
-        The account passes through it and reads nothing of it; the launcher trusts what stands there.
+        The account may pass through the folder but not read it; the launcher trusts its content.
         """
         return self.folder / RECORDS / app
 
     def make_records_folder(self, folder: Path) -> None:
-        """Make a folder below one of ``records_folder``; others pass through it, and through all above it here.
+        """Create a folder inside one of ``records_folder``; other accounts may pass through it and its parents there.
 
         Raises:
-            FileExistsError: it is there.
+            FileExistsError: it exists.
         """
         close(self.folder, passed=(RECORDS,), read=(LAUNCHER_FILE, LAUNCHER_FILE + OLDER, CA_FILE))
         missing = [one for one in (folder, *folder.parents) if one.is_relative_to(self.folder) and not one.exists()]
@@ -217,7 +221,7 @@ class Epochs:
     """The fencing tokens of all slots, in a file that survives the launcher and the machine.
 
     Raises:
-        InputError: the file is damaged, and so is its older copy. It keeps old leases out, so it is not passed over.
+        InputError: the file and its backup are damaged. Since it keeps out old leases, it must not be skipped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -233,7 +237,11 @@ class Epochs:
         return self._slots.setdefault(slot, SlotEpochs())
 
     def check(self, slot: int, epoch: int) -> None:
-        """Raise ``ClosedEpochError`` if nothing may be started on ``slot`` under ``epoch`` any more."""
+        """Check that containers may be started on ``slot`` under ``epoch``.
+
+        Raises:
+            ClosedEpochError: the epoch is closed, or a newer one was seen.
+        """
         known = self[slot]
         if epoch < known.highest:
             rule = f"the epoch of slot {slot} must be at least {known.highest}, the newest that was seen"
@@ -243,13 +251,13 @@ class Epochs:
             raise ClosedEpochError(rule, value=str(epoch))
 
     def saw(self, slot: int, epoch: int) -> None:
-        """Refuse epochs older than this one from now on."""
+        """Refuse epochs of the slot that are older than this one from now on."""
         if epoch > self[slot].highest:
             self[slot].highest = epoch
             self._save()
 
     def close(self, slot: int, epoch: int) -> None:
-        """Refuse this epoch and older ones from now on."""
+        """Refuse this and older epochs of the slot from now on."""
         known = self[slot]
         if epoch > known.closed:
             known.closed = epoch
@@ -265,7 +273,7 @@ class Epochs:
 
 
 def default_name() -> str:
-    """Name of this host, without its domain."""
+    """Return this host's name, without its domain."""
     return socket.gethostname().split(".")[0] or "localhost"
 
 

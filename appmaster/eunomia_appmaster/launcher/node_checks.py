@@ -1,4 +1,4 @@
-"""Checks of this node for an app: whether it has what a command needs, and whether two nodes reach each other."""
+"""Checks of this node for an app: whether it has a command's prerequisites, and whether two nodes reach each other."""
 
 import asyncio
 from typing import Final
@@ -13,11 +13,11 @@ from eunomia_appmaster.protocol.node_names import check_name
 LISTEN_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 2.0
 MOST_LISTENING: Final = 64
-"""Most ports that listen at once for the checks of all apps."""
+"""Most ports that listen at the same time for the checks of all apps."""
 
 
 class NodeChecks:
-    """Answers checks; it starts no process and changes nothing."""
+    """Answers checks, without starting a process or changing anything."""
 
     def __init__(self) -> None:
         self._listening = 0
@@ -26,8 +26,8 @@ class NodeChecks:
         """Answer one check.
 
         Raises:
-            InputError: malformed, or too many ports listen already.
-            EunomiaError: workers may not run under the account.
+            InputError: the request is malformed, or too many ports listen already.
+            EunomiaError: this node may not run workers under the account.
             OSError: no port is free.
         """
         answer = pb.CheckNodeResponse()
@@ -40,7 +40,7 @@ class NodeChecks:
         return answer
 
     def _lacks(self, request: pb.CheckNodeRequest, node: Node) -> str:
-        """Return what this node lacks of a command's needs; empty: nothing."""
+        """Return which prerequisite of a command this node lacks, as text; empty: none."""
         check_name(request.app, "an app's name")
         wanted = pb.StartContainersRequest()
         wanted.CopyFrom(request.command)
@@ -58,7 +58,7 @@ class NodeChecks:
         return ""
 
     async def _listen(self, node: Node) -> int:
-        """Accept connections on a port for a while; returns the port."""
+        """Accept connections on a free port for a limited time; returns the port."""
         if self._listening >= MOST_LISTENING:
             raise InputError(f"at most {MOST_LISTENING} checks may listen at once", value=str(self._listening + 1))
         port = await node.system.accept_for(LISTEN_SECONDS)
@@ -72,7 +72,7 @@ class NodeChecks:
 
 
 async def _connect(target: str, node: Node) -> str:
-    """Return why a connection cannot be made; empty: it can."""
+    """Return why a connection to a target fails, as text; empty: it succeeds."""
     host, _, port = target.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError("an address must be HOST:PORT", value=repr(target[:100]))

@@ -1,9 +1,9 @@
-"""The lease by which a node holds its slots: each answered heartbeat renews it, and at its end nothing may run there.
+"""A node's lease on its slots: each answered heartbeat renews it, and no worker may run once it has ended.
 
-It counts from the *sending* of the heartbeat, on a clock that goes on in sleep (``System.uptime``). The arbiter counts
-from its answer, which is later, and starts nothing of the node elsewhere before that end and a margin. So the two never
-run at once, whatever became of the network, the launcher or the arbiter. The parents of workers read the end from a
-file, so that a launcher that is dead or stopped does not stretch it.
+The lease counts from the *sending* of the heartbeat, on a clock that includes sleep (``System.uptime``). The arbiter
+counts from its later answer, and starts work of the node elsewhere only after that end and a margin. So the same work
+never runs twice at once, whatever fails: the network, the launcher or the arbiter. Shepherds, the parents of workers,
+read the end from a file, so that a dead or stopped launcher does not prolong the lease.
 """
 
 import json
@@ -24,9 +24,9 @@ log = structlog.get_logger()
 
 FILE: Final = "lease"
 WHEN_ALONE: Final = ("stop", "go-on")
-"""What workers do when the lease ends."""
+"""Options for workers when the node's lease ends: stop them, or let them continue."""
 SHEPHERDS_WAIT_SECONDS: Final = 1.0
-"""Most seconds that shepherds leave the order to save and leave to the launcher, which sends it better than they do."""
+"""Longest time in seconds that shepherds wait for the launcher's order to suspend before they send their own."""
 
 
 class NodeLease:
@@ -37,7 +37,7 @@ class NodeLease:
         system: has the clock.
 
     Attributes:
-        goes_on: whether workers go on when it ends; new ones are not started even so.
+        goes_on: whether workers continue after its end; new ones are not started in any case.
     """
 
     def __init__(self, path: Path, *, system: System = MACHINE) -> None:
@@ -45,7 +45,7 @@ class NodeLease:
         self._system = system
         self.goes_on = False
         self._ends_at: float | None = None
-        """Uptime; infinite: it has no end. None: the arbiter has given none since the machine's start."""
+        """Uptime in seconds at which the lease ends; infinite: never. None: no lease since the machine's start."""
         self._grace = 0.0
         self._ordered = False
         self._renewed_at = -math.inf
@@ -56,54 +56,58 @@ class NodeLease:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the arbiter gave it without an end."""
+        """Whether the arbiter granted the lease without an end."""
         return self._ends_at == math.inf
 
     @property
     def left_seconds(self) -> float:
-        """The seconds until its end, infinite without one; 0: it has ended, or there is none."""
+        """The seconds until the lease ends, infinite without an end; 0: it has ended, or there is none."""
         return 0.0 if self._ends_at is None else max(0.0, self._ends_at - self._system.uptime())
 
     @property
     def leaves_in_seconds(self) -> float:
-        """The seconds until its workers have to leave, so that their grace ends with it; infinite where they go on."""
+        """The seconds until workers must suspend to use their grace before the end; infinite if they then run on."""
         return math.inf if self.goes_on else max(0.0, self.left_seconds - self._grace)
 
     @property
     def is_old(self) -> bool:
-        """Whether half of the time until its workers have to leave has passed without an answer."""
+        """Whether half of the time from renewal to the order to suspend has passed without an answer of the arbiter."""
         return self.left_seconds - self._grace < self._system.uptime() - self._renewed_at
 
     def renew(self, sent_at: float, seconds: float, grace: float) -> None:
-        """Let it end later, by the answer to a call.
+        """Extend the lease after the arbiter's answer to a call.
 
         Args:
-            sent_at: uptime at which the call was sent.
-            seconds: of the lease from then on; 0: without an end.
-            grace: seconds before its end at which workers are ordered to leave.
+            sent_at: uptime in seconds at which the call was sent.
+            seconds: length of the lease from then on; 0: without an end.
+            grace: seconds before its end at which workers are ordered to suspend.
         """
         self._ends_at = sent_at + seconds if seconds > 0.0 else math.inf
         self._grace, self._renewed_at, self._ordered = grace, sent_at, False
         self._write()
 
     def ordered_to_leave(self) -> None:
-        """Let the shepherds know that the workers have their order."""
+        """Record for the shepherds that the launcher has ordered the workers to suspend."""
         self._ordered = True
         self._write()
 
     def check(self) -> None:
-        """Raise ``LeaseEndedError`` where nothing may be started any more."""
+        """Check that containers may be started.
+
+        Raises:
+            LeaseEndedError: the lease has ended, or ends too soon.
+        """
         if self._ends_at is None or self.is_over:
             rule = "a node must hold its slots by a lease of the arbiter before it starts a process"
             raise LeaseEndedError(rule, value="none yet" if self._ends_at is None else "its end, without an answer")
 
     @property
     def is_over(self) -> bool:
-        """Whether it ends so soon that nothing is started any more, or has ended."""
+        """Whether the lease has ended, or ends so soon that nothing is started any more."""
         return self._ends_at is not None and (self.left_seconds if self.goes_on else self.leaves_in_seconds) <= 0.0
 
     def _write(self) -> None:
-        """Write the file in place: a full disk refuses no renewal. A reader that meets half of it keeps the former."""
+        """Write the file in place, so that a full disk prevents no renewal; a reader skips a partial write."""
         held_until = None if self._ends_at is None or self.is_endless else self._ends_at
         ends_at = None if self.goes_on else held_until
         wait = min(SHEPHERDS_WAIT_SECONDS, self._grace / 4.0)

@@ -1,4 +1,4 @@
-"""The numbers of this machine's GPUs, the same over restarts: leases, epochs and containers go by them."""
+"""The numbers of this machine's GPUs, the same over restarts: leases, epochs and containers refer to them."""
 
 import dataclasses
 import itertools
@@ -9,17 +9,17 @@ from eunomia_appmaster.node.local_machine import LocalMachine
 
 
 def numbered(machine: LocalMachine, path: Path) -> LocalMachine:
-    """Give each GPU its previous number; CPU slots have their own numbers.
+    """Return the machine with each GPU at its previous number; CPU slots are numbered separately.
 
-    The number of a missing GPU stays free, and a new GPU takes the smallest free number: a replaced board is the
-    same slot.
+    The number of a missing GPU stays free, and a new GPU takes the smallest free number: a replaced board keeps its
+    slot.
 
     Args:
-        machine: as it was detected.
-        path: where the numbers are kept.
+        machine: as detected.
+        path: file that stores the numbers.
 
     Raises:
-        InputError: the file is damaged, and so is its older copy.
+        InputError: the file and its backup are damaged.
     """
     known: dict[str, int] = read_kept_json(path)
     here = {slot.uuid for slot in machine.slots if slot.uuid}

@@ -1,8 +1,8 @@
-"""orders.sock: the Unix socket of a container's folder, over which its worker gets orders and reports its progress.
+"""orders.sock: the Unix socket in a container's folder over which its worker gets orders and reports progress.
 
 JSON lines, UTF-8. Worker to launcher: ``hello``, ``progress``, ``saved``, ``suspended``, ``announce``; launcher to
-worker: ``{"order": "suspend", "deadline_seconds": 30.0}``, ``{"order": "checkpoint"}``,
-``{"order": "stop_at", "step": 192}``, ``{"order": "threads", "count": 2}``.
+worker: ``{"order": "suspend", "deadline_seconds": 30.0}``, ``{"order": "checkpoint"}``, ``{"order": "stop_at", "step":
+192}``, ``{"order": "threads", "count": 2}``.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ Message = dict[str, Any]
 
 
 def listen(folder: Path, uid: int | None = None) -> socket.socket:
-    """Bind and listen on ``folder/orders.sock``, however long its path (a socket's own may have 108 bytes).
+    """Listen on ``folder/orders.sock``, also if its path is longer than a socket's limit of 108 bytes.
 
     Args:
-        folder: of the container.
-        uid: the only account, besides root, that may connect; None: this process'.
+        folder: the container's.
+        uid: the only account, besides root, that may connect; None: this process's.
     """
     (folder / NAME).unlink(missing_ok=True)
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -50,9 +50,9 @@ class OrderSocket:
 
     Args:
         folder: the container's.
-        heard: called with each message of a worker, a dict of one key.
+        heard: called with each message of a worker, a dict with one key.
         joined: called after a worker's hello; returns the orders to send it at once.
-        uid: the account of the worker; None: this process'.
+        uid: user id of the worker; None: this process's.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class OrderSocket:
         self._workers: set[asyncio.StreamWriter] = set()
 
     async def serve(self) -> None:
-        """Accept workers from now on; those that connected after the binding were queued."""
+        """Accept workers from now on; those that connected after ``listen`` are in its queue."""
         self._server = await asyncio.start_unix_server(self._talk, sock=self._listener, limit=LINE_BYTES)
 
     @property
@@ -80,7 +80,7 @@ class OrderSocket:
         return bool(self._workers)
 
     def send(self, order: Message) -> bool:
-        """Send an order to the worker; False if no worker that said hello is connected."""
+        """Send an order to the worker; returns False if no worker that has sent hello is connected."""
         line = json.dumps(order).encode() + b"\n"
         for writer in self._workers:
             writer.write(line)

@@ -1,10 +1,10 @@
-"""Kills unmarked processes of killed shepherds: the kernel makes them children of the launcher.
+"""Kills unmarked processes that killed shepherds leave behind: the kernel makes them children of the launcher.
 
-The launcher is a child subreaper, as each shepherd is. So what a killed shepherd leaves becomes the launcher's child, a
-daemon with a session of its own and an emptied environment too. A child of the launcher that is neither its own nor
-marked as of a container is such a process; shepherds and workers leave the launcher's session, so what is in it is a
-program that the launcher runs. One that escapes while the launcher is dead is not found: only a control
-group holds it.
+The launcher is a child subreaper, as each shepherd is. So a process that a killed shepherd leaves becomes the
+launcher's child, even a daemon with its own session and an empty environment. Such a process is a child of the launcher
+that the launcher did not start and that has no container's mark; it is outside of the launcher's session, which
+shepherds and workers leave. A process that escapes while the launcher is dead is not found this way, but by its control
+group.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ class Orphans:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def kill(self, own: Collection[int], marks: Collection[str]) -> int:
-        """Kill children of this process that a killed shepherd left; returns how many there were.
+        """Kill children of this process that a killed shepherd left; returns their number.
 
         Args:
             own: pids of the children that this process started.
-            marks: of containers that are not over; their processes are found by them.
+            marks: of live containers; processes with one of them are spared.
         """
         children = [child for child in children_outside_session() if child.pid not in own]
         strays = [child for child in children if environment_mark(child.pid) not in marks]
@@ -37,7 +37,7 @@ class Orphans:
         return len(strays)
 
     def reap(self, own: Collection[int]) -> None:
-        """Wait for children that this process did not start and that have ended, so that no zombies remain."""
+        """Reap ended children that this process did not start, so that no zombies remain."""
         me, session = str(os.getpid()).encode(), str(os.getsid(0)).encode()
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):

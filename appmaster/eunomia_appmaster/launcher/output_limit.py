@@ -1,8 +1,8 @@
-"""Bounds what a job writes to stdout and stderr: the oldest part of a file that is too long is given back to the disk.
+"""Bounds the output of jobs (stdout, stderr): frees the disk space of the oldest part of a file that is too long.
 
-A worker appends to its file through its own descriptor, so the file can neither be renamed nor cut without the loss of
-lines. The kernel can take blocks out of its middle, though (``fallocate`` with a hole): the worker writes on at the
-same place, the kept lines stay where they are, and the part in front of them takes no space and reads as zeros.
+A worker appends to its file through its own descriptor, so the file can be neither renamed nor truncated without losing
+lines. But the kernel can punch a hole in it (``fallocate``): the worker continues to append at the same offset, the
+kept lines stay where they are, and the part before them takes no space and reads as zeros.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ async def watch_output(folders: Callable[[], Mapping[Path, Path]], node: str, li
     """Keep the output of running jobs within its bound until cancelled.
 
     Args:
-        folders: returns the run folders of the jobs that run now, each with its app's folder, whose owner's rights they
-            are touched with.
-        node: name of this node, whose files are shortened; those of older starts are deleted as a whole.
-        limit: returns the bytes of each stream of a job; 0: no bound.
+        folders: returns the run folders of running jobs, each with its app's folder; files are changed with the rights
+            of that folder's owner.
+        node: name of this node, whose files are shortened; files of older starts are deleted as a whole.
+        limit: returns the bound of each stream of a job, in bytes; 0: no bound.
     """
     before: Mapping[Path, Path] = {}
     refused: set[Path] = set()
@@ -54,7 +54,7 @@ async def watch_output(folders: Callable[[], Mapping[Path, Path]], node: str, li
 
 
 def _bound_as_owner(owned: Path, folder: Path, node: str, most: int) -> list[tuple[Path, str]]:
-    """Bound both streams of a job; returns the files that could not be bounded, with the reasons."""
+    """Bound both streams of a job, with the owner's rights; returns files that could not be bounded, with reasons."""
     refused = []
     with as_owner(owned):
         for stream in (STDOUT, STDERR):
@@ -75,7 +75,7 @@ def _bound_as_owner(owned: Path, folder: Path, node: str, most: int) -> list[tup
 def remove_oldest(files: Sequence[Path], most: int) -> None:
     """Delete the files of a job's oldest starts until all files of the stream take at most ``most``.
 
-    The file of the newest start stays, whatever it takes.
+    The file of the newest start stays, whatever its size.
 
     Args:
         files: of one stream, the oldest start first.
@@ -94,15 +94,15 @@ def remove_oldest(files: Sequence[Path], most: int) -> None:
 
 
 def shorten(path: Path, most: int) -> int:
-    """Remove the oldest part of a file that takes more than ``most`` bytes, but for about the last half of ``most``.
+    """Free the oldest part of a file of more than ``most`` bytes on disk, and keep about the last ``most / 2``.
 
-    The file keeps its size, and reads as zeros up to a line that says what is gone. A link is not followed.
+    The file keeps its length, and reads as zeros up to a line about the removed part. A link is not followed.
 
     Returns:
-        Bytes that are gone by this call.
+        Number of bytes that this call freed.
 
     Raises:
-        OSError: no such file, no plain file, or a file system without holes.
+        OSError: there is no such file, it is not a regular file, or the file system has no holes.
     """
     with contextlib.closing(_Opened(path)) as file:
         taken = file.state.st_blocks * 512
@@ -120,7 +120,7 @@ def shorten(path: Path, most: int) -> int:
 
 
 def first_byte(number: int) -> int:
-    """Return where the content of an open file begins that may begin with a hole."""
+    """Return the offset at which the content of an open file begins, after a hole if there is one."""
     try:
         place = os.lseek(number, 0, os.SEEK_DATA)
     except OSError:  # nothing but a hole, or no file system that knows
@@ -144,7 +144,7 @@ class _Opened:
         os.close(self.number)
 
     def line_start(self, place: int) -> int:
-        """Return where the next line begins, if one begins within 64 KiB."""
+        """Return the offset of the next line after ``place``, or ``place`` itself if none begins within 64 KiB."""
         after = place + os.pread(self.number, _LONGEST_LINE, place).find(b"\n") + 1
         return after if place < after < self.state.st_size else place
 

@@ -1,4 +1,4 @@
-"""Ends of app masters: which of them count, how many of them suspend an app, and how long a suspended one waits."""
+"""Ends of an app master that count against it; how many of them suspend its app, and for how long."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 NOT_OWN_CODES = frozenset({MACHINE_FAULT, SUSPENDED, TERMINATED})
 FIRST_PAUSE_SECONDS = 60.0
-"""The pause of a first suspension; it doubles with each, up to ``MOST_SUSPENDED_SECONDS``."""
+"""Pause in seconds of a first suspension; it doubles with each further one, up to ``MOST_SUSPENDED_SECONDS``."""
 MOST_SUSPENDED_SECONDS = 3600.0
 MOST_WORDS = 300
 _REST = " ..."
@@ -21,7 +21,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def is_own(exit_: pb.Exit) -> bool:
-    """Return whether an app master ended by itself: with a code of its own, or by a signal for a fault of its own.
+    """Return whether an app master ended by itself: with an exit code, or by a signal for a fault of its own.
 
     An unknown exit does not count: its shepherd was lost, or its start failed.
     """
@@ -31,11 +31,11 @@ def is_own(exit_: pb.Exit) -> bool:
 
 
 class OwnEnds:
-    """The own ends of one app's master; times are Unix seconds, since they survive the launcher.
+    """The ends of one app's master that it caused itself; times are Unix seconds, since they survive the launcher.
 
     Attributes:
-        times: of the own ends in the window.
-        suspensions: in a row, without an attempt as long as the window between them.
+        times: of those ends within the window.
+        suspensions: number of consecutive suspensions; an attempt as long as the window resets it.
         suspended: whether the last end suspended the app.
     """
 
@@ -53,7 +53,7 @@ class OwnEnds:
         now: float,
         stall: "pb.Stall.ValueType" = pb.NO_STALL,
     ) -> None:
-        """Count an attempt that ends now; one that hung counts, however it ended."""
+        """Count an attempt that ends now if it caused its end itself; one that hung counts in any case."""
         self.suspended = False
         if lasted >= limit.seconds:
             self.suspensions = 0
@@ -66,11 +66,11 @@ class OwnEnds:
 
     @property
     def pause_seconds(self) -> float:
-        """Seconds from a suspension to the next attempt."""
+        """The seconds from a suspension to the next attempt."""
         return min(MOST_SUSPENDED_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(max(self.suspensions - 1, 0), 30))
 
     def words(self, limit: OwnEndsLimit, exit_: pb.Exit, said: str) -> str:
-        """Describe a suspension: the number of own ends, the last end, and the last line of the app master's log."""
+        """Return text about a suspension: number of counted ends, the last end, and the last line of the log."""
         how = f"exit code {exit_.code}" if exit_.HasField("code") else f"signal {exit_.signal}"
         if len(self.times) > limit.ends:
             times = "once" if len(self.times) == 1 else f"{len(self.times)} times"
@@ -80,19 +80,19 @@ class OwnEnds:
         return f"ended by itself {often} with {how}{f': {said}' if said else ''}"
 
     def record(self) -> dict[str, Any]:
-        """Return the own ends as plain values for the launcher's record of the app master."""
+        """Return the counted ends as plain values for the launcher's record of the app master."""
         return {"times": self.times, "suspensions": self.suspensions, "suspended": self.suspended}
 
     @classmethod
     def of_record(cls, known: dict[str, Any]) -> "OwnEnds":
-        """Read the own ends from a record; records of earlier versions have none."""
+        """Read the counted ends from a record; records of earlier versions have none."""
         return cls(tuple(known.get("times", ())), known.get("suspensions", 0), suspended=known.get("suspended", False))
 
 
 def last_words(log_file: Path) -> str:
-    """Return the reason in the last line of an app master's log, which is JSON; else the line itself; empty: none.
+    """Return the reason in the last line of an app master's log, which is JSON; else the line itself; empty: no line.
 
-    The log is the app's, whose owner's rights it is read with; a link or a pipe in its place is not read.
+    The log is read with the rights of the app folder's owner; a link or a pipe in its place is not read.
     """
     try:
         with as_owner(log_file.parent), open(log_file, "rb", opener=_not_waiting) as file:
@@ -110,7 +110,7 @@ def last_words(log_file: Path) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the first words of a text, up to ``MOST_WORDS`` letters; three dots stand for the rest."""
+    """Return the beginning of a text, at most ``MOST_WORDS`` characters, with three dots for the rest."""
     if len(text) <= MOST_WORDS:
         return text
     kept = text[: MOST_WORDS - len(_REST)]
@@ -122,6 +122,6 @@ def _not_waiting(path: str, flags: int) -> int:
 
 
 def _exception(said: dict[str, Any]) -> str:
-    """Return type and message of the exception that a line of the log describes."""
+    """Return the type and message of the exception in a line of the log."""
     last = said["exception"][0]
     return f"{last['exc_type']}: {last['exc_value']}"

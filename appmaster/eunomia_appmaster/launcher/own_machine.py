@@ -1,7 +1,7 @@
-"""The certificate of a launcher on the arbiter's own machine that serves beyond loopback.
+"""The certificate of a launcher on the arbiter's machine that serves beyond loopback.
 
-Such a launcher calls the arbiter with the token that stands there in a file. Its service needs a certificate as that of
-any other node does, so that app masters elsewhere know whom they reach; the arbiter signs it for that token.
+Such a launcher calls the arbiter with the token file on that machine, not with a join. But its service needs a
+certificate like any other node's, so that app masters elsewhere can verify it; the arbiter signs one for that token.
 """
 
 from pathlib import Path
@@ -22,18 +22,18 @@ CERTIFIED: Final = "certified.json"
 
 
 class OwnMachine(OwnJoin):
-    """The join of a node on the arbiter's machine: it has a certificate, and no credential.
+    """The join of a node on the arbiter's machine: it has a certificate, but no credential.
 
     Args:
-        folder: the node's own.
+        folder: the node's own folder.
         node: its name.
         arbiter: host:port.
         access: to the arbiter.
         system: connections of the machine.
 
     Raises:
-        InputError: the arbiter refuses a certificate.
-        UnreachableError: it does not answer, and there is none of before.
+        InputError: the arbiter refuses to issue a certificate.
+        UnreachableError: the arbiter does not answer, and there is no earlier certificate.
     """
 
     def __init__(
@@ -52,25 +52,25 @@ class OwnMachine(OwnJoin):
 
     @property
     def address(self) -> Address:
-        """Where the arbiter is reached."""
+        """The arbiter's address."""
         return self._access.address
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the arbiter's token for launchers as metadata.
 
         Raises:
-            InputError: its file is gone or damaged.
+            InputError: its file is missing or damaged.
         """
         if not (found := self._access.metadata()):
             raise InputError("the arbiter's token for launchers must be readable", value="none", place="--token-file")
         return found
 
     def renew(self) -> None:
-        """Get a certificate of the node's join, which is made where there is none.
+        """Obtain a certificate for the node, whose join is created if there is none.
 
         Raises:
             InputError: the arbiter refuses it.
-            UnreachableError: it does not answer.
+            UnreachableError: the arbiter does not answer.
         """
         answer = self._ask("JoinNode", self.metadata()[0][1])
         self.number = answer.join

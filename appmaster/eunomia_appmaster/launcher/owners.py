@@ -1,4 +1,4 @@
-"""The account that an app's containers run under, checked against the owner of the app's folder."""
+"""The account that an app's containers run under, and the check that it owns the app's folder."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from eunomia_appmaster.node.file_rights import as_account
 
 
 def account_of(login: str) -> Account | None:
-    """Return the account of a login that the arbiter has named; None for none.
+    """Return the account for a login name in an arbiter's order; None for an empty name.
 
     Raises:
         InputError: this machine has no such account, or jobs may not run under it.
@@ -28,11 +28,11 @@ def account_of(login: str) -> Account | None:
 def check_owner(folder: Path, account: Account | None) -> None:
     """Check that an app's folder belongs to the account that its processes run under.
 
-    Root starts nothing in a folder of a user's, and a user gets no folder of another, as after a backup that was put
-    back without its owners.
+    Root starts nothing in a user's folder, and a user gets no folder of another user, for instance after a backup was
+    restored without the owners.
 
     Raises:
-        EunomiaError: it is another's.
+        EunomiaError: the folder belongs to another account.
     """
     if os.geteuid() != 0:
         return
@@ -50,7 +50,7 @@ def check_owner(folder: Path, account: Account | None) -> None:
 
 @contextlib.contextmanager
 def rights_of(account: Account | None) -> Iterator[None]:
-    """Touch files with the rights of an account, in this thread, until the end of the block; None: with its own."""
+    """Use the rights of an account for this thread's file accesses within the block; None: the process's own."""
     if account is None:
         yield
         return

@@ -1,17 +1,17 @@
-"""Prepared containers: they hold their slots, and start once their gang is ordered to go on all its nodes."""
+"""Prepared containers: they reserve their slots, and start once their gang is ordered to start on all its nodes."""
 
 import asyncio
 import contextlib
 
 PREPARED_SECONDS = 20.0
-"""Seconds from the last request to prepare after which a container is given up without the order to go."""
+"""Seconds after the last request to prepare, after which a container without a start order is given up."""
 
 
 class Prepared:
-    """The wait of one container for the order to go.
+    """A prepared container's wait for its start order.
 
     Args:
-        seconds: until it is given up.
+        seconds: time until the container is given up.
     """
 
     def __init__(self, seconds: float = PREPARED_SECONDS) -> None:
@@ -22,21 +22,21 @@ class Prepared:
         self.renew()
 
     def renew(self) -> None:
-        """Begin the wait again: its app master has asked once more, while another node is not ready."""
+        """Restart the wait: the app master has asked again, because another node of the gang is not ready."""
         self._until = asyncio.get_running_loop().time() + self._seconds
 
     def go(self) -> None:
-        """Let it start, unless it was given up."""
+        """Let the container start, unless it was given up."""
         if not self._decided.is_set():
             self._goes = True
             self._decided.set()
 
     def give_up(self) -> None:
-        """Let it never start, unless it was ordered to go."""
+        """Give the container up, so that it never starts, unless its start was ordered."""
         self._decided.set()
 
     async def wait(self) -> bool:
-        """Wait for the order to go or to give up, until the deadline; return whether the container starts."""
+        """Wait for the order to start or to give up, until the deadline; returns whether the container starts."""
         loop = asyncio.get_running_loop()
         while not self._decided.is_set() and (left := self._until - loop.time()) > 0:
             with contextlib.suppress(TimeoutError):

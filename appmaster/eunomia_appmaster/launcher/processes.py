@@ -1,9 +1,9 @@
 """Processes by ``/proc``: their identity despite reuse of pids, and the container of each process.
 
-A container's processes are found in three ways, so that children are found that forked, called ``setsid`` or lost
-their parents: as descendants of its shepherd or worker, by the worker's session, and by the mark
-``EUNOMIA_CONTAINER_ID`` in their environment. A process that evades all three, with a session of its own, an emptied
-environment and a killed shepherd, is found by its container's control group, or as an orphan (``orphans.py``).
+A container's processes are found in three ways, to include children that forked, called ``setsid`` or lost their
+parents: as descendants of its shepherd or worker, by the worker's session, and by the mark ``EUNOMIA_CONTAINER_ID`` in
+their environment. A process that evades all three, with a session of its own, an emptied environment and a killed
+shepherd, is found by its container's control group, or as an orphan (``orphans.py``).
 """
 
 import os
@@ -26,7 +26,7 @@ class ProcessId:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Return whether this very process still runs; a zombie does not."""
         stat = read_stat(self.pid)
         return stat is not None and stat.start_time == self.start_time
 
@@ -49,7 +49,7 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Fields of ``/proc/<pid>/stat`` of a process that is no zombie."""
+    """Fields of ``/proc/<pid>/stat`` of a process that is not a zombie."""
 
     parent: int
     session: int
@@ -57,7 +57,7 @@ class Stat:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Read fields 4, 6 and 22 of ``/proc/<pid>/stat``; None for no process and for a zombie."""
+    """Read fields 4, 6, 22 (parent, session, start time) of ``/proc/<pid>/stat``; None for no process or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -69,7 +69,7 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Pid and start time of a running process."""
+    """Return pid and start time of a running process; None if there is none."""
     stat = read_stat(pid)
     return None if stat is None else ProcessId(pid, stat.start_time)
 
@@ -87,7 +87,7 @@ def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> 
 
 
 def marks(node: str) -> set[str]:
-    """Return the marks of all containers with a process on this machine, without those of launchers of other nodes."""
+    """Return the marks of all containers with a process on this machine, except those of other nodes' launchers."""
     found: set[str] = set()
     for pid in _table():
         known = dict(line.partition(b"=")[::2] for line in _environment(pid))
@@ -98,7 +98,7 @@ def marks(node: str) -> set[str]:
 
 
 def kill(processes: Iterable[ProcessId]) -> None:
-    """Send SIGKILL to each."""
+    """Send SIGKILL to each process."""
     for process in processes:
         process.signal(signal.SIGKILL)
 
@@ -111,7 +111,7 @@ def children_outside_session() -> list[ProcessId]:
 
 
 def environment_mark(pid: int) -> str:
-    """Return the mark in a process' environment; empty: it has none."""
+    """Return the container's mark in a process's environment; empty: it has none."""
     start = f"{MARK}=".encode()
     return next((one[len(start) :].decode(errors="replace") for one in _environment(pid) if one.startswith(start)), "")
 

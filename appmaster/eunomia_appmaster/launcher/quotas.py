@@ -1,7 +1,7 @@
-"""Quotas of disk for each app's folder, and for all of a user's: beyond one, apps are suspended until they take less.
+"""Disk quotas of each app's folder and of all apps of a user: above a quota, apps are suspended until they use less.
 
-What counts are the blocks that the files take, so that a sparse file of 100 GB counts for what was written of it. Links
-are counted, not followed. A file that is open and has no name any more is not seen.
+The blocks that files occupy count, so that a sparse file of 100 GB counts only its written parts. Links count, but not
+their targets. An open file without a name is not seen.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 10.0
 SHARE: Final = 0.05
-"""Most of a core's time that measuring takes."""
+"""Largest share of one core's time that measuring takes."""
 GRACE_SECONDS: Final = 10.0
-"""Seconds in which workers of an app beyond its quota may save their state and leave."""
+"""Seconds in which workers of an app above its quota may save their state and exit."""
 
 
 class Quotas:
     """Measures the folders of live apps, and suspends apps beyond the quota.
 
     Args:
-        node: the machine, with the apps' folders, and the quota of each.
+        node: the machine, with the folders of all apps and the quotas.
         containers: the workers.
-        app_masters: what is suspended.
+        app_masters: the app masters, through which apps are suspended.
         measure: returns the bytes that a folder takes.
 
     Attributes:
-        of_users: limits on all folders of a user, from the arbiter's last answer; None: there was none yet, and no app
-            that was suspended goes on.
+        of_users: limits on all folders of a user, from the arbiter's last answer; None: there was no answer yet, so no
+            suspended app continues.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class Quotas:
         self.of_users: tuple[pb.DiskLimit, ...] | None = None
 
     def limit_users(self, limits: Sequence[pb.DiskLimit]) -> None:
-        """Take the limits of users, in place of those before."""
+        """Replace the users' limits."""
         self.of_users = tuple(limits)
 
     async def run(self, look_seconds: float = LOOK_SECONDS) -> None:
-        """Look until cancelled."""
+        """Measure periodically until cancelled."""
         while True:
             began = time.thread_time()
             await self.look()
             await asyncio.sleep(max(look_seconds, (time.thread_time() - began) / SHARE))
 
     async def look(self) -> None:
-        """Measure once: each live app where there is a quota of apps, and all apps of users with a limit."""
+        """Measure once: each live app if there is a quota of apps, and all apps of users with a limit."""
         live = [master.order.app for master in self._app_masters if master.lives]
         why: dict[str, str] = {}
         for limit in self.of_users or ():
@@ -85,7 +85,7 @@ class Quotas:
                 self._judge(app, why.get(app, ""))
 
     async def _beyond(self, limit: pb.DiskLimit) -> str:
-        """Return by how much a user's apps exceed its limit, in words; empty: they do not."""
+        """Return text about the amount by which a user's apps exceed its limit; empty: they do not."""
         sizes = [await self._size(app) for app in limit.apps]
         taken = sum(size for size in sizes if size is not None)
         if taken <= limit.bytes:
@@ -95,7 +95,7 @@ class Quotas:
         return f"{words} {size_text(limit.bytes)}; it goes on once they take less: {cure}"
 
     async def _size(self, app: str) -> float | None:
-        """Return the bytes that an app's folder takes; infinite: too many to count; None: it is gone."""
+        """Return the size of an app's folder in bytes; infinite: too many files to count; None: the folder is gone."""
         try:
             return await asyncio.to_thread(self._measure, self._node.app_folder(app))
         except TooDeepError:

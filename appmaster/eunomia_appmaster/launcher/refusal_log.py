@@ -11,11 +11,11 @@ from eunomia_appmaster.node.system import MACHINE, System
 log = structlog.get_logger()
 
 AGAIN_SECONDS: Final = 60.0
-"""Seconds between two lines about the end of the node's lease, after which app masters go on to call."""
+"""Seconds between two log lines about the end of the node's lease, after which app masters keep calling."""
 
 
 class RefusalLog:
-    """Logs refusals: each of them, but those after the end of the node's lease once a minute.
+    """Logs every refusal, but after the end of the node's lease only one per minute.
 
     Args:
         system: the machine's clock.
@@ -27,7 +27,7 @@ class RefusalLog:
         self._left_out = 0
 
     def log(self, error: EunomiaError) -> None:
-        """Log a refusal, with the number of those that were left out before it."""
+        """Log a refusal, with the number of refusals that were not logged before it."""
         if not isinstance(error, LeaseEndedError):
             log.info("request.refused", error=str(error))
             return

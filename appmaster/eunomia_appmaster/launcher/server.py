@@ -46,10 +46,10 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }
 MOST_CALLS = 5000
-"""Most calls of all app masters that may wait at once."""
+"""Most calls of all app masters that may wait at the same time."""
 MOST_SECONDS = 1e9
 MOST_LETTERS = 500
-"""Longest text in a report: the arbiter rejects the whole report of a machine that exceeds it."""
+"""Most characters of a text in a report: the arbiter rejects a machine's whole report if a text is longer."""
 OwnContainers = pb.GoContainersRequest | pb.StopContainersRequest | pb.EndStalledRequest | pb.OrderContainersRequest
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -84,7 +84,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def GoContainers(  # noqa: N802
         self, request: pb.GoContainersRequest, context: Context
     ) -> pb.GoContainersResponse:
-        """Start containers that were prepared."""
+        """Start containers that were prepared before."""
         try:
             chosen = self._own(request, context)
         except EunomiaError as error:
@@ -97,7 +97,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def StopContainers(  # noqa: N802
         self, request: pb.StopContainersRequest, context: Context
     ) -> pb.StopContainersResponse:
-        """Order to suspend, and kill at the deadline."""
+        """Order containers to suspend, and kill them at the deadline."""
         try:
             chosen = self._own(request, context)
             if not request.deadline_seconds <= MOST_SECONDS:  # NaN is not, either
@@ -113,7 +113,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def EndStalled(  # noqa: N802
         self, request: pb.EndStalledRequest, context: Context
     ) -> pb.EndStalledResponse:
-        """End the workers of a gang that has stalled, unless one of them has given a sign of life."""
+        """End the workers of a stalled gang, unless one of them has shown life meanwhile."""
         try:
             chosen = self._own(request, context)
             if not 0.0 < request.silent_seconds <= MOST_SECONDS:
@@ -127,7 +127,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def OrderContainers(  # noqa: N802
         self, request: pb.OrderContainersRequest, context: Context
     ) -> pb.OrderContainersResponse:
-        """Send checkpoint or stop_at to workers that are connected."""
+        """Send a ``checkpoint`` or ``stop_at`` order to workers that are connected."""
         try:
             chosen = self._own(request, context)
             if request.WhichOneof("order") is None:
@@ -141,7 +141,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def WatchContainers(  # noqa: N802
         self, request: pb.WatchContainersRequest, context: Context
     ) -> pb.WatchContainersResponse:
-        """Return the changed statuses of one app's containers, or wait for a change."""
+        """Return the changed statuses of an app's containers; if there are none, wait for a change."""
         try:
             check_node_token(request.node_token, self._node.secret, request.app, self._node.name)
         except EunomiaError as error:
@@ -159,7 +159,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def CheckNode(  # noqa: N802
         self, request: pb.CheckNodeRequest, context: Context
     ) -> pb.CheckNodeResponse:
-        """Say whether this node has what a command needs, or reaches another node."""
+        """Check whether this node has a command's prerequisites, or can connect to another node."""
         try:
             check_node_token(request.node_token, self._node.secret, request.app, self._node.name)
             self._vouch(context)
@@ -174,7 +174,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
         return [status for status in mine if status.version > since]
 
     def _vouch(self, context: Context) -> None:
-        """Note that a call with a valid token came on a connection."""
+        """Mark a connection as trusted, since a call with a valid token came on it."""
         if self._connections is not None:
             self._connections.vouch(context.peer())
 
@@ -199,7 +199,7 @@ async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
 async def serve(
     node: Node, containers: Containers, stalls: Stalls, listening: ListenAddress, connections: Connections
 ) -> grpc.aio.Server:
-    """Serve, under TLS where the node has joined, and publish the address; the last launcher's port if it is free.
+    """Start the service, with TLS if the node has joined, and publish its address; the previous port is tried first.
 
     Raises:
         InputError: no address to listen on is free.

@@ -1,23 +1,23 @@
 """The shepherd: the parent of one worker, which waits for it and records its exit.
 
-It is small and knows nothing of the launcher, so the exit code survives the death of launcher and zygote. It runs as
+It is small and independent of the launcher, so the exit code survives the death of launcher and zygote. It runs as
 ``python -I -S shepherd.py FOLDER FD`` (a start by exec), or in a process that the zygote forked; standard library only.
 
-In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr, groups, account, lease) and writes, at
-once and whole:
+In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr, groups, account, lease) and atomically
+writes:
 
-- ``claim``        a symbolic link that names its pid and start time: the process that creates it may start the worker
+- ``claim``        a symbolic link with its pid and start time: the process that creates it may start the worker
 - ``worker.json``  pids and start times of worker and shepherd, started_at
-- ``exit.json``    ``code`` or ``signal`` of the worker, ended_at, ``lease_ended`` if that was why; written when no
-  process of the worker is left
+- ``exit.json``    ``code`` or ``signal`` of the worker, ended_at, ``lease_ended`` if that was the cause; written when
+no process of the worker is left
 - ``refused.json`` why no worker was started, where the machine refused to run it under its account
 
-It is a child subreaper: orphans of the worker become its children, so it finds and kills all that the worker leaves
-behind. The worker leads a session of its own and joins the container's control group before its first line, while the
-shepherd stays outside, so the shepherd survives a kill of that session or group and reports. Where the worker has an
-account, it changes to it for good before it opens any file; the shepherd keeps the launcher's, so that no worker can
-signal it. At the end of the node's lease (``node_lease.py``), which it reads from the launcher's file, it kills the
-worker; before that it orders the worker to leave, unless the launcher has done so.
+It is a child subreaper: orphans of the worker become its children, so it finds and kills all processes that the worker
+leaves behind. The worker leads a session of its own and joins the container's control group before its first line,
+while the shepherd stays outside, so the shepherd survives a kill of that session or group and reports. A worker with an
+account changes to it irrevocably before it opens any file; the shepherd keeps the launcher's account, so that no worker
+can signal it. At the end of the node's lease (``node_lease.py``), which it reads from the launcher's file, it kills the
+worker; before that it orders the worker to suspend, unless the launcher has done so.
 """
 # Pathlib costs half of the start.
 # ruff: noqa: PTH105, PTH123, PTH208, PTH211
@@ -45,7 +45,7 @@ _LOOK_SECONDS = 1.0  # between two looks at it
 def tend(folder: str, report_fd: int) -> dict[str, Any]:
     """Become the shepherd of the container in ``folder``; returns only in the worker's process, with its start.json.
 
-    One JSON line (that of worker.json) goes to ``report_fd``, which is then closed; none if the start failed.
+    Writes one JSON line, the content of worker.json, to ``report_fd`` and closes it; no line if the start failed.
     """
     with contextlib.suppress(PermissionError):  # already a leader
         os.setsid()
@@ -84,7 +84,7 @@ def tend(folder: str, report_fd: int) -> dict[str, Any]:
 
 
 def execute(start: dict[str, Any]) -> NoReturn:
-    """Replace this process by the worker's command; a command that cannot run ends as it would in a shell."""
+    """Replace this process by the worker's command; if that fails, exit with the code that a shell would use."""
     argv, env = start["argv"], start["env"]
     try:
         os.execvpe(argv[0], argv, env)
@@ -103,7 +103,7 @@ def _claim(folder: str) -> bool:
 
 
 def _join(groups: list[int]) -> None:
-    """Move this process into its control group."""
+    """Move this process into its control groups."""
     try:
         for group in groups:
             os.write(group, b"0")
@@ -113,7 +113,7 @@ def _join(groups: list[int]) -> None:
 
 
 def _change_account(account: dict[str, Any] | None, refusal: int) -> None:
-    """Change to the account of the worker, or end this process and say into a pipe why."""
+    """Change to the worker's account; if that fails, write the cause to the pipe ``refusal`` and end this process."""
     try:
         if account is not None:
             change_account(account)
@@ -124,18 +124,18 @@ def _change_account(account: dict[str, Any] | None, refusal: int) -> None:
 
 
 def change_account(account: dict[str, Any]) -> None:
-    """Give up this process' account for another one, for good.
+    """Change this process to another account irrevocably.
 
-    Groups first, then the group, the user last: each needs the rights that the next one takes away. Then no program
-    that it runs gives rights (no_new_privs), and each step is looked at again, since a process that kept a right would
-    run a user's script with it.
+    The supplementary groups are changed first, then the group, the user last: each step needs rights that the next one
+    takes away. Then no_new_privs keeps any program from gaining rights, and each step is verified, since a process with
+    a remaining right would run a user's script with it.
 
     Args:
         account: login, uid, gid and groups.
 
     Raises:
         OSError: the kernel refused a step.
-        ValueError: a step was not taken, or can be taken back.
+        ValueError: a step had no effect, or can be reversed.
     """
     uid, gid, groups = account["uid"], account["gid"], sorted(account["groups"])
     os.setgroups(groups)
@@ -166,7 +166,7 @@ def _has_capabilities() -> bool:
 
 
 def _end_refused(folder: str, why: int, worker: int) -> None:
-    """Wait until the worker has its account; where that was refused, note why and end."""
+    """Wait until the worker has changed its account; if that failed, record the cause and end this process."""
     said = b""
     while part := os.read(why, _MOST_WHY):
         said += part
@@ -215,10 +215,10 @@ def _tell(folder: str, report_fd: int, worker: int) -> None:
 
 
 class _Lease:
-    """The lease of the node, by the launcher's file; where it cannot be read, as it was before.
+    """The node's lease as the launcher's file has it; while the file cannot be read, its last known value.
 
     Attributes:
-        killed: whether the worker was killed since it has ended.
+        killed: whether the worker was killed because the lease ended.
     """
 
     def __init__(self, path: str) -> None:
@@ -228,7 +228,7 @@ class _Lease:
         self.killed = False
 
     def obey(self, worker: int) -> float:
-        """Order the worker to leave, or kill it, where that is due; return the seconds until the next look."""
+        """Order the worker to suspend, or kill it, as its lease requires; returns the seconds until the next check."""
         self._known = read_lease(self._path) or self._known
         ends_at = self._known.get("ends_at")
         if ends_at is None:
@@ -246,10 +246,10 @@ class _Lease:
 
 
 def read_lease(path: str) -> dict[str, Any] | None:
-    """Return the node's lease; None: there is none, or the file is just being written.
+    """Return the node's lease from its file; None: there is no file, or it is being written.
 
-    ``ends_at`` (when workers are killed) and ``warn_at`` (when their parents order them to leave) are seconds of
-    CLOCK_BOOTTIME, null where they never are; ``ordered`` says that the launcher has ordered them.
+    ``ends_at`` (when workers are killed) and ``warn_at`` (when shepherds order them to suspend) are in seconds of
+    CLOCK_BOOTTIME, null for never; ``ordered``: the launcher has ordered them already.
     """
     try:
         with open(path, "rb") as file:
@@ -261,7 +261,7 @@ def read_lease(path: str) -> dict[str, Any] | None:
 
 
 def _wait(worker: int, lease: _Lease) -> int:
-    """Wait for the worker's end, which comes with that of the lease at the latest."""
+    """Wait for the worker's end, which is at the latest the lease's."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == worker:
@@ -271,7 +271,7 @@ def _wait(worker: int, lease: _Lease) -> int:
 
 
 def _clear() -> None:
-    """Kill the processes that the worker left, until this process has no child."""
+    """Kill the processes that the worker left behind, until this process has no children."""
     pause = 0.001
     while True:
         try:
@@ -321,14 +321,14 @@ def _write(folder: str, name: str, record: dict[str, Any]) -> None:
 
 
 def _keep_room(folder: str) -> None:
-    """Take the block of exit.json before the worker starts, so that a full disk does not lose its exit code."""
+    """Reserve a disk block for exit.json before the worker starts, so that its exit code is not lost on a full disk."""
     fd = os.open(f"{folder}/exit.json.new", os.O_WRONLY | os.O_CREAT, 0o644)
     os.write(fd, b" " * 512)
     os.close(fd)
 
 
 def sealed(record: dict[str, Any]) -> str:
-    """Return a record as ``node.kept_files.sealed`` does, which this module may not import."""
+    """Return a record with its checksum; a copy of ``node.kept_files.sealed``, which this module may not import."""
     text = json.dumps(record)
     return f'{text[:-1]}, "sum": "{zlib.crc32(text.encode()):08x}"}}'
 

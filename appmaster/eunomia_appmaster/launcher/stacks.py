@@ -1,7 +1,7 @@
-"""Writes the stacks of all threads of a container's processes to a file, with the kernel's view of each thread.
+"""Writes the stacks of all threads of a container's processes to a file, with the kernel's stack of each thread.
 
-A process with the training helper, or forked from the zygote, writes its Python stacks itself, on a signal. Of another
-one ``py-spy`` reads them, where it is installed. The kernel's view of each thread is always added.
+A process with the training helper, or forked from the zygote, writes its Python stacks itself when it gets a signal.
+For another process ``py-spy`` reads them if it is installed. The kernel's stack of each thread is always added.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ MOST_FILES: Final = 20
 MOST_PROCESSES: Final = 16
 MOST_THREADS: Final = 64
 MOST_BYTES: Final = 256 * 1024
-"""Greatest length of the stacks that one process writes."""
+"""Most bytes of stacks that one process writes."""
 WAIT_SECONDS: Final = 5.0
-"""Time for a process to write its own stacks."""
+"""Seconds in which a process must have written its own stacks."""
 _SETTLED_SECONDS: Final = 0.1
 _PY_SPY_SECONDS: Final = 10.0
 _UNKNOWN: Final = "its Python stacks are not known (py-spy is not installed)"
@@ -33,7 +33,7 @@ _WORDS: Final = {"T": "stopped", "t": "stopped by a debugger", "D": "waits for s
 
 
 def thread_states(pid: int) -> str:
-    """Return the states of a process' threads, one letter each, as ``/proc`` has them; empty: it has ended."""
+    """Return the states of a process's threads, one letter per thread as in ``/proc``; empty: the process has ended."""
     return "".join(state for _, _, state in _threads(pid))
 
 
@@ -49,12 +49,12 @@ def write_stacks(
     """Write the stacks of a container's processes to a file; the oldest files in its folder are deleted.
 
     Args:
-        path: the file, in a folder of such files.
+        path: of the file, in a folder that contains only such files.
         folder: the container's.
         processes: of the container, the worker first; a stopped one must have been woken before, to write its own.
-        why: heads the file.
-        owned: the file is written, and others beside it are deleted, with the rights of this folder's owner; None: with
-            those of this process.
+        why: reason, the first line of the file.
+        owned: the folder whose owner's rights are used to write the file and delete older ones; None: this process's
+            rights.
         system: has the machine's clocks.
 
     Raises:
@@ -123,7 +123,7 @@ def _own_words(folder: Path, process: ProcessId, system: System) -> str:
 
 
 def _py_spy(pid: int) -> str:
-    """Return what ``py-spy`` reads of a process; empty: it is not installed, or lacks the permission."""
+    """Return a process's stacks from ``py-spy``; empty: it is not installed, or lacks the permission."""
     beside = Path(sys.executable).with_name("py-spy")
     command = str(beside) if beside.exists() else shutil.which("py-spy")
     if command is None:
@@ -149,7 +149,7 @@ def _threads(pid: int) -> list[tuple[int, str, str]]:
 
 
 def _kernel_stack(path: str) -> str:
-    """Return the kernel's stack of a thread; empty: this process may not read it."""
+    """Return a thread's kernel stack; empty: this process may not read it."""
     return "".join(f"    {line}\n" for line in _read(path).splitlines())
 
 

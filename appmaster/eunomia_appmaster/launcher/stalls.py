@@ -1,4 +1,4 @@
-"""Follows the pulses of workers, and ends those that have stalled: stacks first, then SIGCONT, SIGTERM, SIGKILL."""
+"""Follows the workers' signs of life (pulses), and ends stalled ones: stacks first, then SIGCONT, SIGTERM, SIGKILL."""
 
 import asyncio
 import signal
@@ -24,15 +24,15 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 log = structlog.get_logger()
 
 DEFAULT_GRACE_SECONDS: Final = 10.0
-"""Seconds from the order to leave to the kill of what has stalled."""
+"""Seconds from the order to suspend to the kill of a stalled container."""
 STACKS_SECONDS: Final = 30.0
-"""Longest time for which stacks are collected; the kill comes after it and the grace at the latest."""
+"""Most seconds for collecting stacks; the kill follows after this time and the grace at the latest."""
 _LOOK_SECONDS: Final = 1.0
 _MOST_GAP_SECONDS: Final = 3.0
 _SECOND_LOOK_SECONDS: Final = 0.3
 PHASES: Final = dict(zip(Phase, pb.Phase.values(), strict=True))
 _MARGIN: Final = 0.9
-"""Fraction of the silence counted by the app master that the launcher must have seen itself."""
+"""Fraction of the app master's count of silent seconds that the launcher must have observed itself."""
 _STORAGE = "D"
 WHAT: Final = {
     pb.STALL_HUNG: "it hung",
@@ -46,7 +46,7 @@ class Stalls:
 
     Args:
         containers: of this node.
-        grace_seconds: from the order to leave to the kill.
+        grace_seconds: seconds from the order to suspend to the kill.
     """
 
     def __init__(self, containers: Containers, *, grace_seconds: float = DEFAULT_GRACE_SECONDS) -> None:
@@ -54,11 +54,11 @@ class Stalls:
         self._grace_seconds = grace_seconds
         self._clock = LoopClock(containers.node.system.uptime, most_gap=_MOST_GAP_SECONDS)
         self._heard: dict[str, tuple[object, float]] = {}
-        """By container: the last sign of life of its worker, and when it was seen."""
+        """The last sign of life of a container's worker, and when it was seen, by container id."""
         self._stops: dict[str, StoppedTime] = {}
-        """By container of an app master."""
+        """Time for which an app master's process was stopped, by container id."""
         self._ending: set[str] = set()
-        """Containers that are ended, or were."""
+        """Ids of containers whose processes are being ended, or were."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -86,18 +86,18 @@ class Stalls:
             self._stops[known].look(process_state(process.pid))
 
     def app_master_hangs(self, container: Container, limit: float) -> bool:
-        """Return whether an app master that the arbiter does not hear hangs, by the state of its process.
+        """Return whether an app master that the arbiter does not hear from hangs, judged by its process's state.
 
         Args:
             container: of the app master.
-            limit: seconds of silence; while it is stopped, and after it was, they are counted here.
+            limit: seconds of silence; if its process is or was stopped, they are counted here from then on.
         """
         self.look()
         stops = self._stops.get(container.id)
         return stops is not None and stops.overdue(0.0, limit) is not None
 
     def _read(self, container: Container) -> bool:
-        """Read the pulse of a worker; return whether its status changed."""
+        """Read the pulse of a worker; returns whether its status changed."""
         status, now = container.status, self._clock.now()
         with rights_of(container.account):
             pulse = read_pulse(container.worker_folder)
@@ -116,16 +116,16 @@ class Stalls:
         return (phase, pulses) != (status.phase, status.pulses)
 
     def silent_seconds(self, chosen: Sequence[Container]) -> float:
-        """Return for how long none of these workers has given a sign of life while this launcher ran."""
+        """Return the seconds for which none of these workers has given a sign of life while this launcher ran."""
         return min((self._clock.silence(self._heard.get(one.id, (None, 0.0))[1]) for one in chosen), default=0.0)
 
     async def end(self, chosen: Sequence[Container], silent_seconds: float, why: str) -> bool:
-        """End the workers of a gang that has stalled; return False, and do nothing, if one has shown life since.
+        """End the workers of a stalled gang; if one has shown life since, do nothing and return False.
 
         Args:
             chosen: the gang's containers.
-            silent_seconds: without progress, as its app master has counted.
-            why: kept in the statuses.
+            silent_seconds: seconds without progress, as its app master has counted them.
+            why: reason for the statuses.
         """
         self.look()
         left = [container for container in chosen if not container.completed]
@@ -135,7 +135,7 @@ class Stalls:
         return True
 
     async def end_now(self, chosen: Sequence[Container], why: str) -> bool:
-        """Note what the processes of containers do, and end them in the background; return whether any was new."""
+        """Record what the containers' processes do, and end them in the background; returns whether any end is new."""
         new = [container for container in chosen if container.id not in self._ending]
         self._ending |= {container.id for container in new}
         found = {container.id: _members(container) for container in new}
@@ -172,7 +172,7 @@ class Stalls:
 
 
 def stacks_path(container: Container) -> Path:
-    """Return the file for the stacks of a worker, in its run folder, or of an app master, in its own."""
+    """Return the file for the stacks: a worker's in its run folder, an app master's in its container's folder."""
     return container.run_folder / STACKS_FOLDER / f"{container.folder.name}.txt"
 
 
@@ -188,7 +188,7 @@ def _states(processes: Sequence[ProcessId]) -> list[str]:
 
 
 def _kind(first: Sequence[str], second: Sequence[str]) -> "pb.Stall.ValueType":
-    """Return what processes do, by the states of their threads at two moments."""
+    """Classify a stall by the states of the processes' threads at two moments."""
     if any(STOPPED & set(states) for states in (*first, *second)):
         return pb.STALL_STOPPED
     if any(_STORAGE in early and _STORAGE in late for early, late in zip(first, second, strict=True)):

@@ -1,6 +1,6 @@
-"""Starts of app masters: an attempt has the arbiter's number, and parts, one for each restart by the launcher.
+"""Numbers of app master starts: the arbiter numbers attempts; a launcher numbers its restarts within one (parts).
 
-So no two nodes give one number, whatever the network between them: a launcher numbers within its attempt alone.
+So two nodes never use the same number, whatever the state of the network.
 """
 
 import re
@@ -17,17 +17,17 @@ _NAME = re.compile(r"(\d+)(?:\.(\d+))?")
 
 
 def name_of(status: pb.AppMasterStatus) -> str:
-    """Return the name of a start: ``3``, or ``3.2`` for the second one of attempt 3."""
+    """Return the name of a start: ``3``, or ``3.2`` for the second part of attempt 3."""
     return f"{status.attempt}.{status.part}" if status.part > 1 else str(status.attempt)
 
 
 def container_id(status: pb.AppMasterStatus) -> str:
-    """Return the id of the container of a start."""
+    """Return the container id of a start."""
     return f"appmaster:{status.app}:{name_of(status)}"  # a colon stands in no app master's own ids
 
 
 def set_next(status: pb.AppMasterStatus, order: pb.AppMasterOrder) -> None:
-    """Give a status the number of its next start: the first of the ordered attempt, else the next part."""
+    """Set the number of the next start in a status: the first part of the ordered attempt, else the next part."""
     if order.attempt > status.attempt:
         status.attempt, status.part = order.attempt, 1
     else:
@@ -35,14 +35,14 @@ def set_next(status: pb.AppMasterStatus, order: pb.AppMasterOrder) -> None:
 
 
 def first_of(order: pb.AppMasterOrder, folder: Path, containers: Containers) -> pb.AppMasterStatus:
-    """Return the start with which an order begins, where the launcher has no record of the app's master.
+    """Return the first start of an order, for an app master of which the launcher has no record.
 
-    Records may be lost: what has a folder has begun. A start whose container runs is that start. One of a later
-    attempt than the ordered one is COMPLETED, so that nothing is started and the arbiter numbers above it.
+    Records may be lost, so a start with a folder has begun, and a start whose container runs is that start. A start of
+    a later attempt than the ordered one is COMPLETED, so that nothing is started and the arbiter uses a higher number.
 
     Args:
         order: the arbiter's.
-        folder: with a folder for each start of the app's master.
+        folder: has a folder for each start of the app's master.
         containers: that the launcher knows.
     """
     found = [match for path in folder.glob("*") if (match := _NAME.fullmatch(path.name))]

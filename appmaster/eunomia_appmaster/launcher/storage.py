@@ -1,4 +1,4 @@
-"""Whether this node sees the arbiter's storage: it reads a file that the arbiter has written."""
+"""Checks whether this node sees the arbiter's storage: it reads a file that the arbiter has written."""
 
 import asyncio
 import hashlib
@@ -10,11 +10,11 @@ MOST_BYTES: Final = 4096
 
 
 async def read_back(apps: Path, file: str) -> tuple[str, str]:
-    """Return the hash of a file below the folder of apps' folders, or why it cannot be read.
+    """Return the SHA-256 of the arbiter's file below the folder of apps, and why it cannot be read; one is empty.
 
     Args:
-        apps: the folder, as this node has it.
-        file: path below it, from the arbiter; empty: nothing is to be read.
+        apps: the folder, at its path on this node.
+        file: path below it, from the arbiter; empty: nothing is to be read, and both results are empty.
     """
     if not file:
         return "", ""

@@ -1,7 +1,7 @@
-"""The launcher's side of the arbiter's ``ResourceTracker``: registers, keeps one heartbeat outstanding, obeys.
+"""The launcher's client of the arbiter's ``ResourceTracker``: registers, sends heartbeats, carries out orders.
 
-While the arbiter is away the node goes on by itself: containers run, deadlines kill. A restarted arbiter does not know
-the registration, so the node registers again with all its containers.
+One heartbeat is always outstanding. While the arbiter is away, containers keep running and deadlines apply. A restarted
+arbiter does not know the registration, so the node registers again with all its containers.
 """
 
 import asyncio
@@ -54,10 +54,11 @@ class Tracker:
         node: this machine.
         containers: the workers.
         app_masters: the app masters.
-        access: how the arbiter is reached.
-        limit_disks: called with the limits on users' disk of each answer.
-        rack: of the node; empty: as the arbiter knows it.
-        max_pause_seconds: between two attempts to reach the arbiter; they begin at 0.1 and double.
+        access: to the arbiter.
+        limit_disks: called with the users' disk limits in each answer.
+        rack: of the node; empty: unchanged at the arbiter.
+        max_pause_seconds: longest pause between two attempts to reach the arbiter; pauses begin at 0.1 seconds and
+            double.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Tracker:
             await self._channel.close(None)
 
     async def leave(self) -> None:
-        """Say that this launcher ends now, with nothing left on its slots."""
+        """Tell the arbiter that this launcher ends now, with no container left on its slots."""
         self._leaves = True
         request = self._news()
         request.leaving = True
@@ -120,7 +121,7 @@ class Tracker:
             log.info("arbiter.away", code=error.code().name, error=error.details())
 
     def lose(self, slot: int, why: str) -> None:
-        """Take a slot away from the arbiter: it hears of it by a new registration, and what runs there is killed."""
+        """Remove a slot, which the arbiter learns by a new registration, and kill the containers on it."""
         self._node.lose(slot)
         holder = self._containers.holder(slot)
         if holder is not None:
@@ -128,14 +129,14 @@ class Tracker:
         self._other_slots.set()
 
     def _away(self, error: grpc.aio.AioRpcError) -> None:
-        """Log that the arbiter does not take a registration: once for each reason, and again after a minute."""
+        """Log that the arbiter does not accept a registration: once per reason, and again after a minute."""
         what, now = (error.code().name, error.details()), self._node.system.uptime()
         if what != self._said_away or now - self._said_away_at >= _SAY_AGAIN_SECONDS:
             self._said_away, self._said_away_at = what, now
             log.info("arbiter.away", code=what[0], error=what[1])
 
     async def _changed_slots(self) -> None:
-        """Return when the node must register again, since a slot is gone."""
+        """Wait until a slot is lost, so that the node must register again."""
         await self._other_slots.wait()
         self._other_slots.clear()
 
@@ -185,7 +186,7 @@ class Tracker:
         log.info("node.registered", node=self._node.name, slots=len(request.slots))
 
     async def _compare_storage(self, request: pb.RegisterNodeRequest) -> None:
-        """Read the arbiter's file in the folder of apps' folders, and put its hash into a registration."""
+        """Read the arbiter's file in the folder of apps, and set its hash in a registration."""
         asked = pb.ShowStorageRequest(node=self._node.name)
         shown = await self._arbiter.ShowStorage(asked, timeout=_CALL_SECONDS, metadata=self._access.metadata())
         request.apps_folder = str(self._node.apps)
@@ -275,7 +276,7 @@ class Tracker:
                 pause = min(2 * pause, self._max_pause_seconds)
 
     async def _report(self) -> None:
-        """Send changes of state at once; returns when the node must register again."""
+        """Report changes of state at once; returns when the node must register again."""
         sent, pause = 0, 0.1
         while True:
             while (urgent := self._containers.news.urgent) <= sent:
@@ -346,7 +347,7 @@ class Tracker:
         return obeyed
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out an order that takes a while; a repeated one does nothing."""
+        """Carry out a slow order in a task of its own; the order may be repeated meanwhile without effect."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -358,7 +359,7 @@ class Tracker:
             self._containers.stop(holder, 0.0, "its slot was fenced off")
 
     def _revoke(self, revocation: pb.Revocation) -> None:
-        """End a lease; containers of the same incarnation on other slots get an order to suspend, too."""
+        """End a lease; containers of the same incarnation on other slots are ordered to suspend as well."""
         self._node.epochs.close(revocation.slot, revocation.epoch)
         holder = self._containers.holder(revocation.slot)
         if holder is None or holder.status.epoch > revocation.epoch:

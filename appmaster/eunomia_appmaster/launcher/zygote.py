@@ -1,15 +1,15 @@
-"""The zygote: a process with torch imported and one thread, which forks shepherds, which fork workers.
+"""The zygote: a single-threaded process with torch imported, which forks shepherds, which fork workers.
 
-A process start with ``import torch`` costs seconds, and the first use of an optimizer imports ``torch._dynamo`` for
-seconds more; a fork of a process that has both takes its first training step after 0.1 s. The launcher
+Starting a process and importing torch takes seconds, and the first use of an optimizer imports ``torch._dynamo`` for
+seconds more; a fork of a process that has both reaches its first training step within 0.1 s. The launcher
 (``zygote_client.py``) runs it as ``python -m eunomia_appmaster.launcher.zygote FD MODULE...``: FD is one end of a
-SOCK_SEQPACKET pair, MODULE a further module to import where it is installed.
+SOCK_SEQPACKET pair, MODULE an additional module to import if it is installed.
 
 - zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
 - launcher -> zygote: ``{"folder": container folder, "mark": ...}`` with one file descriptor for the report
 
-CUDA is never initialised here: neither a context nor the driver's own initialisation survives a fork. The launcher
-sets ``PYTORCH_NVML_BASED_CUDA_CHECK``, so that imports that ask torch whether there is a GPU do not initialise it.
+CUDA is never initialised here: neither a context nor the driver's own initialisation survives a fork. The launcher sets
+``PYTORCH_NVML_BASED_CUDA_CHECK``, so that imports that ask torch for GPUs do not initialise it.
 """
 # Strings as the interpreter has them.
 # ruff: noqa: PTH109, PTH120, PTH123, PTH208
@@ -48,7 +48,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Serve forks until the launcher ends; a forked worker also returns through this function."""
+    """Serve fork requests until the launcher ends; in a forked worker, this function returns as well."""
     control = socket.socket(fileno=int(sys.argv[1]))
     del sys.path[0]  # the working folder of the launcher is no part of a worker's path
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _prepare(extras: list[str]) -> str | None:
-    """Import what workers need; return an error, or None."""
+    """Import the modules that workers need; returns an error message, or None."""
     try:
         for name in IMPORTS:
             importlib.import_module(name)
@@ -93,7 +93,7 @@ def _thread_names() -> list[str]:
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
-    """Fork a shepherd for each request; returns a worker's start in a worker, None when the launcher has gone."""
+    """Fork a shepherd for each request; returns a worker's start.json in the worker, None after the launcher's end."""
     while True:
         message, fds, _flags, _address = socket.recv_fds(control, 65536, 1)
         if not message:
@@ -113,8 +113,8 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
 def mark_environment(mark: str) -> None:
     """Write the container's mark into the environment block that ``/proc/<pid>/environ`` shows.
 
-    That block is the one with which the zygote was started, whatever ``os.environ`` says later. The launcher left
-    ``MARK_BYTES`` of room under the name ``MARK``; children forked from here inherit the mark.
+    That block was set at the zygote's start; later changes of ``os.environ`` do not reach it. The launcher reserved
+    ``MARK_BYTES`` in it under the name ``MARK``; forked children inherit the mark.
     """
     with open("/proc/self/environ", "rb") as file:
         block = file.read()
@@ -134,7 +134,7 @@ def _environment_address() -> int:
 
 
 def run_python(start: dict[str, Any]) -> NoReturn:
-    """Run ``python [-u] SCRIPT ARGS`` or ``python [-u] -m MODULE ARGS`` here, as a fresh interpreter would."""
+    """Run ``python [-u] SCRIPT ARGS`` or ``python [-u] -m MODULE ARGS`` in this process, as a new interpreter would."""
     os.environ.clear()
     os.environ.update(start["env"])
     time.tzset()
@@ -165,7 +165,7 @@ def run_python(start: dict[str, Any]) -> NoReturn:
 
 
 def _unbuffer() -> None:
-    """Write what is printed at once, as ``python -u`` does."""
+    """Make stdout and stderr unbuffered, as ``python -u`` does."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         getattr(sys, name).flush()
         raw = io.FileIO(number, "w", closefd=False)
@@ -176,9 +176,9 @@ def _unbuffer() -> None:
 
 
 def _leave(code: object) -> NoReturn:
-    """End as the interpreter does (threads, exit handlers, files), without taking torch apart object by object.
+    """Exit as the interpreter does (threads, exit handlers, files), but without destroying torch's objects one by one.
 
-    That would take 0.3 s of a worker that shares these objects with the zygote, and can deadlock where a DDP wrapper
+    That would take 0.3 s in a worker, which shares these objects with the zygote, and can deadlock if a DDP wrapper
     outlives its process group.
     """
     if code is not None and not isinstance(code, int):
@@ -198,7 +198,7 @@ def _leave(code: object) -> NoReturn:
 
 
 def _reseed() -> None:
-    """Seed generators that seed themselves from the system: forked siblings would draw the same numbers otherwise."""
+    """Seed the generators that are seeded from the system: otherwise forked siblings would draw the same numbers."""
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
@@ -237,7 +237,7 @@ def _new_main() -> types.ModuleType:
 
 
 def _show(error: BaseException) -> None:
-    """Print the traceback without the frames of this file and of runpy."""
+    """Print an exception's traceback without the frames of this file and of runpy."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""The launcher's side of the zygote: keeps one alive, decides which commands it may fork, and requests forks."""
+"""The launcher's client of the zygote: keeps one zygote alive, decides which commands to fork, and requests forks."""
 
 import asyncio
 import contextlib
@@ -26,9 +26,9 @@ log = structlog.get_logger()
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 READY_SECONDS = 300.0
-"""Time for a zygote to import what workers need, before it is replaced."""
+"""Seconds in which a zygote must have imported what workers need, before it is replaced."""
 STOPPED_WAITS = 3.0
-"""Waits for an answer that a stopped zygote has until it is replaced."""
+"""A stopped zygote is replaced after this multiple of the wait for an answer."""
 _LOOK_SECONDS = 1.0
 _STACKS_SECONDS = 15.0
 _ENDED_SECONDS = 5.0  # from the end of a zygote that hung to the end of what it had begun
@@ -41,7 +41,7 @@ _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process
 def interpreter(name: str, env: Mapping[str, str]) -> str:
     """Return the program for ``argv[0]``.
 
-    "python" is this interpreter, unless ``env`` names another virtual environment that is here.
+    "python" means this interpreter, unless ``env`` names another virtual environment that exists here.
     """
     environment = env.get("VIRTUAL_ENV") or sys.prefix
     if name == "python" and not Path(environment).is_dir():
@@ -52,7 +52,7 @@ def interpreter(name: str, env: Mapping[str, str]) -> str:
 
 
 def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether a fork behaves as ``argv`` (interpreter resolved) would: our Python, a script or ``-m``, one thread."""
+    """Return whether a fork can replace ``argv`` (resolved interpreter): our Python, a script or ``-m``, one thread."""
     arguments = list(argv[1:])
     if arguments[:1] == ["-u"]:
         del arguments[0]
@@ -67,7 +67,7 @@ def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
 
 
 def bare_environment() -> dict[str, str]:
-    """Return what a start of Python reads of this process' environment, and what every worker gets of it."""
+    """Return this process's environment reduced to the variables that a start of Python reads and every worker gets."""
     passed = (*PASSED_ON, "CUDA_", *_AT_START)
     return {name: setting for name, setting in os.environ.items() if name.startswith(passed)}
 
@@ -81,10 +81,10 @@ class ZygoteClient:
 
     Args:
         state: folder for the zygote's log.
-        enabled: False starts none; every worker then starts by exec.
+        enabled: whether to start a zygote; else every worker starts by exec.
         preload: modules that the zygote imports in addition to torch and the training helper, where installed.
-        login: the account that its workers change to, whose zygote knows nothing else of this process; empty: none.
-        node: name of the launcher's node, by which others on this machine tell its processes from their own.
+        login: account that its workers change to; its zygote gets no other data of this process; empty: no account.
+        node: name of the launcher's node, which distinguishes its processes from those of other nodes on this machine.
     """
 
     def __init__(
@@ -108,23 +108,23 @@ class ZygoteClient:
 
     @property
     def process_ids(self) -> set[int]:
-        """Process IDs of children that this client started and waits for."""
+        """Return the ids of child processes that this client started and waits for."""
         return set() if self._process is None else {self._process.pid}
 
     def start(self) -> None:
-        """Begin to import torch in the background."""
+        """Start the zygote in the background, which imports torch."""
         if self._enabled:
             self._keeper = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """End the zygote; what it forked lives on."""
+        """End the zygote; processes that it forked keep running."""
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
 
     async def ready(self, wait_seconds: float) -> bool:
-        """Wait for the zygote; False if there can be none, or none was ready in time."""
+        """Wait for the zygote; returns False if none can be started, or none was ready in time."""
         if self._unavailable:
             return False
         try:
@@ -134,7 +134,7 @@ class ZygoteClient:
         return not self._unavailable
 
     def fork(self, folder: Path, mark: str, report_fd: int) -> bool:
-        """Request a shepherd in ``folder`` that reports to ``report_fd``; return False if the zygote has just died."""
+        """Request a shepherd in ``folder`` that reports to ``report_fd``; returns False if the zygote has just died."""
         if self._control is None:
             return False
         message = json.dumps({"folder": str(folder), "mark": mark}).encode()
@@ -145,11 +145,11 @@ class ZygoteClient:
         return True
 
     async def answer(self, report: Coroutine[Any, Any, bytes], wait_seconds: float) -> None:
-        """Wait for a report that the zygote was asked for; one that does not answer is killed, and its request with it.
+        """Wait for a requested report; a zygote that does not answer is killed, which cancels the request.
 
         Args:
-            report: reads it to its end.
-            wait_seconds: time for the answer, while the zygote is not stopped.
+            report: reads the report to its end.
+            wait_seconds: time for the answer, not counting time for which the zygote is stopped.
         """
         reading = asyncio.create_task(report)
         clock = LoopClock()
@@ -166,7 +166,7 @@ class ZygoteClient:
             await asyncio.wait({reading})
 
     async def end_hung(self, why: str) -> None:
-        """Kill a zygote that does not answer; the next one is started. One that is not stopped leaves its stacks."""
+        """Kill a zygote that does not answer; the next one is started. Unless it is stopped, its stacks are saved."""
         process = self._process
         if process is None or process.poll() is not None:
             return

@@ -1,8 +1,8 @@
-"""The zygotes of a launcher: one for workers under its own account, and one for each account that jobs run under.
+"""The zygotes of a launcher: one for workers under its own account, and one per account that jobs run under.
 
-A zygote keeps the launcher's account, since its shepherds do; a worker that it forks changes to its own account before
-its first line. It serves one account, so that workers of two users share neither memory nor its layout, and it holds
-nothing of the launcher's environment but what a start of Python needs.
+A zygote keeps the launcher's account, as its shepherds do; a worker that it forks changes to its own account before it
+runs any code. Each zygote serves one account, so that workers of two users share neither memory nor its layout, and it
+has nothing of the launcher's environment but the variables that a start of Python needs.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from eunomia_appmaster.node.loop_clock import LoopClock
 log = structlog.get_logger()
 
 IDLE_SECONDS: Final = 600.0
-"""Seconds without a start after which the zygote of an account is ended; it takes some 100 MiB."""
+"""Seconds without a start after which an account's zygote is ended, since it takes about 100 MiB."""
 _LOOK_SECONDS: Final = 10.0
 
 
 class Zygotes:
-    """Finds the zygote for a worker, and starts it where there is none.
+    """Provides the zygote for a worker, and starts it if there is none.
 
     Args:
-        own: for workers without an account.
-        of_account: makes one for an account, not yet started; None: workers of accounts start by exec.
+        own: the zygote for workers without an account.
+        of_account: creates a zygote for an account without starting it; None: workers of accounts start by exec.
     """
 
     def __init__(self, own: ZygoteClient, of_account: Callable[[Account], ZygoteClient] | None = None) -> None:
@@ -41,7 +41,7 @@ class Zygotes:
         return iter((self._own, *self._others.values()))
 
     def of(self, account: Account | None) -> ZygoteClient | None:
-        """Return the zygote for an account, which may not be ready; None: there is none for it."""
+        """Return the zygote for an account, which may not be ready; None: the account has none."""
         if account is None:
             return self._own
         if self._of_account is None:
@@ -54,16 +54,16 @@ class Zygotes:
         return self._others[account.uid]
 
     def start(self) -> None:
-        """Start the one without an account in the background."""
+        """Start the zygote for workers without an account in the background."""
         self._own.start()
 
     @property
     def process_ids(self) -> set[int]:
-        """Process IDs of children that the launcher started for them and waits for."""
+        """Return the ids of child processes that the launcher started for the zygotes and waits for."""
         return {pid for each in self for pid in each.process_ids}
 
     async def end_idle(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """End zygotes of accounts that were not used for so long, until cancelled; what they forked lives on."""
+        """End zygotes of accounts that were idle for ``idle_seconds``, until cancelled; forked processes run on."""
         while True:
             await asyncio.sleep(min(_LOOK_SECONDS, idle_seconds))
             self._clock.tick()
@@ -73,6 +73,6 @@ class Zygotes:
                 await self._others.pop(uid).close()
 
     async def close(self) -> None:
-        """End them all; what they forked lives on."""
+        """End all zygotes; processes that they forked keep running."""
         for each in self:
             await each.close()
