@@ -219,13 +219,52 @@ def test_a_job_is_known_although_its_app_master_has_not_added_it_yet(two: Any) -
 
 
 def test_removing_a_node_warns_of_leases_without_an_end() -> None:
-    without = pb.NodeView(node="b08", held=1)
+    without = pb.NodeView(node="b08", held=1, leaves=True)
     assert nodes_command.later(without).startswith(
         "1 of its slots is held without an end (eunomia nodes drain b08 --within 10m ends the leases there); it leaves"
     )
-    ends = pb.NodeView(node="b08", held=3, ends_in_seconds=60.0)
+    ends = pb.NodeView(node="b08", held=3, leaves=True, ends_in_seconds=60.0)
     assert nodes_command.later(ends) == "3 of its slots are held; it leaves once it is empty (--now: at once)"
-    assert nodes_command.later(pb.NodeView(node="b08")).startswith("what ran there is still ending; it leaves")
+    assert nodes_command.later(pb.NodeView(node="b08", leaves=True)).startswith("what ran there is still ending; it l")
+
+
+def test_a_node_that_drains_says_what_is_awaited_and_what_ends_it_sooner(
+    two: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master = waiting(two, "ana", 4)
+    master.beat_until(lambda: master.leases)
+    master.beat()
+    eventually(lambda: explained(two, "ana/1").state == "running", "it runs")
+    at: dict[str, Any] = {"address": two.lab.arbiter.address, "state_dir": two.lab.arbiter.settings.state_dir}
+    token = at["state_dir"] / "run" / "token"
+    token.parent.mkdir(exist_ok=True)
+    token.write_text(two.lab.arbiter.service.tokens.operator)
+    token.chmod(0o600)
+    nodes_command.drain("annex", **at)
+    *rows, last = capsys.readouterr().out.splitlines()
+    assert "2 of 2 still held (ana/1: 2), without an end" in rows[-1]
+    assert last == (
+        "annex: 2 of its slots are held (ana/1: 2) without an end; it is drained once their jobs end, sooner by eunomia"
+        " nodes drain annex --within 10m, or at once by eunomia nodes remove annex --now"
+    )
+    nodes_command.drain("annex", as_json=True, **at)
+    (seen,) = loads(capsys.readouterr().out)["nodes"]
+    assert (seen["ends_in_seconds"], f"annex: {seen['later']}") == (None, last)
+    nodes_command.drain("annex", within="2h", **at)
+    *rows, last = capsys.readouterr().out.splitlines()
+    assert "2 of 2 still held (ana/1: 2), last lease ends in 2h" in rows[-1]
+    assert last == "annex: 2 of its slots are held (ana/1: 2); it is drained in 2h at the latest"
+
+
+def test_a_node_that_came_back_with_fewer_slots_shows_those_that_are_there(two: Any) -> None:
+    two.quiet()
+    two.annex.register(slots=[lpb.Slot(index=0, gpu_type="cpu")])
+    two.beating = Beating(two.annex)
+    seen = eventually(lambda: (node := two.nodes()["annex"]).missing and node, "its other slot is missing")
+    row = nodes_command._row(seen)
+    assert (row[2], row[-1]) == ("1 cpu", "slot 1 missing")
+    facts = nodes_command._facts(seen)
+    assert (facts["slots"], facts["missing_slots"], facts["later"]) == ({"cpu": 1}, [1], None)
 
 
 def test_removing_a_node_lists_the_jobs_that_hold_its_slots(two: Any) -> None:
@@ -242,7 +281,9 @@ def test_removing_a_node_lists_the_jobs_that_hold_its_slots(two: Any) -> None:
 
 def test_at_most_five_holders_of_a_node_are_named() -> None:
     holders = [pb.SlotHolder(app="nets", job=f"nets/{at}", slots=1) for at in range(6)]
-    many = pb.NodeView(node="b08", held=8, ends_in_seconds=9.0, held_by=[pb.SlotHolder(app="ana", slots=2), *holders])
+    many = pb.NodeView(
+        node="b08", held=8, leaves=True, ends_in_seconds=9.0, held_by=[pb.SlotHolder(app="ana", slots=2), *holders]
+    )
     assert nodes_command.later(many).startswith(
         "8 of its slots are held (ana: 2, nets/0: 1, nets/1: 1, nets/2: 1, nets/3: 1, and 2 more); it leaves"
     )

@@ -9,7 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
+from eunomia.contract.events import MachineDraining
 from eunomia.journal.journal import read_journal
+from eunomia.units import NEVER
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol.versions import PYTHON, VERSION
@@ -77,6 +79,23 @@ def test_a_node_in_use_is_removed_once_its_leases_have_ended(two: Two) -> None:
     two.restart()
     assert list(two.nodes()) == ["box7"]
     assert two.lab.client().Health(pb.HealthRequest(), metadata=two.lab.operator).slots == 2
+
+
+def test_a_removal_keeps_the_end_that_was_given_to_leases_that_have_none(two: Two) -> None:
+    master = running(two, "ana", 4)
+    assert not two.call("DrainNode", pb.DrainNodeRequest(node="annex")).HasField("ends_in_seconds")
+    drained = two.call("DrainNode", pb.DrainNodeRequest(node="annex", within_seconds=1000.0))
+    assert 990.0 < drained.ends_in_seconds <= 1000.0
+    assert 990.0 < two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="sold")).ends_in_seconds <= 1000.0
+    two.restart()
+    master.register()
+    assert 900.0 < two.remove().node.ends_in_seconds <= 1000.0
+    with read_journal(two.lab.arbiter.settings.journal) as journal:
+        events = [event for step in journal.steps() for event in step.events]
+    first, *later = [event.until for event in events if isinstance(event, MachineDraining)]
+    assert first == NEVER and len(later) == 3 and len(set(later)) == 1
+    two.call("UndrainNode", pb.UndrainNodeRequest(node="annex"))
+    assert not two.call("DrainNode", pb.DrainNodeRequest(node="annex")).HasField("ends_in_seconds")
 
 
 def test_a_removed_node_can_join_again_and_gets_new_numbers(two: Two) -> None:

@@ -56,7 +56,10 @@ def drain(
     """Let no lease begin on a node; those on it end with their term."""
     seconds = None if within is None else float(parse_duration(within, name="--within"))
     with Client(address, state_dir=state_dir) as client:
-        _show([client.drain_node(node, why, within_seconds=seconds)], as_json=as_json)
+        drained = client.drain_node(node, why, within_seconds=seconds)
+    _show([drained], as_json=as_json)
+    if not as_json and (waits := later(drained)):
+        typer.echo(f"{node}: {waits}")
 
 
 @nodes.command("undrain")
@@ -88,13 +91,19 @@ def remove(
 
 
 def later(node: pb.NodeView) -> str:
-    """Return what a node that is marked for removal still waits for before it leaves the cluster, as text."""
+    """Return what a node that drains or is to be removed waits for, and what ends it sooner; empty: nothing."""
+    empty = "it leaves once it is empty (--now: at once)"
     if not node.held:
-        return "what ran there is still ending; it leaves once it is empty (--now: at once)"
+        return f"what ran there is still ending; {empty}" if node.leaves else ""
     held = f"{node.held} of its slots {'is' if node.held == 1 else 'are'} held{_holders(node)}"
-    if given(node, "ends_in_seconds") is None:
-        held += f" without an end (eunomia nodes drain {node.node} --within 10m ends the leases there)"
-    return f"{held}; it leaves once it is empty (--now: at once)"
+    ends = given(node, "ends_in_seconds")
+    within = f"eunomia nodes drain {node.node} --within 10m"
+    if node.leaves:
+        return f"{held}{f' without an end ({within} ends the leases there)' if ends is None else ''}; {empty}"
+    if ends is not None:
+        return f"{held}; it is drained in {duration(ends)} at the latest"
+    now = f"eunomia nodes remove {node.node} --now"
+    return f"{held} without an end; it is drained once their jobs end, sooner by {within}, or at once by {now}"
 
 
 def _holders(node: pb.NodeView) -> str:
@@ -131,7 +140,7 @@ def _row(node: pb.NodeView) -> tuple[str, ...]:
 
 
 def slots_of(node: pb.NodeView) -> str:
-    """Return a node's slots by type: ``8 V100``, ``4 V100, 2 P100``."""
+    """Return the slots that a node has now, by type: ``8 V100``, ``4 V100, 2 P100``."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(node.slots.items())) or NOT_KNOWN
 
 
@@ -139,13 +148,13 @@ def _held(node: pb.NodeView) -> str:
     if node.state != "draining":
         return ""
     ends = given(node, "ends_in_seconds")
-    last = "" if ends is None else f", last lease ends in {duration(ends)}"
+    last = ", without an end" if ends is None else f", last lease ends in {duration(ends)}"
     return f"{node.held} of {sum(node.slots.values())} still held{_holders(node)}{last}"
 
 
 def _missing(node: pb.NodeView) -> str:
     names = ", ".join(map(str, node.missing))
-    return f"slot{'s' if len(node.missing) > 1 else ''} {names} not found" if names else ""
+    return f"slot{'s' if len(node.missing) > 1 else ''} {names} missing" if names else ""
 
 
 def _left_out(node: pb.NodeView) -> list[str]:
@@ -161,6 +170,7 @@ def _facts(node: pb.NodeView) -> dict[str, Any]:
         "held": node.held,
         "held_by": [{"app": one.app, "job": one.job or None, "slots": one.slots} for one in node.held_by],
         "ends_in_seconds": given(node, "ends_in_seconds"),
+        "later": (later(node) or None) if node.leaves or node.state == "draining" else None,
         "lease_seconds": given(node, "lease_seconds"),
         "load": given(node, "load"),
         "heard_seconds": given(node, "heard_seconds"),

@@ -2208,7 +2208,7 @@ class NodeView(_message.Message):
     version: _builtins.str
     """of Eunomia there"""
     ends_in_seconds: _builtins.float
-    """the last lease on it, while it drains and all have an end"""
+    """the last lease on it, while it drains and all end, by term or by order"""
     address: _builtins.str
     """of its launcher's service"""
     head: _builtins.bool
@@ -2221,11 +2221,11 @@ class NodeView(_message.Message):
     """of its clock, ahead of the arbiter's; absent: not measured"""
     @_builtins.property
     def slots(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """by slot type, those that the journal knows"""
+        """by slot type, without those that are missing"""
 
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """slots of them that its launcher did not find"""
+        """slots that the journal knows and its launcher did not find"""
 
     @_builtins.property
     def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppLeftOut]:

@@ -113,16 +113,20 @@ class NodeCalls:
         service = self._with_nodes
         view, layout = service.view, service.nodes.layout
         gpus = [] if layout is None else layout.gpus_of(node.name)
-        kinds = Counter(view.cluster.gpu_types[int(view.cluster.gpu_type[gpu])] for gpu in gpus)
+        missing = service.nodes.missing(node)
+        there = [gpu for gpu in gpus if layout is not None and layout.places[gpu].slot not in missing]
+        kinds = Counter(view.cluster.gpu_types[int(view.cluster.gpu_type[gpu])] for gpu in there)
         held = [gpu for gpu in gpus if view.gpus.app[gpu] != NONE]
         words = self._words
         state = words.state(node)
-        ends = float(np.max(view.gpus.ends_at[held], initial=0.0)) - float(service.driver.clock.now())
+        order = service.upkeep.order(node.name)
+        last = min(float(np.max(view.gpus.ends_at[held], initial=0.0)), float(order.until))
+        ends = last - float(service.driver.clock.now())
         return pb.NodeView(
             node=node.name,
             state=state,
             slots=kinds,
-            missing=service.nodes.missing(node),
+            missing=missing,
             held=len(held),
             held_by=self._holders(held),
             load=node.load if node.registered else None,
@@ -132,7 +136,7 @@ class NodeCalls:
             ends_in_seconds=max(0.0, ends) if state == DRAINING and math.isfinite(ends) else None,
             address=node.container_manager_address,
             head=node.is_head,
-            leaves=service.upkeep.order(node.name).leaves,
+            leaves=order.leaves,
             lease_seconds=None if node.lost or math.isinf(node.lease.ends_at) else node.lease.left_seconds,
             rack=self._rack(node.name),
             clock_offset_seconds=node.clock_offset.seconds,

@@ -45,21 +45,26 @@ class Order:
     why: str = ""
     removed: str = ""
     """The launcher with which the node was removed: it may not join again, a later one may."""
+    until: Seconds = NEVER
+    """The time by which leases on it are ended; ``NEVER``: they end with their term or their job."""
 
     def note(self, node: str) -> Note:
         """Return it as the journal keeps it."""
         made = {"drains": self.drains, "leaves": self.leaves, "why": self.why, "removed": self.removed}
+        made |= {} if self.until == NEVER else {"until": float(self.until)}
         return Note(kind=NODE_NOTE, key=node, value=made)
 
     @classmethod
     def read(cls, made: Any) -> "Order":
         """Return it from the journal; one that is malformed says nothing."""
         made = made if isinstance(made, dict) else {}
+        until = made.get("until")
         return cls(
             drains=made.get("drains") is True,
             leaves=made.get("leaves") is True,
             why=str(made.get("why", "")),
             removed=str(made.get("removed", "")),
+            until=Seconds(until) if isinstance(until, float) else NEVER,
         )
 
 
@@ -106,14 +111,17 @@ class Upkeep:
     # --- orders, under the driver's lock -----------------------------------------------------------------------------
 
     def drain(self, view: ClusterView, node: str, why: str, until: Seconds = NEVER) -> Changes:
-        """Return the changes after which no lease begins on a node; without a reason the one given before is kept.
+        """Return the changes after which no lease begins on a node.
+
+        While it drains, the reason and the end of its leases that were given before are kept if none is given.
 
         Raises:
             InputError: there is no such node.
         """
         layout, why = self._layout(node), why or self._reason(node)
+        until = self.order(node).until if until == NEVER else until
         events: list[Event] = [MachineDraining(machine=name, until=until) for name in layout.machines_of(node)]
-        return events, [self._ordered(node, Order(drains=True, leaves=self.order(node).leaves, why=why))]
+        return events, [self._ordered(node, Order(drains=True, leaves=self.order(node).leaves, why=why, until=until))]
 
     def keep(self, view: ClusterView, node: str) -> Changes:
         """Return the changes after which leases begin on a node again.
@@ -149,7 +157,7 @@ class Upkeep:
         if now or is_off or self.is_empty(view, node):
             return self._left(layout, node, why)
         events, _ = self.drain(view, node, why)
-        return events, [self._ordered(node, Order(drains=True, leaves=True, why=why))]
+        return events, [self._ordered(node, Order(drains=True, leaves=True, why=why, until=self.order(node).until))]
 
     def _left(self, layout: Layout, node: str, why: str) -> Changes:
         known = self._nodes.get(node)
