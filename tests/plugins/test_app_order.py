@@ -38,10 +38,10 @@ def test_the_length_of_an_app_includes_forecast_work() -> None:
     assert scores(made, "remaining_time") == {"a": 50.0}  # four GPUs are all there are
 
 
-def test_unknown_work_comes_last() -> None:
+def test_apps_with_unknown_work_come_last() -> None:
     made = world().job("unknown/0", arrived=2.0)
     assert scores(made, "remaining_time")["unknown"] == float("inf")
 
 
-def test_the_service_of_an_app_is_what_its_jobs_received() -> None:
+def test_the_service_of_an_app_is_the_sum_over_its_jobs() -> None:
     assert set(scores(world(), "least_service").values()) == {0.0}

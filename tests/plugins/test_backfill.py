@@ -36,7 +36,7 @@ def world() -> World:
     return made.job("short/1", gpus=1, iterations=100, seconds_per_iteration=1.0, arrived=3)
 
 
-def test_easy_lets_jobs_pass_that_end_before_the_head_can_start() -> None:
+def test_under_easy_jobs_that_end_before_the_start_of_the_head_pass_it() -> None:
     sizes, starts, said = served(world(), "easy")
     assert sizes == {"short/1": 1}
     assert starts == {"head/1": 100.0}
@@ -50,7 +50,7 @@ def test_conservative_gives_every_job_a_start_time() -> None:
     assert starts == {"head/1": 100.0, "long/1": 140.0}
 
 
-def test_conservative_reserves_for_a_bounded_number_of_jobs() -> None:
+def test_conservative_reserves_for_a_limited_number_of_jobs() -> None:
     assert served(world(), "conservative", bookings=1)[1] == {"head/1": 100.0}
 
 
@@ -62,7 +62,7 @@ def test_a_job_may_pass_on_gpus_that_the_head_does_not_need() -> None:
     assert served(made, "easy")[0] == {"long/1": 1}
 
 
-def test_where_no_end_is_known_no_job_is_delayed() -> None:
+def test_without_known_ends_no_job_is_delayed() -> None:
     made = World("1x4 V100").job("run/1", gpus=2).holds("run/1", 0, 1)
     made.job("head/1", gpus=4, arrived=1).job("b/1", gpus=1, arrived=2).job("c/1", gpus=1, arrived=3)
     sizes, starts, said = served(made, "easy")
@@ -84,7 +84,7 @@ def test_an_elastic_job_passes_at_the_size_at_which_it_may() -> None:
     assert served(made, "easy")[0] == {"e/1": 2}
 
 
-def test_types_are_planned_apart() -> None:
+def test_each_gpu_type_is_planned_separately() -> None:
     made = World("1x2 V100, 1x2 P100").job("run/1", gpus=1, iterations=50, since=0.0, rate=1.0).holds("run/1", 0)
     made.job("head/1", gpus=2, gpu_type="V100", iterations=10, seconds_per_iteration=2.0, arrived=1)
     made.job("other/1", gpus=2, iterations=10, seconds_per_iteration=2.0, arrived=2)
@@ -93,7 +93,7 @@ def test_types_are_planned_apart() -> None:
     assert starts == {"head/1": 50.0}
 
 
-def test_a_rank_that_ends_soon_after_a_start_wakes_the_allocation() -> None:
+def test_the_allocation_wakes_when_the_rank_of_a_started_job_changes() -> None:
     from eunomia_plugins.orders.las import Las, LasOptions
 
     made = World("1x4 V100").job("a/1", gpus=4, received=20.0).job("b/1", gpus=4, received=60.0, arrived=1)
@@ -137,7 +137,7 @@ def test_no_job_that_passes_delays_a_reserved_start(
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(1, 3)), max_size=5), st.integers(0, 3), st.integers(1, 9))
-def test_the_earliest_start_is_the_earliest(ends: list[tuple[float, int]], free: int, gpus: int) -> None:
+def test_the_planned_start_is_the_earliest_possible(ends: list[tuple[float, int]], free: int, gpus: int) -> None:
     at = np.array([time for time, _ in ends])
     given_back = np.array([[count] for _, count in ends], np.int64).reshape(-1, 1)
     plan = Outlook(0.0, np.array([free]), at, given_back)

@@ -83,7 +83,7 @@ def test_every_job_ends_and_no_round_faults(name: str, jobs: list[Job], slow: bo
     assert len(outcome.finished) == len(jobs)
 
 
-def test_jobs_at_the_threshold_of_a_queue_do_not_change_places_at_one_moment() -> None:
+def test_jobs_at_the_threshold_of_a_queue_do_not_swap_places_repeatedly() -> None:
     """Three jobs on three GPUs each reach 40 GPU-seconds together; their service differs in the last digit only."""
     jobs: list[Job] = [(60.0, 1, 2, 200.0), (0.0, 1, 2, 100.0), (0.0, 1, 2, 19.470358407904193)]
     jobs += [

@@ -48,7 +48,7 @@ def test_a_rejected_combination_is_refused_at_load_with_the_names_of_both_plugin
             assert len(outcome.refused_on) == 2, cell
 
 
-def test_a_profile_is_refused_with_what_the_table_says(table: Combinations) -> None:
+def test_a_profile_is_refused_with_the_reason_in_the_table(table: Combinations) -> None:
     by_rule: dict[str, Combination] = {}
     for cell, outcome in table.outcomes.items():
         if outcome.refused is not None:
@@ -59,7 +59,7 @@ def test_a_profile_is_refused_with_what_the_table_says(table: Combinations) -> N
         assert str(refused.value.errors[0]).startswith(rule.removesuffix(f" ({PLACE})"))
 
 
-def test_each_plugin_runs_in_at_least_two_cells_with_stages_of_other_families(table: Combinations) -> None:
+def test_each_plugin_runs_in_at_least_two_combinations_with_other_families(table: Combinations) -> None:
     family = {name: family_of(table.registry, name) for names in table.plugins.values() for name in names}
     cells = Counter(
         name
@@ -70,12 +70,12 @@ def test_each_plugin_runs_in_at_least_two_cells_with_stages_of_other_families(ta
     assert {name: cells[name] for name in family if cells[name] < 2} == {}
 
 
-def test_most_cells_decide_differently_from_every_neighbour(table: Combinations) -> None:
+def test_most_combinations_decide_differently_from_every_neighbour(table: Combinations) -> None:
     differ = [cell for cell in table.running if not table.twins(cell)]
     assert len(differ) >= FLOOR * len(table.running)
 
 
-def test_the_pages_are_those_of_the_table(table: Combinations) -> None:
+def test_the_pages_equal_those_made_from_the_table(table: Combinations) -> None:
     made = pages(table)
     for path, text in made.items():
         assert (REFERENCE / path).read_text() == text, "rebuild: PYTHONPATH=tests python -m combinations docs/reference"
@@ -90,7 +90,7 @@ def test_an_allocation_that_reads_no_valuation_declares_it(table: Combinations) 
         assert (Promise.READS_NO_VALUATION in contract.promises) is not bool(forms & contract.needs), name
 
 
-def test_a_sample_has_each_two_plugins_that_go_together(table: Combinations) -> None:
+def test_a_sample_contains_every_compatible_pair_of_plugins(table: Combinations) -> None:
     def pairs(cells: Iterable[Combination]) -> set[object]:
         return {pair for cell in cells for pair in pairs_of(cell.choices)}
 

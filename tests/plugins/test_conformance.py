@@ -56,5 +56,5 @@ def _classes() -> dict[str, type[PolicyConformance]]:
 globals().update(_classes())
 
 
-def test_every_plugin_that_answers_a_stage_is_tested_here() -> None:
+def test_the_conformance_suite_covers_every_plugin_with_a_stage() -> None:
     assert {"fifo", "themis", "lottery"} <= {name for name in REGISTRY.names if REGISTRY.stages(name)}

@@ -39,7 +39,7 @@ def test_a_gang_waits_for_one_machine_and_later_jobs_pass_it() -> None:
     assert said == {"a/1": Reason.FRAGMENTED}
 
 
-def test_a_gang_stops_waiting_after_the_patience() -> None:
+def test_a_gang_stops_waiting_after_the_patience_time() -> None:
     assert list(placed(torn(), "a/1", now=59.0, patience="1m")[0]) == []
     assert placed(torn(), "a/1", now=60.0, patience="1m")[0] == {"a/1": [2, 3, 6, 7]}
 
@@ -55,7 +55,7 @@ def test_only_gangs_with_measured_slowdown_wait(far: float, waits: bool) -> None
     assert list(placed(torn(), "a/1", needs="slowed")[0]) == ["a/1"]
 
 
-def test_a_gang_larger_than_a_machine_takes_the_fewest() -> None:
+def test_a_gang_larger_than_a_machine_uses_the_fewest_machines() -> None:
     world = World("3x4 V100").job("a/1", gpus=6).job("x/1", gpus=1)
     assert len(placed(world, "a/1")[0]["a/1"]) == 6
     world = World("3x4 V100").job("a/1", gpus=6)
@@ -66,7 +66,7 @@ def test_a_gang_larger_than_a_machine_takes_the_fewest() -> None:
     assert placed(world, "a/1")[1] == {"a/1": Reason.FRAGMENTED}
 
 
-def test_an_allocation_with_pins_cannot_be_consolidated() -> None:
+def test_an_allocation_with_pins_refuses_the_placement_consolidated() -> None:
     with pytest.raises(InputErrors) as refused:
         Profile.load("isolated", settings={"stages.placement": "consolidated"})
     assert str(refused.value).startswith('placement "consolidated" must honour pins, but does not')

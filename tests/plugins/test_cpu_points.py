@@ -33,7 +33,7 @@ def profiled() -> World:
 
 
 @pytest.mark.parametrize("elasticity", ELASTICITIES)
-def test_a_stage_that_needs_points_by_cpus_gets_those_that_were_measured(elasticity: str) -> None:
+def test_a_stage_that_needs_points_by_cpus_gets_the_measured_ones(elasticity: str) -> None:
     menus = ELASTICITIES[elasticity]().eunomia_elasticity(profiled().needs(Feature.CPU_POINTS).snapshot())
     assert menus.sizes(0).tolist() == [2]
     rates = {cpus: menus.rate(0, 2, cpus=cpus) for cpus in (2.0, 3.0, 4.0, 8.0, 30.0)}
@@ -43,14 +43,14 @@ def test_a_stage_that_needs_points_by_cpus_gets_those_that_were_measured(elastic
 
 
 @pytest.mark.parametrize("elasticity", ELASTICITIES)
-def test_without_such_a_stage_a_size_has_the_rate_with_the_most_cpus(elasticity: str) -> None:
+def test_without_a_need_of_points_by_cpus_a_size_has_its_fastest_rate(elasticity: str) -> None:
     menus = ELASTICITIES[elasticity]().eunomia_elasticity(profiled().snapshot())
     assert menus.rate(0, 2) == menus.rate(0, 2, cpus=2.0) == 1.5
     assert {0.5, 1.0}.isdisjoint(menus.points.rate.tolist())
     assert not any(map(math.isfinite, menus.points.cpus.tolist()))
 
 
-def test_an_unknown_rate_follows_from_the_rate_with_the_most_cpus() -> None:
+def test_an_unknown_rate_is_derived_from_the_rate_with_the_most_cpus() -> None:
     world = World(WIDE).job("a/1", gpus=(1, 4)).measures("a/1", 2, 1.0, cpus=2.0).measures("a/1", 2, 4.0, cpus=8.0)
     menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
     assert menus.rate(0, 4) == 8.0
@@ -97,7 +97,7 @@ ARRIVAL = (
 )
 
 
-def test_rates_are_kept_by_cpus_and_survive_a_checkpoint(tmp_path: Path) -> None:
+def test_rates_are_stored_by_cpus_and_survive_a_checkpoint(tmp_path: Path) -> None:
     made, _ = arbiter()
     made.step(Seconds(0.0), ARRIVAL)
     made.step(Seconds(1.0), [measured(2.0, 1.0), measured(4.0, 2.0), measured(2.0, 1.5)])
@@ -116,7 +116,7 @@ def test_a_rate_with_no_cpus_at_all_is_refused() -> None:
     assert made.state.reports.measured == {}
 
 
-def test_the_snapshot_of_a_round_names_what_the_stages_of_its_profile_need(tmp_path: Path) -> None:
+def test_the_snapshot_of_a_round_names_the_needs_of_its_stages(tmp_path: Path) -> None:
     path = tmp_path / "needy.py"
     path.write_text(NEEDY)
     registry = Registry.find(paths=[path], installed=False)

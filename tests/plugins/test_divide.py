@@ -43,7 +43,7 @@ def test_gpus_that_no_job_of_a_claim_can_use_stay_free() -> None:
     assert divided(world, grants([world.row("a"), world.row("b")], [2, 2], Unit.APP))[0] == {"b/1": 1}
 
 
-def test_users_divide_among_apps_by_weight_then_the_rest_by_arrival() -> None:
+def test_users_divide_among_apps_by_weight_or_by_arrival() -> None:
     world = World("2x4 V100").app("a", weight=3.0).app("b")
     world.job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1.0)
     whole = grants([0], [8], Unit.USER)
@@ -53,7 +53,7 @@ def test_users_divide_among_apps_by_weight_then_the_rest_by_arrival() -> None:
     assert divided(world, whole, by="weight")[0] == {"a/1": 2, "b/1": 4}
 
 
-def test_each_group_has_the_jobs_of_one_user_and_kind() -> None:
+def test_the_gpus_of_a_group_go_to_jobs_of_its_user_and_kind() -> None:
     world = World("2x4 V100").job("a/1", kind="vgg").job("a/2", kind="lstm").job("a/3", kind="vgg")
     allocation = Allocation(
         claims=Claims(unit=Unit.GROUP, rows=np.zeros(2, np.int32), job_kind=np.array([0, 1], np.int32)),
@@ -97,7 +97,7 @@ def test_grants_of_jobs_are_passed_through_and_shares_are_refused() -> None:
 
 
 @given(st.integers(0, 50), st.lists(st.floats(0.1, 9.0), min_size=1, max_size=8))
-def test_quotas_are_whole_add_up_and_stray_by_less_than_one(gpus: int, weights: list[float]) -> None:
+def test_quotas_are_whole_add_up_and_deviate_by_less_than_one(gpus: int, weights: list[float]) -> None:
     column = np.array(weights)
     parts = quotas(gpus, column)
     assert parts.sum() == gpus
@@ -107,7 +107,7 @@ def test_quotas_are_whole_add_up_and_stray_by_less_than_one(gpus: int, weights: 
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=8), st.integers(0, 8), st.booleans()
 )
-def test_a_claim_gives_out_no_more_than_it_has_at_sizes_on_menus(
+def test_a_claim_divides_at_most_its_gpus_at_sizes_on_menus(
     jobs: list[tuple[int, int]], gpus: int, weighted: bool
 ) -> None:
     world = World("2x4 V100")

@@ -23,7 +23,7 @@ def served(world: World, **options: object) -> tuple[list[str], dict[str, int], 
     return order, sizes, {str(snapshot.jobs.id[row]): Reason(reason) for row, reason in said}
 
 
-def test_drf_serves_the_tasks_that_the_papers_example_serves() -> None:
+def test_drf_serves_the_tasks_of_the_example_in_the_paper() -> None:
     """DRF §4.1: 9 CPUs and 18 GB; three tasks of (1 CPU, 4 GB) and two of (3 CPUs, 1 GB) are served."""
     world = World("1x18 V100 9cpu 18GiB").app("a", user="ana").app("b", user="bo")
     for number in range(9):
@@ -36,7 +36,7 @@ def test_drf_serves_the_tasks_that_the_papers_example_serves() -> None:
     assert said["b/2"] is Reason.CPUS_SHORT
 
 
-def test_without_named_cpus_it_is_fairness_of_gpus() -> None:
+def test_without_requested_cpus_drf_is_fair_in_gpus() -> None:
     world = World("1x8 V100").app("a", user="ana").app("b", user="bo")
     world.job("a/1", gpus=4).job("a/2", gpus=4, arrived=1).job("b/1", gpus=2, arrived=2).job("b/2", gpus=2, arrived=3)
     assert served(world)[0] == ["a/1", "b/1", "b/2"]
@@ -57,7 +57,7 @@ def test_among_apps_a_weight_of_two_gives_twice_the_gpus() -> None:
     assert len(served(world)[0]) == 6
 
 
-def test_memory_runs_out_before_gpus() -> None:
+def test_a_job_waits_if_memory_runs_out_before_gpus() -> None:
     world = World("1x4 V100 32cpu 10GiB").job("a/1", gpus=2, memory_gib=4.0).job("a/2", memory_gib=4.0, arrived=1.0)
     _, sizes, said = served(world)
     assert sizes == {"a/1": 2}

@@ -29,7 +29,7 @@ from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.orders.las import LasOptions
 
 
-def test_fixed_gives_each_job_the_one_size_of_its_whole_gang() -> None:
+def test_fixed_offers_each_job_only_the_size_of_its_whole_gang() -> None:
     world = World().job("a/1", gpus=2).job("b/1", gpus=(1, 4), seconds_per_iteration=0.5)
     menus = Fixed().eunomia_elasticity(world.snapshot())
     assert menus.sizes(world.row("a/1")).tolist() == [2]
@@ -41,7 +41,7 @@ def test_fixed_gives_each_job_the_one_size_of_its_whole_gang() -> None:
     assert menus.only(world.row("a/1"))[0] == 2  # type: ignore[index]
 
 
-def test_the_service_of_one_job_is_that_of_its_row() -> None:
+def test_the_service_computed_for_one_job_equals_that_for_all() -> None:
     world = World().job("a/1", gpus=2).job("b/1", gpus=(1, 4)).holds("b/1", 0)
     snapshot = world.snapshot(now=9.0)
     for name in ("a/1", "b/1"):
@@ -67,7 +67,7 @@ def test_jobs_of_different_speed_do_not_share_a_curve() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=8))
-def test_powers_of_two_keep_least_and_most(spans: list[tuple[int, int]]) -> None:
+def test_powers_of_two_include_the_minimum_and_maximum(spans: list[tuple[int, int]]) -> None:
     world = World("4x8 V100")
     for number, (least, more) in enumerate(spans):
         world.job(f"a/{number}", gpus=(least, least + more))
@@ -78,7 +78,7 @@ def test_powers_of_two_keep_least_and_most(spans: list[tuple[int, int]]) -> None
 
 
 @pytest.mark.parametrize("plugin", [Fixed(), Range(RangeOptions())], ids=["fixed", "range"])
-def test_a_measured_rate_comes_before_the_declared_one(plugin: Fixed | Range) -> None:
+def test_a_measured_rate_takes_precedence_over_the_declared_one(plugin: Fixed | Range) -> None:
     world = (
         World("2x4 V100").job("a/1", gpus=4, seconds_per_iteration=1.0).job("b/1", gpus=4, seconds_per_iteration=1.0)
     )
@@ -91,7 +91,7 @@ def test_a_measured_rate_comes_before_the_declared_one(plugin: Fixed | Range) ->
     assert menus.rate(world.row("b/1"), 4) == 4.0
 
 
-def test_a_job_that_declares_nothing_has_its_measured_rates() -> None:
+def test_a_job_without_a_declared_rate_has_its_measured_rates() -> None:
     world = World().job("a/1", gpus=(1, 4)).measures("a/1", 2, 3.0)
     menus = Range(RangeOptions()).eunomia_elasticity(world.snapshot())
     assert [menus.rate(world.row("a/1"), size) for size in (1, 2, 4)] == [1.5, 3.0, 6.0]
@@ -123,7 +123,7 @@ def _ranges(snapshot: Snapshot) -> Menus:
 
 
 @pytest.mark.parametrize(("plugin", "rebuilt"), [(Fixed(), menus_of), (Range(RangeOptions()), _ranges)])
-def test_menus_kept_from_round_to_round_equal_menus_built_from_scratch(
+def test_menus_updated_from_round_to_round_equal_menus_built_from_scratch(
     plugin: Fixed | Range, rebuilt: Callable[[Snapshot], Menus]
 ) -> None:
     """Measured, paused, removed, measured again; a job that declares no rate is known by its measurements."""

@@ -41,7 +41,7 @@ def test_a_job_is_placed_where_it_runs_fastest() -> None:
     assert allocated(world)[0] == {"a/1": {0: 3}}
 
 
-def test_the_best_placed_job_comes_first_whatever_the_arrival() -> None:
+def test_the_job_with_the_best_placement_comes_first_whatever_the_arrival() -> None:
     """Two GPUs are free on each of two machines: the gang of four would be split, the pairs are not."""
     world = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
     world.job("big/1", gpus=4, arrived=1.0).job("a/1", gpus=2, arrived=2.0).job("b/1", gpus=2, arrived=3.0)
@@ -50,7 +50,7 @@ def test_the_best_placed_job_comes_first_whatever_the_arrival() -> None:
     assert [str(answer.claims.rows.size), answer.verdicts.reasons.tolist()] == ["3", [int(Reason.OUTRANKED)]]
 
 
-def test_of_jobs_that_must_be_split_the_one_slowed_less_comes_first() -> None:
+def test_of_jobs_that_must_be_split_the_one_slowed_down_less_comes_first() -> None:
     world = World("2x4 V100").job("old/1", gpus=2).holds("old/1", 0, 1).job("old/2", gpus=2).holds("old/2", 4, 5)
     sensitive(world, "vgg", 1.5, gpus=4, arrived=1.0)
     sensitive(world, "inception", 1.01, gpus=4, arrived=2.0)
@@ -62,7 +62,7 @@ def test_jobs_of_equal_preference_are_placed_in_the_order_of_the_valuation() -> 
     assert set(allocated(world)[0]) == {"b/1", "c/1"}
 
 
-def test_a_job_that_is_placed_badly_moves_when_gpus_come_back() -> None:
+def test_a_job_that_is_placed_badly_moves_when_gpus_are_freed() -> None:
     """Another job left machine 0; the gang on both machines moves together."""
     world = sensitive(World("2x4 V100"), "vgg", 1.3, gpus=4)
     world.holds("vgg/1", 0, 1, 4, 5, ends_at=1e9)
@@ -89,7 +89,7 @@ def test_a_job_at_a_size_that_is_no_longer_on_its_menu_is_resized() -> None:
     assert allocated(world, now=10.0, scope=Scope.ALL)[0] == {"a/1": {0: 2}}
 
 
-def test_a_job_that_keeps_its_turn_stays_where_it_is() -> None:
+def test_a_job_whose_lease_is_renewed_stays_where_it_is() -> None:
     world = World("2x4 V100").job("a/1", gpus=2, arrived=0.0).holds("a/1", 6, 7, ends_at=5.0)
     world.job("b/1", gpus=2, arrived=1.0)
     placed, _ = allocated(world, now=5.0)
@@ -108,7 +108,7 @@ def test_jobs_take_turns_by_the_order_of_the_valuation_when_leases_end() -> None
     assert [str(snapshot.jobs.id[answer.claims.rows[claim]]) for claim in answer.order] == ["waits/1"]
 
 
-def test_a_job_waits_where_cpus_are_missing() -> None:
+def test_a_job_waits_if_cpus_are_missing() -> None:
     world = World("1x2 V100 4cpu 64GB, 1x4 V100 16cpu 64GB").job("a/1", gpus=2, cpus=4.0)
     assert allocated(world)[0] == {"a/1": {1: 2}}
     assert np.all(allocated(World("1x2 V100 4cpu 64GB").job("a/1", gpus=2, cpus=4.0))[1].order.size == 0)
@@ -127,7 +127,7 @@ def of_jobs(preset: str, cluster: str, gpus: list[int], arrivals: list[float]) -
     return simulate_one(workload, Cluster.parse(cluster), Profile.load(preset))
 
 
-def test_the_presets_differ_by_turns() -> None:
+def test_only_the_preset_with_turns_shares_a_gpu_in_time() -> None:
     """Two jobs want the only GPU: as the paper has it, the first keeps it to its end; in turns, both end late."""
     paper = of_jobs("gandiva", "1x1 V100", [1, 1], [0.0, 1.0])
     assert paper.finish_seconds.tolist() == pytest.approx([600.0, 1200.0])

@@ -135,7 +135,7 @@ def test_over_random_histories_the_queue_serves_the_same_jobs_as_a_full_ranking(
         assert preempt(whole.queue, list(free), CAPACITY) == expected
 
 
-def test_many_jobs_are_sorted_in_the_same_order_as_few() -> None:
+def test_sorting_all_jobs_at_once_gives_the_same_order_as_one_by_one() -> None:
     luck, jobs, few = np.random.default_rng(5), Jobs(), Jobs()
     for row in range(200):
         key, gpus = float(luck.integers(0, 9)), int(luck.integers(1, 4))
@@ -166,7 +166,7 @@ def test_a_key_that_is_no_longer_valid_is_computed_again() -> None:
     assert [bucket.entries for bucket in jobs.queue.buckets.values()] == [[(1.0, 3, 3)]]
 
 
-def test_a_job_comes_into_its_bucket_when_its_protection_ends() -> None:
+def test_a_job_enters_its_bucket_when_its_protection_ends() -> None:
     jobs = Jobs()
     jobs.runs(3, Linear(1.0), 2, 1, until=5.0)
     jobs.update(3)
@@ -179,7 +179,7 @@ def test_a_job_comes_into_its_bucket_when_its_protection_ends() -> None:
     assert list(jobs.queue.in_order()) == [3]
 
 
-def test_jobs_that_differ_only_before_rounding_go_by_arrival() -> None:
+def test_jobs_with_keys_that_differ_only_by_rounding_are_ordered_by_arrival() -> None:
     """Two keys that differ at time 0 but are equal now are in the order opposite to arrival in their bucket."""
     jobs = Jobs()
     jobs.now = 2.0**54
@@ -207,7 +207,7 @@ def test_with_too_many_buckets_all_jobs_are_sorted(many: int) -> None:
     assert rank_all(jobs, [0, 0]).evicted == [many - 1]
 
 
-def test_only_the_present_end_of_a_key_s_validity_counts() -> None:
+def test_only_the_latest_validity_of_a_key_counts() -> None:
     jobs = Jobs()
     jobs.runs(0, Linear(0.0, 1.0, 5.0), 1, 0)
     jobs.update(0)
@@ -235,7 +235,7 @@ class Read(list[Any]):
 
 
 @pytest.mark.parametrize("at", [0, 1, 2_000, 4_095, 4_096])
-def test_a_bucket_in_which_all_keys_are_equal_is_not_read_entry_by_entry(at: int) -> None:
+def test_a_bucket_of_equal_keys_is_searched_by_bisection(at: int) -> None:
     """Jobs in one queue of ``las`` have equal keys: bisection finds a position among them by arrival."""
     bucket = Bucket((0.0, 1, 0, True))
     bucket.entries = read = Read((1.0, 2 * row, row) for row in range(4_096))

@@ -173,7 +173,9 @@ def test_most_rounds_are_incremental(order: str, monkeypatch: pytest.MonkeyPatch
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.sampled_from([math.nan] * 9 + [2.0])), max_size=6),
     st.booleans(),
 )
-def test_served_jobs_choose_gpus_in_the_order_of_columns(asks: list[tuple[int, int, float]], stop: bool) -> None:
+def test_served_jobs_choose_gpus_in_the_same_order_as_a_ranking_of_columns(
+    asks: list[tuple[int, int, float]], stop: bool
+) -> None:
     gpus, order, cpus = np.array(asks, dtype=float).reshape(-1, 3).T
     table = SimpleNamespace(cpus=cpus, memory_gib=np.full(len(asks), math.nan), arrived=order)
     world: Any = SimpleNamespace(jobs=table, arrivals=None, index=SimpleNamespace(proportional=np.isnan(cpus).all()))
@@ -186,7 +188,7 @@ def test_served_jobs_choose_gpus_in_the_order_of_columns(asks: list[tuple[int, i
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 19), max_size=6)), max_size=30))
-def test_bit_sets_of_free_gpus_follow_what_is_given_and_taken(changes: list[tuple[bool, set[int]]]) -> None:
+def test_bit_sets_of_free_gpus_follow_each_grant_and_release(changes: list[tuple[bool, set[int]]]) -> None:
     cluster = Cluster.parse("2x2 V100, 2x8 V100")
     free = np.ones(cluster.gpus, dtype=bool)
     space = Space(cluster, free)

@@ -23,11 +23,11 @@ def two() -> World:
     return world.job("b/1", gpus=2, iterations=300, seconds_per_iteration=2.0)
 
 
-def test_the_term_short_is_the_mean_time_left_over_the_sum_of_it_and_the_time_left_of_the_job() -> None:
+def test_the_term_short_is_mean_time_left_over_mean_plus_own_time_left() -> None:
     assert index(two(), short=1.0) == pytest.approx({"a/1": 200 / 300, "b/1": 200 / 500})
 
 
-def test_the_path_is_all_work_on_all_gpus_where_that_is_longer_than_the_longest_job() -> None:
+def test_the_critical_path_is_total_work_over_all_gpus_if_that_is_longest() -> None:
     # 100 GPU-seconds and 600 on two GPUs take 350 s, more than the 300 s of the longest.
     assert index(two(), critical=1.0, critical_power=1.0) == pytest.approx({"a/1": 100 / 350, "b/1": 300 / 350})
     world = (
@@ -68,7 +68,7 @@ def test_the_terms_add_up_with_their_weights() -> None:
         assert both[job] == pytest.approx(one[0][job] + 2.0 * one[1][job] + 3.0 * one[2][job])
 
 
-def test_jobs_of_unknown_length_go_where_the_option_says() -> None:
+def test_an_option_places_jobs_of_unknown_length_first_or_last() -> None:
     world = two().job("unknown/1")
     rule = {where: IndexRule(IndexRuleOptions(unknown=where)) for where in ("first", "last")}
     snapshot = world.snapshot()

@@ -33,7 +33,7 @@ def test_two_users_get_half_the_cluster_each_and_neither_borrows() -> None:
     assert said == {"a/2": Reason.OUTRANKED}
 
 
-def test_a_gang_larger_than_its_part_fits_no_size() -> None:
+def test_a_gang_larger_than_its_part_has_no_size_that_fits() -> None:
     assert served(world().job("b/2", gpus=5, arrived=2.0))[1] == {"b/2": Reason.NO_SIZE_FITS}
 
 
@@ -48,7 +48,7 @@ def test_parts_can_be_fixed_and_owners_keep_theirs() -> None:
     assert answer.memo == Tenants({"ana": 2, "bo": 3})
 
 
-def test_more_owners_than_parts_share_the_emptiest() -> None:
+def test_additional_owners_share_the_part_with_the_fewest_owners() -> None:
     assert Tenants({"a": 1}).settled(["a", "b", "c", "d"], 2) == Tenants({"a": 1, "b": 0, "c": 0, "d": 1})
     assert Tenants({"a": 7}).settled(["a"], 2) == Tenants({"a": 0})
 
@@ -59,7 +59,7 @@ def test_apps_can_be_the_owners() -> None:
     assert served(made)[0] == {"a/1": [0, 1, 2, 3]}
 
 
-def test_a_job_that_runs_in_its_part_stays() -> None:
+def test_a_job_that_runs_in_its_part_stays_there() -> None:
     made = world().holds("b/1", 6, 7, ends_at=50.0)
     assert served(made)[0]["b/1"] == [6, 7]
 
@@ -68,7 +68,7 @@ _JOBS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.integer
 
 
 @given(_JOBS, st.integers(0, 4), st.sets(st.integers(0, 11), max_size=5))
-def test_no_part_gives_out_more_gpus_than_it_has_and_pins_add_up(
+def test_no_part_grants_more_gpus_than_it_has_and_pins_add_up(
     jobs: list[tuple[str, int, int]], parts: int, taken: set[int]
 ) -> None:
     made = World("2x4 V100, 1x4 P100").app("x", user="x")
@@ -100,5 +100,5 @@ def test_no_part_gives_out_more_gpus_than_it_has_and_pins_add_up(
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=6), st.integers(0, 9), max_size=5))
-def test_the_memo_round_trips(part: dict[str, int]) -> None:
+def test_the_memo_is_decoded_as_it_was_encoded(part: dict[str, int]) -> None:
     assert Tenants.from_bytes(1, Tenants(part).to_bytes()) == Tenants(part)

@@ -38,7 +38,7 @@ def starving() -> World:
     )
 
 
-def test_a_job_that_waited_its_limit_goes_back_to_the_first_queue() -> None:
+def test_a_job_that_waited_for_the_limit_returns_to_the_first_queue() -> None:
     world = starving()
     before = value(world, now=159.0)
     assert queues(world, before) == {"a/1": 1.0, "b/1": 0.0}
@@ -79,7 +79,7 @@ def test_seconds_can_be_counted_instead_of_gpu_seconds() -> None:
     assert queues(world, value(world, now=100.0, attained="seconds", queues=[50.0]))["a/1"] == 1.0
 
 
-def test_the_field_holds_has_the_time_for_which_a_rank_stays_valid_once_a_job_starts() -> None:
+def test_the_field_holds_gives_the_time_until_a_started_job_changes_its_queue() -> None:
     world = World("1x4 V100").job("a/1", gpus=4, received=60.0).job("b/1", received=5000.0)
     holds = value(world, now=0.0, promote=False).holds
     assert holds is not None
@@ -93,7 +93,7 @@ def test_the_field_holds_has_the_time_for_which_a_rank_stays_valid_once_a_job_st
         max_size=6,
     )
 )
-def test_the_memo_round_trips(jobs: dict[str, tuple[float, float, float]]) -> None:
+def test_the_memo_is_decoded_as_it_was_encoded(jobs: dict[str, tuple[float, float, float]]) -> None:
     memo = Promotions(jobs)
     assert Promotions.from_bytes(memo.version, memo.to_bytes()) == memo
 

@@ -33,13 +33,13 @@ def three() -> World:
     return world.job("c/1", iterations=400, seconds_per_iteration=1.0)
 
 
-def test_a_job_as_long_as_the_path_is_critical_and_comes_first() -> None:
+def test_a_job_as_long_as_the_critical_path_comes_first() -> None:
     found = scores(three(), contention=10.0)
     assert {job: kind for job, (kind, _) in found.items()} == {"a/1": 2.0, "b/1": 2.0, "c/1": 0.0}
     assert order(three(), contention=10.0) == ["c/1", "a/1", "b/1"]
 
 
-def test_the_critical_path_is_at_least_all_work_over_all_gpus() -> None:
+def test_the_critical_path_is_at_least_total_work_over_all_gpus() -> None:
     world = three()
     for number in range(4):
         world = world.job(f"d/{number}", iterations=390, seconds_per_iteration=1.0)
@@ -75,7 +75,7 @@ def test_without_the_option_late_the_deadline_has_no_effect() -> None:
     assert found["a/1"] == (2.0, pytest.approx(100 * (1 - 0.25**8)))
 
 
-def test_a_gang_counts_by_a_power_of_its_gpus() -> None:
+def test_the_length_of_a_gang_is_scaled_by_a_power_of_its_gpus() -> None:
     world = three().job("d/1", gpus=2, iterations=200, seconds_per_iteration=2.0)
     for power, length in ((0.0, 200.0), (0.5, 200.0 * np.sqrt(2.0)), (1.0, 400.0)):
         key = scores(world, contention=1e9, gang_power=power)["d/1"][1]
@@ -105,7 +105,7 @@ def memo_after(world: World, memo: Present, *, now: float = 0.0) -> Present:
     return memo.after(world.snapshot(now=now))
 
 
-def test_a_job_has_shared_the_cluster_with_those_here_at_its_arrival_and_those_that_came_since() -> None:
+def test_a_job_shares_the_cluster_with_jobs_present_at_its_arrival_and_later_ones() -> None:
     first = memo_after(three(), Present())
     assert (first.arrived, first.left) == (3, 0)
     # b/1 leaves, d/1 arrives: a/1 has shared the cluster with four jobs, d/1 with three.
@@ -119,7 +119,7 @@ def test_a_job_has_shared_the_cluster_with_those_here_at_its_arrival_and_those_t
     assert Present.from_bytes(1, second.to_bytes()) == second
 
 
-def test_the_fair_share_follows_from_these_jobs_and_never_from_the_future() -> None:
+def test_the_fair_share_follows_from_present_jobs_and_never_from_the_future() -> None:
     # Three jobs on two GPUs: a fair share takes 1.5 times as long; at 60 s a/1 has 90 s for 100 s of work.
     assert scores(three(), now=60.0)["a/1"][0] == 1.0
     assert scores(three(), now=40.0)["a/1"][0] == 2.0

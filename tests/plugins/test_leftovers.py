@@ -35,24 +35,24 @@ def test_leftover_gpus_go_to_the_greatest_relative_gain() -> None:
     assert given_out(town("1x4 V100"), {"a/1": 1, "b/1": 1, "c/1": 0}, curves) == {"a/1": 3, "b/1": 1, "c/1": 0}
 
 
-def test_a_job_that_waits_gets_nothing_and_all_gpus_are_used_while_a_job_gains() -> None:
+def test_waiting_jobs_get_no_leftovers_and_all_gpus_that_help_are_used() -> None:
     curves = {"a/1": FAST, "b/1": {1: 1.0, 2: 1.0, 3: 0.9}, "c/1": SLOW}
     assert given_out(town(), {"a/1": 1, "b/1": 1, "c/1": 0}, curves) == {"a/1": 4, "b/1": 1, "c/1": 0}
 
 
-def test_a_step_that_does_not_fit_is_passed_over_and_flat_steps_are_jumped() -> None:
+def test_a_step_that_does_not_fit_is_skipped_and_a_flat_step_is_crossed() -> None:
     curves = {"a/1": {1: 1.0, 4: 4.0}, "b/1": {1: 1.0, 2: 1.0, 3: 1.5}, "c/1": {}}
     assert given_out(town("1x4 V100"), {"a/1": 1, "b/1": 1, "c/1": 0}, curves) == {"a/1": 1, "b/1": 3, "c/1": 0}
 
 
-def test_each_type_has_its_own_leftovers() -> None:
+def test_leftovers_are_divided_separately_by_gpu_type() -> None:
     world = (
         World("1x2 P100, 1x4 V100").job("a/1", gpus=(1, 4), gpu_type="P100").job("b/1", gpus=(1, 4), gpu_type="V100")
     )
     assert given_out(world, {"a/1": 1, "b/1": 1}, {"a/1": FAST, "b/1": SLOW}) == {"a/1": 2, "b/1": 4}
 
 
-def test_shares_are_a_fault_and_menus_with_one_size_a_job_are_refused() -> None:
+def test_shares_are_a_fault_and_menus_with_one_size_per_job_are_refused() -> None:
     world = town()
     claims = Claims(unit=Unit.JOB, rows=np.zeros(1, np.int32))
     shares = TimeShares(share=np.ones((1, 1)), since=Seconds(0.0))

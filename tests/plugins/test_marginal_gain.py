@@ -62,7 +62,7 @@ def test_optimus_uses_measured_speeds() -> None:
     assert allocated(world, Optimus())[0] == {"long/1": 1, "short/1": 3}
 
 
-def test_a_step_on_the_menu_is_weighed_by_its_gpus() -> None:
+def test_the_gain_of_a_larger_size_is_divided_by_its_additional_gpus() -> None:
     # From 1 to 4 GPUs at once saves 900 s, 300 a GPU; the other saves 400 by its second.
     world = World("1x5 V100").job("gap/1", gpus=(1, 4), iterations=1200, seconds_per_iteration=1.0)
     world.job("even/1", gpus=(1, 2), iterations=800, seconds_per_iteration=1.0)
@@ -85,7 +85,7 @@ def test_running_jobs_are_resized() -> None:
     assert allocated(world, Optimus(), scope=Scope.ALL)[0] == {"long/1": 3, "short/1": 1}
 
 
-def test_with_more_jobs_than_gpus_the_first_get_their_worker_and_the_rest_wait() -> None:
+def test_with_more_jobs_than_gpus_the_first_get_a_worker_and_the_rest_wait() -> None:
     world = World("1x2 V100").jobs(3, gpus=(1, 4), iterations=60, seconds_per_iteration=1.0)
     sizes, answer = allocated(world, Optimus())
     assert sizes == {"many/0": 1, "many/1": 1, "many/2": 0}
@@ -127,14 +127,14 @@ def test_slaq_values_a_size_by_the_reduction_of_loss_in_the_epoch() -> None:
     assert valued["old/1", 1] == pytest.approx(1 / 91 - 1 / 92)
 
 
-def test_slaq_serves_the_largest_fall_of_loss_and_starves_no_job_unless_allowed() -> None:
+def test_slaq_serves_the_largest_fall_of_loss_and_starves_jobs_only_if_allowed() -> None:
     world, slaq = fresh_and_old()
     assert allocated(world, slaq)[0] == {"old/1": 1, "new/1": 3}
     world, slaq = fresh_and_old(starve=True)
     assert allocated(world, slaq)[0] == {"old/1": 0, "new/1": 4}
 
 
-def test_slaq_takes_the_curves_that_the_app_reports_normalized() -> None:
+def test_slaq_normalizes_the_loss_curves_that_an_app_reports() -> None:
     curves = (LossCurve(job="a/1", asymptote=5.0, amplitude=100.0, exponent=1.0),)
     world = World("1x4 V100").app("a", forecast=Forecast(phases=(), total_gpu_seconds=1.0, most=4, losses=curves))
     world.job("a/1", gpus=(1, 4), iterations=1000, seconds_per_iteration=1.0)
@@ -145,7 +145,7 @@ def test_slaq_takes_the_curves_that_the_app_reports_normalized() -> None:
     assert valued["a/1", 2] == pytest.approx(1.0 - 1 / 7)
 
 
-def test_a_job_loses_no_more_than_it_has_left_to_do() -> None:
+def test_the_loss_reduction_of_a_job_is_limited_by_its_remaining_work() -> None:
     world = World("1x4 V100").job("a/1", gpus=(1, 4), iterations=100, done=90, seconds_per_iteration=1.0)
     valued = values(world, Slaq(SlaqOptions(epoch=1e6)))
     assert valued["a/1", 1] == pytest.approx(valued["a/1", 4])

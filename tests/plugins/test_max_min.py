@@ -45,7 +45,7 @@ def times(world: World, **options: object) -> dict[str, list[float]]:
     }
 
 
-def test_what_a_small_job_cannot_use_is_shared_by_the_others() -> None:
+def test_gpus_that_a_small_job_cannot_use_go_to_the_others() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 2)).job("b/1", gpus=(1, 8), arrived=1)
     world.job("c/1", gpus=(1, 8), arrived=2)
     assert sizes(world) == {"a/1": 2, "b/1": 3, "c/1": 3}
@@ -82,13 +82,13 @@ def test_time_sharing_changes_nothing_while_all_jobs_fit() -> None:
     assert shared(world, when_short="time_sharing").lease is None
 
 
-def test_weights_are_of_apps_and_can_be_left_out() -> None:
+def test_weights_of_apps_count_unless_switched_off() -> None:
     world = World("1x6 V100").app("a", weight=2.0).job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1)
     assert sizes(world) == {"a/1": 4, "b/1": 2}
     assert sizes(world, weighted=False) == {"a/1": 3, "b/1": 3}
 
 
-def test_sizes_stay_on_the_menu_and_running_jobs_shrink_for_newcomers() -> None:
+def test_sizes_stay_on_the_menu_and_running_jobs_shrink_for_new_ones() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", *range(8))
     world.job("b/1", gpus=(1, 8), arrived=5).job("c/1", gpus=(1, 8), arrived=6)
     assert sizes(world, powers=True) == {"a/1": 4, "b/1": 2, "c/1": 2}
@@ -100,7 +100,7 @@ def test_a_gang_is_of_one_type() -> None:
     assert sizes(world) == {"a/1": 4, "b/1": 3}
 
 
-def test_gangs_share_time_so_that_all_have_equally_many_gpus_on_average() -> None:
+def test_gangs_share_time_so_that_all_have_the_same_average_of_gpus() -> None:
     # 4 GPUs, three gangs of 4: a third of the time each. A gang of 1 in addition cannot have more than all the time.
     world = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=4, arrived=1).job("c/1", gpus=4, arrived=2)
     assert times(world)["a/1"] == pytest.approx([1 / 3])
@@ -112,12 +112,12 @@ def test_gangs_share_time_so_that_all_have_equally_many_gpus_on_average() -> Non
     }
 
 
-def test_time_is_shared_among_running_jobs_too_and_by_weight() -> None:
+def test_time_is_shared_with_running_jobs_too_and_by_weight() -> None:
     world = World("1x4 V100").app("a", weight=3.0).job("a/1", gpus=4).holds("a/1", 0, 1, 2, 3).job("b/1", gpus=4)
     assert times(world, scope=Scope.FREE) == {"a/1": pytest.approx([0.75]), "b/1": pytest.approx([0.25])}
 
 
-def test_a_job_that_may_use_both_types_leaves_the_scarce_one_to_jobs_that_need_it() -> None:
+def test_a_flexible_job_leaves_the_scarce_type_to_jobs_that_need_it() -> None:
     world = World("1x2 V100, 1x2 P100").job("a/1", gpus=2).job("p/1", gpus=2, gpu_type="P100")
     share = times(world)
     assert share["p/1"][0] == pytest.approx(1 - share["a/1"][0])
@@ -145,7 +145,7 @@ _JOBS = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, ma
 
 
 @given(_JOBS, st.booleans())
-def test_no_job_is_left_that_could_be_raised_with_the_free_gpus(jobs: list[tuple[int, int]], powers: bool) -> None:
+def test_no_job_could_be_raised_with_the_free_gpus(jobs: list[tuple[int, int]], powers: bool) -> None:
     world = World("2x4 V100")
     for number, (least, more) in enumerate(jobs):
         world.job(f"a/{number:02d}", gpus=(least, least + more), arrived=number)
@@ -163,7 +163,7 @@ def test_no_job_is_left_that_could_be_raised_with_the_free_gpus(jobs: list[tuple
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=12))
-def test_time_shares_fit_the_cluster_and_use_it_up(gangs: list[int]) -> None:
+def test_time_shares_fit_the_cluster_and_use_it_fully(gangs: list[int]) -> None:
     world = World("2x4 V100")
     for number, size in enumerate(gangs):
         world.job(f"a/{number:02d}", gpus=size, arrived=number)

@@ -32,7 +32,7 @@ def test_gpus_that_a_user_cannot_use_go_to_the_others() -> None:
     assert shares(world) == {"ana": pytest.approx([1.0]), "bo": pytest.approx([3.5]), "cy": pytest.approx([3.5])}
 
 
-def test_weights_are_those_of_apps_where_apps_share() -> None:
+def test_among_apps_the_weights_of_apps_count() -> None:
     world = World("1x8 V100").app("a", weight=3.0).job("a/1", gpus=8).job("b/1", gpus=8)
     assert shares(world, among="apps") == {"a": pytest.approx([6.0]), "b": pytest.approx([2.0])}
 
@@ -48,7 +48,7 @@ def test_gpus_of_each_type_are_shared_separately() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 8)), min_size=1, max_size=12))
-def test_shares_are_level_except_for_users_that_have_all_they_can_use(
+def test_users_without_their_full_demand_have_equal_shares(
     jobs: list[tuple[str, int]],
 ) -> None:
     world = World("2x4 V100")

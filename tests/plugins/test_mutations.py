@@ -155,7 +155,7 @@ def test_an_option_makes_a_stage_depend_on_more_inputs(variant: str) -> None:
     assert changes(plugin, stage, settings) == expected
 
 
-def test_the_table_of_inputs_names_existing_stages_and_all_stages_of_its_families() -> None:
+def test_the_table_of_inputs_lists_all_stages_of_its_families() -> None:
     assert set(READS) <= set(STAGES)
     listed = {_family(plugin) for plugin, _ in READS}
     of_families = {(plugin, stage) for plugin, stage in STAGES if _family(plugin) in listed}
@@ -171,7 +171,7 @@ EXAMPLES = {"types": "oef_speedups", "cpus": "sensitivity", "ranges": "synergy_t
 
 
 @pytest.mark.parametrize("name", [name for table in PERTURBATIONS.values() for name in table])
-def test_a_perturbation_is_described_and_leaves_its_input_alone(name: str) -> None:
+def test_a_perturbation_has_a_description_and_does_not_change_its_input(name: str) -> None:
     argument = next(argument for argument, table in PERTURBATIONS.items() if name in table)
     perturb = PERTURBATIONS[argument][name]
     assert perturb.__doc__

@@ -46,7 +46,7 @@ def refined(world: World, granted: list[int], **fields: object) -> Allocation:
 
 
 @given(full_clusters())
-def test_proposition_2_no_gpu_is_lost_and_no_size_falls_below_its_bound(case: tuple[int, int, list[int]]) -> None:
+def test_by_proposition_2_no_gpu_is_lost_and_no_size_falls_below_its_bound(case: tuple[int, int, list[int]]) -> None:
     k, machines, granted = case
     machine = 1 << k
     sizes = packed_sizes(granted, [allowed(machine, machines << k)] * len(granted))
@@ -59,7 +59,7 @@ def test_proposition_2_no_gpu_is_lost_and_no_size_falls_below_its_bound(case: tu
 
 
 @given(full_clusters())
-def test_proposition_1_at_most_one_job_of_a_machine_uses_another_machine(case: tuple[int, int, list[int]]) -> None:
+def test_by_proposition_1_at_most_one_job_of_a_machine_uses_another_machine(case: tuple[int, int, list[int]]) -> None:
     k, machines, granted = case
     world = world_of(k, machines, granted)
     allocation = refined(world, granted)
@@ -78,7 +78,7 @@ def test_proposition_1_at_most_one_job_of_a_machine_uses_another_machine(case: t
 
 
 @given(full_clusters(), st.integers(1, 8))
-def test_a_size_is_on_the_menu_and_no_more_is_used_than_granted(case: tuple[int, int, list[int]], most: int) -> None:
+def test_packed_sizes_are_on_the_menu_and_use_no_more_than_granted(case: tuple[int, int, list[int]], most: int) -> None:
     k, machines, granted = case
     menu = allowed(1 << k, min(most, machines << k))
     within = [min(grant, menu[-1]) for grant in granted]
@@ -94,7 +94,7 @@ def test_packed_sizes_on_machines_of_four_equal_those_of_the_paper() -> None:
     assert packed_sizes([7, 9], [allowed(4, 16)] * 2) == [8, 8]
 
 
-def test_a_job_without_such_a_size_keeps_its_grant() -> None:
+def test_a_job_without_a_packed_size_keeps_its_grant() -> None:
     assert packed_sizes([3, 5], [[], [1, 2, 4, 8]]) == [3, 4]
     world = World("2x4 V100").job("odd/0", gpus=3).job("b/0", gpus=(1, 8), arrived=1.0)
     allocation = refined(world, [3, 5])
@@ -102,7 +102,7 @@ def test_a_job_without_such_a_size_keeps_its_grant() -> None:
     assert allocation.amount.gpus.tolist() == [3, 4]
 
 
-def test_the_largest_job_is_placed_first_and_a_job_without_gpus_keeps_waiting() -> None:
+def test_packed_sizes_keep_their_sum_and_jobs_without_gpus_wait() -> None:
     world = world_of(2, 2, [1, 5, 0])
     allocation = refined(world, [1, 7, 0])
     assert isinstance(allocation.amount, Grants)
@@ -111,7 +111,7 @@ def test_the_largest_job_is_placed_first_and_a_job_without_gpus_keeps_waiting() 
     assert refined(world, [2, 6, 0]).order.tolist()[0] in (0, 1)
 
 
-def test_pinned_grants_stay_and_shares_are_a_fault() -> None:
+def test_pinned_grants_are_unchanged_and_shares_are_a_fault() -> None:
     world = world_of(2, 2, [3, 0])
     pins = Pins(claim=np.zeros(1, np.int32), machine=np.zeros(1, np.int32), gpus=np.array([3]))
     allocation = refined(world, [3, 0], pins=pins)
@@ -141,7 +141,7 @@ def test_a_cluster_of_two_types_or_unequal_machines_is_refused(cluster: str, mes
     assert message in str(refused.value)
 
 
-def test_menus_with_one_size_a_job_are_refused() -> None:
+def test_menus_with_one_size_per_job_are_refused() -> None:
     with pytest.raises(
         InputErrors, match='refiner "network_packing" needs rates at many sizes, but elasticity "fixed"'
     ):

@@ -32,7 +32,7 @@ def serve(
     return sizes, said, allocation
 
 
-def test_each_job_gets_the_largest_size_that_is_free_and_the_others_are_outranked() -> None:
+def test_each_job_gets_the_largest_free_size_and_the_rest_are_outranked() -> None:
     world = (
         World("1x8 V100").job("a/1", gpus=(1, 4), arrived=0).job("b/1", gpus=(2, 8), arrived=1).job("c/1", arrived=2)
     )
@@ -41,25 +41,25 @@ def test_each_job_gets_the_largest_size_that_is_free_and_the_others_are_outranke
     assert said == {"c/1": Reason.OUTRANKED}
 
 
-def test_a_job_that_does_not_fit_is_passed_or_waited_for() -> None:
+def test_a_job_that_does_not_fit_is_skipped_or_waited_for() -> None:
     world = World("1x4 V100").job("a/1", gpus=3, arrived=0).job("b/1", gpus=2, arrived=1).job("c/1", gpus=1, arrived=2)
     assert serve(world, on_misfit="skip")[0] == {"a/1": 3, "c/1": 1}
     assert serve(world, on_misfit="stop")[0] == {"a/1": 3}
 
 
-def test_a_job_that_can_never_run_delays_no_job_and_has_a_reason_of_its_own() -> None:
+def test_a_job_that_can_never_run_has_a_reason_and_delays_no_other() -> None:
     world = World("1x4 V100, 1x2 P100").job("a/1", gpus=8, arrived=0).job("b/1", gpus=3, gpu_type="P100", arrived=1)
     sizes, said, _ = serve(world.job("c/1", gpus=4, arrived=2), on_misfit="stop")
     assert sizes == {"c/1": 4}
     assert said == {"a/1": Reason.NO_SIZE_FITS, "b/1": Reason.NO_SIZE_FITS}
 
 
-def test_a_type_with_every_gpu_down_is_a_reason_of_its_own() -> None:
+def test_a_type_with_every_gpu_down_has_its_own_reason() -> None:
     world = World("1x4 V100, 1x2 P100").job("b/1", gpus=1, gpu_type="P100").down(4, 5)
     assert serve(world)[1] == {"b/1": Reason.NO_GPU_OF_TYPE}
 
 
-def test_a_gang_is_of_one_type_and_types_are_kept_apart() -> None:
+def test_a_gang_is_of_one_type_and_each_type_is_filled_separately() -> None:
     world = World("1x4 V100, 1x4 P100").job("a/1", gpus=3, gpu_type="P100").job("b/1", gpus=(1, 6)).job("c/1", gpus=2)
     sizes, said, allocation = serve(world)
     assert sizes == {"a/1": 3, "b/1": 4}
@@ -78,7 +78,7 @@ def test_preemptive_service_ranks_running_jobs_with_the_rest() -> None:
     assert serve(world)[0] == {}
 
 
-def test_gpus_that_other_apps_keep_are_not_given_out() -> None:
+def test_gpus_that_other_apps_keep_are_not_granted() -> None:
     world = World("1x4 V100").app("divides").holds("divides", 0, 1, ends_at=50.0).job("a/1", gpus=(1, 4), arrived=0)
     assert serve(world, now=100.0)[0] == {"a/1": 2}  # an app keeps the GPUs of an ended lease until another takes them
 

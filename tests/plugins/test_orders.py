@@ -18,7 +18,7 @@ def served(world: World, plugin: Fifo | Las, *, now: float = 100.0, scope: Scope
     return [str(ids[row]) for row in valuations.claims.rows[valuations.form(Scores).ranking()]]
 
 
-def test_fifo_goes_by_arrival_and_ties_keep_their_order() -> None:
+def test_fifo_orders_by_arrival_and_keeps_the_order_of_ties() -> None:
     world = World().job("c/1", arrived=5.0).job("a/1", arrived=3.0).job("b/1", arrived=3.0)
     assert served(world, Fifo()) == ["a/1", "b/1", "c/1"]
 
@@ -29,7 +29,7 @@ def test_las_puts_jobs_that_received_least_first_and_breaks_ties_by_arrival() ->
     assert served(world, Las(LasOptions())) == ["c/1", "b/1", "a/1"]
 
 
-def test_las_with_queues_serves_within_a_queue_by_arrival() -> None:
+def test_las_with_queues_orders_by_arrival_within_a_queue() -> None:
     world = World().job("a/1", arrived=1.0, received=90.0).job("b/1", arrived=2.0, received=10.0)
     world.job("c/1", arrived=0.0, received=500.0)
     assert served(world, Las(LasOptions(queues=(100.0,)))) == ["a/1", "b/1", "c/1"]
@@ -43,7 +43,7 @@ def test_las_wakes_when_the_first_running_job_enters_its_next_queue() -> None:
     assert answer.wake_at == 12.0  # b reaches 100 after 5 s, a after 20 GPU-seconds on two GPUs after 10 s
 
 
-def test_las_never_wakes_at_the_present_time() -> None:
+def test_las_never_wakes_at_the_current_time() -> None:
     world = World().job("a/1", received=100.0 - 1e-12).holds("a/1", 0)
     answer = valued(Las(LasOptions(queues=(100.0,))), world, now=7.0)
     assert answer.wake_at > 7.0
@@ -56,7 +56,7 @@ def test_las_by_seconds_does_not_count_gpus() -> None:
     assert np.all(answer.form(Scores).score[:, 0] == 0.0)
 
 
-def test_an_order_values_the_empty_offer_too() -> None:
+def test_an_order_returns_an_empty_valuation_for_an_empty_offer() -> None:
     world = World()
     for plugin in (Fifo(), Las(LasOptions()), Las(LasOptions(queues=(5.0,)))):
         assert valued(plugin, world).claims.rows.size == 0

@@ -53,7 +53,7 @@ def test_packed_takes_the_machine_that_fits_best() -> None:
     assert gpus["b/1"] == [4, 5, 6, 7]
 
 
-def test_packed_stays_in_a_rack_and_takes_few_machines() -> None:
+def test_packed_stays_in_a_rack_and_uses_few_machines() -> None:
     from eunomia import Cluster, Machine
 
     sizes = {"r1": (2, 2, 2), "r2": (4, 3)}
@@ -68,7 +68,7 @@ def test_packed_stays_in_a_rack_and_takes_few_machines() -> None:
     assert machines(world, gpus["b/1"]) == [0, 1, 2]  # five of the six GPUs of r1: one rack, though r2 has one left
 
 
-def test_spread_takes_many_machines() -> None:
+def test_spread_uses_many_machines() -> None:
     world = World("3x4 V100").job("a/1", gpus=3).job("b/1", gpus=5)
     gpus, _, _ = placed(world, Spread(), grant(world, {"a/1": 3, "b/1": 5}))
     assert machines(world, gpus["a/1"]) == [0, 1, 2]
@@ -76,14 +76,14 @@ def test_spread_takes_many_machines() -> None:
 
 
 @BOTH
-def test_a_claim_that_holds_its_grant_stays_whatever_the_order(plugin: Packed | Spread) -> None:
+def test_a_claim_that_keeps_its_grant_stays_whatever_the_order(plugin: Packed | Spread) -> None:
     world = World("2x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 3, ends_at=50.0)
     gpus, _, _ = placed(world, plugin, grant(world, {"a/1": 2, "b/1": 2}))
     assert gpus == {"a/1": [1, 2], "b/1": [0, 3]}
 
 
 @BOTH
-def test_a_claim_that_holds_gpus_and_gets_none_is_named_without_gpus(plugin: Packed | Spread) -> None:
+def test_a_claim_that_loses_all_its_gpus_is_listed_without_gpus(plugin: Packed | Spread) -> None:
     world = World("1x2 V100").job("a/1", gpus=2).job("b/1", gpus=2).holds("b/1", 0, 1, ends_at=50.0)
     gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 2, "b/1": 0}))
     assert gpus == {"a/1": [0, 1], "b/1": []}
@@ -91,7 +91,7 @@ def test_a_claim_that_holds_gpus_and_gets_none_is_named_without_gpus(plugin: Pac
 
 
 @BOTH
-def test_a_claim_that_is_not_named_keeps_its_gpus_unless_the_rest_is_released(plugin: Packed | Spread) -> None:
+def test_an_unlisted_claim_keeps_its_gpus_unless_the_rest_is_released(plugin: Packed | Spread) -> None:
     world = World("1x2 V100").job("a/1", gpus=2).job("b/1").holds("b/1", 0, ends_at=50.0)
     gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 2}))
     assert gpus == {}
@@ -101,7 +101,7 @@ def test_a_claim_that_is_not_named_keeps_its_gpus_unless_the_rest_is_released(pl
 
 
 @BOTH
-def test_a_job_that_cannot_grow_stays_as_it_is(plugin: Packed | Spread) -> None:
+def test_a_job_that_cannot_grow_keeps_its_gpus(plugin: Packed | Spread) -> None:
     world = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1").holds("a/1", 0, 1, ends_at=50.0).holds("b/1", 2)
     gpus, said, _ = placed(world, plugin, grant(world, {"a/1": 4}))
     assert gpus == {"a/1": [0, 1]}
@@ -117,20 +117,20 @@ def test_a_job_that_cannot_grow_stays_only_at_a_size_on_its_menu(plugin: Packed 
 
 
 @BOTH
-def test_a_job_that_shrinks_or_grows_keeps_all_the_gpus_that_it_can(plugin: Packed | Spread) -> None:
+def test_a_job_that_shrinks_or_grows_keeps_as_many_of_its_gpus_as_possible(plugin: Packed | Spread) -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", 2, 3, 5, ends_at=50.0)
     smaller, _, _ = placed(world, plugin, grant(world, {"a/1": 2}))
     larger, _, _ = placed(world, plugin, grant(world, {"a/1": 5}))
     assert set(smaller["a/1"]) < {2, 3, 5} < set(larger["a/1"])
 
 
-def test_packed_places_an_apps_grant_where_the_app_runs() -> None:
+def test_packed_places_the_grant_of_an_app_where_the_app_runs() -> None:
     world = World("3x4 V100").app("a").holds("a", 5, 6).jobs(1, app="x").holds("x/0", 8, 9)
     gpus, _, _ = placed(world, Packed(), grant(world, {"a": 2}, unit=Unit.APP))
     assert machines(world, gpus["a"]) == [1]
 
 
-def test_packed_honours_pins_on_the_machine_named_and_spread_promises_nothing() -> None:
+def test_packed_honours_pins_and_spread_does_not_promise_to() -> None:
     from eunomia import Promise, Stage
 
     world = World("3x4 V100").app("a").app("b")
@@ -145,7 +145,7 @@ def test_packed_honours_pins_on_the_machine_named_and_spread_promises_nothing() 
     assert Promise.HONOURS_PINS not in Spread.contracts[Stage.PLACEMENT].promises
 
 
-def test_a_pin_that_does_not_fit_is_turned_down_not_moved() -> None:
+def test_a_pin_that_does_not_fit_is_rejected_and_not_moved() -> None:
     world = World("2x2 V100").app("a").jobs(1, app="x").holds("x/0", 0)
     pins = Pins(claim=np.zeros(1, np.int32), machine=np.zeros(1, np.int32), gpus=np.array([2]))
     gpus, said, _ = placed(world, Packed(), grant(world, {"a": 2}, unit=Unit.APP, pins=pins))
@@ -163,7 +163,7 @@ def test_a_gang_is_never_of_two_types(plugin: Packed | Spread) -> None:
 
 
 @BOTH
-def test_jobs_are_placed_where_the_cpus_and_memory_that_they_ask_for_are_free(plugin: Packed | Spread) -> None:
+def test_jobs_are_placed_where_the_cpus_and_memory_that_they_need_are_free(plugin: Packed | Spread) -> None:
     world = World("2x4 V100 16cpu 64GiB").job("a/1", gpus=2, cpus=8.0).job("b/1", gpus=2, memory_gib=40.0)
     world.job("c/1", gpus=6, cpus=1.0).job("d/1", gpus=3, cpus=6.0)
     gpus, said, placement = placed(world, plugin, grant(world, {"b/1": 2, "a/1": 2, "d/1": 3, "c/1": 6}))
@@ -177,12 +177,12 @@ def test_jobs_are_placed_where_the_cpus_and_memory_that_they_ask_for_are_free(pl
     assert placed(world, plugin, grant(world, {"e/1": 1}))[1] == {"e/1": Reason.MEMORY_SHORT}
 
 
-def test_cpus_that_other_jobs_hold_are_not_given_out() -> None:
+def test_cpus_that_other_jobs_hold_are_not_granted() -> None:
     world = World("1x4 V100 16cpu").job("a/1", cpus=12.0).job("b/1", cpus=8.0).holds("a/1", 0, cpus=12.0)
     assert placed(world, Packed(), grant(world, {"b/1": 1}))[1] == {"b/1": Reason.CPUS_SHORT}
 
 
-def test_the_least_cpus_of_a_grant_are_for_all_its_gpus_together() -> None:
+def test_the_minimum_cpus_of_a_grant_are_summed_over_its_gpus() -> None:
     world = World("2x4 V100 8cpu").job("a/1", gpus=2)
     cpus = AmountRange(least=np.array([12.0]), most=np.array([16.0]))
     gpus, _, placement = placed(world, Packed(), grant(world, {"a/1": 2}, cpus=cpus))
@@ -201,7 +201,7 @@ def test_islands_are_kept_together() -> None:
 
 
 @given(st.integers(0, 255), st.sets(st.integers(0, 15)), st.integers(1, 8))
-def test_of_a_machines_free_gpus_those_that_a_claim_holds_are_preferred(free: int, near: set[int], count: int) -> None:
+def test_among_free_gpus_of_a_machine_those_of_the_claim_are_preferred(free: int, near: set[int], count: int) -> None:
     here = {gpu for gpu in range(8) if free >> gpu & 1}
     pool = Pool(World("2x8 V100").snapshot(), np.array(sorted(here), np.int64))
     own = sorted(near & here)[:count]
@@ -209,7 +209,7 @@ def test_of_a_machines_free_gpus_those_that_a_claim_holds_are_preferred(free: in
     assert prefer(pool, np.array(sorted(near), np.int64), 0, count).tolist() == sorted(own + others)
 
 
-def test_service_stops_at_a_misfit_where_the_allocation_says_so_and_standby_takes_what_is_left() -> None:
+def test_service_can_stop_at_a_misfit_and_standby_jobs_use_the_rest() -> None:
     world = World("1x4 V100").job("a/1", gpus=3).job("b/1", gpus=2).job("c/1").job("d/1")
     sizes = {"a/1": 3, "b/1": 2, "c/1": 1, "d/1": 1}
     gpus, said, _ = placed(world, Packed(), grant(world, sizes, on_misfit=Misfit.STOP))
@@ -220,7 +220,7 @@ def test_service_stops_at_a_misfit_where_the_allocation_says_so_and_standby_take
     assert list(gpus) == ["a/1", "d/1"]
 
 
-def test_shares_do_not_reach_a_placement() -> None:
+def test_a_placement_refuses_shares() -> None:
     world = World().job("a/1")
     claims = Claims(unit=Unit.JOB, rows=np.zeros(1, np.int32))
     shares = TimeShares(share=np.ones((1, 1)), since=Seconds(0.0))
@@ -230,7 +230,7 @@ def test_shares_do_not_reach_a_placement() -> None:
         Packed().eunomia_placement(world.snapshot(), menus, world.offer(), allocation)
 
 
-def test_a_gpu_that_is_promised_belongs_to_its_successor() -> None:
+def test_a_gpu_reserved_for_a_successor_is_not_given_to_another_job() -> None:
     world = World("1x2 V100").job("old/1").holds("old/1", 0).job("new/1").job("other/1")
     held = world._holdings.live
     for column, item in (("state", GpuState.LEAVING), ("successor", 7), ("next_app", 1), ("next_job", 1)):
@@ -281,7 +281,7 @@ def test_packed_uses_the_fewest_machines(busy: list[int], size: int) -> None:
         assert len(machines(world, gpus["a/1"])) == fewest
 
 
-def test_a_pool_counts_gpus_that_are_taken_as_used() -> None:
+def test_a_pool_counts_gpus_that_were_taken_as_used() -> None:
     world = World("2x4 V100 8cpu")
     pool = Pool(world.snapshot(), np.arange(6))
     pool.take(np.array([0, 1]))

@@ -10,7 +10,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "reference" / "policies"
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README"))
-def test_a_page_of_a_policy_names_every_option_with_its_default(name: str) -> None:
+def test_the_page_of_a_policy_names_every_option_with_its_default(name: str) -> None:
     assert name in DEFAULT_PLUGINS
     text = (PAGES / f"{name}.md").read_text()
     assert text.startswith(f"# {name}\n")

@@ -14,7 +14,7 @@ OUTAGE = "time_seconds,machine,state\n50,m01,down\n400,m01,up\n"
 
 
 @pytest.mark.parametrize("name", sorted(default_registry().presets()))
-def test_a_job_goes_on_once_its_machine_is_back(name: str, tmp_path: Path) -> None:
+def test_a_job_resumes_once_its_machine_is_back(name: str, tmp_path: Path) -> None:
     (tmp_path / "outage.csv").write_text(OUTAGE)
     jobs = Workload.single_jobs(
         "one",

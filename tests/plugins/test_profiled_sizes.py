@@ -81,46 +81,46 @@ def test_a_job_of_an_unknown_kind_has_linear_rates_up_to_its_fair_share() -> Non
     assert Lab("a/1", "b/1", "c/1").rates("c/1") == {size: float(size) for size in range(1, 6)}
 
 
-def test_the_least_size_is_on_the_menu_even_beyond_the_fair_share() -> None:
+def test_the_minimum_size_is_on_the_menu_even_beyond_the_fair_share() -> None:
     assert list(Lab("a/1", "b/1", "c/1", gpus=(8, 16)).rates("a/1")) == [8]
 
 
-def test_the_share_limits_a_kind_until_it_was_measured_at_its_least_size() -> None:
+def test_a_kind_is_limited_to_its_fair_share_until_its_minimum_size_is_measured() -> None:
     made = Lab("a/1", "b/1").holds("a/1", range(8)).knows(8)
     assert max(made.rates("b/1")) == 8
     assert max(made.knows(4, 2).rates("b/1")) == 8
     assert max(made.knows(1).rates("b/1")) == 16
 
 
-def test_a_kind_that_no_running_job_can_be_measured_for_is_not_limited() -> None:
+def test_a_kind_without_a_running_job_to_measure_is_not_limited() -> None:
     assert max(Lab("a/1", "b/1").knows(4).rates("b/1")) == 16
 
 
 # --- measurements ----------------------------------------------------------------------------------------------------
 
 
-def test_a_running_job_is_measured_at_the_packed_sizes_below_its_own_the_largest_first() -> None:
+def test_a_running_job_is_measured_at_packed_sizes_below_its_own_the_largest_first() -> None:
     made = Lab("a/1").holds("a/1", range(12))
     for size, expected in ((12, 8), (8, 4), (4, 2), (2, 1)):
         assert made.knows(size).asked() == [("a/1", expected)]
     assert made.knows(1).asked() == []
 
 
-def test_every_size_is_measured_where_asked_for() -> None:
+def test_every_size_is_measured_if_the_option_says_so() -> None:
     made = Lab("a/1", gpus=(2, 16)).holds("a/1", range(6))
     for size in (6, 5, 4, 3):
         assert made.knows(size, rate=float(size)).asked(measure="all") == [("a/1", size - 1)]
     assert made.knows(2).asked(measure="all") == []
 
 
-def test_each_size_is_measured_by_one_job_and_the_widest_comes_first() -> None:
+def test_each_size_is_measured_by_one_job_and_the_largest_job_comes_first() -> None:
     made = Lab("a/1", "b/1", "c/1").holds("a/1", range(4)).holds("b/1", range(4, 12))
     assert made.asked() == [("b/1", 2), ("a/1", 1)]  # a/1 is measured at 4 where it is
     assert made.knows(8, 4, 2).asked() == [("b/1", 1)]
     assert made.knows(1).asked() == []
 
 
-def test_a_least_size_that_is_not_packed_is_measured_too() -> None:
+def test_a_minimum_size_that_is_not_packed_is_measured_too() -> None:
     assert Lab("a/1", gpus=(3, 16)).holds("a/1", range(4)).knows(4).asked() == [("a/1", 3)]
 
 
@@ -164,18 +164,18 @@ def test_rates_are_linear_between_known_sizes_and_proportional_outside_of_them()
     assert got[16] == pytest.approx(4 * 3.4)
 
 
-def test_a_size_that_was_no_faster_than_a_smaller_one_is_left_out_and_larger_ones_are_still_tried() -> None:
+def test_a_size_no_faster_than_a_smaller_one_is_dropped_and_larger_ones_still_tried() -> None:
     got = Lab("a/1").knows(1).knows(4, rate=1.8).knows(2).rates("a/1")
     assert list(got)[:3] == [1, 2, 5]
     assert got[5] == pytest.approx(1.8 * 5 / 4)
 
 
-def test_a_rate_of_zero_and_rates_of_other_gpu_types_say_nothing_about_other_sizes() -> None:
+def test_rates_of_zero_and_of_other_gpu_types_are_ignored() -> None:
     assert Lab("a/1").knows(2, rate=0.0).knows(1).rates("a/1")[3] == pytest.approx(3.0)
     assert Lab("a/1").knows(2, rate=9.0, gpu_type="K80").knows(1).rates("a/1")[2] == pytest.approx(2.0)
 
 
-def test_rates_across_machines_count_for_sizes_that_fit_no_machine_or_alone() -> None:
+def test_rates_across_machines_count_only_for_larger_sizes_or_without_others() -> None:
     made = Lab("a/1").knows(2, rate=1.2, locality=Locality.RACK).knows(1)
     assert made.rates("a/1")[3] == pytest.approx(3.0)
     assert made.knows(2, locality=Locality.MACHINE).rates("a/1")[3] == pytest.approx(1.9 * 1.5)
@@ -224,7 +224,7 @@ def _arrival(app: str) -> tuple[Event, Event]:
     return AppArrived(app=AppId(app), user=UserId("u")), job
 
 
-def test_a_reported_rate_makes_a_round_of_coddl() -> None:
+def test_a_reported_rate_triggers_a_round_of_coddl() -> None:
     cluster = Cluster.parse("4x4 V100")
     stages = Profile.load("coddl").stages(cluster)
     made = Arbiter(cluster, stages, stages)

@@ -80,14 +80,14 @@ def test_a_later_job_of_the_kind_is_not_measured_again() -> None:
     assert rates(made, "b") == dict.fromkeys(TYPES, 3.0)
 
 
-def test_rates_that_were_imported_need_no_measurement() -> None:
+def test_imported_rates_need_no_measurement() -> None:
     made = arbiter()
     known = [KnownRate(gpus=1, gpu_type=name, locality=Locality.ISLAND, rate=2.0) for name in TYPES]
     made.step(AT_ONCE, [KindProfiled(kind="resnet", rates=tuple(known)), *arrival("a")])
     assert asked(made) == []
 
 
-def test_a_type_that_is_not_measured_yet_counts_as_declared_or_as_the_fastest_that_was() -> None:
+def test_an_unmeasured_type_has_the_declared_rate_or_the_fastest_measured_one() -> None:
     made = arbiter()
     made.step(
         AT_ONCE, [*arrival("a"), *arrival("b", kind="bert", seconds_per_iteration=0.5), *arrival("c", kind="new")]
@@ -98,7 +98,7 @@ def test_a_type_that_is_not_measured_yet_counts_as_declared_or_as_the_fastest_th
     assert all(math.isnan(rate) for rate in rates(made, "c").values())
 
 
-def test_a_type_with_too_few_gpus_or_that_was_not_asked_for_is_none_of_the_kinds() -> None:
+def test_types_too_small_for_a_job_or_not_requested_are_not_measured() -> None:
     made = arbiter()
     made.step(AT_ONCE, arrival("a", gpus=4))
     assert set(rates(made, "a")) == {"K80", "P100"}
@@ -107,7 +107,7 @@ def test_a_type_with_too_few_gpus_or_that_was_not_asked_for_is_none_of_the_kinds
 
 
 @pytest.mark.parametrize(("until_profiled", "waiting"), [("wait", ["b/1", "c/1"]), ("assumed", [])])
-def test_other_jobs_of_the_kind_wait_where_asked_to(until_profiled: str, waiting: list[str]) -> None:
+def test_with_the_option_set_other_jobs_of_the_kind_wait(until_profiled: str, waiting: list[str]) -> None:
     made = arbiter()
     made.step(AT_ONCE, [*arrival("a"), *arrival("b"), *arrival("c"), *arrival("d", kind="bert")])
     found = menus(made, until_profiled)
@@ -116,7 +116,7 @@ def test_other_jobs_of_the_kind_wait_where_asked_to(until_profiled: str, waiting
     assert np.all(found.curve[found.verdicts.rows] == -1)
 
 
-def test_a_job_without_a_declared_kind_is_measured_for_its_app_alone() -> None:
+def test_without_a_declared_kind_each_app_is_measured_separately() -> None:
     made = arbiter()
     made.step(AT_ONCE, [*arrival("a", kind=None), *arrival("b", kind=None)])
     made.step(Seconds(1.0), [measured("a", gpu_type, 3.0) for gpu_type in TYPES])

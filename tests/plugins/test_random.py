@@ -21,7 +21,7 @@ def test_the_order_is_drawn_each_round_and_is_the_same_within_it() -> None:
     assert order(world) != order(World(seed=4).jobs(20))
 
 
-def test_a_job_may_keep_its_draw() -> None:
+def test_with_redraw_never_a_job_keeps_its_draw() -> None:
     world = World(seed=3).jobs(20)
     assert order(world, round=1, redraw="never") == order(world, round=2, redraw="never")
     assert order(world, redraw="never") != order(World(seed=4).jobs(20), redraw="never")
@@ -68,14 +68,14 @@ def test_gangs_are_whole_of_one_type_and_share_no_gpu(sizes: list[int], round: i
         assert np.unique(world.cluster.gpu_type[gpus]).size <= 1
 
 
-def test_gpus_are_drawn_by_round_and_a_claim_that_can_stay_stays() -> None:
+def test_gpus_are_drawn_in_each_round_but_a_running_job_stays() -> None:
     world = World("4x4 V100").job("a/1", gpus=4).job("b/1", gpus=2).holds("b/1", 5, 9, ends_at=0.0)
     drawn = {tuple(placed(world, {"a/1": 4, "b/1": 2}, round=number)["a/1"]) for number in range(1, 10)}
     assert len(drawn) > 5
     assert placed(world, {"a/1": 4, "b/1": 2})["b/1"] == [5, 9]
 
 
-def test_a_job_is_placed_where_the_cpus_that_it_asks_for_are_free() -> None:
+def test_a_job_is_placed_where_the_cpus_that_it_needs_are_free() -> None:
     world = World("2x4 V100 8cpu").job("a/1", gpus=4, cpus=4.0)
     for number in range(1, 10):
         gpus = placed(world, {"a/1": 4}, round=number)["a/1"]

@@ -55,19 +55,19 @@ def test_a_gang_displaces_as_few_jobs_as_possible() -> None:
     assert found["two/1"] == [3]
 
 
-def test_a_job_that_shrinks_or_grows_keeps_all_the_gpus_that_it_can() -> None:
+def test_a_job_that_shrinks_or_grows_keeps_as_many_of_its_gpus_as_possible() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 8)).holds("a/1", 2, 3, 5)
     assert set(placed(world, {"a/1": 2})[0]["a/1"]) < {2, 3, 5} < set(placed(world, {"a/1": 5})[0]["a/1"])
 
 
-def test_a_job_that_grows_beyond_its_machine_keeps_it() -> None:
+def test_a_job_that_grows_beyond_its_machine_keeps_that_machine() -> None:
     world = World("3x4 V100").job("a/1", gpus=(1, 8)).job("b/1").holds("a/1", 4, 5, 6, 7).holds("b/1", 0)
     found, _ = placed(world, {"a/1": 8, "b/1": 1})
     assert found["a/1"] == [4, 5, 6, 7, 8, 9, 10, 11]
     assert found["b/1"] == [0]
 
 
-def test_gpus_that_a_job_is_promised_count_as_its_own() -> None:
+def test_gpus_reserved_for_a_job_count_as_its_own() -> None:
     world = World("1x2 V100").job("old/1").holds("old/1", 0).job("new/1").job("other/1")
     held, at = world._holdings.live, {"state": GpuState.LEAVING, "successor": 7, "next_app": 1, "next_job": 1}
     for column, item in at.items():
@@ -75,7 +75,7 @@ def test_gpus_that_a_job_is_promised_count_as_its_own() -> None:
     assert placed(world, {"other/1": 1, "new/1": 1})[0] == {"new/1": [0], "other/1": [1]}
 
 
-def test_a_job_that_gets_nothing_is_named_and_one_that_cannot_grow_stays() -> None:
+def test_a_job_that_loses_its_gpus_is_listed_and_one_that_cannot_grow_stays() -> None:
     world = World("1x4 V100").job("a/1", gpus=(1, 4)).job("b/1", gpus=2).job("c/1").job("d/1", gpus=(1, 4))
     world.holds("a/1", 0, 1).holds("b/1", 2, 3)
     assert placed(world, {"b/1": 0, "c/1": 1})[0] == {"c/1": [2], "b/1": []}
@@ -93,7 +93,7 @@ def test_a_gang_is_of_one_type_and_a_running_one_stays_on_its_own() -> None:
     assert said == {}
 
 
-def test_pins_and_an_order_that_stops_are_served_as_by_packed() -> None:
+def test_pins_and_stopping_orders_are_served_as_by_packed() -> None:
     world = World("2x4 V100").job("a/1", gpus=2).job("b/1", gpus=9).job("c/1")
     pins = Pins(claim=np.zeros(1, np.int32), machine=np.ones(1, np.int32), gpus=np.array([2]))
     assert placed(world, {"a/1": 2}, pins=pins)[0] == {"a/1": [4, 5]}
@@ -136,7 +136,7 @@ def most_kept(world: World, sizes: dict[str, int]) -> tuple[int, int]:
 
 
 @given(regular())
-def test_jobs_fit_on_the_fewest_machines_and_at_most_one_more_than_needed_moves(
+def test_jobs_use_the_fewest_machines_and_at_most_one_too_many_moves(
     case: tuple[World, dict[str, int]],
 ) -> None:
     world, sizes = case

@@ -51,7 +51,7 @@ def test_gpus_go_one_by_one_to_the_claim_furthest_behind() -> None:
     st.lists(st.lists(st.floats(0.0, 5.0), min_size=2, max_size=2), min_size=1, max_size=6),
     st.lists(st.integers(0, 9), min_size=2, max_size=2),
 )
-def test_an_apportionment_never_asks_for_more_than_there_is_nor_strays_by_a_gpu(
+def test_rounding_stays_within_the_free_gpus_and_one_gpu_of_the_shares(
     behind: list[list[float]], free: list[int]
 ) -> None:
     wanted, there = np.array(behind), np.array(free)
@@ -76,7 +76,7 @@ def world() -> World:
     return made
 
 
-def test_shares_are_rounded_so_that_all_gpus_are_given_out() -> None:
+def test_shares_are_rounded_so_that_all_gpus_are_granted() -> None:
     got, memo = refined(world(), {"ana": [1.5], "bo": [1.3], "cy": [1.2]})
     assert got == {"ana/1": 2, "bo/1": 1, "cy/1": 1}
     assert memo.ideal == {"ana": (1.5,), "bo": (1.3,), "cy": (1.2,)}
@@ -100,7 +100,7 @@ def test_a_claim_catches_up_on_time_that_it_did_not_receive() -> None:
     assert [after.owed[name][0] for name in ("ana", "bo", "cy")] == pytest.approx([-50.0, 30.0, 70.0])
 
 
-def test_a_job_that_ended_is_charged_for_what_it_was_granted() -> None:
+def test_a_job_that_ended_is_charged_for_its_granted_time() -> None:
     made = world()
     memo = Account(at=0.0, ideal={"ana": (2.0,)}, owed={}, jobs={"ana/0": Seen("ana", (5.0,), (1.5,))})
     made.remembers("rounding", Stage.REFINE, memo)
@@ -108,7 +108,7 @@ def test_a_job_that_ended_is_charged_for_what_it_was_granted() -> None:
     assert after.owed["ana"] == (50.0,)
 
 
-def test_a_share_too_small_for_any_job_is_saved_up_and_lent_to_others() -> None:
+def test_a_share_too_small_for_any_job_accumulates_and_is_lent_to_others() -> None:
     made = World("1x4 V100").app("ana", user="ana").job("ana/1", gpus=4).app("bo", user="bo")
     made.job("bo/1", gpus=(1, 4)).job("bo/2", gpus=(1, 4), arrived=1.0)
     got, _ = refined(made, {"ana": [1.0], "bo": [3.0]})
@@ -123,7 +123,7 @@ def test_within_a_claim_the_job_that_waited_longest_comes_first() -> None:
     assert list(refined(made, {"ana": [1.0]}, now=100.0)[0]) == ["ana/3"]
 
 
-def test_a_claim_without_jobs_for_its_share_saves_nothing_up() -> None:
+def test_a_claim_without_enough_jobs_accumulates_nothing() -> None:
     made = World("1x4 V100").app("ana", user="ana").job("ana/1").app("bo", user="bo").job("bo/1", gpus=(1, 4))
     assert refined(made, {"ana": [2.0], "bo": [2.0]})[1].ideal == {"ana": (1.0,), "bo": (2.0,)}
 
@@ -133,7 +133,7 @@ def test_gpus_that_a_claim_keeps_outside_the_offer_count() -> None:
     assert refined(made, {"ana": [2.0], "bo": [1.0], "cy": [1.0]})[0] == {"bo/1": 1, "cy/1": 1}
 
 
-def test_other_amounts_than_device_shares_are_refused() -> None:
+def test_amounts_other_than_device_shares_are_refused() -> None:
     made = world()
     answer = users(made, {"ana": [1.0]})
     wrong = Allocation(claims=answer.claims, amount=Grants(gpus=np.array([1])), order=answer.order)
@@ -146,7 +146,9 @@ _TABLE = st.dictionaries(st.text(min_size=1, max_size=5), st.tuples(st.floats(-1
 
 
 @given(st.floats(0.0, 1e9), _TABLE, _TABLE)
-def test_the_memo_round_trips(at: float, ideal: dict[str, tuple[float]], owed: dict[str, tuple[float]]) -> None:
+def test_the_memo_is_decoded_as_it_was_encoded(
+    at: float, ideal: dict[str, tuple[float]], owed: dict[str, tuple[float]]
+) -> None:
     memo = Account(at=at, ideal=dict(ideal), owed=dict(owed), jobs={"a/1": Seen("a", (1.0,), (2.0,))})
     assert Account.from_bytes(memo.version, memo.to_bytes()) == memo
 

@@ -65,7 +65,7 @@ def granted(
     return {names[claim]: TYPES[int(answer.amount.gpu_type[claim])] for claim in sorted(answer.order.tolist())}
 
 
-def test_a_claim_gives_up_its_slowest_types() -> None:
+def test_a_claim_with_too_few_jobs_gives_up_its_slowest_types() -> None:
     made = world(5)
     view = view_of(made.snapshot(), menus_of(made), made.offer(), shared(made, [4.0, 4.0, 4.0]).claims)
     assert usable(np.array([[4.0, 4.0, 4.0]]), view).tolist() == [[0.0, 1.0, 4.0]]
@@ -83,9 +83,7 @@ def test_among_equally_fast_types_a_claim_keeps_those_that_its_jobs_hold() -> No
     st.integers(1, 12),
     st.permutations([1.0, 2.0, 3.0]),
 )
-def test_what_a_claim_keeps_is_the_fastest_part_of_its_share(
-    share: list[float], jobs: int, speeds: list[float]
-) -> None:
+def test_a_claim_keeps_the_fastest_part_of_its_share(share: list[float], jobs: int, speeds: list[float]) -> None:
     made = world(jobs, (speeds[0], speeds[1], speeds[2]))
     view = view_of(made.snapshot(), menus_of(made), made.offer(), shared(made, share).claims)
     kept = usable(np.array([share]), view)[0]
@@ -95,11 +93,11 @@ def test_what_a_claim_keeps_is_the_fastest_part_of_its_share(
     assert all(kept[slow] == 0.0 for fast in cut for slow in range(3) if speeds[slow] < speeds[fast])
 
 
-def test_the_job_of_a_lone_user_takes_the_fastest_type_though_it_is_owed_a_slow_one() -> None:
+def test_the_only_job_of_a_user_gets_the_fastest_type_though_owed_a_slow_one() -> None:
     assert granted(world(1), [4.0, 4.0, 4.0], owed=[70.0, 20.0, 0.0]) == {"ana/0": "V100"}
 
 
-def test_running_jobs_stay_on_their_types_where_their_claim_has_as_many_gpus_there() -> None:
+def test_running_jobs_stay_on_their_types_if_their_claim_has_gpus_there() -> None:
     made = world(3).holds("ana/0", 0).holds("ana/1", 8).holds("ana/2", 4)
     stay = granted(made, [1.0, 1.0, 1.0], leftovers=False)
     assert stay == {"ana/0": "K80", "ana/1": "V100", "ana/2": "P100"}
@@ -135,7 +133,7 @@ def refined(made: World, shares: list[list[float]]) -> tuple[dict[str, str], Acc
     return {job: ("K80", "V100")[int(answer.amount.gpu_type[claim])] for job, claim in served}, answer.memo
 
 
-def test_a_job_on_a_slow_type_moves_to_a_faster_gpu_that_is_in_no_share() -> None:
+def test_a_job_on_a_slow_type_moves_to_a_faster_unclaimed_gpu() -> None:
     # Bo can use one of his three V100, so two are idle: ana's second job needs no K80.
     types, account = refined(two_users(ana=(1, 1), bo=(1,)), [[4.0, 1.0], [0.0, 3.0]])
     assert types == {"ana/0": "V100", "ana/1": "V100", "bo/0": "V100"}
@@ -168,7 +166,7 @@ def test_of_two_jobs_the_one_that_holds_the_faster_gpu_keeps_it() -> None:
     st.floats(0.0, 4.0),
     st.floats(0.0, 4.0),
 )
-def test_jobs_move_to_faster_types_alone_and_no_gpu_is_granted_twice(
+def test_jobs_move_only_to_faster_types_and_no_gpu_is_granted_twice(
     ana: list[int], bo: list[int], slow: float, fast: float
 ) -> None:
     made = two_users(ana=tuple(ana), bo=tuple(bo))
@@ -209,7 +207,7 @@ def test_time_shares_are_summed_by_user_and_kind() -> None:
     assert named == {("ana", "cnn"): [1.0, 2.5], ("ana", "rnn"): [1.0, 0.0], ("bo", "cnn"): [0.0, 0.1]}
 
 
-def test_other_amounts_than_time_shares_are_refused() -> None:
+def test_amounts_other_than_time_shares_are_refused() -> None:
     made = world(1)
     with pytest.raises(PluginError, match="must get time shares of jobs, but got DeviceShares of users"):
         pooled(made.snapshot(), menus_of(made), shared(made, [1.0, 1.0, 1.0]))

@@ -39,7 +39,7 @@ def test_the_job_with_the_least_time_left_at_its_own_size_comes_first() -> None:
     assert seconds == {"a/1": 100.0, "b/1": 50.0}
 
 
-def test_ties_go_by_arrival_and_unknown_lengths_where_the_option_says() -> None:
+def test_ties_are_broken_by_arrival_and_an_option_places_unknown_lengths() -> None:
     world = World().job("late/1", iterations=5, seconds_per_iteration=1.0, arrived=3.0)
     world.job("early/1", iterations=5, seconds_per_iteration=1.0, arrived=2.0).job("unknown/1", arrived=0.0)
     assert ranked(world, srtf())[0] == ["early/1", "late/1", "unknown/1"]
@@ -47,7 +47,7 @@ def test_ties_go_by_arrival_and_unknown_lengths_where_the_option_says() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0, 4.0])
-def test_the_rate_at_which_a_job_runs_now_does_not_change_its_length(rate: float) -> None:
+def test_the_current_rate_of_a_job_does_not_change_its_length(rate: float) -> None:
     """A job on one GPU of the four that it could use must not look four times as long."""
     world = World("1x8 V100").job(
         "a/1", gpus=(1, 4), iterations=100, seconds_per_iteration=4.0, done=40.0, rate=rate, since=50.0
@@ -56,7 +56,7 @@ def test_the_rate_at_which_a_job_runs_now_does_not_change_its_length(rate: float
     assert ranked(world, srtf(), now=50.0, menus=menus)[1]["a/1"] == 60.0
 
 
-def test_a_rate_measured_on_one_machine_counts() -> None:
+def test_only_a_rate_measured_on_one_machine_changes_the_length() -> None:
     from eunomia import Locality
 
     world = World("2x4 V100").job("a/1", gpus=4, iterations=100, seconds_per_iteration=4.0)
@@ -114,7 +114,7 @@ def test_each_coming_regime_counts_at_its_own_rate(done: float, seconds: float) 
     assert order[0] == ("a/1" if seconds < 25.0 else "b/1")
 
 
-def test_keys_of_running_jobs_hold_until_their_next_regime() -> None:
+def test_keys_of_running_jobs_are_valid_until_their_next_regime() -> None:
     """At every moment that a key holds, it is the time that the work left takes."""
     world = World().job("a/1", gpus=2, iterations=100, seconds_per_iteration=2.0, done=0.0, rate=1.0, since=10.0)
     for plugin, times in ((srtf(), 1.0), (Srsf(LengthOptions()), 2.0)):

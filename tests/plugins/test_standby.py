@@ -51,21 +51,21 @@ def test_without_standby_gpus_stay_idle_behind_a_job_that_cannot_be_placed() -> 
     assert placed == {}
 
 
-def test_the_first_waiting_jobs_stand_by_at_their_smallest_size_and_take_what_is_left() -> None:
+def test_the_first_waiting_jobs_stand_by_at_their_smallest_size() -> None:
     allocation, placed = served(greedy(), standby=2)
     assert standing_by(greedy(), allocation) == {"b/1": 3, "c/1": 3}
     assert placed == {"b/1": 3}
     assert set(allocation.verdicts.reasons.tolist()) == {int(Reason.OUTRANKED)}
 
 
-def test_a_running_job_that_is_displaced_does_not_stand_by() -> None:
+def test_a_running_job_that_is_displaced_is_not_a_standby_job() -> None:
     world = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=2, arrived=1.0).holds("b/1", 0, 1)
     allocation, placed = served(world, scope=Scope.ALL, standby=5, preemptive=True)
     assert standing_by(world, allocation) == {}
     assert placed == {"a/1": 4}
 
 
-def test_a_claim_that_stands_by_keeps_no_gpu_that_a_claim_ahead_of_it_gets() -> None:
+def test_a_standby_claim_loses_gpus_that_a_claim_ahead_of_it_gets() -> None:
     world = World("1x4 V100").job("a/1", gpus=4).job("b/1", gpus=2).holds("b/1", 0, 1)
     snapshot, offer = world.snapshot(), world.offer(scope=Scope.ALL)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
@@ -95,7 +95,7 @@ def test_jobs_of_a_standby_claim_are_placed_as_standby_jobs() -> None:
 
 
 @pytest.mark.parametrize("misfit", ["stop", "easy", "conservative"])
-def test_standby_beside_jobs_that_wait_for_their_turn_is_refused(misfit: str) -> None:
+def test_standby_is_refused_unless_jobs_that_do_not_fit_are_skipped(misfit: str) -> None:
     settings = {"plugins.ordered.standby": 4, "plugins.ordered.on_misfit": misfit}
     with pytest.raises(InputErrors, match='standby must be 0 unless on_misfit is "skip"'):
         Profile.load("default", settings=settings)

@@ -64,7 +64,7 @@ def test_a_backfilling_plugin_of_another_package_starts_the_same_jobs_as_easy(tm
     assert [mine[name] == built_in[name] for name in ("jobs.parquet", "leases.parquet")] == [True, True]
 
 
-def test_jobs_of_the_plugin_are_kept_sorted(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_the_plugin_stay_sorted_without_a_full_ranking(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No round of it ranks all jobs."""
     ranked = []
     monkeypatch.setattr(ordered, "serve_sizes", lambda *given: ranked.append(given))
@@ -85,7 +85,7 @@ def test_jobs_of_the_plugin_are_kept_sorted(profile: Path, monkeypatch: pytest.M
     ("plugin", "begins", "guide"),
     [(PLUGIN, "def seconds_left", "write-a-valuation.md"), (BACKFILLING, "def seconds_left", "write-an-allocation.md")],
 )
-def test_the_plugin_equals_that_of_the_guide_and_imports_public_names_alone(
+def test_the_plugin_equals_that_of_the_guide_and_imports_only_public_names(
     plugin: Path, begins: str, guide: str
 ) -> None:
     text = plugin.read_text()

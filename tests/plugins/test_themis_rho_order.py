@@ -26,7 +26,7 @@ def test_rho_is_the_shared_time_over_the_time_alone_times_the_contention() -> No
     assert values == {"a/1": 2.0, "b/1": pytest.approx(0.875)}
 
 
-def test_an_app_amid_much_contention_comes_after_one_that_was_promised_more() -> None:
+def test_an_app_with_more_contention_comes_after_one_with_less() -> None:
     world = World().app("a", contention=4.0).app("b", contention=1.0)
     for app in ("a", "b"):
         world.job(f"{app}/1", iterations=100, seconds_per_iteration=1.0)
@@ -39,7 +39,7 @@ def test_of_two_jobs_that_waited_equally_long_the_short_one_has_the_worse_rho() 
     assert rho(world, now=20.0)[0] == ["short/1", "long/1"]
 
 
-def test_an_app_that_has_just_arrived_has_no_contention_and_unknown_lengths_come_last() -> None:
+def test_a_new_app_has_no_contention_and_unknown_lengths_come_last() -> None:
     world = World().app("a", contention=float("nan")).job("a/1", iterations=10, seconds_per_iteration=1.0).job("b/1")
     order, values = rho(world)
     assert values["a/1"] == 1.0

@@ -20,7 +20,7 @@ def rates(world: World, job: str, **options: object) -> dict[int, float]:
     return {size: made.rate(row, size) for size in made.sizes(row).tolist()}
 
 
-def test_rates_follow_the_law_from_the_declared_time_of_an_iteration() -> None:
+def test_rates_follow_the_scaling_law_from_the_declared_iteration_time() -> None:
     # σ = 0.1, κ = 0: 2 GPUs 2 / 1.1, 4 GPUs 4 / 1.3 times the 0.5 iterations a second of one.
     world = World("1x8 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=2.0)
     got = rates(world, "a/1", contention=0.1, coherency=0.0)
@@ -43,7 +43,7 @@ def test_sizes_that_gain_too_little_are_left_out() -> None:
     assert list(rates(world, "a/1", contention=0.5, coherency=0.0, least_gain=0.4)) == [1, 3]
 
 
-def test_measured_rates_come_first_and_the_law_passes_through_them() -> None:
+def test_measured_rates_take_precedence_and_the_law_is_fitted_through_them() -> None:
     world = World("2x4 V100").job("a/1", gpus=(1, 8), seconds_per_iteration=1.0).measures("a/1", 4, 2.0)
     got = rates(world, "a/1", contention=0.0, coherency=0.0)
     assert got == {size: pytest.approx(size / 2) for size in range(1, 9)}
@@ -62,7 +62,7 @@ def test_rates_across_machines_are_on_the_menu_but_do_not_change_the_curve() -> 
     assert made.rate(world.row("a/1"), 4, Locality.RACK) == 1.0
 
 
-def test_jobs_that_declare_nothing_have_sizes_without_rates_and_paused_jobs_none() -> None:
+def test_jobs_without_declared_rates_have_sizes_without_rates_and_paused_jobs_none() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 4)).job("b/1", state=JobState.PAUSED)
     assert all(np.isnan(rate) for rate in rates(world, "a/1").values())
     assert list(rates(world, "a/1")) == [1, 2, 3, 4]
@@ -76,7 +76,7 @@ def test_jobs_that_declare_nothing_have_sizes_without_rates_and_paused_jobs_none
     st.floats(0.0, 0.2),
     st.floats(0.0, 0.3),
 )
-def test_a_menu_starts_at_the_least_and_every_further_size_is_faster(
+def test_a_menu_starts_at_the_minimum_and_every_further_size_is_faster(
     jobs: list[tuple[int, int, float]], contention: float, coherency: float, least_gain: float
 ) -> None:
     world = World("4x8 V100")

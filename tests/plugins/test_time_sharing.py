@@ -67,7 +67,7 @@ def remembering(world: World, at: float, wanted: dict[str, list[float]], receive
     return world.remembers("time_sharing", Stage.REFINE, memo)
 
 
-def test_priority_is_the_share_over_what_was_received_since_the_solution() -> None:
+def test_the_priority_is_the_share_over_the_time_received_since_the_solution() -> None:
     # Since 100, for 100 s: a had all of a gang of 2 (1.0), b half (0.5). a: 0.6 / 1.0, b: 0.4 / 0.5.
     wanted = {"a/1": [0.6], "b/1": [0.4]}
     world = World("1x2 V100").job("a/1", gpus=2, received=1200.0).job("b/1", gpus=2, received=100.0)
@@ -86,20 +86,20 @@ def test_jobs_that_received_no_time_come_first_by_their_share() -> None:
     assert list(refined(world, wanted, now=100.0)[0]) == ["b/1", "a/1"]
 
 
-def test_a_job_runs_on_one_type_at_a_time_and_never_where_its_share_is_nought() -> None:
+def test_a_job_runs_on_one_type_and_never_where_its_share_is_zero() -> None:
     # GPU types are sorted: P100, V100. a would go first on V100, then has had its turn; b may only use P100.
     wanted = {"a/1": [0.3, 0.6], "b/1": [0.5, 0.0], "c/1": [0.2, 0.0]}
     world = World("1x2 V100, 1x2 P100").job("a/1", gpus=2).job("b/1", gpus=2).job("c/1", gpus=2)
     assert refined(world, wanted, now=0.0)[0] == {"a/1": (2, "V100"), "b/1": (2, "P100")}
 
 
-def test_a_gang_that_does_not_fit_is_passed_over() -> None:
+def test_a_gang_that_does_not_fit_is_skipped() -> None:
     wanted = {"a/1": [0.9], "b/1": [0.1]}
     world = World("1x4 V100").job("x/1").holds("x/1", 0).job("a/1", gpus=4).job("b/1", gpus=2)
     assert list(refined(world, wanted, now=0.0)[0]) == ["b/1"]
 
 
-def test_grants_bind_until_the_round_ends_at_a_multiple_of_its_length() -> None:
+def test_grants_are_protected_until_the_round_ends_at_a_multiple_of_its_length() -> None:
     world = World().job("a/1")
     _, answer = refined(world, {"a/1": [1.0]}, now=230.0)
     assert (answer.lease, answer.protected, answer.wake_at) == (70.0, 70.0, 300.0)
@@ -108,7 +108,7 @@ def test_grants_bind_until_the_round_ends_at_a_multiple_of_its_length() -> None:
 
 
 @given(st.floats(0.0, 1e7), st.floats(1.0, 1e5))
-def test_leases_end_with_the_round_and_not_after_it(now: float, length: float) -> None:
+def test_leases_never_end_after_the_round(now: float, length: float) -> None:
     from eunomia_plugins.refine.turns import turn
 
     this = turn(now, length)
@@ -128,7 +128,7 @@ def test_new_shares_wait_until_the_last_ones_are_old_enough() -> None:
     assert answer.memo.at == 101.0  # type: ignore[union-attr]
 
 
-def test_a_new_job_has_no_priority_or_that_of_an_equal_share() -> None:
+def test_an_option_gives_a_new_job_no_priority_or_that_of_an_equal_share() -> None:
     world = World("1x1 V100").job("a/1", received=50.0).job("new/1", received=20.0)
     remembering(world, 0.0, {"a/1": [1.0]}, {})
     wanted = {"a/1": [0.5], "new/1": [0.5]}
@@ -137,7 +137,7 @@ def test_a_new_job_has_no_priority_or_that_of_an_equal_share() -> None:
     assert list(refined(world, wanted, now=100.0, new_jobs="equal")[0]) == ["new/1"]
 
 
-def test_other_amounts_than_time_shares_of_jobs_are_refused() -> None:
+def test_amounts_other_than_time_shares_of_jobs_are_refused() -> None:
     world = World().app("a").job("a/1")
     answer = shares(world, {"a/1": [1.0]})
     plugin = TimeSharing(TimeSharingOptions())
@@ -154,7 +154,7 @@ _ROWS = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(st.floats(0, 
 
 
 @given(st.floats(0.0, 1e9), _ROWS, _ROWS)
-def test_the_memo_round_trips(
+def test_the_memo_is_decoded_as_it_was_encoded(
     at: float, wanted: dict[str, tuple[float, ...]], received: dict[str, tuple[float, ...]]
 ) -> None:
     memo = Solution(at=at, shares=wanted, received=received)
@@ -168,7 +168,7 @@ PROFILE = {
 }
 
 
-def test_over_time_gangs_get_what_max_min_gives_them() -> None:
+def test_over_time_gangs_get_their_max_min_shares() -> None:
     """Three gangs of 4 and one of 2 on 4 GPUs: a level of 1 GPU each on average, so 1/4 and 1/2 of the time."""
     profile = Profile.load("default", settings=PROFILE)
     site = Cluster.parse("1x4 V100")

@@ -77,7 +77,7 @@ def test_values_by_curve_equal_those_of_each_claim(
 
 @given(JOBS, st.sampled_from(["1x3 V100", "2x4 V100", "1x4 V100, 1x4 P100"]))
 @settings(max_examples=60, deadline=None)
-def test_an_allocation_decides_alike_on_either_form(
+def test_an_allocation_makes_the_same_decisions_from_either_form(
     jobs: list[tuple[int, int, float, float, float, float | None]], cluster: str
 ) -> None:
     snapshot, menus, offer, valuations = valued(world_of(jobs, cluster))
@@ -92,7 +92,7 @@ def decided(allocation: Allocation) -> tuple[list[int], list[int], list[int]]:
     return allocation.amount.gpus.tolist(), allocation.order.tolist(), verdicts
 
 
-def test_a_long_queue_is_valued_only_as_far_as_gpus_reach() -> None:
+def test_of_a_long_queue_only_jobs_that_could_get_gpus_are_valued() -> None:
     world = World("1x4 V100").jobs(1000, gpus=(1, 2), iterations=100, seconds_per_iteration=1.0)
     snapshot, menus, offer, valuations = valued(world)
     asked = list[int]()

@@ -88,7 +88,7 @@ JOBS = st.lists(
     st.sampled_from(["afs_curves", "afs_peak"]),
     st.sampled_from([{}, {"lengths": "unknown", "unit": "30s"}, {"scan": "arrival"}]),
 )
-def test_the_plain_implementation_decides_the_same(
+def test_the_plain_implementation_makes_the_same_decisions(
     jobs: tuple[Job, ...], cluster: str, delays: Delays, valuation: str, options: dict[str, Any]
 ) -> None:
     short, plain = (run(jobs, cluster, delays, valuation=valuation, plain=way, **options) for way in (False, True))
@@ -112,7 +112,7 @@ def test_jobs_grow_and_shrink_at_each_arrival_and_end() -> None:
     assert seen[50.0] == {"a0/0": 4}
 
 
-def test_the_shortest_jobs_run_where_jobs_outnumber_gpus() -> None:
+def test_with_fewer_gpus_than_jobs_the_shortest_jobs_run() -> None:
     jobs = ((0.0, 1, 2, 300.0, 1.0, None), (0.0, 1, 2, 100.0, 1.0, None), (0.0, 1, 2, 200.0, 1.0, None))
     found = arbiter("1x2 V100")
     events, work = events_of(jobs)
@@ -121,7 +121,7 @@ def test_the_shortest_jobs_run_where_jobs_outnumber_gpus() -> None:
 
 
 @pytest.mark.parametrize("unit", [20.0, 50.0])
-def test_without_lengths_jobs_take_turns_of_one_unit(unit: float) -> None:
+def test_without_known_lengths_jobs_take_turns_of_one_time_unit(unit: float) -> None:
     """Three jobs on two GPUs: after each unit the job with the fewest units goes on."""
     jobs = tuple((0.0, 1, 2, 3000.0, 1.0, None) for _ in range(3))
     found = arbiter("1x2 V100", lengths="unknown", unit=f"{unit:g}s")

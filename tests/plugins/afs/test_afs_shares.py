@@ -45,7 +45,7 @@ LADDERS = st.lists(
 
 @given(LADDERS, st.integers(0, 30), st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_the_best_of_prefixes_gives_the_sizes_of_the_whole_scan(made: list[Ladder], gpus: int, known: bool) -> None:
+def test_a_scan_of_prefixes_gives_the_same_sizes_as_the_whole_scan(made: list[Ladder], gpus: int, known: bool) -> None:
     ladders = [Ladder(each.sizes[: len(each.seconds)], each.seconds[: len(each.sizes)]) for each in made]
     sizes = sizes_of(ladders, gpus, known=known)
     assert sizes_of(ladders, gpus, known=known, whole=False) == sizes
@@ -64,7 +64,7 @@ def random_ladders(luck: np.random.Generator) -> list[Ladder]:
     return made
 
 
-def test_compiled_code_gives_the_sizes_of_the_plain_loop() -> None:
+def test_compiled_code_gives_the_same_sizes_as_the_plain_loop() -> None:
     """1000 random instances, with and without known lengths."""
     pytest.importorskip("numba")
     luck = np.random.default_rng(4)
@@ -78,7 +78,7 @@ def test_compiled_code_gives_the_sizes_of_the_plain_loop() -> None:
         assert Raising(ladders, steps, left, known=known).run() == expected
 
 
-def test_ladders_converted_to_columns_keep_their_rows() -> None:
+def test_job_curves_converted_to_columns_keep_their_rows() -> None:
     made = [ladder(2.0, 1.0, 1.5), Ladder([], []), Ladder([4], [1.0])]
     columns = Ladders.of(made)
     assert columns.each() == made
@@ -87,7 +87,7 @@ def test_ladders_converted_to_columns_keep_their_rows() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_two_jobs_of_appendix_a_get_a_gpu_each(known: bool) -> None:
+def test_the_two_jobs_of_appendix_a_get_one_gpu_each(known: bool) -> None:
     """Appendix A's jobs of 2 h on one GPU, 1 h and 1.5 h on two: stage one gives each a GPU."""
     jobs = [ladder(2 * HOUR, 1.0, 2.0), ladder(2 * HOUR, 1.0, 4 / 3)]
     assert sizes_of(jobs, 2, known=known) == [1, 1]
@@ -96,14 +96,14 @@ def test_the_two_jobs_of_appendix_a_get_a_gpu_each(known: bool) -> None:
     assert sizes_of(jobs, 3, known=known) == [2, 1]
 
 
-def test_a_short_job_of_linear_speedup_does_not_get_both_gpus() -> None:
+def test_a_short_job_with_linear_speedup_does_not_get_both_gpus() -> None:
     """(3) alone prefers a second GPU for the shorter job to a first one for the longer; stage one comes before it."""
     short, long = ladder(1.0, 1.0, 2.0), ladder(10.0, 1.0, 2.0)
     assert sizes_of([short, long], 2) == [1, 1]
     assert sizes_of([short, long], 3) == [2, 1]
 
 
-def test_the_order_of_the_scan_decides_in_a_cycle() -> None:
+def test_in_a_cycle_of_preferences_the_order_of_the_scan_decides() -> None:
     """Speedups 7/5, 8/5 and 2 from the shortest job to the longest: each job comes before the next, the last before
     the first."""
     jobs = [ladder(1.0, 5.0, 7.0), ladder(2.0, 5.0, 8.0), ladder(4.0, 5.0, 10.0)]
@@ -114,7 +114,7 @@ def test_the_order_of_the_scan_decides_in_a_cycle() -> None:
     assert len(winners) > 1
 
 
-def test_unknown_lengths_are_compared_both_ways() -> None:
+def test_without_known_lengths_the_earlier_job_of_the_scan_is_favoured() -> None:
     """The shorter job has to gain less to keep its place; without lengths, the job that was scanned earlier has."""
     short, long = ladder(1.0, 1.0, 1.5), ladder(9.0, 1.0, 1.9)
     # Longer: 0.9 / 1.9 = 0.47; shorter: 0.5.
@@ -126,14 +126,14 @@ def test_unknown_lengths_are_compared_both_ways() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_job_that_reports_nothing_left_keeps_its_smallest_size(known: bool) -> None:
+def test_a_job_with_no_work_left_keeps_its_smallest_size(known: bool) -> None:
     done, other = Ladder([1, 2], [0.0, 0.0]), Ladder([1, 2], [9.0, 6.0])
     for ladders, sizes in (([done, other], [0, 1]), ([other, done], [1, 0])):
         assert raised(ladders, [0, 0], 1, known=known) == sizes
         assert Raising(ladders, [0, 0], 1, known=known).run() == sizes
 
 
-def test_sizes_that_do_not_fit_are_passed_over() -> None:
+def test_sizes_that_do_not_fit_are_skipped() -> None:
     wide, narrow = Ladder([1, 5], [100.0, 10.0]), ladder(1.0, 1.0, 1.1)
     assert sizes_of([narrow, wide], 4) == [2, 1]
     assert sizes_of([Ladder([4], [1.0]), narrow], 3) == [0, 2]

@@ -33,7 +33,7 @@ def menus(*rates: float) -> Menus:
     ],
     ids=["rises", "falls and rises", "flat", "falls", "one point", "a hole"],
 )
-def test_a_size_is_useful_where_the_job_is_faster_than_at_every_smaller_one(
+def test_a_size_is_useful_if_the_job_is_faster_than_at_every_smaller_one(
     rates: tuple[float, ...], sizes: list[int]
 ) -> None:
     found, speeds = useful_sizes(menus(*rates), 0)
@@ -48,19 +48,19 @@ def valued(plugin: AfsCurves | AfsPeak, *rates: float, iterations: float = 12.0)
     return list(zip(form.gpus.tolist(), form.value.tolist(), strict=True))
 
 
-def test_the_value_of_a_size_is_the_time_left_there() -> None:
+def test_the_value_of_a_size_is_the_time_left_at_that_size() -> None:
     assert valued(AfsCurves(), 1.0, 1.5, 2.0) == [(1, -12.0), (2, -8.0), (3, -6.0)]
     # Without known work the times are those of one iteration.
     assert valued(AfsCurves(), 1.0, 1.5, 2.0, iterations=float("nan"))[0] == (1, -1.0)
 
 
-def test_the_peak_alone_counts_each_gpu_up_to_it_alike() -> None:
+def test_the_option_peak_assumes_linear_speedup_up_to_the_fastest_size() -> None:
     assert valued(AfsPeak(), 1.0, 1.5, 1.2) == [(1, -12.0), (2, -6.0)]
 
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=1, max_size=3))
 @settings(max_examples=60, deadline=None)
-def test_more_gpus_with_a_value_take_less_time(rates: list[float]) -> None:
+def test_each_larger_useful_size_takes_less_time(rates: list[float]) -> None:
     values = [value for _, value in valued(AfsCurves(), *rates)]
     assert values == sorted(values)
     assert len(set(values)) == len(values)
@@ -81,7 +81,7 @@ def test_values_in_another_unit_are_refused() -> None:
     )
 
 
-def test_menus_with_one_size_a_job_are_refused() -> None:
+def test_menus_with_one_size_per_job_are_refused() -> None:
     assert refusal(elasticity="fixed").startswith(
         'allocation "afs" needs rates at many sizes, but elasticity "fixed" gives one size a job'
     )

@@ -59,7 +59,7 @@ GOALS: dict[str, Callable[[Table], float]] = {
 
 
 @pytest.mark.parametrize("name", GOALS)
-def test_the_specification_reaches_the_same_goal(name: str) -> None:
+def test_the_specification_reaches_the_same_objective(name: str) -> None:
     world = World("1x2 P100, 1x2 V100")
     for number, (size, rates) in enumerate(zip(SIZES.tolist(), RATES.tolist(), strict=True)):
         job = f"j{number}/1"
@@ -73,12 +73,12 @@ def test_the_specification_reaches_the_same_goal(name: str) -> None:
     assert fast == pytest.approx(slow, rel=1e-4)
 
 
-def test_without_performance_jobs_have_equal_shares_of_each_type() -> None:
+def test_without_the_option_performance_jobs_have_equal_shares_of_each_type() -> None:
     found = shares(two_types(), "max_min_fairness")
     assert found == {"a/1": [0.5, 0.5], "b/1": [0.5, 0.5]}
 
 
-def test_with_performance_the_job_that_gains_from_a_type_has_it() -> None:
+def test_with_the_option_performance_a_job_gets_the_type_that_speeds_it_up_most() -> None:
     world = two_types().job("c/1").job("d/1")
     for gpu_type in ("P100", "V100"):
         world.measures("c/1", 1, 1.0, gpu_type=gpu_type)
@@ -111,7 +111,7 @@ def test_tickets_by_size_give_equal_time_instead_of_equal_gpus() -> None:
     assert equal["a/1"] == [pytest.approx(1.5 / 4)]
 
 
-def test_users_have_equal_parts_whatever_their_jobs() -> None:
+def test_users_have_equal_shares_however_many_jobs_they_have() -> None:
     world = World("1x4 V100").app("a", user="ana").app("b", user="ben")
     world.job("a/1", gpus=2).job("a/2", gpus=2).job("a/3", gpus=2).job("b/1", gpus=2).job("b/2", gpus=2)
     found = shares(world, "gandiva_fair")
@@ -128,13 +128,13 @@ def test_an_option_sets_the_price_of_a_fast_gpu_with_one_buyer() -> None:
     assert shares(world, "gandiva_fair", price="second")["a/1"][1] == pytest.approx(1.0, abs=0.02)
 
 
-def test_min_total_duration_shares_time_by_work() -> None:
+def test_the_policy_min_total_duration_divides_time_by_work() -> None:
     world = World("1x1 V100").job("a/1", iterations=300.0, seconds_per_iteration=1.0)
     world.job("b/1", iterations=100.0, seconds_per_iteration=1.0)
     assert shares(world, "min_total_duration") == {"a/1": [pytest.approx(0.75)], "b/1": [pytest.approx(0.25)]}
 
 
-def test_the_greatest_throughput_starves_the_slow_unless_it_is_relative() -> None:
+def test_maximal_throughput_starves_slow_jobs_unless_throughputs_are_normalized() -> None:
     world = World("1x1 V100").job("a/1", seconds_per_iteration=1.0).job("b/1", seconds_per_iteration=0.1)
     assert shares(world, "max_sum_throughput") == {"a/1": [0.0], "b/1": [1.0]}
     assert sum(row[0] for row in shares(world, "max_sum_throughput", relative=True).values()) == pytest.approx(1.0)
@@ -176,7 +176,7 @@ def test_a_solution_is_kept_while_no_job_arrives_or_leaves() -> None:
 
 
 @pytest.mark.parametrize(("now", "solved"), [(104.0, False), (105.0, True)])
-def test_a_newcomer_waits_until_the_solution_is_old_enough(now: float, solved: bool) -> None:
+def test_a_new_job_waits_until_the_solution_is_old_enough(now: float, solved: bool) -> None:
     world = World("1x2 V100").job("a/1")
     first = asked(world, "max_min_fairness", now=5.0).memo
     assert first is not None
@@ -187,7 +187,7 @@ def test_a_newcomer_waits_until_the_solution_is_old_enough(now: float, solved: b
     assert answer.verdicts.reasons.tolist() == ([] if solved else [Reason.AWAITING_ROUND])
 
 
-def test_a_solution_of_time_0_or_without_jobs_left_delays_no_job() -> None:
+def test_a_solution_of_time_0_or_with_only_ended_jobs_is_replaced_at_once() -> None:
     world = World("1x2 V100").job("a/1")
     start = asked(world, "max_min_fairness", now=0.0).memo
     assert start is not None
@@ -206,7 +206,7 @@ def test_a_changed_capacity_causes_a_new_solution() -> None:
     assert asked(world, "max_min_fairness", now=6.0, least_between="100s").memo is not None
 
 
-def test_the_memo_round_trips() -> None:
+def test_the_memo_is_decoded_as_it_was_encoded() -> None:
     memo = Shares(at=0.1, capacity=(2, 3), jobs=("a/1",), share={"a/1": (0.1, 0.2)}, notes={"a/1": (1.0, 2.0, 3.0)})
     assert Shares.from_bytes(memo.version, memo.to_bytes()) == memo
 
@@ -228,14 +228,14 @@ def served(world: World, **options: object) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_on_one_type_the_shortest_work_goes_first_gangs_by_their_gpu_time() -> None:
+def test_with_one_type_gangs_are_served_by_least_remaining_gpu_time() -> None:
     world = World("1x4 V100").job("long/1", iterations=90.0, seconds_per_iteration=1.0)
     world.job("wide/1", gpus=4, iterations=40.0, seconds_per_iteration=4.0)
     world.job("short/1", iterations=10.0, seconds_per_iteration=1.0)
     assert list(served(world)) == ["short/1", "long/1", "wide/1"]
 
 
-def test_the_job_that_gains_most_from_a_type_is_matched_to_it() -> None:
+def test_a_type_is_matched_to_the_job_that_gains_most_from_it() -> None:
     world = World("1x1 P100, 1x1 V100").job("a/1", iterations=100.0).job("b/1", iterations=100.0)
     for name, fast in (("a/1", 1.1), ("b/1", 4.0)):
         world.measures(name, 1, 1.0, gpu_type="P100").measures(name, 1, fast, gpu_type="V100")
@@ -248,7 +248,7 @@ def test_allox_does_not_move_running_jobs() -> None:
     assert list(served(world)) == ["b/1"]
 
 
-def test_jobs_beyond_the_window_are_left_out() -> None:
+def test_only_the_first_jobs_in_the_window_are_matched() -> None:
     world = World("1x1 V100")
     for number, work in enumerate((50.0, 40.0, 1.0)):
         world.job(f"j{number}/1", iterations=work, seconds_per_iteration=1.0, arrived=float(number))

@@ -50,7 +50,7 @@ def test_max_min_gives_the_throughputs_computed_for_the_example_of_oef() -> None
 
 @FEW
 @given(instances())
-def test_the_highest_level_is_that_of_the_specification(made: Instance) -> None:
+def test_the_highest_level_equals_that_of_the_specification(made: Instance) -> None:
     gain = gains(made)
     share, level = highest_level(made, gain)
     specified, expected = reference.highest_level(made, gain)
@@ -83,7 +83,7 @@ def test_leftover_time_on_one_type_is_spread_equally_over_jobs() -> None:
 
 @FEW
 @given(instances())
-def test_the_greatest_sum_is_that_of_the_specification(made: Instance) -> None:
+def test_the_greatest_sum_equals_that_of_the_specification(made: Instance) -> None:
     share, total = greatest_sum(made, made.rate)
     _, expected = reference.greatest_sum(made, made.rate)
     assert fits(made, share)
@@ -93,7 +93,7 @@ def test_the_greatest_sum_is_that_of_the_specification(made: Instance) -> None:
 
 @FEW
 @given(instances(), st.data())
-def test_the_least_rho_is_that_of_the_specification(made: Instance, data: st.DataObject) -> None:
+def test_the_least_rho_equals_that_of_the_specification(made: Instance, data: st.DataObject) -> None:
     count = made.gpus.size
     left = np.array(data.draw(st.lists(st.sampled_from([1.0, 40.0, 1000.0]), min_size=count, max_size=count)))
     since = np.array(data.draw(st.lists(st.sampled_from([0.0, 5.0, 600.0]), min_size=count, max_size=count)))
@@ -107,7 +107,7 @@ def test_the_least_rho_is_that_of_the_specification(made: Instance, data: st.Dat
     assert reached.max() <= rho * (1.0 + 1e-6)
 
 
-def test_equal_jobs_are_one_class() -> None:
+def test_equal_jobs_form_one_class() -> None:
     made = instance([[1.0, 2.0]] * 50 + [[2.0, 1.0]] * 30, capacity=[3, 4])
     classes = classes_of(made, gains(made))
     assert classes.jobs.tolist() == [50.0, 30.0] or classes.jobs.tolist() == [30.0, 50.0]
@@ -118,7 +118,7 @@ def test_equal_jobs_are_one_class() -> None:
 
 @FEW
 @given(instances())
-def test_no_job_can_gain_without_a_loss_of_a_job_that_has_no_more(made: Instance) -> None:
+def test_no_job_can_gain_without_a_loss_of_a_job_with_at_most_as_much(made: Instance) -> None:
     gain = gains(made)
     share = fill_up(made, gain)
     assert fits(made, share)
@@ -141,7 +141,7 @@ def _most(made: Instance, gain: "np.ndarray[tuple[int, ...], np.dtype[np.float64
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.floats(0.1, 10.0)), min_size=1, max_size=8), st.integers(1, 40))
-def test_jobs_on_one_pool_are_filled_to_a_common_level(jobs: list[tuple[int, float]], total: int) -> None:
+def test_jobs_on_one_type_of_gpu_are_raised_to_a_common_level(jobs: list[tuple[int, float]], total: int) -> None:
     gpus, gain = np.array([size for size, _ in jobs], float), np.array([worth for _, worth in jobs])
     part = pooled_level(gpus, gain, float(total))
     assert (part <= 1.0).all()
@@ -173,7 +173,7 @@ def test_trades_give_the_throughputs_of_the_example_in_oef(
     assert (true * gpus).sum(axis=1) == pytest.approx(throughputs, abs=5e-5)
 
 
-def test_at_second_prices_a_buyer_without_rivals_pays_what_the_seller_would_lose() -> None:
+def test_at_second_prices_a_single_buyer_pays_what_the_seller_would_lose() -> None:
     # The first owner sells at 3 to the third, whose slow GPUs then run out, and at its own speedup of 2 to the second.
     gpus = trade(np.full((3, 2), 1 / 3), np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]), "second")
     assert gpus[:, 1] == pytest.approx([1 / 18, 1 / 2, 4 / 9])
@@ -193,7 +193,7 @@ def test_a_trade_moves_gpus_and_makes_no_owner_worse_off(rows: list[list[float]]
     assert ((speed * after).sum(axis=1) >= (speed * before).sum(axis=1) - 1e-9).all()
 
 
-def test_an_owner_has_no_more_than_it_can_use_and_others_have_the_rest() -> None:
+def test_an_owner_gets_at_most_what_it_can_use_and_others_the_rest() -> None:
     ones = np.ones(3)
     assert parts(np.array([1.0, 10.0, 10.0]), ones, 9.0) == pytest.approx([1 / 9, 4 / 9, 4 / 9])
     assert parts(np.array([10.0, 10.0, 10.0]), np.array([2.0, 1.0, 1.0]), 8.0) == pytest.approx([0.5, 0.25, 0.25])

@@ -53,7 +53,7 @@ def serving(
     return world.remembers("gavel_rounds", Stage.REFINE, memo)
 
 
-def test_the_priority_is_share_over_time_with_half_a_round_credited() -> None:
+def test_the_priority_is_the_share_over_received_time_plus_half_a_round() -> None:
     # b has run one round of 100 s: 0.9 / 150 comes after 0.4 / 50. Without credit it would be the other way round.
     wanted = {"a/1": [0.4], "b/1": [0.9]}
     world = serving(World("1x1 V100").job("a/1").job("b/1", received=100.0), wanted)
@@ -63,13 +63,13 @@ def test_the_priority_is_share_over_time_with_half_a_round_credited() -> None:
     assert list(refined(world, {"a/1": [0.5], "b/1": [0.9]}, now=100.0, credit=1.0)[0]) == ["b/1"]
 
 
-def test_time_counts_once_for_each_job_and_not_for_each_gpu() -> None:
+def test_received_time_is_counted_per_job_and_not_per_gpu() -> None:
     wanted = {"a/1": [0.4], "b/1": [0.5]}
     world = serving(World("1x4 V100").job("a/1", gpus=4, received=400.0).job("b/1", gpus=4, received=400.0), wanted)
     assert list(refined(world, wanted, now=100.0)[0]) == ["b/1"]
 
 
-def test_ties_go_by_deficit_then_share_then_arrival() -> None:
+def test_ties_are_broken_by_deficit_then_share_then_arrival() -> None:
     wanted = {"a/1": [0.5], "b/1": [0.5], "c/1": [0.5]}
     world = World("1x1 V100").job("a/1").job("b/1").job("c/1")
     assert list(refined(world, wanted, now=0.0)[0]) == ["a/1"]
@@ -86,7 +86,7 @@ def test_rounding_errors_break_no_tie() -> None:
     assert list(refined(serving(world, wanted), wanted, now=0.0)[0]) == ["a/1"]
 
 
-def test_a_new_solution_adds_what_the_last_one_promised_and_was_not_received() -> None:
+def test_a_new_solution_adds_the_unreceived_part_of_the_last_one_to_the_deficit() -> None:
     wanted = {"a/1": [0.5], "b/1": [0.5]}
     world = World("1x1 V100").job("a/1", received=130.0).job("b/1", received=20.0)
     serving(world, {"a/1": [0.8], "b/1": [0.2]}, at=100.0, received={"a/1": [30.0]}, deficit={"a/1": [1.0]})
@@ -100,7 +100,7 @@ def test_a_new_solution_adds_what_the_last_one_promised_and_was_not_received() -
     assert list(got) == ["a/1"]
 
 
-def test_the_same_solution_leaves_the_memo_unchanged() -> None:
+def test_an_unchanged_solution_leaves_the_memo_unchanged() -> None:
     wanted = {"a/1": [1.0]}
     world = serving(World("1x1 V100").job("a/1"), wanted, at=40.0)
     assert refined(world, wanted, now=60.0, since=40.0)[1].memo is None
@@ -136,7 +136,7 @@ def test_a_shuffled_type_order_is_fixed_within_a_round_and_differs_between_round
     assert list(refined(world, wanted, now=0.0, walk="shuffled")[0]) == ["a/1"]
 
 
-def test_a_job_without_a_share_of_a_type_comes_last_there_and_never_where_it_does_not_run() -> None:
+def test_a_job_without_a_share_of_a_type_is_ranked_last_on_that_type() -> None:
     wanted = {"a/1": [0.0, 1.0], "b/1": [0.0, 0.5]}
     world = World("1x1 V100, 1x1 P100").job("a/1", received=[0.0, 500.0]).job("b/1")
     for name, rate in (("a/1", 1.0), ("b/1", 0.0)):
@@ -151,7 +151,7 @@ def test_a_job_without_a_share_of_a_type_comes_last_there_and_never_where_it_doe
     assert refined(world, {"b/1": [0.0, 1.0]}, now=0.0)[0] == {"b/1": (1, "P100")}
 
 
-def test_a_gang_that_does_not_fit_is_passed_and_waits_for_its_share() -> None:
+def test_a_gang_that_does_not_fit_is_skipped_and_waits_for_its_share() -> None:
     wanted = {"a/1": [0.9], "b/1": [0.1]}
     world = World("1x4 V100").job("x/1").holds("x/1", 0, protected_until=NEVER).job("a/1", gpus=4).job("b/1", gpus=2)
     got, answer = refined(world, wanted, now=0.0)
@@ -160,7 +160,7 @@ def test_a_gang_that_does_not_fit_is_passed_and_waits_for_its_share() -> None:
     assert answer.verdicts.reasons.tolist() == [Reason.SHARE_USED_UP]
 
 
-def test_rounds_end_by_the_clock_or_when_the_executor_says_so() -> None:
+def test_rounds_end_by_the_clock_or_when_the_executor_reports_it() -> None:
     world = World().job("a/1")
     _, answer = refined(world, {"a/1": [1.0]}, now=230.0)
     assert (answer.lease, answer.protected, answer.wake_at) == (70.0, 70.0, 300.0)
@@ -168,7 +168,7 @@ def test_rounds_end_by_the_clock_or_when_the_executor_says_so() -> None:
     assert (answer.lease, answer.protected, answer.wake_at) == (None, 0.0, NEVER)
 
 
-def test_other_amounts_than_time_shares_of_jobs_are_refused() -> None:
+def test_amounts_other_than_time_shares_of_jobs_are_refused() -> None:
     world = World().app("a").job("a/1")
     answer = shares(world, {"a/1": [1.0]}, 0.0)
     plugin = GavelRounds(GavelRoundsOptions())
@@ -185,7 +185,7 @@ _ROWS = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(st.floats(0, 
 
 
 @given(st.floats(0.0, 1e9), _ROWS, _ROWS, _ROWS)
-def test_the_memo_round_trips(
+def test_the_memo_is_decoded_as_it_was_encoded(
     at: float,
     share: dict[str, tuple[float, ...]],
     received: dict[str, tuple[float, ...]],

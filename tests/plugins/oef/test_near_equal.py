@@ -34,7 +34,7 @@ def greatest_envy(of: Groups, answer: Answer) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_certificate_equals_envy_and_shortfall_of_the_shares(seed: int) -> None:
+def test_the_certificate_equals_the_envy_and_shortfall_of_the_shares(seed: int) -> None:
     of = drawn(seed, 90, 3 + seed % 3)
     answer = solve_nearly(of)
     assert (answer.gpus >= -1e-9).all()
@@ -63,7 +63,7 @@ def test_no_bound_is_below_the_optimum(seed: int) -> None:
     assert close == pytest.approx(best, rel=1e-6), "a group for each claim: every row of the programme"
 
 
-def test_the_programme_of_bundles_with_envy_zero_solves_that_of_the_paper() -> None:
+def test_bundles_without_allowed_envy_do_not_exceed_the_exact_optimum() -> None:
     of = drawn(21, 60, 4)
     found = solve_bundles(of, envy=0.0)
     envies, shortfall = certificate(of, found)
@@ -79,7 +79,7 @@ def test_claims_ordered_by_speedup_lose_at_most_one_percent_of_the_objective() -
     assert answer.gap <= 0.02
 
 
-def test_claims_are_merged_only_beyond_a_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_merged_only_beyond_a_given_number(monkeypatch: pytest.MonkeyPatch) -> None:
     of = drawn(6, 40, 3)
     assert solve_cooperative(of).path == "rows by envy"
     monkeypatch.setattr(cooperative, "MOST", 39)

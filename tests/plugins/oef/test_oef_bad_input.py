@@ -56,7 +56,7 @@ def test_values_that_are_not_numbers_are_refused_with_the_claim(
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_a_user_that_runs_on_no_type_leaves_the_others_all_gpus(plugin: type[OefCooperative]) -> None:
+def test_a_user_without_a_usable_type_leaves_all_gpus_to_the_others(plugin: type[OefCooperative]) -> None:
     alone = shares(plugin, [[1.0, 2.0], [1.0, 4.0]])
     with_one_more = shares(plugin, [[1.0, 2.0], [0.0, 0.0], [1.0, 4.0]])
     assert with_one_more[1] == [0.0, 0.0]
@@ -65,7 +65,7 @@ def test_a_user_that_runs_on_no_type_leaves_the_others_all_gpus(plugin: type[Oef
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_users_that_run_on_no_type_get_nothing(plugin: type[OefCooperative]) -> None:
+def test_users_without_a_usable_type_get_nothing(plugin: type[OefCooperative]) -> None:
     assert shares(plugin, [[0.0, 0.0], [0.0, 0.0]]) == [[0.0, 0.0], [0.0, 0.0]]
 
 
@@ -76,7 +76,7 @@ def test_with_one_gpu_type_shares_are_equal_by_weight(plugin: type[OefCooperativ
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_ten_thousand_users_of_forty_kinds_share_alike_within_a_kind(plugin: type[OefCooperative]) -> None:
+def test_ten_thousand_users_of_forty_kinds_get_equal_shares_within_a_kind(plugin: type[OefCooperative]) -> None:
     luck = np.random.default_rng(1)
     kinds = np.cumprod(1.0 + luck.random((40, 2)), axis=1)
     of = np.arange(10_000) % 40
@@ -86,7 +86,7 @@ def test_ten_thousand_users_of_forty_kinds_share_alike_within_a_kind(plugin: typ
 
 
 @pytest.mark.slow
-def test_a_thousand_claims_without_likeness_get_an_answer_with_its_certificate() -> None:
+def test_a_thousand_different_claims_get_an_answer_with_its_certificate() -> None:
     luck = np.random.default_rng(1)
     of = Groups(speedup=luck.uniform(1.0, 8.0, (1000, 6)), weight=np.ones(1000), gpus=np.full(6, 100.0))
     answer = solve_cooperative(of)

@@ -46,7 +46,7 @@ def test_equation_5_gives_the_greatest_throughput() -> None:
     assert solve_efficient(of).objective == pytest.approx(5.0, abs=EXACT)
 
 
-def test_equation_6_gives_the_envy_free_optimum_and_more_to_a_user_that_overstates() -> None:
+def test_equation_6_is_envy_free_but_rewards_a_user_that_overstates() -> None:
     of = groups((1, 2), (1, 5))
     honest = solve_cooperative(of)
     assert honest.gpus.ravel() == near("1", "1/4", "0", "3/4")
@@ -61,7 +61,7 @@ def test_the_shares_of_figure_2_follow_from_true_and_false_reports() -> None:
     assert solve_cooperative(groups((1, 3), (1, 4))).gpus[:, 1] == near("1/3", "2/3")
 
 
-def test_a_user_of_weight_two_has_twice_the_throughput_and_kinds_of_one_user_share_its_part() -> None:
+def test_a_user_of_weight_two_gets_twice_the_throughput_over_all_its_kinds() -> None:
     weighted = groups((1, 2), (1, 5), weight=(1, 2))
     answer = solve_noncooperative(weighted)
     assert throughput(weighted, answer) == near("5/3", "10/3")
@@ -73,7 +73,7 @@ def test_a_user_of_weight_two_has_twice_the_throughput_and_kinds_of_one_user_sha
     assert shares[:, 1] == near("4/37", "15/37", "9/37", "9/37")
 
 
-def test_under_reporting_pays_without_cooperation() -> None:
+def test_without_cooperation_underreporting_pays() -> None:
     of = groups((1, 2), (1, 5))
     assert throughput(of, solve_noncooperative(of)) == near("15/7", "15/7")
     lie = solve_noncooperative(groups((1, 2), (1, 2.01)))
@@ -87,7 +87,7 @@ def test_the_cooperative_optimum_can_be_dominated() -> None:
     assert throughput(of, answer) == near("9/2", "2", "16/3")
 
 
-def test_types_need_not_be_adjacent_without_single_crossing() -> None:
+def test_without_single_crossing_the_types_of_a_user_need_not_be_adjacent() -> None:
     answer = solve_noncooperative(groups((1, 4, 5), (1, 2, 3)))
     assert answer.gpus.ravel() == near("0", "1", "0", "1", "0", "1")
     assert answer.objective == pytest.approx(8.0, abs=EXACT)
@@ -129,7 +129,7 @@ def test_constraints_hold_on_larger_instances(seed: int) -> None:
     assert envy(of, shares).max() <= 1e-7 * throughput(of, Answer(gpus=shares, objective=0, bound=0, path="")).max()
 
 
-def test_rows_that_come_and_go_leave_the_optimum_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_come_and_go_leave_the_optimum_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     """With few rows to begin with and at a time, and each row that binds not left out again."""
     of = drawn(3, 30, 5)
     whole = solve_cooperative(of)
@@ -142,7 +142,7 @@ def test_rows_that_come_and_go_leave_the_optimum_as_it_is(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("solve", [solve_noncooperative, solve_cooperative])
-def test_merging_equal_claims_changes_no_optimum(solve: object) -> None:
+def test_merging_equal_claims_does_not_change_the_optimum(solve: object) -> None:
     one = drawn(7, 8, 3)
     twice = Groups(
         speedup=np.vstack([one.speedup, one.speedup]), weight=np.concatenate([one.weight, one.weight]), gpus=one.gpus

@@ -26,9 +26,7 @@ def test_jobs_of_one_gpu_receive_their_share_within_one_gpu_round(kind: str, rou
 @ROUNDS
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("own", [False, True], ids=["users with all sizes", "users with one size"])
-def test_the_gpus_that_gangs_receive_stay_within_one_largest_gang_of_their_share(
-    kind: str, rounds: int, own: bool
-) -> None:
+def test_gangs_receive_their_share_within_the_size_of_the_largest_gang(kind: str, rounds: int, own: bool) -> None:
     promised = shares(2, 6, 16, kind, even=0.5)
     sizes = {user: [2 ** (user % 4)] * (48 >> user % 4) if own else [1, 2, 4, 8] * 4 for user in range(6)}
     seen = run(TYPES, sizes, promised, rounds)
@@ -47,7 +45,7 @@ def test_no_user_starves_with_gangs_of_three_and_five(rounds: int) -> None:
 
 @ROUNDS
 @pytest.mark.parametrize("gang", [1, 8])
-def test_shares_are_received_after_a_lost_machine_and_a_killed_arbiter_too(gang: int, rounds: int) -> None:
+def test_shares_are_received_also_after_a_lost_machine_and_a_killed_arbiter(gang: int, rounds: int) -> None:
     promised, events = with_a_loss(rounds)
     restarts = frozenset({rounds // 2, rounds // 2 + 1, rounds - 5})
     sizes = {user: [gang] * (48 // gang) for user in range(5)}
@@ -67,7 +65,7 @@ def on_paper(gangs: list[int], gpus: int, promised: Iterator[Reals]) -> float:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_with_one_gpu_at_a_time_no_claim_strays_by_more_than_a_gpu_over_a_thousand_rounds(seed: int) -> None:
+def test_with_jobs_of_one_gpu_no_claim_deviates_by_more_than_a_gpu(seed: int) -> None:
     luck = np.random.default_rng(seed)
     users, gpus = int(luck.integers(2, 30)), int(luck.integers(1, 40))
     even = float(luck.choice([0.1, 0.3, 1.0]))
@@ -75,7 +73,7 @@ def test_with_one_gpu_at_a_time_no_claim_strays_by_more_than_a_gpu_over_a_thousa
     assert on_paper([1] * users, gpus, drawn) < 1.0 + 1e-6
 
 
-def test_rounding_runs_few_gangs_on_two_types_and_without_types_many() -> None:
+def test_few_gangs_run_on_two_types_unlike_with_rounding_that_ignores_types() -> None:
     """Gangs of 1 to 6 with shares of all types; printed: the part of job-rounds on GPUs of two types."""
     promised = shares(4, 5, 16, "each round")
     gangs = {user: [1 + (user + number) % 6 for number in range(20)] for user in range(5)}
@@ -87,7 +85,7 @@ def test_rounding_runs_few_gangs_on_two_types_and_without_types_many() -> None:
         print(f"{seen.served} job-rounds, mixed {seen.mixed}, {seen.ignoring} if types were ignored")
 
 
-def test_a_gang_that_fits_on_no_type_runs_on_two_if_it_may() -> None:
+def test_a_gang_that_fits_on_no_type_runs_on_two_if_allowed() -> None:
     promised = np.array([[2.0, 2.0], [2.0, 2.0]])
     gangs = {0: [6], 1: [1] * 8}
     without, mixing = (run("1x4 K80, 1x4 V100", gangs, lambda _: promised, 24, mixed=on) for on in (False, True))

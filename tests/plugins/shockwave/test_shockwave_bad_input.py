@@ -40,7 +40,7 @@ GNS = {"batch_size": 32.0, "epochs": 30.0, "samples_per_epoch": 320.0, "adapts":
         ("plugins.shockwave.nodes=0", "nodes must be at least 1, but got 0"),
     ],
 )
-def test_options_out_of_their_bounds_are_refused_with_their_place(setting: str, said: str) -> None:
+def test_options_out_of_their_range_are_refused_with_their_place(setting: str, said: str) -> None:
     with pytest.raises(InputErrors, match=f"^{re.escape(said)}") as refused:
         Profile.load("shockwave", settings=[setting])
     assert f"--set {setting.partition('=')[0]}" in str(refused.value)
@@ -49,9 +49,7 @@ def test_options_out_of_their_bounds_are_refused_with_their_place(setting: str, 
 @pytest.mark.parametrize("k", [0.0, 100.0])
 @pytest.mark.parametrize("regularizer", [0.0, 1e6])
 @pytest.mark.parametrize("window", [1, 1000])
-def test_plans_at_the_bounds_of_the_options_are_finite_and_use_all_gpus(
-    k: float, regularizer: float, window: int
-) -> None:
+def test_plans_with_extreme_options_are_finite_and_use_all_gpus(k: float, regularizer: float, window: int) -> None:
     bounds = {"plugins__shockwave_utility__k": k, "plugins__shockwave_utility__window": window}
     lab = Lab("1x2 V100", plugins__shockwave__regularizer=regularizer, **bounds)
     made = lab.submit(("a", 1, 100.0), ("b", 2, 350.0), ("c", 1, 1e6))
@@ -61,7 +59,7 @@ def test_plans_at_the_bounds_of_the_options_are_finite_and_use_all_gpus(
     assert sum(len(lease.gpus) for lease in lab.arbiter.state.leases.values()) == 2
 
 
-def test_announced_regimes_of_more_than_all_work_change_no_plan() -> None:
+def test_announced_regimes_longer_than_the_job_are_refused_and_change_no_plan() -> None:
     lab = Lab("1x1 V100")
     lab.submit(("a", 1, 300.0), ("b", 1, 300.0), **GNS)
     plan = lab.plan
@@ -98,7 +96,7 @@ WRONG: dict[str, tuple[Event, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_announcement_is_refused_and_the_plan_goes_on(name: str) -> None:
+def test_an_invalid_announcement_is_refused_and_the_plan_continues(name: str) -> None:
     lab = Lab("1x2 V100")
     lab.submit(("a", 1, 900.0), ("b", 1, 300.0), ("c", 2, 900.0), **GNS)
     lab.step(Adapted(job=A, batch_size=64.0, iterations_done=40.0, at=Seconds(40.0)), JobFinished(job=B), at=40.0)
@@ -113,7 +111,7 @@ def test_a_wrong_announcement_is_refused_and_the_plan_goes_on(name: str) -> None
     assert lab.plan.row == plan.row + 1
 
 
-def test_a_batch_size_that_no_profile_knows_is_planned_with_the_gain_of_others() -> None:
+def test_a_batch_size_without_a_profile_is_planned_with_the_gain_of_others() -> None:
     """48 is no doubling of 32 and was never measured: the job is expected to stay there, at a rate that follows."""
     lab = Lab("1x1 V100")
     lab.submit(("a", 1, 300.0), ("b", 1, 300.0), **GNS)

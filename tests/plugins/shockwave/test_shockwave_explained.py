@@ -17,7 +17,7 @@ def explainer(lab: Lab, *decisions: object, profile: str = "shockwave") -> Expla
     return Explainer(lab.arbiter.save(), lab.cluster, stages, fallback, decisions, Seconds(lab.now))  # type: ignore[arg-type]
 
 
-def test_forecasts_are_explained_of_jobs_that_run_and_that_wait() -> None:
+def test_forecasts_of_running_and_waiting_jobs_are_explained() -> None:
     lab = Lab("1x1 V100", plugins__shockwave_forecast__growth=4.0)
     made = lab.submit(("a", 1, 240.0), ("b", 1, 240.0), **GNS)
     runs = explainer(lab, made).forecast(JobId("a"))
@@ -32,7 +32,7 @@ def test_forecasts_are_explained_of_jobs_that_run_and_that_wait() -> None:
     assert runs.text.startswith("Its forecast is 10.0 epochs at batch size 64, then 10.0 epochs at batch size 128: ")
 
 
-def test_nothing_is_forecast_without_a_round_or_an_elasticity_that_explains() -> None:
+def test_no_forecast_is_explained_without_a_round_or_an_elasticity_with_forecasts() -> None:
     lab = Lab("1x1 V100")
     made = lab.submit(("a", 1, 240.0), **GNS)
     assert explainer(lab).forecast(JobId("a")) is None

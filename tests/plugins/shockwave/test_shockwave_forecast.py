@@ -62,7 +62,7 @@ def test_a_new_job_is_expected_to_divide_its_epochs_evenly() -> None:
     assert coming(menus, 0) == [(64.0, pytest.approx(500.0), pytest.approx(250.0))]
 
 
-def test_work_may_count_in_the_steps_of_each_regime() -> None:
+def test_work_may_be_counted_in_steps_of_each_regime() -> None:
     """50 epochs of 10 iterations and 50 of 5: what is left behind the present regime is the next one's."""
     menus = forecast(growth=2.0, gain=1.0).eunomia_elasticity(town(iterations=750.0).snapshot())
     assert coming(menus, 0) == [(64.0, pytest.approx(250.0), pytest.approx(250.0))]
@@ -79,13 +79,13 @@ def test_a_doubled_batch_size_restates_the_remaining_epochs() -> None:
     assert menus.full_rate(np.array([0]))[0] == 0.8
 
 
-def test_a_rate_that_was_measured_counts_before_the_gain() -> None:
+def test_a_measured_rate_takes_precedence_over_the_assumed_gain() -> None:
     world = town().measures(JOB, 1, 0.25, batch_size=64.0)
     menus = forecast(growth=2.0, gain=1.0).eunomia_elasticity(world.snapshot())
     assert coming(menus, 0) == [(64.0, pytest.approx(500.0), pytest.approx(50 * 5 / 0.25))]
 
 
-def test_a_rate_at_a_new_batch_size_follows_from_those_at_others() -> None:
+def test_a_rate_at_a_new_batch_size_is_derived_from_those_at_others() -> None:
     """A live job declares no rate, and right after its adaptation none is measured: it is not a job without a rate."""
     unknown = town(seconds_per_iteration=np.nan).measures(JOB, 1, 2.0, batch_size=32.0)
     world = unknown.adapts(JOB, 64.0, iterations_done=200.0)
@@ -96,14 +96,14 @@ def test_a_rate_at_a_new_batch_size_follows_from_those_at_others() -> None:
     assert faster.full_rate(np.array([0]))[0] == pytest.approx(2.0)
 
 
-def test_a_job_of_a_kind_begins_with_the_rates_of_the_kind() -> None:
+def test_a_job_starts_with_the_measured_rates_of_its_kind() -> None:
     seen = town(seconds_per_iteration=np.nan, batch_size=64.0).snapshot()
     rate = KnownRate(gpus=1, gpu_type="V100", locality=Locality.ISLAND, rate=2.0, batch_size=32.0)
     known = dataclasses.replace(seen, reports=Reported(profiles={int(seen.jobs.job_kind[0]): (rate,)}))
     assert forecast().eunomia_elasticity(known).full_rate(np.array([0]))[0] == pytest.approx(1.0)
 
 
-def test_a_job_whose_rate_is_not_known_has_no_times() -> None:
+def test_a_job_without_a_known_rate_is_forecast_without_times() -> None:
     world = town(seconds_per_iteration=np.nan)
     plugin = forecast(growth=2.0)
     menus = plugin.eunomia_elasticity(world.snapshot())
@@ -138,20 +138,20 @@ def test_a_job_without_a_declared_mode_has_no_coming_regimes(world: World) -> No
         town(Adapts.ACCORDION).adapts(JOB, 64.0, iterations_done=100.0).adapts(JOB, 128.0, iterations_done=150.0, at=1),
     ],
 )
-def test_a_job_that_breaks_its_pattern_is_expected_to_stay(world: World) -> None:
+def test_a_job_that_breaks_its_pattern_is_expected_to_keep_its_batch_size(world: World) -> None:
     assert coming(forecast(gain=1.0).eunomia_elasticity(world.snapshot()), 0) == []
 
 
-def test_announced_regimes_come_before_the_forecast() -> None:
+def test_announced_regimes_take_precedence_over_the_forecast() -> None:
     world = town().announces(JOB, ComingRegime(iterations=10.0, rate=2.0, batch_size=96.0))
     assert coming(forecast(gain=1.0).eunomia_elasticity(world.snapshot()), 0) == [(96.0, 10.0, 5.0)]
 
 
-def test_with_the_last_throughput_no_coming_regime_is_expected() -> None:
+def test_the_rule_last_throughput_expects_no_coming_regime() -> None:
     assert coming(forecast(rule="last", gain=1.0).eunomia_elasticity(town().snapshot()), 0) == []
 
 
-def test_menus_of_the_forecast_have_the_sizes_and_rates_of_fixed() -> None:
+def test_menus_with_forecast_have_the_same_sizes_and_rates_as_fixed() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=0.5).job("b/1", gpus=2).job("c/1", gpus=2)
     world.measures("b/1", 1, 3.0).measures("c/1", 2, 7.0)
     menus = forecast().eunomia_elasticity(world.snapshot())
@@ -190,7 +190,7 @@ def test_a_forecast_is_explained_with_its_interval() -> None:
     assert said.numbers["forecast_total_seconds"] == pytest.approx(750.0)
 
 
-def test_the_interval_has_the_rate_at_a_batch_size_that_no_job_of_the_kind_had() -> None:
+def test_the_interval_includes_unknown_rates_at_batch_sizes_not_yet_measured() -> None:
     """50 epochs of 10 s, then 50 of 5 to 10 s; with a rate known there only their number is open: 100 at 5 to 10 s."""
     unknown = forecast(growth=2.0, gain=1.0).eunomia_elasticity(town().snapshot()).record
     world = town().measures(JOB, 1, 1.0, batch_size=32.0).measures(JOB, 1, 1.0, batch_size=64.0)
@@ -205,7 +205,7 @@ def test_the_interval_has_the_rate_at_a_batch_size_that_no_job_of_the_kind_had()
 
 
 @pytest.mark.parametrize("more", [[], [[True, False]]])
-def test_a_memo_of_an_older_journal_has_all_rates_known(more: list[object]) -> None:
+def test_in_a_memo_of_an_older_journal_all_rates_count_as_known(more: list[object]) -> None:
     data = json.dumps({JOB: [100.0, [50.0, 50.0], 0, [32.0, 64.0], [10.0, 5.0], *more]}).encode()
     read = Beliefs.from_bytes(2 if more else 1, data).by_job[JOB]
     assert read.known == ((True, False) if more else (True, True))
@@ -242,7 +242,7 @@ def test_a_changed_forecast_is_recorded_by_regime() -> None:
         {"largest_batch": {"LM": float("nan")}},
     ],
 )
-def test_options_out_of_their_bounds_are_refused(settings: dict[str, object]) -> None:
+def test_options_out_of_their_range_are_refused(settings: dict[str, object]) -> None:
     wanted = {"stages.elasticity": "shockwave_forecast"} | {
         f"plugins.shockwave_forecast.{name}": given for name, given in settings.items()
     }
@@ -274,7 +274,7 @@ def forecasts(tmp_path: Path, path: str) -> pl.DataFrame:
     return result.records["shockwave_forecast"]
 
 
-def test_a_forecast_does_not_depend_on_coming_regimes(tmp_path: Path) -> None:
+def test_a_forecast_does_not_depend_on_future_regimes(tmp_path: Path) -> None:
     early, late = forecasts(tmp_path, "early"), forecasts(tmp_path, "late")
     time = next(name for name in early.columns if name.startswith("time"))
     until = 259.0

@@ -42,7 +42,7 @@ def scores(order: str, elasticity: str, made: World) -> list[float]:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_an_order_reads_a_forecast_as_it_reads_announced_regimes(order: str) -> None:
+def test_an_order_treats_forecast_regimes_like_announced_ones(order: str) -> None:
     without = scores(order, "fixed", world())
     forecast = scores(order, "shockwave_forecast", world())
     coming = ComingRegime(iterations=500.0, rate=2.0, batch_size=64.0)
@@ -66,7 +66,7 @@ c,0,1,250,1,32,25,320,static,
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_presets_of_other_families_run_with_the_forecast_and_decide_differently(tmp_path: Path, order: str) -> None:
+def test_presets_of_other_families_decide_differently_with_the_forecast(tmp_path: Path, order: str) -> None:
     (tmp_path / "t.csv").write_text(TRACE)
     own = {"rounds.every": "10s", "rounds.scope": "all"}
     with_forecast = own | {"stages.elasticity": "shockwave_forecast", "plugins.shockwave_forecast.growth": 2.0}

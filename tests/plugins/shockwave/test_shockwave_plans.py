@@ -45,7 +45,7 @@ def best_of_all(of: Instance) -> float:
     return max(of.objective(np.array(way)) for way in ways if sum(way) <= of.capacity * of.rounds)
 
 
-def test_rounds_granted_to_unit_gangs_equal_those_of_brute_force() -> None:
+def test_for_unit_gangs_the_objective_equals_that_of_brute_force() -> None:
     luck = np.random.default_rng(3)
     for _ in range(20):
         jobs = [(1, float(luck.integers(1, 6)), float(luck.uniform(0.1, 3.0))) for _ in range(4)]
@@ -67,7 +67,7 @@ def test_equation_11_gives_the_value_computed_by_hand() -> None:
     assert of.objective(counts) / of.scale == pytest.approx(welfare - 0.5 * 3 / 6)
 
 
-def test_the_mean_counts_gangs_by_option() -> None:
+def test_an_option_sets_whether_the_mean_weighs_gangs_by_gpus() -> None:
     jobs = ((1, 3.0, 1.0), (2, 3.0, 1.0))
     assert instance(*jobs).terms(np.array([1, 1]))[0] == pytest.approx((2 + 2) * ROUND / 2)
     assert instance(*jobs, by_gpus=True).terms(np.array([1, 1]))[0] == pytest.approx((2 + 2 * 2) * ROUND / 2)
@@ -135,7 +135,7 @@ def used(of: Instance, counts: Ints) -> int:
     return int(of.gpus @ np.minimum(counts, of.useful))
 
 
-def test_the_bound_is_tight_where_the_mean_sets_the_makespan_bound() -> None:
+def test_the_bound_is_tight_if_the_mean_sets_the_makespan_bound() -> None:
     luck = np.random.default_rng(5)
     jobs = [(int(luck.choice([1, 2, 4])), float(luck.uniform(1, 9)), float(luck.lognormal())) for _ in range(400)]
     of = instance(*jobs, gpus=32, rounds=20, regularizer=1.0)
@@ -163,7 +163,7 @@ def test_concave_hulls_of_many_functions_equal_the_hull_of_each() -> None:
         assert hull == pytest.approx(chords)
 
 
-def test_gangs_that_do_not_fit_are_passed_over() -> None:
+def test_gangs_that_do_not_fit_are_skipped() -> None:
     assert fitting(np.array([2, 4, 1, 1, 1]), 4).tolist() == [0, 2, 3]
     assert fitting(np.array([], np.int64), 4).tolist() == []
 
@@ -176,7 +176,7 @@ def test_a_job_that_needs_every_round_gets_it_and_idle_gpus_are_used() -> None:
     assert plan.astype(int).tolist() == [[1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def test_rounds_lost_between_gangs_are_repaired_by_moving_others() -> None:
+def test_rounds_lost_between_gangs_are_recovered_by_moving_other_jobs() -> None:
     # Both single jobs stand in different rounds, so the pair has no room in either; one of them moves.
     plan = np.array([[1, 0], [0, 1], [0, 0]], dtype=bool)
     repaired = repair(plan, np.array([1, 1, 1]), np.array([1, 1, 2]), 2)

@@ -42,7 +42,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return begun
 
 
-def test_rows_follow_each_other_without_a_new_plan(planned: list[float]) -> None:
+def test_rows_of_a_plan_are_served_one_after_another_without_a_new_plan(planned: list[float]) -> None:
     lab = Lab("1x1 V100")
     lab.submit(*THREE)
     assert (lab.running, planned) == ({"a"}, [0.0])
@@ -56,7 +56,7 @@ def test_rows_follow_each_other_without_a_new_plan(planned: list[float]) -> None
     assert planned == [0.0, 4 * ROUND]
 
 
-def test_an_arrival_between_boundaries_is_planned_from_the_next_one_and_moves_no_job(planned: list[float]) -> None:
+def test_an_arrival_between_boundaries_causes_a_plan_but_moves_no_job(planned: list[float]) -> None:
     lab = Lab("1x2 V100")
     lab.submit(("b", 1, 350.0))
     lab.submit(("c", 2, 100.0), at=50.0)
@@ -78,7 +78,7 @@ def test_the_end_of_a_job_causes_a_plan(planned: list[float]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["reactive", "lazy"])
-def test_a_change_of_batch_size_causes_a_plan_in_the_reactive_mode_alone(mode: str, planned: list[float]) -> None:
+def test_a_change_of_batch_size_causes_a_plan_only_in_the_reactive_mode(mode: str, planned: list[float]) -> None:
     lab = Lab("1x1 V100", plugins__shockwave__mode=mode)
     lab.submit(*THREE, batch_size=32.0)
     rounds = len(planned)
@@ -91,7 +91,7 @@ def test_a_change_of_batch_size_causes_a_plan_in_the_reactive_mode_alone(mode: s
     assert lab.plan.window.present["a"] == (1 if mode == "reactive" else 0)
 
 
-def test_explain_states_when_the_turn_of_a_planned_job_comes() -> None:
+def test_explain_states_when_a_planned_job_will_run() -> None:
     lab = Lab("1x1 V100")
     decision = lab.submit(*THREE)
     assert dict(decision.starts_at) == {JobId("b"): ROUND}
@@ -128,7 +128,7 @@ def test_a_refused_plan_does_not_advance_the_row() -> None:
     assert lab.running == {str(job) for job, spans in lab.plan.window.turns.items() if spans[0] == 0}
 
 
-def test_a_killed_arbiter_goes_on_with_the_next_row_without_solving(tmp_path: Path, planned: list[float]) -> None:
+def test_a_restarted_arbiter_continues_with_the_next_row_without_solving(tmp_path: Path, planned: list[float]) -> None:
     lab = Lab("1x1 V100", journal=tmp_path / "journal.sqlite")
     lab.submit(*THREE)
     lab.pass_to(ROUND)
@@ -142,7 +142,7 @@ def test_a_killed_arbiter_goes_on_with_the_next_row_without_solving(tmp_path: Pa
     assert (lab.running, planned, lab.plan.row) == ({"b"}, [0.0], 3)
 
 
-def test_a_lost_machine_causes_a_plan_of_the_others(planned: list[float]) -> None:
+def test_a_lost_machine_causes_a_plan_for_the_others(planned: list[float]) -> None:
     lab = Lab("2x2 V100")
     lab.submit(("wide", 4, 600.0), ("thin", 1, 600.0))
     lab.step(MachineLost(machine=lab.cluster.machines[1].name), at=50.0)
@@ -169,7 +169,7 @@ def test_utilities_of_apps_are_refused() -> None:
         )
 
 
-def test_the_integer_programme_serves_in_place_of_the_fast_path() -> None:
+def test_the_integer_programme_can_replace_the_fast_path() -> None:
     counts = []
     for solver in ("fast", "reference"):
         lab = Lab("1x2 V100", plugins__shockwave__solver=solver)
@@ -195,7 +195,7 @@ def test_a_plan_restored_from_its_bytes_is_equal() -> None:
     assert [plan.starts_at(job) for job in ("a", "b")] == [120.0, pytest.approx(float("nan"), nan_ok=True)]
 
 
-def test_rounds_begin_at_boundaries_and_plans_at_events() -> None:
+def test_rounds_are_triggered_at_boundaries_and_plans_at_events() -> None:
     triggers = Shockwave(ShockwaveOptions()).eunomia_triggers()
     assert Cause.ADAPTED in triggers.on
     assert Cause.ADAPTED not in triggers.all_on

@@ -38,18 +38,18 @@ def test_the_standard_update_adds_epochs_to_the_prior() -> None:
     assert known.mean() == pytest.approx(tuple(100.0 * part / 152.0 for part in (35.0, 55.0, 37.0, 25.0)))
 
 
-def test_the_last_throughput_expects_no_other_regime() -> None:
+def test_the_rule_last_throughput_expects_no_other_regime() -> None:
     known = posterior("last", 100.0, 4, Past((10.0,), 5.0))
     assert known.mean() == (10.0, 90.0)
     assert known.left(Past((10.0,), 5.0)) == (85.0,)
 
 
-def test_a_regime_that_outlasts_its_mean_ends_with_its_present_epoch() -> None:
+def test_a_regime_that_outlasts_its_mean_ends_with_its_current_epoch() -> None:
     past = Past((), 60.5)
     assert posterior("restatement", 100.0, 2, past).left(past) == pytest.approx((0.5, 39.0))
 
 
-def test_more_regimes_than_expected_are_taken_as_they_come() -> None:
+def test_the_posterior_handles_more_regimes_than_expected() -> None:
     past = Past((10.0, 20.0, 30.0), 5.0)
     known = posterior("restatement", 100.0, 2, past)
     assert known.mean() == pytest.approx((10.0, 20.0, 30.0, 40.0))
@@ -75,14 +75,14 @@ def test_epochs_of_regimes_sum_to_those_of_the_job(rule: Rule, regimes: int, len
 # --- the interval ----------------------------------------------------------------------------------------------------
 
 
-def test_the_interval_of_two_regimes_is_that_of_an_even_chance() -> None:
+def test_the_interval_of_two_regimes_is_that_of_a_uniform_distribution() -> None:
     """With parameters of 1 the part of each of two regimes is uniform."""
     assert seconds_between(10.0, (3.0, 1.0), (1.0, 1.0), 1.0, 0.9) == pytest.approx((11.0, 29.0))
     assert seconds_between(10.0, (2.0,), (1.0,), 1.0, 0.9) == (20.0, 20.0)
 
 
 @pytest.mark.parametrize("counts", [0.5, 1.0, 20.0])
-def test_an_interval_of_80_percent_holds_80_percent_of_the_draws(counts: float) -> None:
+def test_an_interval_of_80_percent_contains_80_percent_of_the_draws(counts: float) -> None:
     paces = np.array([4.0, 3.0, 1.0])
     low, high = seconds_between(50.0, paces.tolist(), (1.0, 1.0, 1.0), counts, 0.8)
     drawn = np.random.default_rng(7).dirichlet(np.full(3, counts), size=20_000) @ paces * 50.0
@@ -90,7 +90,7 @@ def test_an_interval_of_80_percent_holds_80_percent_of_the_draws(counts: float) 
 
 
 @pytest.mark.parametrize("ratios", [(1.0, 2.0, 4.0), (1.0, 8.0, 1.0), (1.0, 0.125, 1.0)])
-def test_an_interval_of_80_percent_holds_80_percent_of_the_draws_without_known_rates(
+def test_an_interval_of_80_percent_contains_80_percent_of_draws_with_unknown_rates(
     ratios: tuple[float, ...],
 ) -> None:
     luck = np.random.default_rng(8)
@@ -125,7 +125,7 @@ def test_batch_sizes_follow_the_pattern_of_the_mode(
     assert coming_batch_sizes(mode, seen, largest, 4) == coming
 
 
-def test_accordion_expects_no_more_regimes_than_its_most() -> None:
+def test_accordion_expects_no_regimes_beyond_the_maximum() -> None:
     seen = tuple(itertools.islice(itertools.cycle((32.0, 256.0)), 4))
     assert coming_batch_sizes(Adapts.ACCORDION, seen, 256.0, 4) == ()
 
@@ -137,7 +137,7 @@ def measured(batch: float, rate: float, gpus: int = 1) -> Measured:
     return Measured(job=0, gpus=gpus, gpu_type="V100", locality=Locality.ISLAND, rate=rate, batch_size=batch)
 
 
-def test_the_gain_is_that_between_the_smallest_and_the_largest_batch() -> None:
+def test_the_gain_is_computed_between_the_smallest_and_the_largest_batch() -> None:
     # 32 x 10 = 320 samples a second, 128 x 5 = 640: twice as many for four times the batch.
     assert exponent([measured(32.0, 10.0), measured(64.0, 9.0), measured(128.0, 5.0)]) == pytest.approx(0.5)
     assert math.isnan(exponent([measured(32.0, 10.0), measured(64.0, 9.0, gpus=2)]))

@@ -27,7 +27,7 @@ def menus_of(world: World, now: float = 0.0) -> Menus:
     return dataclasses.replace(Fixed().eunomia_elasticity(snapshot), regimes=announced(snapshot.coming_regimes))
 
 
-def test_progress_is_that_of_whole_rounds_until_the_work_is_done() -> None:
+def test_progress_counts_whole_rounds_until_the_work_is_done() -> None:
     # 250 s of 400 s are left: two rounds of 100 s and the last one, which counts as a whole one.
     world = World().job("a/1", iterations=400.0, done=150.0, seconds_per_iteration=1.0)
     utility = valued(world).form(OverTime).utility
@@ -44,7 +44,7 @@ def test_a_coming_regime_has_its_own_rate() -> None:
     assert seen.left.tolist() == [200.0]
 
 
-def test_a_job_that_has_begun_its_last_regime_has_the_rest_of_it_left() -> None:
+def test_in_its_last_regime_a_job_has_only_the_rest_of_that_left() -> None:
     world = World().job("a/1", iterations=400.0, done=250.0, seconds_per_iteration=1.0)
     world.announces("a/1", ComingRegime(iterations=100.0, rate=2.0), ComingRegime(iterations=200.0, rate=3.0))
     snapshot = world.snapshot()
@@ -53,7 +53,7 @@ def test_a_job_that_has_begun_its_last_regime_has_the_rest_of_it_left() -> None:
     assert seen.left.tolist() == [50.0]
 
 
-def test_epochs_done_follow_from_the_batch_sizes_that_a_job_had() -> None:
+def test_finished_epochs_follow_from_the_batch_sizes_that_a_job_had() -> None:
     # 10 epochs of 100 samples: 20 steps of 10 samples are 2 epochs, 10 steps of 20 samples two more; 30 steps are left.
     epochs = {"epochs": 10.0, "samples_per_epoch": 100.0, "batch_size": 10.0}
     world = World().job("a/1", iterations=60.0, done=30.0, seconds_per_iteration=1.0, **epochs)
@@ -77,7 +77,7 @@ def test_equation_9_gives_the_value_computed_by_hand() -> None:
     assert urgent == pytest.approx([((300.0 + 100.0) / ((seen.attained[0] + 100.0) * 2.0)) ** 3, 0.5**3])
 
 
-def test_jobs_of_unknown_length_weigh_one_and_progress_evenly() -> None:
+def test_jobs_of_unknown_length_have_weight_one_and_progress_evenly() -> None:
     answer = valued(World().job("a/1"))
     assert answer.form(OverTime).utility[0] == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])
     assert answer.claims.weight is not None
@@ -91,7 +91,7 @@ def test_a_huge_power_keeps_weights_finite() -> None:
     assert np.isfinite(weight).all()
 
 
-def test_arrivals_count_towards_a_fair_share_though_jobs_have_left() -> None:
+def test_the_fair_share_counts_all_arrivals_even_after_jobs_left() -> None:
     # On one GPU a/1 meets b/1, which leaves, and c/1 arrives: a/1 has shared with three jobs, and c/1 with two.
     world = World("1x1 V100").job("a/1", iterations=400.0, seconds_per_iteration=1.0)
     world.job("b/1", iterations=10.0, seconds_per_iteration=1.0)
@@ -105,7 +105,7 @@ def test_arrivals_count_towards_a_fair_share_though_jobs_have_left() -> None:
     assert found == pytest.approx([(900.0 + 400.0 * 3.0) / (400.0 * 3.0), 1.0])
 
 
-def test_the_average_of_equation_9_keeps_no_memo() -> None:
+def test_the_average_of_equation_9_needs_no_memo() -> None:
     world = World("1x1 V100").job("a/1", iterations=400.0, seconds_per_iteration=1.0)
     assert valued(world).memo is None
     assert valued(world, sharing="arrived", contention=2.0).memo is None

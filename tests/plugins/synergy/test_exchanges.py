@@ -50,7 +50,7 @@ def test_two_heavy_jobs_on_one_machine_are_separated() -> None:
     }
 
 
-def test_a_job_moves_to_free_gpus_of_its_type_only() -> None:
+def test_a_job_moves_only_to_free_gpus_of_its_type() -> None:
     jobs = [job(HEAVY, 0, gpu_type=0), job(HEAVY, 0, gpu_type=0)]
     assert sorted(places(Exchanges(jobs, machines(0, 1)))) == [0, 1]
     jobs = [job(HEAVY, 0, gpu_type=0), job(HEAVY, 0, gpu_type=0)]
@@ -58,9 +58,7 @@ def test_a_job_moves_to_free_gpus_of_its_type_only() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "moves", "tries"), [(2, True, 100), (1, False, 100), (1, True, 0)])
-def test_no_exchange_is_made_between_other_sizes_or_running_jobs_or_with_zero_tries(
-    gpus: int, moves: bool, tries: int
-) -> None:
+def test_jobs_of_other_sizes_and_running_jobs_are_not_exchanged(gpus: int, moves: bool, tries: int) -> None:
     jobs = [job(HEAVY, 0), job(HEAVY, 0), job(LIGHT, 1, gpus=gpus, moves=moves), job(LIGHT, 1, gpus=gpus, moves=moves)]
     assert places(Exchanges(jobs, machines(0, 0)), tries) == [0, 0, 1, 1]
 
@@ -91,7 +89,7 @@ def _sum(exchanges: Exchanges, count: int) -> float:
 
 @hypothesis_given(st.integers(0, 10_000))
 @settings(max_examples=25, deadline=None)
-def test_random_exchanges_keep_machines_within_what_they_have_and_lose_little_to_the_best_places(seed: int) -> None:
+def test_random_exchanges_respect_machine_capacities_and_are_near_the_best_places(seed: int) -> None:
     luck = np.random.default_rng(seed)
     kinds = [_points(luck) for _ in range(6)]
     has = machines(0, 0, 0, cpus=9.0)
@@ -142,7 +140,7 @@ def started() -> World:
     return world
 
 
-def test_with_exchanges_a_placement_has_a_greater_sum_of_rates_within_the_ranges() -> None:
+def test_exchanges_raise_the_sum_of_rates_of_a_placement_within_the_ranges() -> None:
     world = started()
     allocation = granted(world, [(name, 1, *DEMANDS[kind]) for name, kind in KINDS.items()])
     sums = []

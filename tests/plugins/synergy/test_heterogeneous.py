@@ -60,7 +60,7 @@ def test_the_programme_finds_the_best_of_all_choices(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_filling_leaves_no_job_that_would_fit_and_none_below_its_fair_rate(seed: int) -> None:
+def test_filling_leaves_no_job_that_fits_and_none_below_its_fair_rate(seed: int) -> None:
     jobs, room = drawn(100 + seed, 9)
     found = filled(jobs, room)
     used = np.zeros_like(room)
@@ -73,7 +73,7 @@ def test_filling_leaves_no_job_that_would_fit_and_none_below_its_fair_rate(seed:
         assert max(count for count, _ in feasible([jobs[number]], found.left)) == 0
 
 
-def test_a_further_programme_takes_the_gpus_that_a_job_that_is_not_split_leaves() -> None:
+def test_a_second_programme_uses_gpus_left_by_a_job_that_cannot_be_split() -> None:
     room = np.array([[2.0, 6.0, 100.0], [1.0, 3.0, 50.0], [1.0, 3.0, 50.0]])
 
     def on_every_type(gpus: int) -> TypedJob:

@@ -45,26 +45,26 @@ def test_the_search_measures_where_more_cpus_raise_the_rate() -> None:
     assert searched(lambda cpus: min(cpus, 2.0)) == [24, 3, 1, 2]
 
 
-def test_the_search_begins_with_the_cpus_that_can_be_had() -> None:
+def test_the_search_starts_with_the_cpus_that_are_available() -> None:
     assert searched(lambda cpus: float(min(cpus, 6)), can=12) == [12, 3, 7, 5, 6]
     assert next_point({12: 12.0, 3: 3.0, 7: 7.0, 9: 9.0, 10: 10.0, 11: 11.0}, 3, 24, 0.01).cpus == tuple(
         range(24, 12, -1)
     )
 
 
-def test_a_job_with_all_gpus_of_a_machine_is_measured_with_fewer_cpus_only() -> None:
+def test_a_job_with_all_gpus_of_a_machine_is_measured_only_with_fewer_cpus() -> None:
     assert searched(lambda cpus: float(min(cpus, 2)), share=3, most=3) == [3, 1, 2]
 
 
 @drawn(st.lists(st.floats(0.0, 10.0), min_size=24, max_size=24), st.integers(1, 24))
-def test_the_search_ends_after_few_points_on_any_rates(steps: list[float], share: int) -> None:
+def test_the_search_ends_after_few_points_for_any_rates(steps: list[float], share: int) -> None:
     rates = np.cumsum(steps)
     found = searched(lambda cpus: float(rates[cpus - 1]), share=share)
     assert {24, share} <= set(found)
     assert len(found) <= 8
 
 
-def test_storage_bounds_the_rate_by_the_data_that_are_not_cached() -> None:
+def test_storage_limits_the_rate_by_the_data_that_are_not_cached() -> None:
     data = DataSet.model_validate(IMAGES)
     memory = np.array([10.0, 20.0, 95.0, 170.0, 500.0])
     assert data.cached(memory, 1).tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
@@ -101,7 +101,7 @@ def measured(world: World, rates: dict[int, float], memory_gib: float = 170.0) -
     return world
 
 
-def test_the_job_that_runs_is_measured_with_full_memory_and_others_of_its_kind_wait() -> None:
+def test_a_running_job_is_measured_with_full_memory_while_others_of_its_kind_wait() -> None:
     world = running()
     menus = stage().eunomia_elasticity(world.snapshot())
     first, *others = asked(menus)
@@ -113,7 +113,7 @@ def test_the_job_that_runs_is_measured_with_full_memory_and_others_of_its_kind_w
     assert menus.curve[world.row("c/0")] >= 0
 
 
-def test_the_job_that_is_measured_demands_what_the_search_begins_with() -> None:
+def test_the_demand_of_a_job_to_be_measured_is_the_first_point_of_the_search() -> None:
     world = running()
     menus = stage(until_profiled="assumed").eunomia_elasticity(world.snapshot())
     assert menus.verdicts.rows.size == 0
@@ -124,7 +124,7 @@ def test_the_job_that_is_measured_demands_what_the_search_begins_with() -> None:
     assert Matrix.of(menus, world.row("b/0"), 1, 0) is None
 
 
-def test_measured_cpus_and_computed_memory_make_the_matrix_of_the_kind() -> None:
+def test_measured_cpus_and_computed_memory_give_the_matrix_of_the_kind() -> None:
     world = measured(running(), {24: 6.0, 3: 3.0, 13: 6.0, 8: 6.0, 5: 5.0, 6: 6.0})
     menus = stage().eunomia_elasticity(world.snapshot())
     assert {job for job, *_ in asked(menus)} <= {world.row("c/0")}
@@ -144,7 +144,7 @@ def test_measured_cpus_and_computed_memory_make_the_matrix_of_the_kind() -> None
     assert set(bases.tolist()) == {int(Basis.ASSUMED)}
 
 
-def test_rates_with_less_memory_are_no_points_of_the_search() -> None:
+def test_rates_with_less_memory_are_not_points_of_the_search() -> None:
     world = measured(running(), {24: 1.0}, memory_gib=64.0)
     assert asked(stage().eunomia_elasticity(world.snapshot()))[0][1] == 24.0
 
@@ -158,7 +158,7 @@ def test_a_kind_without_a_known_data_set_keeps_its_share_of_memory() -> None:
     assert demand(matrix, (3.0, 64.0), (24.0, 512.0), 1.0) == (6.0, 64.0)
 
 
-def test_imported_rates_are_taken_as_they_are() -> None:
+def test_imported_rates_are_used_unchanged() -> None:
     world = running()
     for cpus, memory, rate in ((2.0, 30.0, 1.0), (4.0, 60.0, 3.0)):
         world.measures("a/0", 1, rate, cpus=cpus, memory_gib=memory, known=Basis.DECLARED)
@@ -169,7 +169,7 @@ def test_imported_rates_are_taken_as_they_are() -> None:
     assert (matrix.cpus.tolist(), matrix.memory_gib.tolist()) == ([2.0, 4.0], [30.0, 60.0])
 
 
-def test_nothing_is_measured_where_no_stage_reads_cpus() -> None:
+def test_nothing_is_measured_if_no_stage_reads_cpus() -> None:
     world = running()
     world = measured(World(SERVER).job("a/0", kind="resnet", seconds_per_iteration=0.5).holds("a/0", 0), {24: 6.0})
     menus = stage().eunomia_elasticity(world.snapshot())
@@ -179,7 +179,7 @@ def test_nothing_is_measured_where_no_stage_reads_cpus() -> None:
     assert menus.points.rate.tolist() == [6.0]
 
 
-def test_of_several_jobs_the_one_on_the_emptier_machine_is_measured() -> None:
+def test_of_several_jobs_the_one_on_the_emptiest_machine_is_measured() -> None:
     world = World("2x2 V100 8cpu 128GiB").needs(Feature.CPU_POINTS)
     for name in ("a/0", "b/0", "c/0"):
         world.job(name, kind="bert" if name == "b/0" else "resnet", seconds_per_iteration=1.0)

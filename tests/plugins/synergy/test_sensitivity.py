@@ -33,7 +33,7 @@ def matrix(rates: object = ALEXNET) -> Matrix:
     ("saturation", "expected"),
     [(1.0, (12.0, 125.0)), (0.9, (12.0, 125.0)), (0.65, (12.0, 62.5)), (0.5, (6.0, 62.5)), (0.1, (3.0, 62.5))],
 )
-def test_a_demand_is_the_least_that_reaches_the_part_of_the_best_rate(
+def test_the_demand_is_the_least_that_reaches_the_given_fraction_of_the_best_rate(
     saturation: float, expected: tuple[float, float]
 ) -> None:
     assert demand(matrix(), (3.0, 62.5), (24.0, 500.0), saturation) == expected
@@ -48,7 +48,7 @@ _RATES = st.lists(st.floats(0.05, 1.0), min_size=12, max_size=12)
 
 @settings(max_examples=200, deadline=None)
 @given(_RATES, st.floats(0.5, 14.0), st.floats(10.0, 130.0), st.floats(0.3, 1.0))
-def test_neither_the_demand_nor_the_least_is_slower_than_the_share(
+def test_neither_the_demand_nor_the_minimum_is_slower_than_the_share(
     steps: list[float], cpus: float, memory: float, saturation: float
 ) -> None:
     grown = matrix(np.cumsum(np.cumsum(np.array(steps).reshape(4, 3), axis=0), axis=1))
@@ -60,7 +60,7 @@ def test_neither_the_demand_nor_the_least_is_slower_than_the_share(
     assert grown.at(*wanted) >= saturation * grown.rate.max() * (1 - 1e-6)
 
 
-def test_a_missing_point_has_the_rate_of_the_best_one_with_no_more_cpus_and_memory() -> None:
+def test_a_missing_point_has_the_best_rate_with_no_more_cpus_and_memory() -> None:
     town = World(WORLD).job("a/1")
     menus = menus_of(town, {"a/1": [MenuPoint(1, 1.0, 1.0, 20.0), MenuPoint(1, 3.0, 4.0, 60.0)]})
     found = Matrix.of(menus, 0, 1, -1)
@@ -83,7 +83,7 @@ def refined(town: World, allocation: Allocation, saturation: float = 0.9) -> Gra
     return answer.amount
 
 
-def test_ranges_go_from_the_share_to_the_demand_and_an_unknown_job_gets_its_share() -> None:
+def test_ranges_extend_from_the_share_to_the_demand_and_unknown_jobs_get_their_share() -> None:
     town = World(WORLD).job("a/1").job("b/1", gpus=2).job("c/1", cpus=5.0)
     grants = refined(town, grants_to(town, {"a/1": 1, "b/1": 2, "c/1": 1}))
     assert grants.cpus is not None
@@ -94,7 +94,7 @@ def test_ranges_go_from_the_share_to_the_demand_and_an_unknown_job_gets_its_shar
     assert grants.memory_gib.most.tolist() == [125.0, 125.0, 62.5]
 
 
-def test_a_claim_of_an_app_gets_the_largest_demand_of_a_gpu_of_its_jobs() -> None:
+def test_a_claim_of_an_app_gets_the_largest_demand_per_gpu_of_its_jobs() -> None:
     town = World(WORLD).job("a/1").job("a/2").job("b/1")
     claims = Claims(unit=Unit.APP, rows=np.array([town.row("a"), town.row("b")], np.int32))
     allocation = Allocation(claims=claims, amount=Grants(gpus=np.array([2, 1])), order=np.array([0, 1], np.int32))

@@ -38,7 +38,7 @@ def all_rates(matrix: Matrix) -> Rates:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_sum_of_rates_is_within_its_certified_gap_of_the_papers_programme(seed: int) -> None:
+def test_the_sum_of_rates_is_within_its_certified_gap_of_the_exact_programme(seed: int) -> None:
     luck = np.random.default_rng(seed)
     kinds = [drawn_matrix(luck) for _ in range(int(luck.integers(1, 4)))]
     count = luck.integers(1, 5, len(kinds))
@@ -108,7 +108,7 @@ def used(need: Reals, room: Reals, found: list[Counts]) -> Reals:
     return total
 
 
-def test_jobs_placed_together_fit_and_few_gpus_fewer_than_a_search_finds_stay_idle() -> None:
+def test_placed_jobs_fit_and_rarely_use_fewer_gpus_than_an_exhaustive_search() -> None:
     luck, short = np.random.default_rng(7), 0
     for _ in range(60):
         need, room = drawn_round(luck)
@@ -121,7 +121,7 @@ def test_jobs_placed_together_fit_and_few_gpus_fewer_than_a_search_finds_stay_id
     assert short <= 3
 
 
-def test_jobs_that_run_stay_on_their_machines_where_all_fit() -> None:
+def test_running_jobs_stay_on_their_machines_if_all_jobs_fit() -> None:
     luck = np.random.default_rng(8)
     for _ in range(40):
         need, room = drawn_round(luck)
@@ -145,6 +145,6 @@ def test_jobs_change_places_until_all_fit() -> None:
     assert sum(found[name][0] == list(range(4 * turn, 4 * turn + 4)) for turn, (name, *_) in enumerate(jobs)) == 2
 
 
-def test_the_preset_loads_on_machines_with_cpus_only() -> None:
+def test_the_preset_loads_on_machines_with_cpus() -> None:
     stages = Profile.load("synergy_opt").stages(Cluster.parse(f"1x8 {SERVER}"))
     assert stages is not None

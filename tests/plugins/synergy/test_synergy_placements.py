@@ -38,7 +38,7 @@ def test_a_job_whose_demand_does_not_fit_gets_its_share() -> None:
     assert found["a/1"][1:] == pytest.approx((12.0, 250.0))
 
 
-def test_a_job_that_holds_more_than_its_share_is_lowered_for_one_that_arrives() -> None:
+def test_a_job_above_its_share_is_lowered_for_one_that_arrives() -> None:
     town = World(f"1x8 {SERVER}").job("a/1", gpus=4).job("b/1", gpus=4)
     town.holds("a/1", 0, 1, 2, 3, cpus=5.75, memory_gib=62.5, ranges=(3.0, 5.75, 62.5, 62.5))
     allocation = granted(town, [("b/1", 4, 12.0, 250.0)])
@@ -50,7 +50,7 @@ def test_a_job_that_holds_more_than_its_share_is_lowered_for_one_that_arrives() 
     assert placed.retunes.cpus.tolist() == pytest.approx([12.0])
 
 
-def test_a_running_job_below_its_demand_is_raised_where_cpus_are_left() -> None:
+def test_a_running_job_below_its_demand_is_raised_if_cpus_are_left() -> None:
     town = World(f"1x8 {SERVER}").job("a/1", gpus=4)
     town.holds("a/1", 0, 1, 2, 3, cpus=3.0, memory_gib=62.5, ranges=(3.0, 6.0, 62.5, 62.5))
     placed = tune(town, granted(town, []))
@@ -59,7 +59,7 @@ def test_a_running_job_below_its_demand_is_raised_where_cpus_are_left() -> None:
     assert placed.retunes.cpus.tolist() == pytest.approx([24.0])
 
 
-def test_without_leave_to_retune_running_jobs_keep_what_they_have() -> None:
+def test_without_the_option_retune_running_jobs_keep_their_cpus_and_memory() -> None:
     town = World(f"1x8 {SERVER}").job("a/1", gpus=4).job("b/1", gpus=4)
     town.holds("a/1", 0, 1, 2, 3, cpus=5.75, memory_gib=62.5, ranges=(3.0, 5.75, 62.5, 62.5))
     placed = tune(town, granted(town, [("b/1", 4, 12.0, 250.0)]), retune=False)
@@ -78,7 +78,7 @@ def test_a_job_on_two_machines_has_the_same_cpus_and_memory_for_each_gpu() -> No
     assert sorted(gpu // 8 for gpu in placed.gpus.tolist()) == [0] * 6 + [1] * 6
 
 
-def test_greedy_passes_over_a_job_whose_demand_fits_nowhere() -> None:
+def test_greedy_skips_a_job_whose_demand_fits_nowhere() -> None:
     town = World(f"1x8 {SERVER}").job("a/1", gpus=4).job("b/1", gpus=2).job("c/1", gpus=2)
     jobs = [("a/1", 4, 20.0, 250.0), ("b/1", 2, 12.0, 50.0), ("c/1", 2, 2.0, 50.0)]
     allocation = granted(town, jobs, standby=["c/1"])
@@ -94,7 +94,7 @@ _DEMANDS = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @over(st.lists(_DEMANDS, min_size=1, max_size=16))
-def test_tune_serves_every_job_that_fits_on_gpus_with_at_least_its_least_cpus_and_memory(
+def test_tune_serves_every_job_for_which_gpus_are_left_with_at_least_its_minimum(
     drawn: list[tuple[int, int, int]],
 ) -> None:
     town, jobs, left = World(f"3x8 {SERVER}"), [], 24

@@ -47,7 +47,7 @@ def parts_won(table: ByBundle, row: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("solve", [run_auction, run_reference])
-def test_figure_5_instance_1_each_app_gets_a_whole_server(solve: object) -> None:
+def test_in_figure_5_instance_1_each_app_gets_a_whole_server(solve: object) -> None:
     classes = machines(4, 4)
     (first, now), (second, _) = vgg16(classes, sensitive=True), vgg16(classes, sensitive=True)
     table = ByBundle.of(classes, [now, now], [first, second])
@@ -59,7 +59,7 @@ def test_figure_5_instance_1_each_app_gets_a_whole_server(solve: object) -> None
 
 @pytest.mark.parametrize("solve", [run_auction, run_reference])
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_figure_5_instance_2_the_sensitive_app_gets_the_machine_of_four(
+def test_in_figure_5_instance_2_the_sensitive_app_gets_the_machine_of_four(
     solve: object, order: tuple[bool, bool]
 ) -> None:
     classes = machines(4, 2, 2)
@@ -90,7 +90,7 @@ def test_two_winners_of_the_demo_pay_the_gain_of_the_loser() -> None:
     assert (1 - outcome.kept) == pytest.approx([0.128, 0.128, 0.0], abs=1e-3)
 
 
-def test_no_app_pays_where_all_bids_fit() -> None:
+def test_no_app_pays_if_all_bids_fit() -> None:
     table = ByBundle.of(machines(4), [2.0, 3.0], [[Bundle(1.0, (Part(0, 2),))]] * 2)
     assert run_auction(table).kept.tolist() == [1.0, 1.0]
 
@@ -109,7 +109,7 @@ def test_a_single_bidder_wins_without_a_payment(bids: list[list[Bundle]]) -> Non
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_fast_path_equals_specification_and_brute_force(seed: int) -> None:
+def test_the_fast_path_equals_specification_and_brute_force(seed: int) -> None:
     """Contended, odd gangs and partly taken machines; ties may differ, so payments are of the fast path's rows."""
     table = random_bids(np.random.default_rng(seed), odd=seed % 3 != 0)
     outcome, specification = run_auction(table), Specification(table)
@@ -122,12 +122,12 @@ def test_fast_path_equals_specification_and_brute_force(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30, 200))
-def test_fast_path_equals_specification_on_more_instances(seed: int) -> None:
-    test_fast_path_equals_specification_and_brute_force(seed)
+def test_the_fast_path_equals_the_specification_on_more_instances(seed: int) -> None:
+    test_the_fast_path_equals_specification_and_brute_force(seed)
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_all_three_equal_brute_force_on_tiny_instances(seed: int) -> None:
+def test_all_three_methods_equal_brute_force_on_tiny_instances(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     free = rng.choice([1, 2, 3, 4, 5], size=int(rng.integers(1, 4)))
     classes = machines(*free.tolist())
@@ -148,7 +148,7 @@ def test_all_three_equal_brute_force_on_tiny_instances(seed: int) -> None:
             assert outcome.kept[claim] == pytest.approx(math.exp(others - brute_force(table, excluded=claim)))
 
 
-def test_odd_gangs_on_equal_machines_are_counted_and_exact() -> None:
+def test_odd_gangs_on_equal_machines_are_solved_exactly_by_counts() -> None:
     """Parts of 2 and 3 on two machines of 7: GPUs alone would let 3 + 3 + 2 + 2 + 2 + 2 fit."""
     classes = machines(7, 7)
     bids = [[Bundle(0.5, (Part(0, 3),))]] * 2 + [[Bundle(0.5, (Part(0, 2),))]] * 4
@@ -160,7 +160,7 @@ def test_odd_gangs_on_equal_machines_are_counted_and_exact() -> None:
 
 
 @pytest.mark.parametrize("apps", [20, 60])
-def test_machines_with_odd_gangs_give_what_the_integer_programme_gives(apps: int) -> None:
+def test_counts_of_odd_gangs_give_the_same_as_the_integer_programme(apps: int) -> None:
     """Six machines of 8, gangs of 2, 3 and 4, ten times what there is: seconds as integers, hundredths as counts."""
     rng = np.random.default_rng(apps)
     bids = [[Bundle(float(rng.uniform(0.3, 0.9)), (Part(0, int(rng.integers(2, 5))),))] for _ in range(apps)]
@@ -239,7 +239,7 @@ def _packs(sizes: list[int], room: list[int]) -> bool:
     return False
 
 
-def test_patterns_leave_no_place_for_a_further_part() -> None:
+def test_patterns_leave_no_room_for_another_part() -> None:
     ways = patterns(np.array([2, 3]), 7)
     assert sorted(map(tuple, ways.tolist())) == [(0, 2), (2, 1), (3, 0)]
     assert len(patterns(np.arange(1, 9), 8)) == 22

@@ -92,7 +92,7 @@ def searches() -> Workload:
     ],
     ids=["jobs", "jobs that bid", "searches", "searches that bid"],
 )
-def test_data_of_apps_read_as_columns_equal_those_read_one_by_one(
+def test_app_data_read_as_columns_equal_those_read_one_by_one(
     workload: Workload, agents: bool, hours: float, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked = Checked()

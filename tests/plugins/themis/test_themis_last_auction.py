@@ -71,7 +71,7 @@ def far_apart(factor: float) -> World:
     return World("4x1 V100").app("a", contention=2.0, forecast=known).job("a/0", gpus=(4, 4))
 
 
-def test_an_app_gains_no_place_in_the_order_by_overstating_its_slowdown() -> None:
+def test_an_app_gains_no_rank_by_overstating_its_slowdown() -> None:
     told, exaggerated_far = (auction(themis(), far_apart(factor))[0].memo for factor in (1.0, 10.0))
     assert told.apps["a"] == exaggerated_far.apps["a"]
     own, of_the_paper = (auction(themis(standing_slowdown=True), far_apart(factor))[0].memo for factor in (1.0, 10.0))
@@ -79,7 +79,7 @@ def test_an_app_gains_no_place_in_the_order_by_overstating_its_slowdown() -> Non
     assert of_the_paper.apps["a"].shared > 5.0 * own.apps["a"].shared
 
 
-def test_before_its_first_auction_an_app_is_ranked_without_the_slowdown_that_it_reports() -> None:
+def test_before_its_first_auction_an_app_is_ranked_without_its_reported_slowdown() -> None:
     def shown(factor: float, **options: object) -> list[int]:
         world = four_apps()
         far = (1.0, 1.0, 1.1 * factor, 1.3 * factor)

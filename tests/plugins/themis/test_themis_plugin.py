@@ -56,7 +56,7 @@ def auction(plugin: Themis, world: World, now: float = 500.0, number: int = 1): 
     return plugin.eunomia_allocation(snapshot, menus, offer, valuations), offer, valuations
 
 
-def test_the_offer_goes_to_the_worst_off() -> None:
+def test_the_offer_goes_to_the_apps_with_the_worst_rho() -> None:
     world = four_apps()
     _, _, whole, offer = round_of(themis(fairness_knob=0.5), world)
     assert whole.apps is None
@@ -106,7 +106,7 @@ def test_apps_that_cannot_use_the_offer_are_not_counted() -> None:
     assert offer.apps[0] in (world.row("app2"), world.row("app3"))
 
 
-def test_a_round_gives_out_everything_and_pins_it() -> None:
+def test_a_round_grants_and_pins_all_gpus() -> None:
     allocation, offer, _ = auction(themis(fairness_knob=0.25), four_apps())
     assert allocation.claims.unit is Unit.APP
     amount = allocation.amount
@@ -138,7 +138,7 @@ def test_a_warm_and_a_cold_cache_give_the_same_bids() -> None:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_an_agent_values_an_offer_as_the_arbiter_values_it_for_the_app(held: bool) -> None:
+def test_an_agent_values_an_offer_like_the_arbiter_does_for_the_app(held: bool) -> None:
     """SEPARABLE: the agent of an app, on its own snapshot, finds the arbiter's rows for it."""
     world, plugin = four_apps(), themis(fairness_knob=0.0)
     if held:
@@ -155,7 +155,7 @@ def test_an_agent_values_an_offer_as_the_arbiter_values_it_for_the_app(held: boo
         assert table.classes.same(whole.form(ByBundle).classes)
 
 
-def test_payments_go_to_apps_outside_of_the_auction_first() -> None:
+def test_gpus_left_by_a_winner_go_to_apps_outside_of_the_auction_first() -> None:
     """One app bids for all (f = 1) and pays nothing; what it cannot use goes to the others."""
     world = four_apps()
     allocation, offer, valuations = auction(themis(fairness_knob=1.0), world)
@@ -211,7 +211,7 @@ def test_an_app_bids_with_the_gpus_that_it_holds_and_stays_where_it_runs() -> No
     assert allocation.amount.gpus.tolist() == [2]
 
 
-def test_unexpired_gpus_count_as_held() -> None:
+def test_gpus_with_an_unexpired_lease_count_as_held() -> None:
     world = World("2x4 V100")
     world.app("a", forecast=forecast(400.0, most=4), contention=1.0).job("a/0", gpus=(1, 4))
     world.holds("a/0", 0, 1, ends_at=900.0)
@@ -241,7 +241,7 @@ def test_an_app_that_reports_no_forecast_is_valued_from_its_jobs() -> None:
     assert table.rho.size > 0
 
 
-def test_bids_off_an_apps_menu_and_of_another_type_are_void() -> None:
+def test_bids_off_the_menu_of_an_app_and_of_another_type_are_dropped() -> None:
     world = World("1x4 P100, 1x4 V100").app("a", forecast=forecast(400.0, most=2))
     world.job("a/0", gpus=2, gpu_type="V100")
     snapshot, menus, _, offer = round_of(themis(), world, now=0.0)
@@ -254,7 +254,7 @@ def test_bids_off_an_apps_menu_and_of_another_type_are_void() -> None:
     assert list(kept.bundles(0)) == [Bundle(0.1, (Part(kind, 2),))]
 
 
-def test_reference_and_fast_give_the_same_auction() -> None:
+def test_reference_and_fast_path_give_the_same_auction() -> None:
     fast = auction(themis(fairness_knob=0.25), four_apps())[0]
     slow = auction(themis(fairness_knob=0.25, solver="reference"), four_apps())[0]
     one, other = fast.record.columns(), slow.record.columns()
@@ -262,7 +262,7 @@ def test_reference_and_fast_give_the_same_auction() -> None:
     assert set(other["method"]) == {"reference"}
 
 
-def test_an_auction_without_known_work_or_rates_divides_no_number_by_zero() -> None:
+def test_an_auction_without_known_work_or_rates_has_finite_values() -> None:
     world = World("1x2 V100").app("a", forecast=Forecast(phases=(), total_gpu_seconds=0.0, most=1), contention=np.nan)
     world.job("a/0", gpus=1)
     allocation, _, valuations = auction(themis(), world, now=0.0)

@@ -45,7 +45,7 @@ def one_machine(free: int) -> MachineClasses:
     return MachineClasses.of(machine=[0], free=[free], gpu_type=[0], rack=[0])
 
 
-def test_the_independent_finish_time_is_that_of_the_example() -> None:
+def test_the_independent_finish_time_equals_that_of_the_example() -> None:
     assert ideal_seconds(10000.0, 16, 16, 4.0) == 2500.0
 
 
@@ -109,7 +109,7 @@ def test_a_measured_slowdown_replaces_the_assumed_one() -> None:
     assert inception.seconds([2, 2], Locality.ISLAND, Locality.RACK) == pytest.approx(250 * 243 / 242)
 
 
-def test_a_job_leaves_a_far_gpu_idle_where_that_is_faster() -> None:
+def test_a_job_leaves_a_remote_gpu_idle_if_that_is_faster() -> None:
     work = RemainingWork(single())
     assert work.seconds([7, 1], Locality.ISLAND, Locality.CLUSTER) == pytest.approx(1000 / 7)
 
@@ -122,7 +122,7 @@ def test_a_gang_does_not_run_on_fewer_gpus_than_its_size() -> None:
     assert [row.size for row in rows] == [4]
 
 
-def test_an_app_that_holds_nothing_is_worse_off_than_with_any_bundle() -> None:
+def test_an_app_without_gpus_has_a_worse_rho_than_with_any_bundle() -> None:
     work = RemainingWork(example())
     now = [rho_now(work, context(elapsed=waited, waited=waited)) for waited in (0.0, 100.0, 1000.0)]
     assert now == sorted(now)
@@ -133,7 +133,7 @@ def test_an_app_that_holds_nothing_is_worse_off_than_with_any_bundle() -> None:
     assert max(row.rho for row in rows) < now[0]
 
 
-def test_each_lease_without_gpus_adds_to_what_any_bundle_gains() -> None:
+def test_each_lease_without_gpus_raises_the_gain_of_any_bundle() -> None:
     """Two leases without GPUs, and any bundle betters ρ threefold at least, though little is left of a long life."""
     work = RemainingWork(single(iterations=1))
     late = context(elapsed=90_000.0, waited=1200.0)
@@ -167,7 +167,7 @@ def test_an_app_without_work_left_bids_for_nothing() -> None:
     most=st.integers(1, 5),
     extra=st.integers(0, 12),
 )
-def test_the_split_is_optimal(work: list[float], most: int, extra: int) -> None:
+def test_the_split_of_gpus_among_jobs_is_optimal(work: list[float], most: int, extra: int) -> None:
     """Against the least time by which every job could be done with the GPUs there are, found by counting."""
     phase = [JobForecast(iterations_left=1.0, seconds_per_iteration=item, most=most) for item in work]
     gpus = len(work) + extra

@@ -83,7 +83,7 @@ def test_two_runs_with_one_seed_are_equal() -> None:
     assert runs[0] == runs[1]
 
 
-def test_work_conserving_no_gpu_idles_while_an_app_could_use_it() -> None:
+def test_with_work_conservation_no_gpu_idles_while_an_app_could_use_it() -> None:
     """In every auction all offered GPUs that an app can use are given out."""
     script, work = searches(8, 4, 50.0)
     outcome = Drive(themis_arbiter("2x4 V100"), work=work).run(script, until=50_000.0)
@@ -121,7 +121,7 @@ class Agents:
 
 
 @pytest.mark.parametrize("silent", [set(), {"app1", "app3"}])
-def test_app_masters_bid_for_themselves(silent: set[str]) -> None:
+def test_app_masters_can_bid_and_silent_ones_are_valued_by_the_arbiter(silent: set[str]) -> None:
     script, work = searches(5, 3, 40.0)
     arbiter = themis_arbiter("2x4 V100", **{"rounds.bid_deadline": "2s"})
     agents = Agents(silent)

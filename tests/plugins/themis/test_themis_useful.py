@@ -23,11 +23,11 @@ def forecast(*left_and_most: tuple[float, int]) -> Forecast:
         (None, [1, 2, 3, 4]),
     ],
 )
-def test_an_app_bids_for_no_gpus_that_its_present_phase_cannot_use(
+def test_an_app_bids_for_no_gpus_that_its_current_phase_cannot_use(
     forecast: Forecast | None, expected: list[int]
 ) -> None:
     assert useful(np.arange(1, 5), forecast).tolist() == expected
 
 
-def test_the_least_that_the_app_can_run_on_is_always_left() -> None:
+def test_the_minimum_size_of_an_app_is_always_kept_in_its_bid() -> None:
     assert useful(np.array([4, 8]), forecast((5.0, 1))).tolist() == [4]
