@@ -21,7 +21,7 @@ FAULT = 3
 
 
 def main() -> int:
-    """Run one app's master until the app is over; returns the exit code."""
+    """Run one app's master until the app has ended; returns the exit code."""
     try:
         return _run()
     except Exception as error:

@@ -1,7 +1,7 @@
 """The agent: values an offer on the app's side, with the same elasticity and valuation as the arbiter (Themis §4.2.2).
 
-It sees its own app only: it builds the snapshot of ``snapshot.only(app)`` from the offer, and calls the two hooks. A
-valuation that declares ``SEPARABLE`` returns the same rows here as in the arbiter.
+It knows only its own app: it builds the same snapshot as ``snapshot.only(app)`` from the offer, and calls the two
+hooks. A valuation that declares ``SEPARABLE`` returns the same rows here as in the arbiter.
 """
 
 import json
@@ -46,7 +46,7 @@ class Standing:
 
 @builds
 class Known:
-    """What the app has reported so far."""
+    """The reports of the app so far."""
 
     jobs: Mapping[str, JobAdded]
     forecast: Forecast | None
@@ -57,8 +57,8 @@ class Agent:
     """Bids for one app.
 
     Args:
-        cluster: the arbiter's.
-        standing: of the app.
+        cluster: the cluster's machines and slots.
+        standing: facts about the app.
         elasticity: the profile's, bound.
         valuation: the profile's, bound.
     """
@@ -83,8 +83,8 @@ class Agent:
         """Create the plugins that the profile names, with its options.
 
         Raises:
-            AgentError: one of them is not installed, or has another version.
-            EunomiaError: it cannot be created.
+            AgentError: a plugin is not installed, or has another version.
+            EunomiaError: a plugin cannot be created.
         """
         values = _plugin(registry, valuation, Stage.VALUATION)
         sizes = values if elasticity.name == valuation.name else _plugin(registry, elasticity, Stage.ELASTICITY)
@@ -94,10 +94,10 @@ class Agent:
         return cls(cluster, standing, size, worth)
 
     def bid(self, made: pb.Offer, known: Known) -> ByBundle:
-        """Value an offer.
+        """Compute the app's bid for an offer.
 
         Returns:
-            A table of one claim: what the app's unexpired GPUs are worth, and each bundle with them.
+            A table of one claim: the value of the app's unexpired GPUs alone, and together with each bundle.
 
         Raises:
             EunomiaError: the valuation has no bundles, or does not know the app.
@@ -145,7 +145,7 @@ class _OwnApp:
         self.measured_at_others: dict[int, tuple[Measured, ...]] = {}
 
     def add_job(self, view: pb.JobView, added: JobAdded | None) -> None:
-        """Add a job in order of arrival; ``added``: what the app declared, if this app master knows it."""
+        """Add a job; jobs come in order of arrival. ``added``: what the app declared, if this app master knows it."""
         types, kinds = self.cluster.gpu_types, self.kinds
         gpu_type, kind = (None, None) if added is None else (added.gpu_type, added.kind)
         self.rows[view.job] = row = self.jobs.add(
@@ -185,7 +185,7 @@ class _OwnApp:
             held.state[slot.gpu] = slot.state
 
     def measure(self, seen: RateReport) -> None:
-        """Add a measured rate; of a job that is over it is left out."""
+        """Add a measured rate, unless its job has ended."""
         row = self.rows.get(seen.job, NONE)
         if row == NONE:
             return

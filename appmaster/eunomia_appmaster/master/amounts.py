@@ -11,16 +11,16 @@ Amounts = tuple[float | None, float | None]
 
 
 class AmountsSeen:
-    """By job and size: CPUs and memory in GiB, and when they changed."""
+    """CPUs and memory (GiB) by job and size, and when they last changed."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int, int], Amounts] = {}
         self._changed_at: dict[int, float] = {}
         self._answered: dict[int, int] = {}
-        """By job, the last incarnation that reported a requested measurement."""
+        """The last incarnation that reported a requested measurement, by job."""
 
     def note(self, job: Job, slots: Mapping[int, Slot], now: float) -> float:
-        """Store a job's present CPUs and memory; return the Unix time since which its rates hold (-inf: always)."""
+        """Store a job's present CPUs and memory; returns the Unix time since which its rates hold (-inf: always)."""
         size = job.sizes.get(job.incarnation)
         if job.gang is not None and size is not None and all(gpu in slots for gpu in job.gang.gpus):
             mine = [slots[gpu] for gpu in job.gang.gpus]
@@ -43,5 +43,5 @@ class AmountsSeen:
         return True
 
     def forget_answers(self) -> None:
-        """Forget all answers, so that measurements are reported again after a registration."""
+        """Forget all answers, so that measurements are reported again after a new registration."""
         self._answered.clear()

@@ -1,4 +1,4 @@
-"""Turns a script's announcements of batch sizes into adaptations of its job."""
+"""Converts a script's announcements of batch sizes into adaptations of its job."""
 
 from collections.abc import Iterator
 
@@ -16,13 +16,12 @@ log = structlog.get_logger()
 class Announcements:
     """Reads the announcements of a job's workers, each once.
 
-    An app master that was restarted reads those of a running worker again; the arbiter ignores an adaptation that it
-    knows.
+    A restarted app master reads those of a running worker again; the arbiter ignores adaptations that it knows.
     """
 
     def __init__(self) -> None:
         self._heard: dict[str, int] = {}
-        """By container, the number of its last announcement that was read."""
+        """The number of a container's last announcement that was read, by container id."""
 
     def hear(
         self, job: Job, name: JobId, status: ContainerStatus, *, ahead: float = 0.0

@@ -18,14 +18,14 @@ from eunomia_appmaster.tuner import TrialRun, Tuner
 log = structlog.get_logger()
 
 SOON_SECONDS = 5.0
-"""Seconds for which slots are kept for a failed job before its retry, and for a job that widening may speed up."""
+"""Seconds for which slots are reserved for a failed job before its retry, or for a job that widening may speed up."""
 
 
 class AppJobs:
     """Jobs, logs and results of an app; one thread uses it.
 
     Args:
-        around: the jobs' environment.
+        around: the jobs' shared surroundings.
         tuner: of the search.
         jobs: of an earlier attempt of the app master.
     """
@@ -43,24 +43,24 @@ class AppJobs:
         self.last_stall = next((job.last_stall for job in self.jobs.values() if job.last_stall), "")
         """The last stall, shown to users; empty: there was none."""
         self.stall_warning = ""
-        """What is wrong with the app file's limit on stalls, shown to users."""
+        """A warning for users about the app file's stall limit; empty: none."""
         self._stalls = sum(job.stalls for job in self.jobs.values())
         self._closed_at = -1
-        """Reports to the tuner when ``_to_close`` was made."""
+        """Number of reports to the tuner when ``_to_close`` was computed."""
         self._to_close: set[int] = set()
-        """Trials that the tuner has ended, and whose jobs were not over then."""
+        """Trials that the tuner had ended but whose jobs had not, by the last report."""
         self._adopted = {number for number, job in self.jobs.items() if job.incarnation}
         self._logs: dict[int, JobLogs] = {}
 
     def add_new_trials(self) -> None:
-        """Make a job of each trial that the tuner has added."""
+        """Create a job for each trial that the tuner has added."""
         for trial in self.tuner.trials()[len(self.jobs) :]:  # they are numbered from 1 without gaps
             rung = self.tuner.rung(trial.number)
             self.jobs.add(Job(number=trial.number, parameters=dict(trial.parameters), seed=trial.seed, rung=rung))
             self.new_jobs.append(trial.number)
 
     def best(self) -> Job | None:
-        """Return the job with the best metric at any step, the first of equal ones; None: none logged a finite one."""
+        """Return the job with the best metric at any step, the first in a tie; None: none logged a finite metric."""
         better = self._around.file.search.better_first
         candidates = [*self._with_new_best.take(), *([] if self._best is None else [self._best])]
         known = [(better(job.best), job.number) for job in candidates if job.best is not None]
@@ -72,7 +72,7 @@ class AppJobs:
         return JobId(f"{self._around.app}/{number}")
 
     def done(self) -> dict[int, float]:
-        """Return iterations done by trial."""
+        """Return the number of iterations done, by trial."""
         return {number: float(job.step) for number, job in self.jobs.items()}
 
     def logs(self, number: int) -> JobLogs:
@@ -86,11 +86,11 @@ class AppJobs:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the search has ended and no gang is left."""
+        """Return whether the search has ended and no gang remains."""
         return self.tuner.is_done() and not self.jobs.with_gang()
 
     def failure(self) -> str | None:
-        """Return why the app failed: all its jobs failed, or none has a metric that its tuner could compare."""
+        """Return why the app failed: all its jobs failed, or none has a metric to compare; None: it has not failed."""
         failed = [job for job in self.jobs.values() if job.state is JobState.FAILED]
         if failed and len(failed) == len(self.jobs):
             return failed[0].why if len(failed) == 1 else f"all {len(failed)} jobs failed; the last: {failed[-1].why}"
@@ -99,7 +99,7 @@ class AppJobs:
         return None
 
     def goal(self, run: TrialRun | None) -> int | None:
-        """Return the iteration at which a run ends: its rung, else the whole work; None: not known."""
+        """Return the iteration at which a run ends: its rung, else the job's whole work; None: not known."""
         return run.stop_at if run is not None and run.stop_at is not None else self._around.file.search.max_iterations
 
     def _runs_with_gang(self, runs: Mapping[int, TrialRun]) -> list[TrialRun]:
@@ -108,7 +108,7 @@ class AppJobs:
         return [runs[number] for number in sorted(numbers, key=self.tuner.rank)]
 
     def _may_start(self, runs: Mapping[int, TrialRun], named: Collection[int], free: int) -> list[TrialRun]:
-        """Return the first waiting runs in the tuner's order: as many as could get their least of the free GPUs."""
+        """Return the waiting runs to start, in the tuner's order: those whose smallest gangs fit the free GPUs."""
         waiting, chosen = self.jobs.numbers_in(JobState.WAITING), list[TrialRun]()
         smallest = self.tuner.smallest
         for number, run in runs.items() if waiting else ():
@@ -120,7 +120,7 @@ class AppJobs:
         return chosen
 
     def _back_soon(self, now: float) -> list[Job]:
-        """Return the failed jobs whose retry is near."""
+        """Return the failed jobs whose retry is less than ``SOON_SECONDS`` away."""
         return [job for job in self.jobs.in_state(JobState.BACKING_OFF) if job.retry_at - now < SOON_SECONDS]
 
     def _wake_retries(self, now: float) -> None:
@@ -129,7 +129,7 @@ class AppJobs:
                 job.state = JobState.WAITING
 
     def _ended_by_tuner(self) -> list[Job]:
-        """Return the jobs without a gang that are not over though the tuner has ended their trials."""
+        """Return the jobs without a gang that have not ended although the tuner has ended their trials."""
         if self._closed_at != self.tuner.reports:
             self._closed_at, self._to_close = self.tuner.reports, set(self.tuner.ended())
         self._to_close = {number for number in self._to_close if not self.jobs[number].state.over}
@@ -155,7 +155,7 @@ class AppJobs:
         return None if point is None else point.value
 
     def stalled(self, job: Job, gang: Gang, why: str, now: float) -> None:
-        """Record that the runtime ends a job's gang, which has stalled."""
+        """Record that the runtime ends a job's gang because it has stalled."""
         job.stalls += 1
         self._stalls += 1
         gang.ordered = why

@@ -1,4 +1,4 @@
-"""Nodes that an app master cannot reach: when it gives their slots back. ``LeftOutNodes`` says so to users."""
+"""Nodes that an app master cannot reach: decides when it gives their slots back. ``LeftOutNodes`` tells users."""
 
 from collections.abc import Collection
 
@@ -9,13 +9,14 @@ from eunomia_appmaster.runtimes.nodes import NodeRuntimes
 log = structlog.get_logger()
 
 FIRST_PAUSE_SECONDS = 5.0
-"""Seconds for which slots of a node that is not reached are held before they are given back the first time."""
+"""Seconds for which the slots of an unreachable node are kept before they are given back the first time."""
 LONGEST_PAUSE_SECONDS = 320.0
-"""The pause doubles each time, up to this: else the arbiter grants them, and they come back, without an end."""
+"""Longest such pause in seconds. It doubles each time, since otherwise the arbiter would grant the slots again and
+again."""
 
 
 class AwayNodes:
-    """The nodes with slots of the app that its app master does not reach.
+    """The unreachable nodes on which the app has slots.
 
     Args:
         runtimes: of all nodes.
@@ -24,17 +25,17 @@ class AwayNodes:
     def __init__(self, runtimes: NodeRuntimes) -> None:
         self._runtimes = runtimes
         self._since: dict[str, float] = {}
-        """By node: Unix time since which slots there are held while it is unreachable."""
+        """Unix time in seconds since which slots of an unreachable node are kept, by node."""
         self._times: dict[str, int] = {}
-        """By node: how often in a row its slots were given back."""
+        """How often in a row the slots of a node were given back, by node."""
 
     def answered(self, node: str) -> None:
-        """Note that a node has answered."""
+        """Record that a node has answered."""
         if self._times.pop(node, 0):
             log.info("node.reached", node=node)
 
     def due(self, nodes: Collection[str], now: float) -> set[str]:
-        """Return the nodes whose slots are given back now.
+        """Return the nodes whose slots must be given back now.
 
         Args:
             nodes: on which the app has slots.

@@ -1,6 +1,6 @@
 """Computes a bid: the value of an offer to one app, by the profile's elasticity and valuation.
 
-No clock, no protocol.
+It uses neither a clock nor messages of the protocol.
 """
 
 from eunomia.contract.bundles import ByBundle
@@ -11,20 +11,20 @@ from eunomia.errors import EunomiaError
 
 
 class AgentError(EunomiaError):
-    """The agent cannot value offers by the profile's valuation."""
+    """The agent cannot value offers with the profile's valuation."""
 
 
 def bid_of(snapshot: Snapshot, offer: Offer, elasticity: ElasticityStage, valuation: ValuationStage) -> ByBundle:
-    """Value an offer on an app's side.
+    """Compute an app's bid for an offer.
 
     Args:
-        snapshot: of the app alone, its own app as row 0.
-        offer: made out to row 0.
+        snapshot: of this app alone, as row 0.
+        offer: to row 0.
         elasticity: the profile's, bound.
         valuation: the profile's, bound.
 
     Returns:
-        A table of one claim: what the app's unexpired GPUs are worth, and each bundle with them.
+        A table of one claim: the value of the app's unexpired GPUs alone, and together with each bundle.
 
     Raises:
         AgentError: the valuation does not value the app.

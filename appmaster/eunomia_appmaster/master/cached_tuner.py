@@ -1,4 +1,4 @@
-"""A tuner whose answers are kept until something is reported to it, since it has no clock of its own."""
+"""A tuner whose answers are cached until a report to it: since a tuner has no clock, only reports change them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,18 +6,18 @@ from eunomia_appmaster.tuner import Action, JsonState, Trial, TrialRun, Tuner
 
 
 class CachedTuner:
-    """Keeps the answers of an app's tuner until a report may have changed them.
+    """Caches the answers of an app's tuner until a report may have changed them.
 
-    A metric counts as a report only where the tuner listens to metrics between pauses (``listens``), or acts on it.
+    A metric counts as a report only if the tuner listens to metrics between pauses (``listens``), or acts on it.
 
     Args:
-        tuner: which is asked.
+        tuner: whose answers are cached.
     """
 
     def __init__(self, tuner: Tuner) -> None:
         self.inner = tuner
         self.reports = 0
-        """Counts what may have changed the answers."""
+        """Number of reports so far that may have changed the answers."""
         self._state: JsonState | None = None
         self._listens = bool(getattr(tuner, "listens", True))
         self._runs: dict[int, TrialRun] | None = None
@@ -29,13 +29,13 @@ class CachedTuner:
 
     @property
     def needs_metric(self) -> bool:
-        """See ``Tuner``."""
+        """As ``Tuner.needs_metric``."""
         return self.inner.needs_metric
 
     # -- reports
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """See ``Tuner``."""
+        """As ``Tuner.on_result``; drops the cached answers if the metric may change them."""
         action = self.inner.on_result(trial, iteration, metric)
         self._state = None
         if self._listens or action is not Action.CONTINUE:
@@ -43,22 +43,22 @@ class CachedTuner:
         return action
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See ``Tuner``."""
+        """As ``Tuner.on_paused``; drops the cached answers."""
         self.inner.on_paused(trial, iteration, metric)
         self._changed()
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See ``Tuner``."""
+        """As ``Tuner.on_finished``; drops the cached answers."""
         self.inner.on_finished(trial, iteration, metric)
         self._changed()
 
     def on_failed(self, trial: int) -> None:
-        """See ``Tuner``."""
+        """As ``Tuner.on_failed``; drops the cached answers."""
         self.inner.on_failed(trial)
         self._changed()
 
     def restore(self, state: JsonState) -> None:
-        """See ``Tuner``."""
+        """As ``Tuner.restore``; drops the cached answers."""
         self.inner.restore(state)
         self._changed()
 
@@ -70,7 +70,7 @@ class CachedTuner:
     # -- answers
 
     def trials(self) -> Sequence[Trial]:
-        """See ``Tuner``."""
+        """As ``Tuner.trials``, cached."""
         if self._trials is None:
             self._trials = self.inner.trials()
         return self._trials
@@ -82,40 +82,40 @@ class CachedTuner:
         return self._runs
 
     def rank(self, trial: int) -> int:
-        """Return the place of a trial that is to run now in the order of priority, from 0."""
+        """Return a runnable trial's position in the order of priority, from 0."""
         if self._ranks is None:
             self._ranks = {number: place for place, number in enumerate(self.runs())}
         return self._ranks[trial]
 
     @property
     def smallest(self) -> int:
-        """The smallest gang of a trial that is to run now; 1: there is none."""
+        """The smallest gang, in slots, of all trials to run now; 1: there are none."""
         if self._smallest is None:
             self._smallest = min((run.least for run in self.runs().values()), default=1)
         return self._smallest
 
     def ended(self) -> frozenset[int]:
-        """Return the trials that are over."""
+        """Return the trials that have ended."""
         if self._ended is None:
             self._ended = frozenset(self.inner.ended())
         return self._ended
 
     def is_done(self) -> bool:
-        """See ``Tuner``."""
+        """As ``Tuner.is_done``, cached."""
         if self._done is None:
             self._done = self.inner.is_done()
         return self._done
 
     def rung(self, trial: int) -> int | None:
-        """See ``Tuner``."""
+        """As ``Tuner.rung``, not cached."""
         return self.inner.rung(trial)
 
     def best(self) -> int | None:
-        """See ``Tuner``."""
+        """As ``Tuner.best``, not cached."""
         return self.inner.best()
 
     def state(self) -> JsonState:
-        """See ``Tuner``; not to be changed."""
+        """As ``Tuner.state``, cached; the caller must not change it."""
         if self._state is None:
             self._state = self.inner.state()
         return self._state

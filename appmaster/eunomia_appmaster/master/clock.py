@@ -1,4 +1,4 @@
-"""The app master's clock: Unix time as it was at the start, from then on by the monotonic clock."""
+"""The app master's clock: Unix time at its start, continued by the monotonic clock."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,14 @@ from eunomia_appmaster.node.system import MACHINE, System
 
 
 class SteadyClock:
-    """Unix seconds that pass evenly, even if the machine's time is set."""
+    """A clock of Unix seconds that advances evenly, even if the machine's time is set."""
 
     def __init__(self, system: System = MACHINE) -> None:
         self._system = system
         self._offset = system.unix_time() - system.monotonic()
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return the time in Unix seconds."""
         return self._system.monotonic() + self._offset
 
 

@@ -1,7 +1,7 @@
-"""The core of the app master: starts and stops jobs by the arbiter's leases, the logs and the tuner.
+"""The core of the app master: starts and stops jobs according to the arbiter's leases, the logs and the tuner.
 
-One thread calls it. It starts and stops gangs through a runtime, reports trials to the tuner, and puts reports for the
-arbiter into an outbox. It reads no clock of its own; ``now`` is Unix time in seconds throughout.
+Only one thread calls it. It starts and stops gangs through a runtime, reports trials to the tuner, and puts reports for
+the arbiter into an outbox. It reads no clock; ``now`` is Unix time in seconds throughout.
 """
 
 import math
@@ -40,13 +40,13 @@ from eunomia_appmaster.tuner import Action, TrialRun, Tuner
 log = structlog.get_logger()
 
 GRACE_SECONDS = 30.0
-"""Seconds from the app master's own order to leave to the kill."""
+"""Seconds from the app master's own order to suspend to the kill."""
 SILENT_SECONDS = 3.0
-"""Seconds after which a script without the helper that has logged nothing counts as running."""
+"""Seconds without a log entry after which a script without the helper counts as running."""
 IDLE_SECONDS = 1.0
 """Seconds after which slots that no job of the app can use are given back."""
 UNTOLD_EXITS = 1
-"""Number of exits with code 75 without an order before they count as failures."""
+"""Number of unordered exits with code 75 that do not count as failures."""
 
 
 NOT_COUNTED = (GangOutcome.INTERRUPTED, GangOutcome.LOST, GangOutcome.STOPPED)
@@ -57,7 +57,7 @@ class Conductor(JobLives):
     """Runs an app's jobs.
 
     Args:
-        around: the jobs' environment.
+        around: the jobs' shared surroundings.
         tuner: of the search.
         jobs: of an earlier attempt of the app master.
     """
@@ -68,9 +68,10 @@ class Conductor(JobLives):
         self.slots = SlotBook()
         self.cluster: Cluster | None = None
         self.is_cut_off = False
-        """Whether the arbiter has not answered for a lease: the slots may be another app's by now."""
+        """Whether the arbiter has not answered for the length of a lease, so that it may have granted the slots to
+        other apps."""
         self.slowdowns: dict[int, Slowdown] = {}
-        """Measured S by locality, by trial."""
+        """Measured slowdown S by locality, by trial."""
         self._announcements = Announcements()
         self._widening = Widening()
         self._returning = Returning(around, self.slots)
@@ -81,7 +82,7 @@ class Conductor(JobLives):
     # -- input
 
     def hear_statuses(self, statuses: Sequence[ContainerStatus], now: float) -> None:
-        """Process changed statuses of containers."""
+        """Process statuses of containers that have changed."""
         heard = list(self.gangs.hear(statuses))
         for job, status in heard:
             self._follow(job, status, now)
@@ -99,10 +100,10 @@ class Conductor(JobLives):
                     self._is_running(job, job.gang, now)
 
     def heard_all_of(self, node: str, now: float) -> None:
-        """Drop gangs that never started, and count those as lost that had, which a node's full report lacks.
+        """Handle gangs missing in a node's full report: drop those that never started, count the others as lost.
 
         Args:
-            node: whose runtime has given its first report since this process began, or since it was reached again.
+            node: whose runtime has given its first full report since this process began, or since the node was away.
             now: Unix time in seconds.
         """
         self._returning.reached(node)
@@ -116,12 +117,12 @@ class Conductor(JobLives):
                 self._not_started(job, f"{node} does not know it")
 
     def nodes(self) -> set[str]:
-        """Return the nodes on which the app has slots or gangs, and those that are tried again."""
+        """Return the nodes on which the app has slots or gangs, and the left-out ones that are tried again."""
         gangs = {node for job in self.jobs.with_gang() if job.gang is not None for node in job.gang.nodes}
         return gangs | {slot.node for slot in self.slots.slots().values()} | self.left_out.nodes()
 
     def _may_form(self, nodes: Sequence[str], now: float, *, again: bool = False) -> bool:
-        """Return whether a gang can form over nodes, which are asked where they are several."""
+        """Return whether a gang can form over nodes; several nodes are checked for connections with each other."""
         held = [slot.node for slot in self.slots.slots().values()]
         return len(set(nodes)) == 1 or self.left_out.may_cross(nodes, held, now, again=again)
 
@@ -218,7 +219,7 @@ class Conductor(JobLives):
         self._is_running(job, gang, now)
 
     def _mind_rung(self, job: Job, gang: Gang, now: float) -> None:
-        """Order a script whose steps are known from its logs to leave once it reaches its rung."""
+        """Order a job whose steps are known only from its logs to suspend once it reaches its rung."""
         by_logs = gang.by_logs or not job.has_helper
         if gang.stop_at is not None and by_logs and job.step >= gang.stop_at and not gang.ordered:
             self._stop(job, f"it reached its rung at {gang.stop_at}", now)
@@ -261,7 +262,7 @@ class Conductor(JobLives):
     # -- actions
 
     def act(self, now: float) -> None:
-        """Start, stop and widen gangs, so that the running jobs match the tuner's wishes and the leases."""
+        """Start, stop and widen gangs, so that the running jobs match the tuner's requests and the leases."""
         self.add_new_trials()
         self._close_ended(now)
         self._wake_retries(now)
@@ -282,7 +283,7 @@ class Conductor(JobLives):
         self._give_back(slots, runs, now)
 
     def _mind_nodes(self, slots: Mapping[int, Slot], now: float) -> None:
-        """Count workers as lost that do no more work, though no node reports their end."""
+        """Count workers as lost that no longer work although no node reports their end."""
         for job in self.jobs.with_gang():
             gang = job.gang
             for node, why in () if gang is None else self._lost_workers.of(job, gang, slots, now):
@@ -304,7 +305,7 @@ class Conductor(JobLives):
                 self.gangs.move_rung(gang, run.stop_at)
 
     def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
-        """Stop jobs that the tuner paused; workers on lost slots are warned by the launcher, with its own deadline."""
+        """Stop jobs that were paused or lost their leases; the launcher itself warns the workers of lost slots."""
         for job in self.jobs.with_gang():
             gang = job.gang
             if gang is None or gang.ordered:
@@ -317,13 +318,13 @@ class Conductor(JobLives):
                 self._not_started(job, "its lease was revoked before it began")
 
     def _may_run_unheard(self, gang: Gang) -> bool:
-        """Return whether a gang that no node has reported may have begun on one that does not answer."""
+        """Return whether a gang without any report may still have begun, on a node that does not answer."""
         return not gang.crosses and any(self._around.runtimes.is_unreachable(node) for node in gang.nodes)
 
     def _desired(
         self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float
     ) -> dict[int, tuple[int, ...]]:
-        """Return the GPUs of each job: its lease's, else a share of the free ones in the tuner's order."""
+        """Return the GPUs of each job: those of its own lease, else a share of the free ones in the tuner's order."""
         busy = self.gangs.busy()
         named: dict[int, list[int]] = {}
         for gpu, slot in slots.items():
@@ -343,9 +344,9 @@ class Conductor(JobLives):
         slots: Mapping[int, Slot],
         now: float,
     ) -> dict[int, tuple[int, ...]]:
-        """Divide the free GPUs of the app's own leases among the jobs; the rest may widen a running one.
+        """Divide the free GPUs of leases for the whole app among its jobs; GPUs left over may widen a running job.
 
-        ``named``: jobs of leases that are for one job alone.
+        ``named``: jobs that have a lease of their own.
         """
         idle = [gpu for gpu, slot in slots.items() if slot.job is None and gpu not in busy]
         free = [gpu for gpu in idle if self._is_ready(slots[gpu].node)]
@@ -365,7 +366,7 @@ class Conductor(JobLives):
     def _follow_lease(
         self, number: int, gpus: tuple[int, ...], runs: Mapping[int, TrialRun], busy: set[int], now: float
     ) -> bool:
-        """Return whether the job of a lease starts on it now; a gang on other slots gets an order to leave."""
+        """Return whether a job must be started on its lease now; a gang on other slots is ordered to suspend."""
         job = self.jobs.get(number)
         if job is None or number not in runs:
             return False
@@ -391,7 +392,7 @@ class Conductor(JobLives):
     def _widen(
         self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, nodes: Mapping[int, str], now: float
     ) -> None:
-        """Stop the first running job that the free GPUs speed up enough; it then starts on all of them."""
+        """Stop the first running job that the free GPUs would speed up enough; it restarts on more GPUs."""
         for run in runs:
             job, wish = self.jobs[run.trial], self._wish(run)
             if wish is None or not wish.runs_on:
@@ -402,7 +403,7 @@ class Conductor(JobLives):
                 return
 
     def useful(self) -> dict[int, int]:
-        """Return, for each running job, the number of slots that it would run on if slots were unlimited."""
+        """Return by running job the number of slots that it would use if slots were unlimited."""
         return {
             run.trial: len(gang.gpus) + self._widening.useful(self.jobs[run.trial], run.most, self.goal(run))
             for run in self._runs_with_gang(self.tuner.runs())
@@ -423,7 +424,7 @@ class Conductor(JobLives):
         self._confirm(job, gang, now)
 
     def _confirm(self, job: Job, gang: Gang, now: float) -> None:
-        """Request the start of a gang from the runtime; repeated until the runtime answers."""
+        """Request the start of a gang from the runtime; called again until the runtime answers."""
         slots = self.slots.slots()
         try:
             statuses = self.gangs.start(job, gang, slots)
@@ -464,7 +465,7 @@ class Conductor(JobLives):
         job.state = JobState.WAITING
 
     def _stop(self, job: Job, reason: str, now: float) -> None:
-        """Order a job's gang to leave."""
+        """Order a job's gang to suspend."""
         if job.gang is not None and job.gang.crosses and not job.gang.confirmed:
             self._not_started(job, reason)
         elif job.gang is not None and not job.gang.ordered:
@@ -474,7 +475,7 @@ class Conductor(JobLives):
     # -- slots that are of no use
 
     def _give_back(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
-        """Give back slots that no job of the app has been able to use for a while, and those of nodes out of reach."""
+        """Give back slots that no job of the app could use for a while, and those of unreachable nodes."""
         busy = self.gangs.busy()
         if any(job.number in runs for job in self._back_soon(now)):
             busy |= set(slots)
@@ -490,7 +491,7 @@ class Conductor(JobLives):
         )
 
     def _may_widen_soon(self, runs: Mapping[int, TrialRun]) -> bool:
-        """Whether a job that could use more slots has just started, so that their benefit is not measured yet."""
+        """Return whether a job that could use more slots has just started, so that their benefit is not yet known."""
         return any(
             len(gang.gpus) < run.most and self.jobs[run.trial].seconds_per_step is None
             for run in self._runs_with_gang(runs)

@@ -1,12 +1,11 @@
-"""Divides an app's GPUs among its jobs by pure functions, without clock or processes.
+"""Divides an app's GPUs among its jobs with pure functions, without clocks or processes.
 
-Running jobs stay where they are. Free GPUs go to waiting jobs in the tuner's order, a whole gang each, to as many
-jobs as possible; remaining GPUs widen the jobs that start now, where that speeds them up. Widening a running job
-costs a restart and is decided separately (``widening``).
+Running jobs keep their GPUs. Free GPUs go to waiting jobs in the tuner's order, as whole gangs, to as many jobs as
+possible; remaining GPUs widen the jobs that start now, if that speeds them up. Widening a running job costs a restart
+and is decided separately (``widening``).
 
-A gang of n GPUs runs at n / S of the speed of one GPU. S is the slowdown of its locality, the same number with
-which the app's bid values the GPUs (Themis §4.3.1): more GPUs on another machine or in another rack may make a gang
-slower.
+A gang of n GPUs runs at n / S of the speed of one GPU. S is the slowdown of its locality, the same number with which
+the app's bid values the GPUs (Themis §4.3.1): more GPUs on another machine or in another rack may make a gang slower.
 """
 
 from collections import defaultdict
@@ -22,9 +21,9 @@ from eunomia.model.shapes import value
 from eunomia.units import Locality
 
 Slowdown = tuple[float, float, float, float]
-"""S by locality: island, machine, rack, cluster."""
+"""Slowdown S of a gang by its locality: island, machine, rack, cluster."""
 Nodes = Mapping[int, str]
-"""Nodes by GPU, since a node with several types of GPU is several machines; a GPU that is left out: its machine."""
+"""Node of each GPU, since one node with several GPU types is several machines; default: the GPU's machine."""
 NO_NODES: Final[Nodes] = MappingProxyType({})
 
 
@@ -36,14 +35,14 @@ class Wish:
     least: int
     most: int
     runs_on: tuple[int, ...] = ()
-    """GPUs on which its gang runs whole; empty: it waits."""
+    """GPUs on which the job's whole gang runs now; empty: it waits."""
     across_nodes: bool = False
-    """Whether GPUs of another node may widen it."""
+    """Whether the job may be widened by GPUs of another node."""
     slowdown: Slowdown = ASSUMED_SLOWDOWN
 
 
 class Spot(NamedTuple):
-    """Where a GPU is: numbers of its island, its machine and its rack, and its node."""
+    """The location of a GPU: the numbers of its island, machine and rack, and its node."""
 
     island: int
     machine: int
@@ -51,14 +50,15 @@ class Spot(NamedTuple):
     node: Hashable
 
     def group(self, locality: Locality) -> int:
-        """Return the number of the GPU's group at a locality; all GPUs of the cluster are one group."""
+        """Return the number of the GPU's group at a locality; at the locality of the cluster all GPUs are one group."""
         return 0 if locality is Locality.CLUSTER else (self.island, self.machine, self.rack)[locality]
 
 
 class _Gang(NamedTuple):
-    """A choice of GPUs for a job; a greater tuple is better.
+    """A candidate gang for a job; a greater tuple is better.
 
-    Better is faster, then nearer, with fewer free GPUs left in the group, and where no other gang can grow.
+    Better means faster, then nearer together, then in a group with fewer remaining free GPUs, then on machines where no
+    other gang can grow.
     """
 
     speed: float
@@ -74,17 +74,17 @@ def divide(
 ) -> dict[int, tuple[int, ...]]:
     """Assign GPUs to jobs.
 
-    A gang starts on one node where one has its least, else over several with its least. ``across_nodes`` lets a job
-    start where it runs fastest.
+    A gang starts on one node if one has enough free GPUs for its smallest size, else with that size on several nodes.
+    With ``across_nodes``, a job starts where it runs fastest.
 
     Args:
         wishes: jobs that the tuner wants to run, in its order.
         free: the app's idle GPUs.
-        cluster: where the GPUs are.
+        cluster: with the locations of the GPUs.
         nodes: see ``Nodes``.
 
     Returns:
-        GPUs by job, ascending; jobs that get none are left out. No GPU is named twice.
+        GPUs by job, ascending; jobs that get none are left out, and no GPU occurs twice.
     """
     waiting = {wish.job: wish for wish in wishes if not wish.runs_on}
     left = spots(free, cluster, nodes)
@@ -112,17 +112,17 @@ def widening(
     seconds_left: float,
     restart_seconds: float,
 ) -> tuple[int, ...]:
-    """Return the free GPUs that a running job should gain, ascending; none if that does not pay.
+    """Return the free GPUs by which a running job should be widened, ascending; empty if that does not pay.
 
-    It pays where the time saved is more than twice what the restart costs.
+    It pays if the time saved is more than twice the cost of the restart.
 
     Args:
-        wish: of the running job.
+        wish: of the running job, with its GPUs.
         free: GPUs that no other job can use.
-        cluster: where the GPUs are.
+        cluster: with the locations of the GPUs.
         nodes: see ``Nodes``.
-        seconds_left: until it pauses or ends, or its lease does, as it runs now.
-        restart_seconds: what saving, stopping and starting again costs.
+        seconds_left: until it pauses or ends, or its lease ends, at its present speed.
+        restart_seconds: cost of saving, stopping and restarting it.
     """
     wider = _widened(wish.runs_on, spots(free, cluster, nodes), wish, cluster, nodes)
     if len(wider) == len(wish.runs_on):
@@ -133,15 +133,15 @@ def widening(
 
 
 def extra_slots(*, size: int, most: int, seconds_left: float, restart_seconds: float) -> int:
-    """Return how many more GPUs are useful to a running job if they are as near as those it holds; 0: none.
+    """Return how many more GPUs would be useful to a running job, if as near as its present ones; 0: none.
 
-    The location of GPUs that the app may win is not known: its bid values each bundle by the bundle's locality.
+    The locations of GPUs that the app may win are unknown; its bid values each bundle by the bundle's locality.
 
     Args:
-        size: GPUs that it runs on.
-        most: GPUs that are of use to it.
-        seconds_left: until it pauses or ends, as it runs now.
-        restart_seconds: what saving, stopping and starting again costs.
+        size: number of GPUs that it runs on.
+        most: largest number of GPUs that it can use.
+        seconds_left: until it pauses or ends, at its present speed.
+        restart_seconds: cost of saving, stopping and restarting it.
     """
     extra = max(0, most - size)
     saved = seconds_left * extra / (size + extra)
@@ -155,7 +155,7 @@ def unused(free: Iterable[int], divided: Mapping[int, tuple[int, ...]]) -> tuple
 
 
 def spots(gpus: Iterable[int], cluster: Cluster, nodes: Nodes = NO_NODES) -> dict[int, Spot]:
-    """Return the place of each GPU, ascending by GPU."""
+    """Return the location of each GPU, ascending by GPU."""
     rows = np.array(sorted(gpus), dtype=np.int64)
     columns = (cluster.island[rows], cluster.machine[rows], cluster.rack[rows])
     places = zip(rows.tolist(), *(column.tolist() for column in columns), strict=True)
@@ -163,7 +163,7 @@ def spots(gpus: Iterable[int], cluster: Cluster, nodes: Nodes = NO_NODES) -> dic
 
 
 def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
-    """Return the number of GPUs by waiting job: the least of as many jobs as fit, then one more each in turn."""
+    """Return the number of GPUs by waiting job: the smallest gangs of as many as fit, then one more each in turn."""
     counts: dict[int, int] = {}
     for wish in waiting:
         if wish.least <= free:
@@ -179,7 +179,7 @@ def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
 
 
 def _start(left: Mapping[int, Spot], wish: Wish, count: int, others: Collection[int]) -> tuple[int, ...]:
-    """Return the gang of a job that starts, of its least to ``count`` GPUs; on one node where one has its least."""
+    """Return the gang of a starting job, from its smallest size to ``count`` GPUs; on one node if one suffices."""
     sizes = range(wish.least, count + 1)
     if wish.across_nodes:
         return _gpus(_fastest({}, left, sizes, wish.slowdown, others))
@@ -194,7 +194,7 @@ def _start(left: Mapping[int, Spot], wish: Wish, count: int, others: Collection[
 def _widened(
     gpus: tuple[int, ...], left: Mapping[int, Spot], wish: Wish, cluster: Cluster, nodes: Nodes
 ) -> tuple[int, ...]:
-    """Return the gang of a job with the free GPUs that speed it up most; unchanged if none does."""
+    """Return a job's gang with those free GPUs that speed it up most; unchanged if none does."""
     own = spots(gpus, cluster, nodes)
     homes = {spot.node for spot in own.values()}
     near = {gpu: spot for gpu, spot in left.items() if wish.across_nodes or spot.node in homes}
@@ -210,9 +210,9 @@ def _fastest(
     slowdown: Slowdown,
     others: Collection[int] = (),
 ) -> _Gang | None:
-    """Return the gang of ``own`` and free GPUs, of one of ``sizes``, that runs fastest; None: none is possible.
+    """Return the fastest gang of ``own`` and free GPUs with one of ``sizes``; None: none is possible.
 
-    Of each group of near GPUs the largest gang is considered, near groups first.
+    In each group of near GPUs only the largest gang is considered, near groups first.
 
     ``others``: machines on which other gangs could grow.
     """
@@ -242,7 +242,7 @@ def _gpus(gang: _Gang | None) -> tuple[int, ...]:
 
 
 def _groups(left: Mapping[int, Spot], locality: Locality) -> dict[int, list[int]]:
-    """Return the free GPUs by group of a locality."""
+    """Return the free GPUs by group at a locality."""
     if locality is Locality.CLUSTER:
         return {0: list(left)} if left else {}
     groups: dict[int, list[int]] = {}
@@ -252,7 +252,7 @@ def _groups(left: Mapping[int, Spot], locality: Locality) -> dict[int, list[int]
 
 
 def _pick(free: Mapping[int, Spot], count: int) -> list[int]:
-    """Return that many free GPUs on as few machines as can be: the fullest that holds all, else the emptiest first."""
+    """Return ``count`` free GPUs on as few machines as possible: the fullest that has all, else the emptiest first."""
     machines: dict[int, list[int]] = defaultdict(list)
     for gpu, spot in free.items():
         machines[spot.machine].append(gpu)
@@ -266,7 +266,7 @@ def _pick(free: Mapping[int, Spot], count: int) -> list[int]:
 
 
 def _speed(gang: Mapping[int, Spot], slowdown: Slowdown) -> float:
-    """Return the speed of a gang in speeds of one GPU: n / S."""
+    """Return the speed of a gang as a multiple of one GPU's: n / S."""
     return len(gang) / slowdown[_locality(gang.values())]
 
 

@@ -1,4 +1,4 @@
-"""The outcome of a gang, judged from its containers' exits, their orders, and their progress."""
+"""The outcome of a gang, derived from its containers' exits, their orders, and their progress."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -13,32 +13,32 @@ class GangOutcome(Enum):
 
     FINISHED = "finished"
     AT_RUNG = "at_rung"
-    """The job paused at its ``stop_at``."""
+    """The job paused at the step of its ``stop_at``."""
     SUSPENDED = "suspended"
-    """The job left on an order."""
+    """The job suspended on an order."""
     ODD = "odd"
     """The job exited with code 75 without an order."""
     INTERRUPTED = "interrupted"
-    """A signal from outside ended the job, without an order and without a lack of memory."""
+    """A signal from outside ended the job, without an order and not for lack of memory."""
     LOST = "lost"
-    """The machine ended the job: its shepherd was lost, or its start failed."""
+    """The job's end is the machine's fault: its shepherd was lost, or its start failed."""
     HUNG = "hung"
-    """The job was ended since its script hung."""
+    """The job was ended because its script hung."""
     STOPPED = "stopped"
-    """The job was ended since it showed no progress, for a stopped process, or storage that does not answer."""
+    """The job was ended because it showed no progress, for a stopped process or storage that does not respond."""
     FAILED = "failed"
 
 
 @value
 class Ending:
-    """The outcome, and why the gang failed or left."""
+    """The outcome of a gang, and why it failed or suspended."""
 
     outcome: GangOutcome
     why: str = ""
 
 
 LATE_SECONDS = 5.0
-"""Seconds after which an end that is heard of counts from its own time: the app master, or its node, was away."""
+"""Seconds; an end reported later than this counts from its own time, since the app master or its node was away."""
 LEFT = (Exit(code=SUSPENDED), Exit(code=0))
 
 
@@ -48,17 +48,17 @@ def has_failed(status: ContainerStatus) -> bool:
 
 
 def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | None, step: int) -> Ending:
-    """Judge a gang whose containers are all completed.
+    """Determine the outcome of a gang whose containers are all completed.
 
-    A worker that was ordered to leave has not failed, whatever its exit. Exit 0 means finished, except for a script
-    without the helper that was ordered to leave: any exit within its grace period then counts as suspended, since it
+    A worker that was ordered to suspend has not failed, whatever its exit. Exit 0 means finished, except for a script
+    without the helper that was ordered to suspend: any exit within its grace period then counts as suspended, since it
     may exit with 0 on SIGTERM.
 
     Args:
         statuses: of its containers by rank, all COMPLETED.
-        order: why the app master ordered it to leave; empty: it did not. The launcher's own order is in the statuses.
+        order: why the app master ordered it to suspend; empty: it did not. The launcher's own order is in the statuses.
         stop_at: its rung; None: none.
-        step: iterations done, as last known.
+        step: last known number of iterations done.
     """
     helped = any(status.hello for status in statuses)
     stalled = [status for status in statuses if status.stall is not None]
@@ -82,13 +82,13 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
 
 
 def time_of_end(statuses: Sequence[ContainerStatus], now: float) -> float:
-    """Return when the last worker of a gang ended, by the arbiter's clock, if that is heard of late; else now."""
+    """Return when the last worker of a gang ended, by the arbiter's clock, if that is reported late; else ``now``."""
     last = max((status.ended_at for status in statuses if status.ended_at is not None), default=now)
     return last if now - last > LATE_SECONDS else now
 
 
 def _stalled(stalled: Sequence[ContainerStatus], order: str) -> Ending:
-    """Return the end of a gang that was ended as stalled; the workers that waited for a stopped one did not hang."""
+    """Return the outcome of a gang that was ended as stalled; workers that waited for a stopped one did not hang."""
     alone = len(stalled) == 1
     why = order or next((status.stop_reason for status in stalled if status.stop_reason), "stalled")
     for kind, words in _NOT_THE_SCRIPT.items():
@@ -103,7 +103,7 @@ _NOT_THE_SCRIPT = {StallKind.STOPPED: "was stopped", StallKind.STORAGE: "waited 
 
 
 def _kind_of(first: ContainerStatus) -> GangOutcome:
-    """Return the outcome of a gang by the worker that failed first; the others may have failed for lack of it."""
+    """Return the outcome of a gang by the worker that failed first; its failure may have caused the others'."""
     if first.exit in (None, Exit()):
         return GangOutcome.LOST
     outside = first.exit is not None and first.exit.signal in FROM_OUTSIDE and not first.out_of_memory
@@ -111,7 +111,7 @@ def _kind_of(first: ContainerStatus) -> GangOutcome:
 
 
 def _why(first: ContainerStatus, *, alone: bool) -> str:
-    """Name the worker that failed first, and how."""
+    """Return text that names the worker that failed first, and how it failed."""
     worker = "" if alone else f"worker {first.rank} "
     if first.exit is not None and first.exit.code is not None:
         how = f"{worker}exited with code {first.exit.code}"
@@ -123,6 +123,6 @@ def _why(first: ContainerStatus, *, alone: bool) -> str:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not empty, short enough for a message."""
+    """Return the last non-empty line of a text, shortened for a message."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""

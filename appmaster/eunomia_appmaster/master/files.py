@@ -23,28 +23,28 @@ log = structlog.get_logger()
 
 SCHEMA = 2
 SCHEMAS = (1, SCHEMA)
-"""Schemas that are read; the first one, of earlier versions, has no log of changes."""
+"""Versions of the state that can be read; version 1, of earlier releases, has no log of changes."""
 
 
 MOST_WORDS = 300
-"""Most characters of the reason of an end in a line of the activity log."""
+"""Most characters of an end's reason in a line of the activity log."""
 
 
 class StateError(EunomiaError):
-    """The state that an earlier attempt left cannot be read."""
+    """The state of an earlier attempt cannot be read."""
 
 
 @value
 class Growth:
-    """The groups of trials that a search was given after it had ended."""
+    """The groups of trials that were added to a search after it had ended."""
 
     groups: tuple[int, ...] = ()
     """Sizes of the groups, in order."""
     before: Mapping[int, int] = field(default_factory=dict)
-    """By trial, iterations done before the last group was added."""
+    """Iterations done before the last group was added, by trial."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; empty where there is no group."""
+        """Return plain values for JSON; empty if there is no group."""
         if not self.groups:
             return {}
         before = {str(number): step for number, step in self.before.items()}
@@ -57,11 +57,12 @@ class Growth:
         return cls(groups=tuple(int(size) for size in values.get("groups", ())), before=before)
 
     def grown(self, ordered: Sequence[int], jobs: Iterable[Job]) -> "Growth":
-        """Return the growth after the arbiter's order.
+        """Return the growth after the arbiter's order to add trials.
 
         Args:
-            ordered: sizes of all groups, by the journal; of one that an older backup restored, those of the file count.
-            jobs: of the file.
+            ordered: sizes of all groups in the journal; ignored if an older backup restored a journal with fewer
+                groups.
+            jobs: of the state file.
         """
         ordered = tuple(ordered)
         if ordered[: len(self.groups)] != self.groups or ordered == self.groups:
@@ -70,19 +71,19 @@ class Growth:
 
 
 class KeptState(NamedTuple):
-    """The state that an attempt leaves to the next one."""
+    """The state that an attempt saved for the next one."""
 
     tuner: Any
     jobs: list[Job]
     growth: Growth = Growth()
     notices: tuple[str, ...] = ()
-    """What was lost or replaced after damage, to be shown to users."""
+    """Notices for users about files that were lost or replaced after damage."""
     number: int = 0
-    """The largest number of a state in the files, see ``record``."""
+    """The largest number of a saved state in the files, see ``record``."""
 
 
 def rest_of(tuner: Any, growth: Growth, notices: Sequence[str]) -> dict[str, Any]:
-    """Return a state but for its jobs, as ``StateRecord.write`` takes it."""
+    """Return the state without its jobs, as ``StateRecord.write`` takes it."""
     return {"schema": SCHEMA, "tuner": tuner, "more": growth.to_json(), "notices": list(notices)}
 
 
@@ -90,10 +91,10 @@ _CURE = "restore it from a backup, or submit the app's file again"
 
 
 def read_state(path: Path) -> KeptState | None:
-    """Read ``master.json``, or its older copy where it is damaged, and the log of changes; None: the first attempt.
+    """Read ``master.json``, or its backup if it is damaged, and the log of changes; None: this is the first attempt.
 
     Raises:
-        StateError: neither copy can be read.
+        StateError: neither file can be read.
     """
     try:
         kept = read_kept(path, cure=_CURE)
@@ -138,10 +139,10 @@ def _state_of(state: Mapping[str, Any], path: Path) -> KeptState:
 
 
 def read_newest_state(app_dir: Path) -> KeptState | None:
-    """Read the state that the newest attempt with a readable one has left; None: there was none.
+    """Read the state of the newest attempt whose state is readable; None: no attempt saved one.
 
     Raises:
-        StateError: there are states, and none can be read.
+        StateError: there are states, but none can be read.
     """
     failure: StateError | None = None
     for folder in master_folders(app_dir):
@@ -165,7 +166,7 @@ def read_newest_state(app_dir: Path) -> KeptState | None:
 
 
 class TrialsFile:
-    """``trials.csv``: a row a job; unknown values are empty. A row is made again only when its job has changed.
+    """``trials.csv``: one row per job; unknown values are empty. A row is formatted again only if its job has changed.
 
     Args:
         path: of the file.
@@ -180,7 +181,7 @@ class TrialsFile:
         self._rows: dict[int, str] = {}
 
     def write(self) -> int:
-        """Write the file, and return the number of its characters; 0: no job has changed since the last time.
+        """Write the file, and return the number of characters written; 0: no job has changed since the last write.
 
         Raises:
             OSError: it cannot be written.
@@ -203,7 +204,7 @@ class TrialsFile:
 
 
 class ActivityLog:
-    """``activity/a2-g1.jsonl``: the events of each job with their times, a JSON object a line, for reports."""
+    """``activity/a2-g1.jsonl``: the events of each job with their times, one JSON object per line, for reports."""
 
     def __init__(self, path: Path, app: str, *, system: System = MACHINE) -> None:
         self._system = system
@@ -216,13 +217,13 @@ class ActivityLog:
         """Append a line.
 
         Args:
-            event: start, running, saved, suspending, suspended, resumed, paused, promoted, stalled, finished,
-                stopped, failed, lost_checkpoints.
+            event: start, running, saved, suspending, suspended, resumed, paused, promoted, stalled, finished, stopped,
+                failed, lost_checkpoints.
             job: the event's job.
             at: Unix seconds.
             slots: numbers of the GPUs in the cluster.
             step: None: the job's last known one.
-            why: of an end; empty: nothing is to be said.
+            why: reason of an end; empty: none.
         """
         line: dict[str, Any] = {
             "t": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

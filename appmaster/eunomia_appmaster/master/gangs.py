@@ -37,18 +37,18 @@ from eunomia_appmaster.tuner import TrialRun
 log = structlog.get_logger()
 
 GRACE_SECONDS = 30.0
-"""Seconds from the app master's own order to leave to the kill."""
+"""Seconds from the app master's own order to suspend to the kill."""
 START_WAIT_SECONDS = 0.2
-"""Seconds for which a start waits for the former container on a slot."""
+"""Seconds for which a start waits for the previous container on a slot to end."""
 
 
 @builds
 class Surroundings:
-    """What an app's jobs share: app file, folder, machine, runtime, outbox."""
+    """The objects that all jobs of an app share: app file, folder, machine, runtime, outbox."""
 
     app: str
     attempt: int
-    """Of this app master; what its gangs write is newer than all that those of earlier attempts write."""
+    """Number of this app master's attempt; files of its gangs are newer than those of all earlier attempts."""
     file: AppFile
     app_dir: Path
     working_folder: Path
@@ -59,21 +59,21 @@ class Surroundings:
     activity: ActivityLog
     notices: Notices
     save: Callable[[], None]
-    """Writes the state; called before a gang is started, so that no incarnation is ever used twice."""
+    """Saves the state; called before a gang is started, so that no incarnation number is ever used twice."""
 
     def store(self, job: Job) -> JobCheckpoints:
-        """Return a job's checkpoints; the one that it said to have saved is looked for by its name."""
+        """Return a job's checkpoints; the one that it reported last is also looked up by name."""
         fence = Fence(job.attempt, job.incarnation)
         named = [f"{fence.name}/{job.saved_step:06d}"] if job.saved_step and job.incarnation else []
         return JobCheckpoints(self.app_dir / str(job.number) / CHECKPOINTS_FOLDER, named=named)
 
     def best_store(self, job: Job) -> JobCheckpoints:
-        """Return the checkpoint that a job keeps for its best metric."""
+        """Return the store of the checkpoint that a job keeps for its best metric."""
         return JobCheckpoints(self.app_dir / str(job.number) / BEST_FOLDER, keep=1)
 
 
 def lost_checkpoints(job: Job, newest: Checkpoint | None, faults: Sequence[CheckpointError]) -> str:
-    """Return what is lost where a job's newest good checkpoint is older than the last that it saved; empty: nothing."""
+    """Return text on lost work if a job's newest good checkpoint is older than the last it saved; empty: none."""
     if job.saved_step <= (0 if newest is None else newest.step):
         return ""
     how = f" ({faults[-1]})" if faults else ""
@@ -84,7 +84,7 @@ def lost_checkpoints(job: Job, newest: Checkpoint | None, faults: Sequence[Check
 
 
 class Gangs:
-    """The gangs of all jobs, with the last statuses of their containers."""
+    """The gangs of all jobs, with their containers' last statuses."""
 
     def __init__(self, around: Surroundings, jobs: Mapping[int, Job]) -> None:
         self._around = around
@@ -92,14 +92,14 @@ class Gangs:
         self._statuses: dict[str, ContainerStatus] = {}
         self._owner = {each: job for job in jobs.values() if job.gang for each in job.gang.containers}
         self._undelivered: dict[str, str] = {}
-        """By container: the reason of an order to leave that its node did not get."""
+        """By container, the reason of an order to suspend that its node has not received."""
         for gang in (job.gang for job in jobs.values() if job.gang and not job.gang.nodes):
             gang.nodes = (around.runtimes.own_node,) * len(gang.containers)  # of a version that knew one node
 
     # -- statuses
 
     def hear(self, statuses: Sequence[ContainerStatus]) -> Iterator[tuple[Job, ContainerStatus]]:
-        """Store statuses of containers and yield them with their jobs; unknown containers get an order to leave."""
+        """Store statuses of containers and yield them with their jobs; unknown containers are ordered to suspend."""
         for status in statuses:
             job = self._owner.get(status.container_id)
             if job is None or job.gang is None:
@@ -114,7 +114,7 @@ class Gangs:
                 yield job, status
 
     def _on_arbiters_clock(self, status: ContainerStatus) -> ContainerStatus:
-        """Return a status with its end by the arbiter's clock: which worker of a gang ended first is compared."""
+        """Return a status with its end converted to the arbiter's clock, to compare the ends of a gang's workers."""
         ahead = self._around.runtimes.clock_ahead(status.node)
         if not ahead or status.ended_at is None:
             return status
@@ -125,7 +125,7 @@ class Gangs:
         return [self._statuses[each] for each in gang.containers if each in self._statuses]
 
     def busy(self) -> set[int]:
-        """Return the GPUs on which processes of a gang may run; a completed container has left its slot."""
+        """Return the GPUs on which processes of a gang may run; a completed container no longer uses its slot."""
         gangs = {id(job.gang): job.gang for job in self._owner.values() if job.gang is not None}
         return {
             gpu
@@ -135,7 +135,7 @@ class Gangs:
         }
 
     def _skip_incarnation(self, status: ContainerStatus) -> None:
-        """Use no incarnation again that the runtime knows, though the state may have lost it."""
+        """Raise a job's incarnation above one that the runtime knows but the saved state has lost."""
         job = self._jobs.get(status.job)
         if job is not None and status.incarnation > job.incarnation:
             log.warning("incarnation.skipped", container=status.container_id)
@@ -148,13 +148,13 @@ class Gangs:
             self._order_to_leave({status.node: (status.container_id,)}, "its app master does not know it")
 
     def _repeat_order(self, status: ContainerStatus) -> None:
-        """Order a worker to leave again, whose node did not get the order."""
+        """Repeat the order to suspend for a worker whose node did not get it."""
         reason = self._undelivered.pop(status.container_id, "")
         if reason and status.state in (ContainerState.NEW, ContainerState.STARTING, ContainerState.RUNNING):
             self._order_to_leave({status.node: (status.container_id,)}, reason)
 
     def lose(self, gang: Gang, node: str, why: str, now: float) -> None:
-        """Count a gang's workers on a node as lost; those that had ended stay as they were."""
+        """Count a gang's workers on a node as lost; those that had ended before are unchanged."""
         for rank, container in enumerate(gang.containers):
             if gang.nodes[rank] == node and not self._has_ended(container):
                 known = self._statuses.get(container) or _unheard(container, rank, gang, self._owner[container])
@@ -163,7 +163,7 @@ class Gangs:
                 )
 
     def waits_for(self, gang: Gang) -> set[str]:
-        """Return the nodes on which workers of a gang have not ended."""
+        """Return the nodes with workers of a gang that have not ended."""
         pairs = zip(gang.containers, gang.nodes, strict=True)
         return {node for container, node in pairs if not self._has_ended(container)}
 
@@ -177,7 +177,7 @@ class Gangs:
     # -- actions
 
     def prepare(self, job: Job, run: TrialRun, slots: Sequence[Slot], cluster: Cluster | None, now: float) -> Gang:
-        """Create a job's next incarnation, and save it before the runtime is asked to start it.
+        """Create a job's next incarnation, and save it before the runtime is called to start it.
 
         Raises:
             OSError: it could not be saved; the job has no gang.
@@ -226,30 +226,30 @@ class Gangs:
         """Start a gang through the runtime. Idempotent, so a call whose answer was lost is repeated.
 
         Raises:
-            SlotBusyError: the former container has not left its slot.
-            LeaseOverError: a lease is lost.
-            RefusedError: it will never be started.
+            SlotBusyError: the previous container on a slot has not ended.
+            LeaseOverError: a lease has ended.
+            RefusedError: the gang can never be started.
             RuntimeAwayError: the runtime does not answer.
-            OSError: its folders cannot be made.
+            OSError: its folders cannot be created.
         """
         return self._around.runtimes.start(self._parts(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
 
     def part(self, job: Job, gang: Gang, slots: Mapping[int, Slot], node: str) -> GangSpec:
-        """Return what a node of a gang starts."""
+        """Return the part of a gang that a node starts."""
         return self._parts(job, gang, slots)[node]
 
     def undo(self, gang: Gang, reason: str) -> None:
-        """End what the start of a gang over several nodes has begun; its job has no work there yet."""
+        """Cancel the unfinished start of a gang over several nodes; its job has done no work there yet."""
         self._around.runtimes.undo(gang.by_node(), reason)
 
     def stop(self, gang: Gang, reason: str) -> None:
-        """Order a gang to leave, once."""
+        """Order a gang to suspend, once."""
         if not gang.ordered:
             gang.ordered = reason
             self._order_to_leave(gang.by_node(), reason)
 
     def move_rung(self, gang: Gang, stop_at: int | None) -> None:
-        """Send a running gang a new step at which it pauses."""
+        """Send a running gang the new step at which it pauses; None: it does not pause."""
         gang.stop_at = stop_at
         for node, containers in gang.by_node().items():
             try:
@@ -258,9 +258,9 @@ class Gangs:
                 log.warning("runtime.order_lost", node=node, why=str(error))
 
     def end_stalled(self, gang: Gang, silent_seconds: float, reason: str) -> bool:
-        """End the workers of a gang that has stalled, on all its nodes; returns False where one has shown life.
+        """End the workers of a stalled gang on all its nodes; returns False if one has shown life.
 
-        Once one node has ended its workers, the others' are ordered to leave even if they show life.
+        Once one node has ended its workers, those of the others are ordered to suspend even if they show life.
         """
         ended = False
         for node, containers in gang.by_node().items():
@@ -287,7 +287,7 @@ class Gangs:
         job.gang = None
 
     def _order_to_leave(self, containers: Mapping[str, tuple[str, ...]], reason: str) -> None:
-        """Order workers to leave, by node; a node that does not answer gets the order once it does."""
+        """Order workers to suspend, by node; a node that does not answer gets the order once it does."""
         for node, ids in containers.items():
             try:
                 self._around.runtimes.of(node).stop(ids, deadline_seconds=GRACE_SECONDS, reason=reason)
@@ -298,7 +298,7 @@ class Gangs:
                 self._undelivered.update(dict.fromkeys(ids, reason))
 
     def _parts(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> dict[str, GangSpec]:
-        """Return what each node of a gang starts, that of rank 0 first."""
+        """Return the part of a gang that each node starts, that of rank 0 first."""
         whole = self._spec(job, gang, slots)
         nodes = list(gang.by_node())
         address = self._around.runtimes.of(nodes[0]).host()
@@ -366,14 +366,14 @@ class Gangs:
 
 
 def in_order_of_ranks(slots: Sequence[Slot]) -> list[Slot]:
-    """Return slots in the order of a gang's ranks: those of a node together, the node with most of them first."""
+    """Return slots in the order of a gang's ranks: grouped by node, the node with most slots first."""
     sizes = Counter(slot.node for slot in slots)
     first = {node: min(slot.gpu for slot in slots if slot.node == node) for node in sizes}
     return sorted(slots, key=lambda slot: (-sizes[slot.node], first[slot.node], slot.gpu))
 
 
 def _unheard(container: str, rank: int, gang: Gang, job: Job) -> ContainerStatus:
-    """Return the status of a worker of which no node has reported anything."""
+    """Return a placeholder status for a worker that no node has reported."""
     return ContainerStatus(
         container_id=container,
         job=job.number,

@@ -1,4 +1,4 @@
-"""The jobs of an app by number, with indexes that follow each change: none of them is found by a scan of all jobs."""
+"""The jobs of an app by number, with indexes updated at each change, so that no lookup scans all jobs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,12 +7,13 @@ from eunomia_appmaster.master.jobs import Job, JobState
 
 
 class ChangedJobs:
-    """The jobs in which one of some attributes was assigned since they were taken last; at first all jobs.
+    """The jobs with an assignment to certain attributes since the last ``take``; at first all jobs.
 
-    Changes within a gang, or within a list or mapping of a job, are not seen; ``JobIndex.with_gang`` has the former.
+    Changes inside a gang, or inside a list or mapping of a job, are not seen; ``JobIndex.with_gang`` covers changes of
+    gangs.
 
     Args:
-        attributes: that count; none: all.
+        attributes: names of the attributes; empty: all attributes.
     """
 
     def __init__(self, attributes: Iterable[str] = ()) -> None:
@@ -20,16 +21,16 @@ class ChangedJobs:
         self._changed: dict[int, Job] = {}
 
     def note(self, job: Job, attribute: str) -> None:
-        """Note an assignment."""
+        """Record an assignment to a job's attribute."""
         if not self._attributes or attribute in self._attributes:
             self._changed[job.number] = job
 
     def add_all(self, jobs: Iterable[Job]) -> None:
-        """Note jobs as changed."""
+        """Record jobs as changed."""
         self._changed |= {job.number: job for job in jobs}
 
     def take(self) -> list[Job]:
-        """Return the jobs in ascending order, and forget them."""
+        """Return the changed jobs in ascending order, and clear the record."""
         changed, self._changed = self._changed, {}
         return [changed[number] for number in sorted(changed)]
 
@@ -51,7 +52,7 @@ class JobIndex(Mapping[int, Job]):
             self.add(job)
 
     def add(self, job: Job) -> None:
-        """Add a job, whose number is above all others'."""
+        """Add a job, whose number must be the highest."""
         self._jobs[job.number] = job
         job.observer = self._changed
         self._changed(job, "state")
@@ -60,7 +61,7 @@ class JobIndex(Mapping[int, Job]):
             follower.add_all([job])
 
     def follow(self, *attributes: str) -> ChangedJobs:
-        """Return a list of changed jobs of the caller's own; see there."""
+        """Return a record of jobs whose attributes change, for the caller alone; see ``ChangedJobs``."""
         made = ChangedJobs(attributes)
         made.add_all(self._jobs.values())
         self._followers.append(made)
@@ -71,7 +72,7 @@ class JobIndex(Mapping[int, Job]):
         return [self._jobs[number] for number in sorted(self._in_state[state])]
 
     def numbers_in(self, state: JobState) -> frozenset[int] | set[int]:
-        """Return the numbers of the jobs in a state, not to be changed."""
+        """Return the numbers of the jobs in a state; the caller must not change the set."""
         return self._in_state[state]
 
     def with_gang(self) -> list[Job]:
@@ -104,5 +105,5 @@ class JobIndex(Mapping[int, Job]):
         return len(self._jobs)
 
     def __contains__(self, number: object) -> bool:
-        """Return whether there is a job of this number."""
+        """Return whether there is a job with this number."""
         return number in self._jobs

@@ -1,4 +1,4 @@
-"""The states of jobs: what follows once a gang has ended, or the tuner has decided."""
+"""The life cycle of jobs: state changes after a gang's end or a decision of the tuner."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from eunomia_appmaster.tuner import TrialRun
 log = structlog.get_logger()
 
 RETRY_SECONDS = 1.0
-"""The pause after a first failure; it doubles with each, up to ``LONGEST_RETRY_SECONDS``."""
+"""Pause in seconds after a first failure; it doubles with each further one, up to ``LONGEST_RETRY_SECONDS``."""
 LONGEST_RETRY_SECONDS = 60.0
 
 
 class JobLives(AppJobs):
-    """Changes the states of an app's jobs, and reports them to the arbiter and the tuner."""
+    """Changes the states of an app's jobs, and reports the changes to the arbiter and the tuner."""
 
     # --- after the end of a gang: `at` is when its last worker ended, by the arbiter's clock -----------------------
 
@@ -62,8 +62,8 @@ class JobLives(AppJobs):
             gang: its gang.
             why: the reason.
             now: Unix time in seconds.
-            counted: whether it is one of the job's retries; not what the machine, or a signal from outside, ended.
-            at: Unix time of its end; None: now.
+            counted: whether it uses one of the job's retries; an end by the machine or a signal from outside does not.
+            at: Unix time of the gang's end; None: now.
         """
         if counted:
             checkpoint = self._around.store(job).latest()

@@ -1,4 +1,4 @@
-"""The jobs of an app as its master knows them: plain values that survive a restart of the master."""
+"""The jobs of an app as plain values that survive a restart of its master."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,15 +13,15 @@ class JobState(StrEnum):
     """The state of a job."""
 
     WAITING = "waiting"
-    """The job wants slots."""
+    """The job waits for slots."""
     RUNNING = "running"
     """The job's gang is starting or running."""
     STOPPING = "stopping"
-    """The job's gang got an order to leave, or part of it has ended."""
+    """The job's gang was ordered to suspend, or part of it has ended."""
     PAUSED = "paused"
-    """The tuner does not want the job to run now."""
+    """The tuner does not request the job to run now."""
     BACKING_OFF = "backing_off"
-    """The job failed, and waits for its retry."""
+    """The job failed and waits for its retry."""
     FINISHED = "finished"
     STOPPED = "stopped"
     """The tuner ended the job."""
@@ -46,29 +46,30 @@ class Gang:
     """Attempt of the app master that formed it; 0: an earlier version did not record it."""
     incarnation: int
     gpus: tuple[int, ...]
-    """GPUs by rank."""
+    """GPUs in order of ranks."""
     containers: tuple[str, ...]
-    """Ids of the containers by rank."""
+    """Ids of the containers in order of ranks."""
     nodes: tuple[str, ...] = ()
-    """Nodes of the containers by rank; the ranks of a node follow each other."""
+    """Nodes of the containers in order of ranks; the ranks of one node are consecutive."""
     stop_at: int | None
     began_at: float
     """Start of the gang in Unix seconds."""
     from_step: int
-    """Iterations in the checkpoint that the gang starts from; 0: it starts from the beginning."""
+    """Number of iterations in the checkpoint that the gang starts from; 0: it starts from the beginning."""
     checkpoint: str = ""
-    """Name of that checkpoint, such as ``a2-i5-g1/000110``; empty: there is none, or it is of an earlier version."""
+    """Name of that checkpoint, such as ``a2-i5-g1/000110``; empty: there is none, or an earlier version wrote it."""
     confirmed: bool = False
     """Whether the runtime has accepted the start."""
     running: bool = False
-    """Whether the gang has made a step or, without the helper, has a process."""
+    """Whether the gang has made a step or, if the script lacks the helper, has a process."""
     ordered: str = ""
-    """The reason of the order to leave; empty: no order."""
+    """The reason of the order to suspend; empty: no order was given."""
     by_logs: bool = False
-    """Whether its steps are known from its logs alone, though it uses the helper: nothing that counts was prepared."""
+    """Whether its steps are known only from its logs although it uses the helper, as the script prepared nothing to
+    count."""
 
     def by_node(self) -> dict[str, tuple[str, ...]]:
-        """Return the ids of the containers by node, the one of rank 0 first."""
+        """Return the ids of the containers by node, starting with the node of rank 0."""
         found: dict[str, tuple[str, ...]] = {}
         for container, node in zip(self.containers, self.nodes, strict=True):
             found[node] = (*found.get(node, ()), container)
@@ -80,13 +81,13 @@ class Gang:
         return len(set(self.nodes)) > 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return plain values for JSON."""
         values = dataclasses.asdict(self)
         return values | {name: list(values[name]) for name in _OF_RANKS}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Gang":
-        """Read what ``to_json`` wrote; that of an earlier version names no nodes."""
+        """Read the values of ``to_json``; those of an earlier version lack nodes."""
         return cls(**(dict(values) | {name: tuple(values.get(name, ())) for name in _OF_RANKS}))
 
 
@@ -95,7 +96,7 @@ _OF_RANKS = ("gpus", "containers", "nodes")
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Job:
-    """A trial, or the one job of a single training run."""
+    """A trial, or the only job of a single training run."""
 
     observer: Callable[["Job", str], None] | None = dataclasses.field(
         default=None, init=False, repr=False, compare=False
@@ -109,32 +110,32 @@ class Job:
     attempt: int = 0
     """Attempt of the app master that started the last gang."""
     incarnation: int = 0
-    """Number of the last gang started; 0: none yet."""
+    """Number of the last incarnation, that is of the last gang started; 0: none yet."""
     step: int = 0
     """Iterations done, as last reported."""
     signs: int = 0
-    """Number of times that its workers showed progress: a step, a checkpoint, something logged."""
+    """Number of times that its workers showed progress: a step, a checkpoint, or a log entry."""
     saved_step: int = 0
     lost: int = 0
-    """Iterations that the job did twice."""
+    """Number of iterations that were repeated after a loss."""
     failures: int = 0
     """Consecutive failures without a new checkpoint."""
     failed_at_save: int = -1
-    """Iterations in the newest checkpoint at the last failure; -1: the job has not failed."""
+    """Number of iterations in the newest checkpoint at the last failure; -1: the job has not failed."""
     interruptions: list[float] = dataclasses.field(default_factory=list)
-    """Unix times of the last ends that the machine, or a signal from outside, caused."""
+    """Unix times of the last ends that the machine or a signal from outside caused."""
     odd_exits: int = 0
-    """Exits with code 75 without an order."""
+    """Number of exits with code 75 without an order."""
     retry_at: float = 0.0
     """Unix time of the next retry."""
     rung: int | None = None
     metric: float | None = None
     metric_step: int = -1
-    """The last step whose metrics were reported to the tuner."""
+    """The last step whose metric was reported to the tuner."""
     best: float | None = None
     """The best finite metric so far."""
     best_step: int = -1
-    """The first step at which it was logged; -1: not known."""
+    """The first step at which the best metric was logged; -1: not known."""
     has_helper: bool = False
     sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     """Number of GPUs and locality of each incarnation, by its number."""
@@ -145,14 +146,14 @@ class Job:
     adapted_at: float | None = None
     """Unix time of the last announced batch size, by the arbiter's clock."""
     clocks: dict[int, float] = dataclasses.field(default_factory=dict)
-    """By incarnation that logs under a clock which is not the arbiter's: the seconds by which that is ahead."""
+    """Seconds by which the clock of an incarnation's logs is ahead of the arbiter's, by incarnation; only if not 0."""
     stalls: int = 0
     """Number of gangs of the job that were ended as stalled."""
     last_stall: str = ""
     suspensions: int = 0
     why: str = ""
     notice: str = ""
-    """Notice for users on the last loss of its checkpoints; empty: none was lost."""
+    """Notice for users on the last loss of the job's checkpoints; empty: none was lost."""
 
     def __setattr__(self, name: str, given: Any) -> None:
         """Assign, and call the observer."""
@@ -161,13 +162,13 @@ class Job:
             self.observer(self, name)
 
     def interrupt(self, now: float) -> int:
-        """Note an end that the machine, or a signal from outside, caused; returns how many there were in the window."""
+        """Record an end caused by the machine or a signal from outside; returns how many there were in the window."""
         recent = [time for time in self.interruptions if now - DEFAULT_LIMIT.seconds < time <= now]
         self.interruptions = [*recent, now]
         return len(self.interruptions)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; numbers that are not finite become text, since JSON has no form for them."""
+        """Return plain values for JSON; numbers that are not finite become text, which JSON lacks."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _KEPT}
         values |= {"parameters": dict(self.parameters), "interruptions": list(self.interruptions)}
         values |= {"sizes": {str(number): list(size) for number, size in self.sizes.items()}}
@@ -178,7 +179,7 @@ class Job:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Job":
-        """Read what ``to_json`` wrote."""
+        """Read the values of ``to_json``."""
         plain = dict(values)
         gang = plain.pop("gang")
         plain["state"] = JobState(plain["state"])

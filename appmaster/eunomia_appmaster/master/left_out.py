@@ -1,4 +1,4 @@
-"""Nodes on which an app can use no slot: what its master reports of them, and when it tries them again."""
+"""Nodes whose slots an app cannot use: reports them to the arbiter, and tries them again."""
 
 import dataclasses
 import itertools
@@ -15,22 +15,22 @@ from eunomia_appmaster.runtimes.runtime import GangSpec, RefusedError, RuntimeAw
 log = structlog.get_logger()
 
 REACH_SECONDS: Final = 5.0
-"""Seconds between two tries to reach a node."""
+"""Seconds between two attempts to reach a node."""
 CHECK_SECONDS: Final = 30.0
-"""Seconds between two checks of a node that lacks something, or of two nodes that do not reach each other."""
+"""Seconds between two checks of a node that lacks something, or of two nodes that cannot reach each other."""
 PASSED_SECONDS: Final = 60.0
-"""Seconds for which a check of two nodes that has passed is not repeated before a gang starts."""
+"""Seconds for which a passed check of two nodes is not repeated before a gang starts."""
 
 
 @value
 class _Lack:
-    """What a node does not have."""
+    """What a command needs and a node lacks."""
 
     why: str
     gang: GangSpec
-    """The command and the working folder that were refused."""
+    """The gang whose command or working folder the node refused."""
     since: float
-    """Unix seconds."""
+    """Time of the refusal, in Unix seconds."""
     next_at: float
 
 
@@ -39,43 +39,43 @@ Pair = frozenset[str]
 
 @value
 class _Broken:
-    """Two nodes between which no gang forms."""
+    """Two nodes that cannot reach each other, so that no gang can form over them."""
 
     why: str
     without: str
-    """The one of which the app gets no slots meanwhile."""
+    """The node of the two whose slots the app does not use meanwhile."""
     since: float
-    """Unix seconds."""
+    """Time of the failed check, in Unix seconds."""
     next_at: float
 
 
 class LeftOutNodes:
-    """The nodes on which an app can use no slot; used by the main thread.
+    """The nodes whose slots an app cannot use; accessed by the main thread only.
 
     Args:
         runtimes: of all nodes.
-        outbox: for the arbiter.
+        outbox: for reports to the arbiter.
     """
 
     def __init__(self, runtimes: NodeRuntimes, outbox: Outbox) -> None:
         self._runtimes, self._outbox = runtimes, outbox
         self._away: dict[str, float] = {}
-        """By node that is not reached: Unix time since when."""
+        """Unix time since which a node is unreachable, by node."""
         self._lacking: dict[str, _Lack] = {}
         self._broken: dict[Pair, _Broken] = {}
         self._passed: dict[Pair, float] = {}
-        """By pair: Unix time of its last check that passed."""
+        """Unix time of a pair's last passed check, by pair of nodes."""
         self._reported: tuple[LeftOutReport, ...] | None = None
-        """None: to be reported, whatever it is."""
+        """The last report; None: the next report is sent even if it is empty."""
 
     def nodes(self) -> set[str]:
-        """Return the nodes that are tried again, with which a connection is kept."""
+        """Return the left-out nodes that are tried again, to which connections are kept."""
         return {*self._away, *self._lacking, *itertools.chain(*self._broken)}
 
     def lacks(self, node: str, gang: GangSpec, why: str, now: float) -> bool:
-        """Note that a node refused a start for want of something; returns whether another node may have it.
+        """Record that a node refused a start for a missing prerequisite; returns whether another node may have it.
 
-        Where no other may, the job fails as with any command that cannot run.
+        If none may, the job fails as with any command that cannot run.
         """
         others = self._runtimes.up() - self._lacking.keys() - {node}
         if not others:
@@ -87,19 +87,20 @@ class LeftOutNodes:
         return True
 
     def of_use(self, node: str) -> bool:
-        """Return whether slots of a node may be used, as far as is known."""
+        """Return whether slots of a node can be used, as far as is known."""
         return node not in self._lacking and all(node != pair.without for pair in self._broken.values())
 
     def may_cross(self, nodes: Collection[str], slots: Collection[str], now: float, *, again: bool = False) -> bool:
-        """Return whether each two of a gang's nodes reach each other; those that were not checked lately are now.
+        """Return whether all nodes of a gang reach each other; pairs without a recent check are checked now.
 
-        Of two that do not, the app does without the one on which it has fewer slots, and never without its master's.
+            Of two nodes that do not, the app stops using the one on which it has fewer slots, but never its master's
+                own node.
 
         Args:
             nodes: of the gang.
             slots: the node of each slot of the app.
             now: Unix time in seconds.
-            again: whether to check also what has passed lately.
+            again: whether to repeat recent checks that passed.
         """
         passes = True
         for one, other in itertools.combinations(sorted(set(nodes)), 2):
@@ -111,11 +112,11 @@ class LeftOutNodes:
         return passes
 
     def report_again(self) -> None:
-        """Report everything with the next look: the arbiter has not heard it."""
+        """Report everything at the next ``look``, since the arbiter may not have the last report."""
         self._reported = None
 
     def look(self, now: float) -> None:
-        """Try again what is due, and report what has changed.
+        """Repeat the checks that are due, and report changes.
 
         Args:
             now: Unix time in seconds.
@@ -146,7 +147,7 @@ class LeftOutNodes:
             del self._lacking[node]
 
     def _pass(self, pair: Pair, slots: list[str], now: float) -> bool:
-        """Check a pair, and note the outcome; returns whether it passes, or cannot be checked."""
+        """Check a pair of nodes, and store the result; returns whether it passes or cannot be checked."""
         one, other = sorted(pair)
         try:
             why = self._fault(one, other) or self._fault(other, one)
@@ -171,7 +172,7 @@ class LeftOutNodes:
         return False
 
     def _fault(self, here: str, there: str) -> str:
-        """Return why a node cannot connect to another, at a port like those of gangs; empty: it can."""
+        """Return why a node cannot connect to another, at a port as gangs use it; empty: it can."""
         runtime = self._runtimes.of(there)
         host = runtime.host()
         target = f"[{host}]:{runtime.listen()}" if ":" in host else f"{host}:{runtime.listen()}"
@@ -193,7 +194,7 @@ class LeftOutNodes:
             )
 
     def _reports(self) -> list[LeftOutReport]:
-        """Return the present list; its times are by the arbiter's clock."""
+        """Return the reports of all left-out nodes; their times are by the arbiter's clock."""
         own, runtimes = self._runtimes.own_node, self._runtimes
         ahead = runtimes.clock_ahead(own)
         made = [

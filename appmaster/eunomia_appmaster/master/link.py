@@ -20,25 +20,25 @@ from eunomia_appmaster.protocol.connecting import Address
 log = structlog.get_logger()
 
 LONGEST_PAUSE_SECONDS = 2.0
-"""Longest pause in seconds between attempts to reach the arbiter."""
+"""Longest pause in seconds between two attempts to reach the arbiter."""
 LONGEST_FAULT_PAUSE_SECONDS = 30.0
-"""Longest pause in seconds between attempts after the arbiter refused the token, or failed itself."""
+"""Longest pause in seconds between two attempts after the arbiter refused the token, or had an internal error."""
 CALL_SECONDS = 60.0
 """Seconds after which a heartbeat is cancelled and sent again."""
 LEAST_SECONDS = 0.01
-"""Least seconds between two heartbeats, so that reports are sent together."""
+"""Least seconds between two heartbeats, so that several reports are sent together."""
 Metadata = tuple[tuple[str, str], ...]
 PUSHBACK = "grpc-retry-pushback-ms"
-"""Trailing metadata of a call that came too often: when to call again."""
+"""Trailing metadata of a rate-limited call: milliseconds after which to call again."""
 _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class OverError(EunomiaError):
-    """The arbiter does not know the app, or the app has ended, so the app master ends."""
+    """The app has ended or the arbiter does not know it, so that its app master must end."""
 
 
 class Resync(Exception):  # noqa: N818 - control flow, not an error
-    """The arbiter was restarted: register again."""
+    """The arbiter has restarted, so that the app master must register again."""
 
 
 class ArbiterLink:
@@ -47,11 +47,11 @@ class ArbiterLink:
     Args:
         address: host:port of the arbiter.
         token_file: holds the app's own token.
-        app: its name.
+        app: name of the app.
         attempt: number of the app master, from 1.
         outbox: reports to send.
-        stopped: set to end all waiting.
-        part: which start within the attempt, from 1.
+        stopped: an event that ends all waiting when it is set.
+        part: number of the start within the attempt, from 1.
         system: threads and connections of the machine.
     """
 
@@ -68,7 +68,7 @@ class ArbiterLink:
         system: System = MACHINE,
     ) -> None:
         self.unix_time = system.unix_time
-        """Returns Unix seconds by the arbiter's clock; to be set where this machine's differs."""
+        """Returns Unix seconds by the arbiter's clock; replaced if this machine's clock differs."""
         self._part = part
         self._system = system
         self._address = address
@@ -84,7 +84,7 @@ class ArbiterLink:
         self._mark = ""
         self._lease_seconds = 0.0
         self._sent = self._answered = 0.0
-        """Uptime at which the last call was sent, and at which the last call that was answered was sent."""
+        """Uptimes in seconds: of the last call, and of the last call that was answered (when it was sent)."""
 
     @property
     def is_cut_off(self) -> bool:
@@ -92,10 +92,10 @@ class ArbiterLink:
         return 0.0 < self._lease_seconds < self._system.uptime() - self._answered
 
     def register(self, plugins: Sequence[tuple[str, str]]) -> pb.RegisterApplicationMasterResponse:
-        """Register this app master; waits as long as the arbiter is away.
+        """Register this app master; waits while the arbiter is away.
 
         Raises:
-            OverError: the app is over or unknown.
+            OverError: the app has ended or is unknown.
             EunomiaError: the arbiter found the registration malformed.
             UnreachableError: ``stopped`` was set meanwhile.
         """
@@ -118,12 +118,12 @@ class ArbiterLink:
     def exchange(self) -> pb.AllocateResponse | None:
         """Send the reports of the outbox and return the answer; None: no change, or the arbiter is away.
 
-        It waits for the arbiter's answer, or until there is something to report: then another heartbeat supersedes the
-        first one, and its answer has the news of both.
+        It waits for the arbiter's answer, or for a new report: another heartbeat then supersedes the first one, and its
+        answer covers both.
 
         Raises:
             Resync: the arbiter was restarted.
-            OverError: the app is over, or a later attempt is there.
+            OverError: the app has ended, or a later attempt runs.
         """
         sending, sent_at = self._outbox.take(), self._system.uptime()
         request = request_of(self._app, self._attempt, self._response_id, sending.reports(), now=self.unix_time())
@@ -153,13 +153,13 @@ class ArbiterLink:
     def finish(
         self, *, failed: bool, why: str, standing: pb.Standing | None, jobs_failed: Sequence[pb.JobFailed] = ()
     ) -> None:
-        """Report that the app is over, until the arbiter acknowledges it.
+        """Report the end of the app until the arbiter acknowledges it.
 
         Args:
             failed: whether the whole app failed.
             why: the reason of the failure.
-            standing: the last one.
-            jobs_failed: jobs that failed for good.
+            standing: the last state of the search for users.
+            jobs_failed: jobs that failed permanently.
 
         Raises:
             OverError: the arbiter has ended the app already.
@@ -191,12 +191,12 @@ class ArbiterLink:
     # -- calls
 
     def _await(self, wake: Flag) -> None:
-        """Wait for the answer, for a new report, or for the end."""
+        """Wait for the arbiter's answer, for a new report, or for the end of this process."""
         while not self._stopped.is_set() and not wake.wait(timeout=1.0):
             pass
 
     def _check_superseded(self, call: "grpc.Future[pb.AllocateResponse]", sending: Sending, sent_at: float) -> None:
-        """Queue a call's reports again if it never arrived; its answer is ignored, since the next one repeats it."""
+        """Queue a superseded call's reports again if it never arrived; ignore its answer, as the next repeats it."""
         if call.cancelled() or call.exception() is not None:
             self._outbox.give_back(sending)
         else:
@@ -225,7 +225,7 @@ class ArbiterLink:
         raise Resync
 
     def _insist(self, call: Callable[[rpc.ApplicationMasterProtocolStub, Metadata], Any]) -> Any:
-        """Repeat a call until it is answered; no fault of the arbiter or of the token ends an app master."""
+        """Repeat a call until it is answered: an error of the arbiter or of the token does not end an app master."""
         pause = 0.1
         while not self._stopped.is_set():
             self._sent = self._system.uptime()
@@ -261,6 +261,6 @@ class ArbiterLink:
 
 
 def _is_too_often(error: grpc.RpcError) -> bool:
-    """Whether a call was refused only because of the rate limit."""
+    """Return whether a call was refused only because of the rate limit."""
     metadata: Any = error.trailing_metadata() or ()
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and any(key == PUSHBACK for key, _ in metadata)

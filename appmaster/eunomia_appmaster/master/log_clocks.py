@@ -1,4 +1,4 @@
-"""The clocks of the nodes on which jobs log, against the arbiter's."""
+"""The offsets of the nodes' clocks, under which jobs log, from the arbiter's clock."""
 
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Job
@@ -7,19 +7,19 @@ from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, is_too_far_off
 
 
 class LogClocks:
-    """Notes under which clock each gang logs, and says where that is too far off to measure a rate.
+    """Stores the clock offset of each gang's logs, and tells users if it is too large to measure a rate.
 
     Args:
-        around: the jobs' environment, with the arbiter's word on the nodes' clocks.
+        around: the jobs' shared surroundings, with the offsets of the nodes' clocks.
     """
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._said: set[tuple[int, int]] = set()
-        """Jobs and incarnations of which it is said that they have no rate."""
+        """Jobs and incarnations whose missing rate was already reported to users."""
 
     def note(self, job: Job, logs: JobLogs) -> None:
-        """Note the clock of a running gang's first worker, which logs; that of former gangs stays as it was last."""
+        """Store the clock offset of a running gang's rank 0, which logs; those of earlier gangs stay unchanged."""
         if job.gang is None or not job.gang.nodes:
             return
         node = job.gang.nodes[0]
@@ -41,7 +41,7 @@ class LogClocks:
 
         Args:
             job: with the time of its last announcement.
-            changed_at: when its CPUs or memory changed, by this process' clock; -inf: never.
+            changed_at: when its CPUs or memory changed, by this process's clock; -inf: never.
         """
         changed_at -= self._around.runtimes.clock_ahead(self._around.runtimes.own_node)
         return changed_at if job.adapted_at is None else max(changed_at, job.adapted_at)

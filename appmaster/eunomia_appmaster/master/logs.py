@@ -15,15 +15,15 @@ from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, Rate, measure_rat
 from eunomia_appmaster.tuner import Speed
 
 MOST_UNTIMED = 10
-"""Points of a tag after which logs count as those of a script that logs no step times."""
+"""Number of a tag's points after which the logs count as those of a script that logs no step times."""
 MOST_TAGS = 8
-"""Most tags in one message."""
+"""Most tags that one message names."""
 log = structlog.get_logger()
 
 
 @value
 class Point:
-    """A value of the metric; may be NaN."""
+    """A logged value of the metric; may be NaN."""
 
     step: int
     value: float
@@ -31,24 +31,25 @@ class Point:
 
 @value
 class NewPoints:
-    """The result of one poll."""
+    """The new points that one poll found."""
 
     points: tuple[Point, ...]
-    """New values of the metric, in the order logged."""
+    """New values of the metric, in the order in which they were logged."""
     last_step: int | None
     """The last step logged under any tag; None: nothing new."""
     first_step: int | None
-    """The first step of the new points; None: there are none, or it is not known whether they are new."""
+    """The first step of the new points; None: there are none, or they may have been read before."""
 
 
 class JobLogs:
     """The log folder of one job.
 
     Args:
-        job: for messages.
+        job: its id, for messages.
         folder: its ``logs/``.
         metric: the tuner's tag; None: the tuner uses none.
-        adopted: an earlier attempt of the app master has read some of the logs: the first poll is not all new.
+        adopted: whether an earlier attempt of the app master has read some of the logs, so that the first poll repeats
+            points.
     """
 
     def __init__(self, job: str, folder: Path, metric: str | None, *, adopted: bool = False) -> None:
@@ -58,7 +59,7 @@ class JobLogs:
         self._adopted = adopted
 
     def poll(self) -> NewPoints:
-        """Read the new points; the profiler's findings are logged, and reading goes on."""
+        """Read the new points; the profiler's findings are logged and do not stop the reading."""
         polled = self._logs.poll()
         for finding in polled.findings:
             log.warning(
@@ -81,7 +82,7 @@ class JobLogs:
         return sorted(tag for tag in self._logs.tags() if tag != STEP_SECONDS_TAG)
 
     def last(self, until: int | None = None) -> Point | None:
-        """Return the metric's last valid value, at a step of at most ``until``; None: never logged."""
+        """Return the metric's last valid value at a step up to ``until``; None: none was logged."""
         if self._metric is None:
             return None
         series = self._logs.series(self._metric)
@@ -100,15 +101,15 @@ class JobLogs:
         """Return the iteration times measured so far.
 
         Args:
-            sizes: GPUs and locality by incarnation.
-            since: Unix seconds; what was logged before does not count.
-            ahead: by incarnation whose clock is not that of ``since``: the seconds by which it is ahead.
+            sizes: number of GPUs and locality by incarnation.
+            since: Unix seconds; earlier points are ignored.
+            ahead: by incarnation, the seconds by which its clock is ahead of the clock of ``since``.
         """
         places = {number: (gpus, Locality(far)) for number, (gpus, far) in sizes.items()}
         return measure_rates(self._logs, places, since=since, ahead=ahead)
 
     def has_time_stamps_alone(self, incarnation: int) -> bool:
-        """Return whether an incarnation has logged points enough for a rate, but not how long its steps take."""
+        """Return whether an incarnation has logged enough points for a rate, but no step times."""
         if len(self._logs.as_written(STEP_SECONDS_TAG, writer=incarnation)):
             return False
         return any(len(self._logs.as_written(tag, writer=incarnation)) >= MOST_UNTIMED for tag in self._logs.tags())
@@ -134,9 +135,9 @@ def _point(step: int, number: float) -> Point:
 
 
 def speed_of(rates: list[Rate]) -> Speed | None:
-    """Return a job's serial time by iteration and its slowdown by locality.
+    """Return a job's serial time per iteration and its slowdown by locality; None: nothing is measured.
 
-    Without a measurement on one GPU the serial time follows from the smallest size by linear speedup (Themis eq. 1).
+    Without a measurement on one GPU, the serial time follows from the smallest size by linear speedup (Themis eq. 1).
     """
     if not rates:
         return None

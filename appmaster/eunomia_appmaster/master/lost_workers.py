@@ -1,4 +1,4 @@
-"""Workers that do no more work, though no node reports their end."""
+"""Detects workers that no longer work although no node reports their end."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,12 +8,12 @@ from eunomia_appmaster.master.slots import Slot
 from eunomia_appmaster.runtimes.nodes import NodeRuntimes
 
 REVOKED_SECONDS = 90.0
-"""Seconds after which workers on a node out of reach have ended, since the app lost their slots: longer than the grace
-of a revocation, which the node hears from the arbiter."""
+"""Seconds after the loss of its slots by which every worker on an unreachable node has ended: longer than the grace of
+a revocation, which the node gets from the arbiter."""
 
 
 class LostWorkers:
-    """Judges the workers of gangs on nodes that are lost or out of reach.
+    """Decides which workers of gangs count as lost, because their nodes are lost or unreachable.
 
     Args:
         runtimes: of all nodes.
@@ -24,10 +24,10 @@ class LostWorkers:
         self._runtimes = runtimes
         self._gangs = gangs
         self._revoked_at: dict[tuple[int, int, str], float] = {}
-        """By job, incarnation and node out of reach: Unix time since which the gang has no slot there."""
+        """By job, incarnation and unreachable node, the Unix time since which the gang has no slot there."""
 
     def forget(self, job: int) -> None:
-        """Forget what is noted of a job, whose gang has ended."""
+        """Forget a job whose gang has ended."""
         self._revoked_at = {key: at for key, at in self._revoked_at.items() if key[0] != job}
 
     def of(self, job: Job, gang: Gang, slots: Mapping[int, Slot], now: float) -> Iterator[tuple[str, str]]:
@@ -46,10 +46,10 @@ class LostWorkers:
                 yield node, f"its node {node} does not answer its app master"
 
     def _is_over_there(self, job: Job, gang: Gang, node: str, slots: Mapping[int, Slot], now: float) -> bool:
-        """Return whether workers on a node out of reach do no more work.
+        """Return whether workers on an unreachable node no longer work.
 
-        Those of a gang over several nodes do none once all others have ended. Others have ended some time after their
-        slots were revoked.
+        Workers of a gang over several nodes stop once all others have ended. Other workers have ended some time after
+        their slots were revoked.
         """
         if gang.crosses and self._gangs.waits_for(gang) == {node}:
             return True

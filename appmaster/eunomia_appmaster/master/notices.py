@@ -1,4 +1,4 @@
-"""Notices of an app: what was lost or replaced after damage, which every screen shows and the arbiter journals."""
+"""Notices of an app about files lost or replaced after damage: all screens show them, and the arbiter journals them."""
 
 from collections.abc import Iterable
 
@@ -7,14 +7,14 @@ import structlog
 log = structlog.get_logger()
 
 MOST_NOTICES, MOST_LETTERS = 20, 500
-"""Notices that are kept, the last ones, and letters of each."""
+"""Most notices that are kept (the last ones), and most characters of each."""
 
 
 class Notices:
-    """The notices of one app, oldest first; they survive its app master in ``master.json``.
+    """The notices of one app, oldest first; they survive a restart of its app master in ``master.json``.
 
     Args:
-        known: of earlier attempts.
+        known: notices of earlier attempts.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -22,11 +22,11 @@ class Notices:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Returns the notices."""
+        """The notices, oldest first."""
         return tuple(self._kept)
 
     def add(self, text: str) -> None:
-        """Add a notice; one that is the same as the last is not repeated."""
+        """Add a notice, unless it equals the last one."""
         text = text[:MOST_LETTERS]
         if self._kept[-1:] == [text]:
             return

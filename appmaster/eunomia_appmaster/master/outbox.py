@@ -14,7 +14,7 @@ from eunomia_appmaster.node.system import MACHINE, Flag, System
 
 @value
 class Life:
-    """A change in a job's life: ``finished``, ``failed``, ``paused`` or ``resumed``."""
+    """A change of a job's state to report: ``finished``, ``failed``, ``paused`` or ``resumed``."""
 
     what: str
     again_in: float | None = None
@@ -25,13 +25,13 @@ class Life:
 
     @property
     def is_end(self) -> bool:
-        """Return whether the job has ended."""
+        """Return whether the job has ended with this change."""
         return self.what == "finished" or (self.what == "failed" and self.again_in is None)
 
 
 @value
 class Progress:
-    """Iterations done at this moment, and iterations a second from now on."""
+    """The iterations that a job has done at this moment, and its iterations per second from now on."""
 
     iterations_done: float
     rate: float
@@ -46,12 +46,12 @@ class AdaptationReport:
     iterations_done: float | None
     """Iterations done at the change; None: not known."""
     at: float
-    """Unix seconds by the arbiter's clock."""
+    """Time of the change in Unix seconds by the arbiter's clock."""
 
 
 @value
 class RateReport:
-    """A measured rate of a job, in iterations a second."""
+    """A measured rate of a job, in iterations per second."""
 
     job: str
     gpus: int
@@ -61,9 +61,9 @@ class RateReport:
     batch_size: float | None = None
     """Global batch size at which it was measured; None: not known."""
     cpus: float | None = None
-    """CPUs that the job had for all its slots together; None: not known."""
+    """CPUs of all the job's slots together; None: not known."""
     memory_gib: float | None = None
-    """Memory in GiB for the same slots; None: not known."""
+    """Memory of all the job's slots together, in GiB; None: not known."""
 
 
 @value
@@ -91,37 +91,37 @@ class StandingReport:
     checkpoint_step: int | None = None
     """Step of ``best_checkpoint``; None: there is none."""
     checkpoint_metric: float | None = None
-    """The metric at that step; None: the checkpoint is the newest, not one that was kept for its metric."""
+    """The metric at that step; None: the checkpoint is the newest one, not kept for its metric."""
     stalls: int = 0
     """Gangs that were ended as stalled."""
     last_stall: str = ""
     stall_warning: str = ""
-    """What is wrong with the app file's limit on stalls; empty: nothing."""
+    """Warning about the app file's stall limit; empty: none."""
     notices: tuple[str, ...] = ()
-    """What was lost or replaced after damage, oldest first."""
+    """Notices about files lost or replaced after damage, oldest first."""
     by_logs: bool = False
-    """Whether steps are those that scripts without the helper have logged."""
+    """Whether steps come from the logs of scripts without the helper."""
 
 
 @value
 class LeftOutReport:
-    """A node on which the app can use no slot now."""
+    """A node whose slots the app cannot use now."""
 
     node: str
     why: str
     other: str = ""
-    """The other node of the pair that does not reach it; empty: the node lacks something."""
+    """The other node of a pair that cannot reach each other; empty: the node lacks something."""
     by_master: bool = False
     """Whether ``other`` is the app master's own node."""
     since: float
-    """Unix seconds by the arbiter's clock."""
+    """Time since which the node is left out, in Unix seconds by the arbiter's clock."""
     again_seconds: float
-    """Between two tries."""
+    """Seconds between two attempts to use the node."""
 
 
 @builds
 class BidReport:
-    """The answer to an offer; ``table`` has one claim."""
+    """The app's bid for an offer; ``table`` has one claim."""
 
     offer: int
     table: ByBundle
@@ -129,13 +129,13 @@ class BidReport:
 
 @dataclass(slots=True)
 class Reports:
-    """The reports of one request."""
+    """The reports that one request carries."""
 
     added: dict[str, JobAdded] = field(default_factory=dict)
     lives: dict[str, Life] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
     adapted: list[AdaptationReport] = field(default_factory=list)
-    """Oldest first."""
+    """Changes of batch sizes, oldest first."""
     rates: list[RateReport] = field(default_factory=list)
     forecast: Forecast | None = None
     division: Mapping[str, tuple[int, ...]] | None = None
@@ -148,7 +148,7 @@ class Reports:
 
 
 class Outbox:
-    """Reports by key: a newer one replaces an older one of the same key. Thread-safe.
+    """Pending reports by key: a newer one replaces an older one with the same key. Thread-safe.
 
     A report is taken once, unless ``give_back`` queues it again because it did not arrive. Every report is idempotent.
     """
@@ -160,7 +160,7 @@ class Outbox:
         self._listener = system.flag()
 
     def listen(self, listener: Flag) -> None:
-        """Set an event, replacing the last listener, as soon as a report should not wait for a heartbeat."""
+        """Set an event, which replaces the previous listener, as soon as some report should be sent at once."""
         with self._lock:
             self._listener = listener
             if self._urgent:
@@ -175,12 +175,12 @@ class Outbox:
                 self._listener.set()
 
     def drop(self, kind: str, *, key: Hashable = None) -> None:
-        """Drop a report that is no longer true."""
+        """Remove a pending report that is no longer true."""
         with self._lock:
             self._waiting.pop((kind, key), None)
 
     def clear(self) -> None:
-        """Drop all reports but adaptations: a registration reports everything else again."""
+        """Remove all pending reports except adaptations, since a registration repeats everything else."""
         with self._lock:
             self._waiting = {key: report for key, report in self._waiting.items() if key[0] == "adapted"}
             self._urgent = bool(self._waiting)
@@ -188,8 +188,9 @@ class Outbox:
     def take(self) -> "Sending":
         """Return the reports of the next request.
 
-        The arbiter applies the events of one request in a fixed order, a job's reports before the job is added. So a
-        request that adds jobs has no other reports about jobs, and a request that ends a job has no others about it.
+        The arbiter applies the events of one request in a fixed order, with reports about jobs before new jobs. So a
+        request that adds jobs has no other reports about jobs, and a request that ends a job has no other report about
+        it.
         """
         with self._lock:
             adding = any(kind == "added" for kind, _ in self._waiting)
@@ -202,25 +203,25 @@ class Outbox:
         return Sending(items=chosen)
 
     def give_back(self, sending: "Sending") -> None:
-        """Queue reports again that did not arrive, unless a newer one has replaced them."""
+        """Queue reports again that did not arrive, unless newer ones have replaced them."""
         with self._lock:
             self._waiting = sending.items | self._waiting
 
 
 def _is_of(over: set[Hashable], key: tuple[str, Hashable], report: Any) -> bool:
-    """Whether a report is about a job that ends in the same request, so that the arbiter would not know the job."""
+    """Return whether a report is about a job that ends in the same request, and so is unknown to the arbiter."""
     kind, job = key
     return (kind == "progress" and job in over) or (kind in ("rates", "adapted") and report.job in over)
 
 
 @builds
 class Sending:
-    """Reports that are on their way, by kind and key."""
+    """The reports of a request that was sent, by kind and key."""
 
     items: dict[tuple[str, Hashable], Any]
 
     def reports(self) -> Reports:
-        """Return the reports sorted into kinds."""
+        """Return the reports grouped by kind."""
         reports = Reports()
         for (kind, key), report in self.items.items():
             into = getattr(reports, kind)

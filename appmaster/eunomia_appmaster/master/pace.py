@@ -1,15 +1,16 @@
-"""Detects stalled jobs: a reported rate counts for at most three report intervals."""
+"""Detects stalled jobs: a reported rate is valid for at most three report intervals."""
 
 from dataclasses import dataclass
 
 from eunomia_appmaster.master.jobs import Job
 
 PROGRESS_SECONDS = 1.0
-"""Seconds between two reports of a worker with the helper, and between two to the arbiter; a slow step takes longer."""
+"""Seconds between two reports of a worker with the helper, and between two to the arbiter; longer for slow steps."""
 INTERVALS = 3
-"""Report intervals of silence after which a job counts as stalled."""
+"""Number of report intervals without a report after which a job counts as stalled."""
 FIRST_LOG_SECONDS = 120.0
-"""Report interval of a script without the helper until its logs show one: TensorBoard's default flush interval."""
+"""Assumed report interval in seconds of a script without the helper, before its logs show one: TensorBoard's default
+flush interval."""
 
 
 @dataclass(slots=True)
@@ -22,18 +23,18 @@ class _Seen:
 
 
 class Pace:
-    """Tracks when each job last showed progress: a step, a checkpoint, something logged."""
+    """Tracks when each job last showed progress: a step, a checkpoint, or a log entry."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
 
     def rate(self, job: Job, rate: float, now: float) -> float:
-        """Return a job's rate of progress: 0 if its workers have been silent for too long.
+        """Return a job's rate of progress in iterations per second: 0 if its workers have been silent for too long.
 
         Args:
             job: the running job.
-            rate: iterations a second, as measured last.
-            now: in seconds, of a clock that never goes back.
+            rate: last measured iterations per second.
+            now: seconds of a monotonic clock.
         """
         news = (job.incarnation, job.step, job.signs, job.gang is not None and job.gang.running)
         seen = self._seen.get(job.number)

@@ -1,7 +1,7 @@
 """The app master's process: threads that share one inbox.
 
-One talks to the arbiter, one for each node watches the containers there, and the main one decides: only the main thread
-changes jobs.
+One thread talks to the arbiter, one per node watches the containers there, and the main thread decides: only it changes
+jobs.
 """
 
 import functools
@@ -51,38 +51,38 @@ log = structlog.get_logger()
 TICK_SECONDS = 0.2
 """Longest sleep of the main thread, in seconds."""
 BUSY_SECONDS = 10.0
-"""Time that one turn of the main thread may take before heartbeats wait for it."""
+"""Longest turn of the main thread in seconds, after which heartbeats wait for it."""
 WATCH_SECONDS = 20.0
-"""Seconds for which one watch of the containers waits for changes."""
+"""Seconds for which one watch call on a node's containers waits for changes."""
 SAVE_SECONDS = 1.0
-"""Seconds between two writes of the state, which is also written before each start of a gang. The runtime repeats later
-changes, since it remembers the exits of containers."""
+"""Seconds between two writes of the state, which is also written before each start of a gang. Changes lost with a crash
+are reported again by the runtime, which remembers the exits of containers."""
 TRIALS_SECONDS = 2.0
 """Seconds between two writes of ``trials.csv``."""
 TRIALS_CHARACTERS_A_SECOND = 25_000
-"""Most characters a second that are written to it: one of many trials is written less often."""
+"""Most characters per second written to ``trials.csv``: with many trials the file is written less often."""
 
 
 @builds
 class Registered:
-    """The arbiter's answer to a registration."""
+    """A message in the inbox: the arbiter's answer to a registration."""
 
     answer: pb.RegisterApplicationMasterResponse
     agent: Agent | None
     taken: Flag
-    """Set when the outbox has all the reports that a registration repeats."""
+    """Set once the outbox has all reports that a registration repeats."""
 
 
 @builds
 class Answered:
-    """The arbiter's answer to a heartbeat."""
+    """A message in the inbox: the arbiter's answer to a heartbeat."""
 
     answer: pb.AllocateResponse
 
 
 @builds
 class Heard:
-    """Statuses of containers of a node; ``first``: all that its runtime knows."""
+    """A message in the inbox: statuses of a node's containers; ``first``: all containers that its runtime knows."""
 
     node: str
     runtime: Runtime
@@ -92,7 +92,7 @@ class Heard:
 
 @builds
 class Ended:
-    """The app is over, or this attempt was superseded."""
+    """A message in the inbox: the app has ended, or a later attempt replaced this one."""
 
     why: str
     error: EunomiaError | None = None
@@ -102,7 +102,7 @@ News = Registered | Answered | Heard | Ended
 
 
 class AppMaster:
-    """One app's master.
+    """The master of one app.
 
     Args:
         settings: of this process.
@@ -115,7 +115,7 @@ class AppMaster:
         self._clock = SteadyClock(system)
         self._saved_at = 0.0
         self._saved, self._has_older = False, True
-        """Whether this attempt has written the state, and whether what older ones wrote is still there."""
+        """Whether this attempt has saved its state, and whether state of older attempts still exists."""
         self._turned_at = system.uptime()
         self._inbox = system.mailbox()
         self.stopped = system.flag()
@@ -168,7 +168,7 @@ class AppMaster:
         return link
 
     def stop(self) -> None:
-        """End this process; workers run on."""
+        """End this process; its workers keep running."""
         self._killed.set()
         self.stopped.set()
 
@@ -198,7 +198,7 @@ class AppMaster:
         )
 
     def _restored(self, state: KeptState | None) -> Conductor:
-        """Resume from the state of an earlier attempt."""
+        """Create the conductor with the saved state of an earlier attempt."""
         tuner = self._around.file.make_tuner()
         if state is None:
             return Conductor(self._around, tuner)
@@ -229,7 +229,7 @@ class AppMaster:
         self._system.start_thread(functools.partial(self._guarded, name, work), name)
 
     def _watch_nodes(self) -> None:
-        """Have a runtime of each node on which the app has slots or gangs, and a thread that watches it."""
+        """Start a runtime and a watching thread for each node on which the app has slots or gangs."""
         self._runtimes.keep(self._conductor.nodes())
         present = self._runtimes.all()
         for node, runtime in present.items():
@@ -292,14 +292,14 @@ class AppMaster:
         return conductor.is_over
 
     def _keep(self, write: Callable[[], None]) -> None:
-        """Write a file that is written again later; a full disk must not end the app."""
+        """Write a file that will be written again later; a full disk must not end the app."""
         try:
             write()
         except OSError as error:
             log.warning("master.not_saved", why=str(error))
 
     def _finish(self) -> int:
-        """Report that the app is over."""
+        """Report the end of the app to the arbiter; returns the exit code."""
         why = self._conductor.failure() or ""
         self._leave_files()
         log.info("app.finished", failed=bool(why), why=why or None)
@@ -359,7 +359,7 @@ class AppMaster:
         log.info("master.registered", leases=len(answer.leases), bids=self._agent is not None)
 
     def _hear_nodes(self, tokens: Sequence[pb.NodeToken]) -> None:
-        """Take the arbiter's list of nodes; none: it is as before."""
+        """Update the nodes from the arbiter's list; an empty list means no change."""
         if tokens:
             self._runtimes.hear(map(node_access_of, tokens))
 
@@ -385,7 +385,7 @@ class AppMaster:
             self._bid(offer)
 
     def _bid(self, offer: pb.Offer) -> None:
-        """Answer an offer; a failure here costs the bid, and the arbiter then values the app itself."""
+        """Bid on an offer; if the bid fails, it is dropped, and the arbiter values the app itself."""
         if self._agent is None:
             return
         began = self._system.monotonic()
@@ -411,7 +411,7 @@ class AppMaster:
             self._inbox.put(Ended(why=str(error), error=fault))
 
     def _watch(self, node: str, runtime: Runtime) -> None:
-        """Watch the containers of a node, until it has a newer runtime or none."""
+        """Watch the containers of a node until the node gets a newer runtime or none."""
         position, first = WatchPosition(), True
         while not self.stopped.is_set() and self._runtimes.all().get(node) is runtime:
             try:

@@ -1,10 +1,10 @@
-"""The state of an app master as an append-only record: a whole state, and a log of what changed since.
+"""The state of an app master as an append-only record: a complete state, and a log of the changes since.
 
-``master.json`` holds a whole state under a number. ``master.changes.jsonl`` holds a line for each write since: the
-number of the state that it follows, its own number, and differences. Once the log has as many bytes as the state, and
-at the start of each attempt, the present state replaces the old one, and a new log begins. Both files have an older
-copy (``.old``), and each line and each state has a sum, so whatever is damaged or cut, the last whole entry before it
-is found.
+``master.json`` has a complete state with a number. ``master.changes.jsonl`` has one line for each write since: the
+number of the state that it follows, its own number, and differences. Once the log is as long as the state, and at the
+start of each attempt, the present state replaces the old one, and a new log begins. Both files have a backup
+(``.old``), and each line and each state has a checksum, so that after damage or truncation the last complete entry
+before it is found.
 """
 
 import json
@@ -19,48 +19,48 @@ from eunomia_appmaster.node.kept_files import OLDER, opened, sealed
 from eunomia_appmaster.node.system import MACHINE, System
 
 MOST_LINE_BYTES = 1 << 28
-"""Longest entry of a log that is read."""
+"""Longest entry of a log that is read, in bytes."""
 LEAST_LOG_BYTES = 64 * 1024
-"""Bytes that a log may have however small the state is."""
+"""Bytes that a log may have even if the state is shorter."""
 STATE = "state"
-"""Key of the number of a state; one of an earlier version has none, and no log."""
+"""Key of a state's number; a state of an earlier version has neither a number nor a log."""
 
 
 class LogRead(NamedTuple):
-    """What was read of a log."""
+    """The result of reading a log."""
 
     entries: int
-    """Entries that were applied."""
+    """Number of entries that were applied."""
     number: int
-    """The largest number of a state that was seen."""
+    """The largest number of a state that occurs in the log."""
     complete: bool = True
-    """Whether the log of the newest state was reached."""
+    """Whether the log reached the newest state."""
     torn: bool = False
-    """Whether the last line was not written to its end, as after a kill, or the log has not begun."""
+    """Whether the last line is incomplete, as after a kill, or the log has not begun."""
     damage: str = ""
-    """What is wrong with an entry, after which no other was read; empty: nothing."""
+    """What is wrong with the entry at which reading stopped; empty: nothing."""
 
 
 class _Replay:
-    """A state to which entries are applied, in place."""
+    """A state to which log entries are applied in place."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
         self.entries = 0
         self.number = self._at = int(state.get(STATE, 0))
         self.begun = self.number == 0
-        """Whether the state's log has begun; not, where a kill came before, or it is gone."""
+        """Whether the state's log has begun; it has not after a kill before its first line, or if it was lost."""
         self._since = 0
-        """Entries since the state of number ``_at``."""
+        """Number of entries since the state with number ``_at``."""
         self._places = {int(job["number"]): place for place, job in enumerate(state["jobs"])}
 
     @property
     def complete(self) -> bool:
-        """Whether the newest state that was seen is reached."""
+        """Whether the replay has reached the newest state that occurs in the log."""
         return self._at == self.number
 
     def take(self, line: bytes) -> None:
-        """Apply a line, unless it follows another state than this one.
+        """Apply a line of the log, unless it follows another state.
 
         Raises:
             ValueError: it is damaged, or one before it is missing.
@@ -98,12 +98,12 @@ class _Replay:
 
 
 def read_log(path: Path, state: dict[str, Any], *, older: bool = False) -> LogRead:
-    """Apply the log beside a state's file, as far as it is whole.
+    """Apply the log next to a state's file, up to the first damaged entry.
 
     Args:
         path: of the state's file.
-        state: as read from it; changed in place.
-        older: whether it was read from the older copy, whose log is the older one.
+        state: read from it; changed in place.
+        older: whether it was read from the backup, whose log is the older one.
     """
     replay = _Replay(state)
     for name in (CHANGES_FILE + OLDER, CHANGES_FILE) if older else (CHANGES_FILE,):
@@ -129,9 +129,9 @@ class StateRecord:
     """Writes the state of an app master.
 
     Args:
-        path: of the whole state's file.
+        path: of the complete state's file.
         jobs: of the app.
-        number: the largest of a state that earlier attempts left; 0: none.
+        number: largest number of a state of earlier attempts; 0: none.
         system: files of the machine.
     """
 
@@ -141,20 +141,20 @@ class StateRecord:
         self._number = number
         self._changed: ChangedJobs = jobs.follow()
         self._with_gang: dict[int, dict[str, Any]] = {}
-        """The jobs that had a gang at the last write, as they were written."""
+        """The jobs that had a gang at the last write, with their values at that time."""
         self._rest: dict[str, Any] | None = None
-        """All but the jobs, as last written; None: the next write is a whole state."""
+        """The state without its jobs at the last write; None: the next write is a complete state."""
         self._rest_text = ""
         self._entries = self._log_bytes = self._state_bytes = 0
 
     def write(self, rest: Mapping[str, Any]) -> None:
-        """Write what changed since the last write.
+        """Write the changes since the last write.
 
         Args:
-            rest: the state but for its jobs.
+            rest: the state without its jobs.
 
         Raises:
-            OSError: the disk refuses; the next write is a whole state.
+            OSError: the disk refuses; the next write is a complete state.
         """
         text = json.dumps(rest, allow_nan=False)
         try:
@@ -187,7 +187,7 @@ class StateRecord:
         self._log_bytes += len(line) + 1
 
     def _job_entries(self) -> Iterator[dict[str, Any]]:
-        """Yield the jobs that changed: those that had a gang by the keys that differ, others whole."""
+        """Yield the changed jobs: only the keys that differ for jobs that had a gang, complete jobs otherwise."""
         moved = {job.number: job for job in (*self._changed.take(), *self._jobs.with_gang())}
         before, self._with_gang = self._with_gang, {}
         for number, job in sorted(moved.items()):
@@ -201,7 +201,7 @@ class StateRecord:
                 yield {"number": number} | {key: item for key, item in now.items() if then[key] != item}
 
     def _write_whole(self, text: str, follows: list[int] | None) -> None:
-        """Replace the state's file, and begin a new log."""
+        """Replace the state's file by the complete state, and begin a new log."""
         self._changed.take()
         jobs = [job.to_json() for job in self._jobs.values()]
         self._with_gang = {job.number: job.to_json() for job in self._jobs.with_gang()}

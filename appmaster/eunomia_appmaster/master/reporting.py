@@ -1,4 +1,4 @@
-"""Reports on an app's jobs to the arbiter: changes only, at a limited rate."""
+"""Reports on an app's jobs to the arbiter: only changes, at a limited rate."""
 
 import itertools
 import json
@@ -33,9 +33,9 @@ AGAIN_SECONDS = 1.0
 RATES_SECONDS = 2.0
 """Seconds between measurements of a running job's rate."""
 FORECAST_CHANGE = 0.005
-"""Least change of the remaining work, as a part of the whole, for which a forecast is reported again."""
+"""Least change of the remaining work, as a fraction of the whole, for which a forecast is reported again."""
 FORECAST_SHARE = 0.01
-"""Part of a processor that an app master spends on forecasts at most."""
+"""Largest fraction of one processor that an app master spends on forecasts."""
 RATE_CHANGE = 0.05
 """Least relative change of a measured rate for which it is reported again."""
 UNKNOWN_SPEED = Speed(seconds_per_iteration=0.1)
@@ -47,13 +47,13 @@ RateKey = tuple[str, int, Locality, str, float | None, float | None, float | Non
 
 
 class Reporter:
-    """Fills the outbox with the conductor's changes.
+    """Fills the outbox with reports about the conductor's changes.
 
     Args:
-        around: the jobs' environment.
+        around: the jobs' shared surroundings.
         conductor: runs the jobs.
-        before: by trial, iterations done before the app ended and went on; its forecasts leave them out.
-        clock: seconds that pass evenly; what a forecast takes bounds how often one is made.
+        before: iterations done before trials were added to the ended app, by trial; its forecasts leave them out.
+        clock: monotonic seconds, to bound the share of time that forecasts take.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Reporter:
         self._checkpoint: tuple[object, Checkpoint | None] = (None, None)
 
     def known(self) -> Known:
-        """Return the reported state, from which the agent values offers."""
+        """Return the reported facts, from which the agent values offers."""
         jobs = self._conductor.jobs.values()
         rates = [
             RateReport(
@@ -116,7 +116,7 @@ class Reporter:
     # -- at registration
 
     def everything(self, known: Mapping[str, int], now: float) -> None:
-        """Report everything again; ``known``: the arbiter's states of the jobs that are not over."""
+        """Report everything again; ``known``: the arbiter's states of the jobs that have not ended."""
         outbox = self._around.outbox
         outbox.clear()
         for job in self._conductor.jobs.values():
@@ -137,7 +137,7 @@ class Reporter:
         self.changes(now)
 
     def division_was_refused(self, now: float) -> None:
-        """Report the division again after a pause: the reports that it depends on are under way."""
+        """Report the division of slots again after a pause, because reports that it depends on have not arrived yet."""
         self._division_again_at = now + AGAIN_SECONDS
 
     def _forget_reported(self) -> None:
@@ -177,7 +177,7 @@ class Reporter:
         self._report_standing(now)
 
     def _report_division(self, now: float) -> None:
-        """Report which job runs on which slots of the leases that the tuner divides."""
+        """Report which job runs on which slots of the leases that the tuner divides among jobs."""
         slots = self._conductor.slots.slots()
         division: dict[str, tuple[int, ...]] = {
             self._conductor.id_of(job.number): tuple(sorted(job.gang.gpus))
@@ -210,7 +210,7 @@ class Reporter:
                 self._around.outbox.put("progress", progress, key=name, urgent=False)
 
     def rate(self, job: Job) -> float:
-        """Return iterations a second from now on; 0 if the job does not run."""
+        """Return a job's iterations per second from now on; 0 if it does not run."""
         if job.gang is None or job.state is not JobState.RUNNING or not job.gang.running:
             return 0.0
         if job.seconds_per_step:
@@ -246,7 +246,7 @@ class Reporter:
             self._report_rate(job, rate, asked=here)
 
     def _report_rate(self, job: Job, rate: Rate, *, asked: bool) -> None:
-        """Report a rate that is new; one that is asked for is reported again, once an incarnation."""
+        """Report a rate that is new; a requested rate is reported again, once per incarnation."""
         gpu_type = self._gpu_type(job)
         name = self._conductor.id_of(job.number)
         batch_size = self._batch_size(job)
@@ -271,7 +271,7 @@ class Reporter:
         self._around.outbox.put("rates", report, key=key, urgent=False)
 
     def _batch_size(self, job: Job) -> float | None:
-        """Return the global batch size as announced last, else as declared; None: not known."""
+        """Return the global batch size as last announced, else as declared; None: not known."""
         return self._around.file.job.batch_size if job.batch_size is None else job.batch_size
 
     def _gpu_type(self, job: Job) -> str:
@@ -283,7 +283,7 @@ class Reporter:
     # -- the forecast
 
     def speeds(self) -> dict[int, Speed]:
-        """Return each trial's known speed: measured from logs, else as its workers reported."""
+        """Return each trial's known speed: measured from logs, else as reported by its workers."""
         known = dict(self._speeds)
         for job in self._conductor.jobs.with_gang():
             if job.number not in known and job.seconds_per_step and job.gang is not None:
@@ -291,7 +291,7 @@ class Reporter:
         return known
 
     def make_forecast(self) -> Forecast | None:
-        """Return the present forecast; None if the work is not known."""
+        """Return the present forecast of the app's remaining work; None if the work is not known."""
         conductor = self._conductor
         made = forecast(
             conductor.tuner.inner,
@@ -307,7 +307,7 @@ class Reporter:
         return replace(made, phases=tuple(map(_grouped, made.phases)), most=max(made.most, self._demand))
 
     def _report_forecast(self) -> None:
-        """Report a forecast that differs; of many trials it is made less often, at a hundredth of a processor."""
+        """Report the forecast if it differs; the more trials, the less often, to use at most 1% of a processor."""
         began = self._clock()
         if began < self._forecast_at:
             return
@@ -347,9 +347,9 @@ class Reporter:
             self._around.outbox.put("standing", standing, urgent=False)
 
     def _counts_by_logs(self, now: float) -> bool:
-        """Return whether a job that runs is known by its logs alone; while none runs, as before.
+        """Return whether steps of running jobs are known only from their logs; while none runs, the last answer.
 
-        What a helper logs may be read a moment before its first word is heard.
+        Logs of a script with the helper may be read shortly before the helper's first report.
         """
         for job in self._conductor.jobs.with_gang():
             if job.has_helper:
@@ -359,7 +359,7 @@ class Reporter:
         return self._by_logs
 
     def _checkpoint_of(self, job: Job) -> Checkpoint | None:
-        """Return the checkpoint that a job keeps for its metric, else its newest one; verified when one is new."""
+        """Return the checkpoint that a job keeps for its metric, else its newest one; a new one is verified."""
         best = self._around.best_store(job)
         key = (job.number, job.state, job.saved_step, tuple(best.steps()))
         if self._checkpoint[0] != key:
@@ -368,12 +368,12 @@ class Reporter:
 
     @property
     def standing(self) -> StandingReport | None:
-        """The standing that was reported last."""
+        """The state of the search that was reported last; None: none was."""
         return self._standing
 
 
 def failed_jobs(conductor: Conductor) -> list[pb.JobFailed]:
-    """Return the jobs that failed for good, with the reasons: the last ones, up to a limit."""
+    """Return the jobs that failed permanently, with the reasons: the last ones, up to a limit."""
     failed = [job for job in conductor.jobs.values() if job.state is JobState.FAILED]
     return [pb.JobFailed(job=conductor.id_of(job.number), why=job.why) for job in failed[-MOST_FAILED_REPORTED:]]
 
@@ -392,7 +392,7 @@ def work_left(known: Forecast) -> float:
 
 
 def differs(new: Forecast, old: Forecast | None) -> bool:
-    """Return whether a forecast differs from the one before by more than small progress."""
+    """Return whether a forecast differs from the previous one by more than ordinary progress."""
     if old is None or new.most != old.most or len(new.phases) != len(old.phases):
         return True
     if any(_sizes_differ(one, other) for one, other in zip(new.phases, old.phases, strict=True)):
@@ -402,7 +402,7 @@ def differs(new: Forecast, old: Forecast | None) -> bool:
 
 
 def _grouped(phase: Phase) -> Phase:
-    """Return a phase with equal jobs next to each other, the ones with most work first; they run at the same time."""
+    """Return a phase, whose jobs run in parallel, with equal jobs in a row and the ones with most work first."""
     jobs = {id(job): job for job in phase.jobs}
     counts = Counter(map(id, phase.jobs))
     ordered = sorted(jobs.values(), key=lambda job: (-job.iterations_left, job.seconds_per_iteration, job.most))
@@ -410,13 +410,13 @@ def _grouped(phase: Phase) -> Phase:
 
 
 def _sizes_differ(new: Phase, old: Phase) -> bool:
-    """Return whether a phase has other numbers of jobs of some size; a small part of many jobs does not count."""
+    """Return whether a phase has a different number of jobs of some size, except for a small fraction of its jobs."""
     now, then = _sizes(new), _sizes(old)
     return any(abs(now[size] - then[size]) > FORECAST_CHANGE * max(len(new.jobs), len(old.jobs)) for size in now | then)
 
 
 def _sizes(phase: Phase) -> Counter[tuple[bool, int, int]]:
-    """Return the number of jobs by size: whether they have work left, and their least and most GPUs."""
+    """Return the number of jobs by size: whether they have work left, and their smallest and largest number of GPUs."""
     sizes: Counter[tuple[bool, int, int]] = Counter()
     jobs = {id(job): job for job in phase.jobs}
     for number, count in Counter(map(id, phase.jobs)).items():
@@ -426,7 +426,7 @@ def _sizes(phase: Phase) -> Counter[tuple[bool, int, int]]:
 
 
 def _rounded(speed: Speed) -> Speed:
-    """Return a measured speed with three digits, so that trials of nearly one speed are equal in forecasts."""
+    """Return a measured speed rounded to three digits, so that nearly equal trials are equal in forecasts."""
     slowdown = speed.slowdown
     if slowdown is not None:
         island, machine, rack, cluster = (_digits(each) for each in slowdown)

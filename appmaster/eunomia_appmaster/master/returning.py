@@ -1,4 +1,4 @@
-"""Gives back slots that are of no use to an app: those that no job can use, and those of nodes out of reach."""
+"""Gives back slots that an app cannot use: those that fit no job, and those of unreachable nodes."""
 
 from collections.abc import Collection, Mapping, Set
 
@@ -13,10 +13,10 @@ log = structlog.get_logger()
 
 
 class Returning:
-    """Reports slots to the arbiter as given back.
+    """Decides which slots are given back, and reports them to the arbiter.
 
     Args:
-        around: the jobs' environment.
+        around: the jobs' shared surroundings.
         book: the app's leases.
     """
 
@@ -27,7 +27,7 @@ class Returning:
         self._idle_since: dict[int, float] = {}
 
     def reached(self, node: str) -> None:
-        """Note that a node has answered."""
+        """Record that a node has answered."""
         self._away.answered(node)
 
     def idle(self, slots: Mapping[int, Slot], busy: Set[int], now: float, *, patience: float, wait: bool) -> None:
@@ -37,8 +37,8 @@ class Returning:
             slots: of the app.
             busy: GPUs that are in use, or soon will be.
             now: Unix time in seconds.
-            patience: in seconds.
-            wait: whether to give back none now, since a job that leaves may want them.
+            patience: seconds for which slots must be idle.
+            wait: whether to give back nothing now, since a job that is stopping may use the slots.
         """
         ready = {gpu for gpu, slot in slots.items() if slot.job is None and self._around.runtimes.is_ready(slot.node)}
         self._idle_since = {gpu: self._idle_since.get(gpu, now) for gpu in ready - busy}
@@ -47,7 +47,7 @@ class Returning:
             self._give_back(slots, over)
 
     def unreachable(self, slots: Mapping[int, Slot], kept: Collection[int], now: float) -> None:
-        """Give back slots of nodes that the app master does not reach, after growing pauses.
+        """Give back slots of nodes that the app master cannot reach, after growing pauses.
 
         Args:
             slots: of the app.
@@ -58,7 +58,7 @@ class Returning:
         self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
 
     def of_no_use(self, slots: Mapping[int, Slot], nodes: Collection[str], kept: Collection[int]) -> None:
-        """Give back the slots of nodes that lack what the app needs; ``kept``: GPUs of workers that run there."""
+        """Give back the slots of nodes that lack a prerequisite; ``kept``: GPUs of workers that run there."""
         self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
 
     def _give_back(self, slots: Mapping[int, Slot], over: Collection[int]) -> None:

@@ -23,15 +23,15 @@ class Settings:
     node_token_file: Path
     launcher_file: Path
     part: int = 1
-    """Which start within the attempt: the launcher's restarts count here."""
+    """Number of the start within the attempt; restarts by the launcher increase it."""
     login: str = ""
-    """The account of the app's processes; empty: the launcher's own."""
+    """The account that the app's processes run under; empty: the launcher's own."""
     more_trials: tuple[int, ...] = ()
-    """Sizes of the groups of trials that the arbiter has added after the search had ended, in order."""
+    """Sizes of the groups of trials that were added after the search had ended, in order."""
 
     @classmethod
     def read(cls, app_dir: Path, variables: Mapping[str, str] = os.environ) -> Self:
-        """Read the environment.
+        """Read the settings from environment variables.
 
         Raises:
             EunomiaError: a variable is missing or malformed.

@@ -8,7 +8,7 @@ from eunomia.model.shapes import value
 
 @value
 class Slot:
-    """A leased slot: permission to start one worker process."""
+    """A leased slot, on which the app may start one worker process."""
 
     gpu: int
     """Number of the GPU in the cluster."""
@@ -28,42 +28,42 @@ class Slot:
 
 @value
 class HeldLease:
-    """A lease. ``slots`` by GPU."""
+    """A lease on slots; ``slots`` is by GPU."""
 
     id: int
     epoch: int
     job: int | None
     slots: Mapping[int, Slot]
     ends_at: float | None
-    """End of the lease on the arbiter's clock, in seconds; None: unlimited."""
+    """End of the lease in seconds on the arbiter's clock; None: unlimited."""
     probe_iterations: int | None = None
-    """Iterations of the measurement that the job makes on these slots; None: no measurement."""
+    """Iterations of the measurement run that the job makes on these slots; None: no measurement."""
 
 
 class SlotBook:
-    """All leases of the app. A later message about a lease replaces an earlier one; an older epoch is ignored."""
+    """All leases of the app. A later message about a lease replaces an earlier one; older epochs are ignored."""
 
     def __init__(self) -> None:
         self._leases: dict[int, HeldLease] = {}
         self._gone: dict[int, int] = {}
-        """By GPU: the last epoch under which the app no longer has it, revoked by the arbiter or given back."""
+        """The last epoch under which the app lost a slot (revoked or given back), by GPU."""
 
     def __iter__(self) -> Iterator[HeldLease]:
         return iter(self._leases.values())
 
     def replace_all(self, leases: Iterable[HeldLease]) -> None:
-        """Replace all leases: at registration."""
+        """Replace all leases, after a registration."""
         self._leases = {lease.id: lease for lease in leases}
         self._gone = {}
 
     def grant(self, lease: HeldLease) -> None:
-        """Take a new or changed lease."""
+        """Add a new lease, or replace a changed one."""
         known = self._leases.get(lease.id)
         if known is None or lease.epoch >= known.epoch:
             self._leases[lease.id] = lease
 
     def renew(self, lease: int, ends_at: float | None, amounts: tuple[float, float] | None = None) -> None:
-        """Move the end of a lease, and set the CPUs and memory in GiB of all its slots together."""
+        """Extend a lease, and set the CPUs and memory (GiB) of all its slots together."""
         known = self._leases.get(lease)
         if known is None:
             return
@@ -79,16 +79,16 @@ class SlotBook:
         return leases[-1].probe_iterations if leases else None
 
     def lose(self, gpus: Iterable[int], epoch: int) -> None:
-        """Stop using these slots under leases of that epoch or an older one."""
+        """Stop using slots under leases of that epoch or an older one."""
         for gpu in gpus:
             self._gone[gpu] = max(epoch, self._gone.get(gpu, -1))
 
     def end(self, lease: int) -> None:
-        """Drop a lease whose slots are all given back."""
+        """Drop a lease whose slots were all given back."""
         self._leases.pop(lease, None)
 
     def slots(self) -> dict[int, Slot]:
-        """Return all slots that may be used, by GPU."""
+        """Return all usable slots, by GPU."""
         return {
             gpu: slot
             for lease in self._leases.values()
@@ -97,7 +97,7 @@ class SlotBook:
         }
 
     def ends_at(self, gpus: Iterable[int]) -> float | None:
-        """Return when the first lease over these slots ends; None: never."""
+        """Return when the first lease on one of these slots ends, in seconds on the arbiter's clock; None: never."""
         slots = self.slots()
         leases = {slots[gpu].lease for gpu in gpus if gpu in slots}
         ends = [end for lease in leases if (end := self._leases[lease].ends_at) is not None]

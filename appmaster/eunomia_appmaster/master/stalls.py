@@ -1,4 +1,4 @@
-"""Ends running jobs that have stalled: watches their progress, and orders the runtime to end a gang that shows none."""
+"""Ends running jobs that have stalled: watches their progress, and has the runtime end gangs without progress."""
 
 from collections.abc import Callable
 
@@ -16,13 +16,13 @@ log = structlog.get_logger()
 
 
 class StalledJobs:
-    """The jobs of an app, as the watch sees them.
+    """Watches an app's jobs for stalls.
 
     Args:
-        around: the jobs' environment.
+        around: the jobs' shared surroundings.
         conductor: runs the jobs.
-        rate: iterations a second of a job, as measured; 0: not known.
-        clock: uptime of the machine in seconds.
+        rate: returns a job's measured iterations per second; 0: not known.
+        clock: returns the machine's uptime in seconds.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class StalledJobs:
         self._rate = rate
         self._watch = StallWatch(limits_of(around.file.job), clock)
         self._signs_before: dict[int, tuple[int, int]] = {}
-        """By job: its incarnation, and its signs of progress when that was first seen."""
+        """By job, its incarnation, and its count of signs of progress when that incarnation was first seen."""
         self._warned: set[int] = set()
 
     def look(self, now: float) -> None:
@@ -77,7 +77,7 @@ class StalledJobs:
         )
 
     def _warn(self, job: Job, step_seconds: float | None) -> None:
-        """Say once that ``stall_after`` is shorter than a job's steps."""
+        """Warn once that ``stall_after`` is shorter than a job's steps."""
         limits = self._watch.limits
         if job.number in self._warned or step_seconds is None or not limits.too_short_for(step_seconds):
             return
@@ -91,12 +91,12 @@ class StalledJobs:
 
 
 def limits_of(job: JobTable) -> StallLimits:
-    """Return the limits that an app file sets."""
+    """Return the stall limits that an app file sets."""
     return StallLimits(steps=job.stall_steps, after=job.stall_after or None, off=job.stall_after == 0.0)
 
 
 def _phase(status: ContainerStatus, *, helper: bool) -> Phase:
-    """Return the phase of a worker; one whose script uses the helper starts until it has said hello."""
+    """Return the phase of a worker; if its script uses the helper, it is starting until the helper has reported."""
     if status.phase is Phase.UNKNOWN and helper and not status.hello:
         return Phase.START
     return status.phase

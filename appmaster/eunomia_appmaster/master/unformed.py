@@ -1,4 +1,4 @@
-"""Gangs over nodes that fail before their first step: their nodes may not reach each other."""
+"""Gangs over several nodes that fail before their first step, perhaps because their nodes cannot reach each other."""
 
 from eunomia_appmaster.master.endings import Ending, GangOutcome
 from eunomia_appmaster.master.jobs import Gang
@@ -6,10 +6,10 @@ from eunomia_appmaster.master.notices import Notices
 
 
 class UnformedGangs:
-    """Judges whether a failure may be the fault of the network between the nodes of a gang.
+    """Decides whether a failure may be caused by the network between the nodes of a gang.
 
-    A script that fails by itself does so before its first step, too. So a job's first such failure over the same nodes
-    uses none of its retries, and users read which nodes they were; a later one counts.
+    Faulty scripts, too, often fail before their first step. So a job's first such failure on the same nodes uses none
+    of its retries, and a notice names the nodes; a later one counts.
 
     Args:
         notices: for users.
@@ -20,12 +20,12 @@ class UnformedGangs:
         self._excused: set[tuple[str, frozenset[str]]] = set()
 
     def excuses(self, job: str, gang: Gang, ending: Ending) -> bool:
-        """Return whether a job's failure is not counted.
+        """Return whether a job's failure uses none of its retries.
 
         Args:
             job: its id.
-            gang: that has ended.
-            ending: of the gang.
+            gang: the gang that has ended.
+            ending: its outcome.
         """
         failed = ending.outcome in (GangOutcome.FAILED, GangOutcome.HUNG)
         key = (job, frozenset(gang.nodes))

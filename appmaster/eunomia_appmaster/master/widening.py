@@ -1,4 +1,4 @@
-"""Decides whether more GPUs speed a running job up by more than the restart costs."""
+"""Decides whether more GPUs would speed up a running job by more than the cost of a restart."""
 
 from collections.abc import Iterable
 from statistics import median
@@ -8,14 +8,14 @@ from eunomia_appmaster.master.division import NO_NODES, Nodes, Wish, extra_slots
 from eunomia_appmaster.master.jobs import Job
 
 RESTART_SECONDS = 2.0
-"""Assumed seconds that widening a running job costs, until starts are measured."""
+"""Assumed cost of widening a running job in seconds, before restarts are measured."""
 SAVE_SECONDS = 0.5
-"""The part of that cost for saving and leaving."""
+"""The part of that cost for saving and stopping, in seconds."""
 STARTS_KEPT = 20
 
 
 class Widening:
-    """Measures what a restart costs: the seconds from the last starts to their first steps."""
+    """Measures the cost of a restart: the seconds from the last starts to their first steps."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -26,7 +26,7 @@ class Widening:
 
     @property
     def restart_seconds(self) -> float:
-        """The seconds that it costs to stop a gang and start it on more slots."""
+        """The cost in seconds of stopping a gang and starting it on more slots."""
         return SAVE_SECONDS + median(self._starts) if self._starts else RESTART_SECONDS
 
     def extra(
@@ -38,14 +38,14 @@ class Widening:
         cluster: Cluster,
         nodes: Nodes = NO_NODES,
     ) -> tuple[int, ...]:
-        """Return the free GPUs that a running job should gain; none: that does not pay, or is not known to.
+        """Return the free GPUs by which to widen a running job; empty: that does not pay, or is not known to.
 
         Args:
             job: with a gang.
             wish: of the job, with the GPUs of its gang.
             goal: the iteration at which it pauses or ends; None: not known.
             free: GPUs that no other job of the app can use.
-            cluster: where the GPUs are.
+            cluster: with the locations of the GPUs.
             nodes: see ``division.Nodes``.
         """
         seconds = _seconds_left(job, goal)
@@ -54,7 +54,7 @@ class Widening:
         return widening(wish, free, cluster, nodes, seconds_left=seconds, restart_seconds=self.restart_seconds)
 
     def useful(self, job: Job, most: int, goal: int | None) -> int:
-        """Return how many GPUs more are of use to a running job where they are as near as those it has.
+        """Return how many more GPUs would be useful to a running job, if as near as its present ones.
 
         Args:
             job: with a gang.
@@ -68,7 +68,7 @@ class Widening:
 
 
 def _seconds_left(job: Job, goal: int | None) -> float | None:
-    """Return the seconds until a running job reaches its goal as it runs now; None: not known."""
+    """Return the seconds until a running job reaches its goal at its present speed; None: not known."""
     gang = job.gang
     if gang is None or not gang.running or job.seconds_per_step is None or goal is None:
         return None

@@ -1,4 +1,4 @@
-"""The app master's side of the protocol: converts reports to messages, and messages to leases and clusters."""
+"""The app master's conversions: reports to messages, and messages to leases and clusters."""
 
 import itertools
 import math
@@ -15,13 +15,13 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.nodes import NodeAccess
 
 MOST_LETTERS = 400
-"""Most letters of a reason; the arbiter refuses longer texts."""
+"""Most characters of a reason; the arbiter refuses longer texts."""
 
 # -- out of messages
 
 
 def cluster_of(description: pb.ClusterDescription) -> Cluster:
-    """Build the arbiter's cluster from its message."""
+    """Build the cluster from the arbiter's message."""
     return Cluster.build(
         [
             Machine(
@@ -42,7 +42,7 @@ def cluster_of(description: pb.ClusterDescription) -> Cluster:
 
 
 def lease_of(lease: pb.Lease) -> HeldLease:
-    """Read a lease with its slots."""
+    """Convert a message to a lease with its slots."""
     job = int(lease.job.rpartition("/")[2]) if lease.HasField("job") else None
     slots = {
         container.gpu: Slot(
@@ -65,7 +65,7 @@ def lease_of(lease: pb.Lease) -> HeldLease:
 
 
 def node_access_of(token: pb.NodeToken) -> NodeAccess:
-    """Read what the arbiter says of a node."""
+    """Convert the arbiter's message about a node to the access to it."""
     return NodeAccess(
         node=token.node,
         address=token.container_manager_address,
@@ -80,7 +80,7 @@ def node_access_of(token: pb.NodeToken) -> NodeAccess:
 
 
 def request_of(app: str, attempt: int, response_id: int, reports: Reports, *, now: float = 0.0) -> pb.AllocateRequest:
-    """Write reports into a heartbeat; ``now``: Unix seconds by the arbiter's clock."""
+    """Convert reports to a heartbeat's message; ``now``: Unix seconds by the arbiter's clock."""
     request = pb.AllocateRequest(app=app, attempt=attempt, response_id=response_id)
     request.jobs_added.extend(map(_added, reports.added.values()))
     for job, life in reports.lives.items():
@@ -175,7 +175,7 @@ def _put_life(request: pb.AllocateRequest, job: str, life: Life) -> None:
 
 
 def forecast_message(forecast: Forecast) -> pb.Forecast:
-    """Write a forecast, field by field."""
+    """Convert a forecast to a message."""
     return pb.Forecast(
         phases=map(_phase, forecast.phases), total_gpu_seconds=forecast.total_gpu_seconds, most=forecast.most
     )
@@ -202,7 +202,7 @@ def _bid(bid: BidReport) -> pb.Bid:
 
 
 def table_message(table: ByBundle) -> pb.BundleTable:
-    """Write the bid table of one claim, column by column."""
+    """Convert the bid table of one claim to a message."""
     classes = table.classes
     return pb.BundleTable(
         now=float(table.now[0]),
@@ -222,7 +222,7 @@ def table_message(table: ByBundle) -> pb.BundleTable:
 
 
 def standing_message(standing: StandingReport) -> pb.Standing:
-    """Write the state of a search that is shown to users."""
+    """Convert the state of a search, as shown to users, to a message."""
     return pb.Standing(
         metric=standing.metric,
         best=standing.best,
@@ -243,5 +243,5 @@ def standing_message(standing: StandingReport) -> pb.Standing:
 
 
 def plugins_message(plugins: Iterable[tuple[str, str]]) -> list[pb.PluginVersion]:
-    """Write names and versions."""
+    """Convert plugins' names and versions to messages."""
     return [pb.PluginVersion(name=name, version=version) for name, version in plugins]
