@@ -39,7 +39,9 @@ def advise(*more: str) -> int:
     return run(["advise", "jobs.csv", *usual, *POLICIES, *more])
 
 
-def test_the_answer_is_by_goal_with_its_conditions_and_what_would_change_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_lists_each_goal_with_its_conditions_and_what_would_change_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert advise("--budget", "10m") == 0
     shown = capsys.readouterr().out
     assert "Compared: fifo, srtf, las." in shown
@@ -68,7 +70,7 @@ def test_a_budget_that_is_too_small_gives_no_interval_and_says_so(capsys: pytest
     assert re.search(r"--budget \d+m would probably do for all policies", shown)
 
 
-def test_with_json_stdout_holds_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_only_the_facts_are_printed_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert advise("--budget", "1s", "--json", "--goal", "mean_jct") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["compared"] == ["fifo", "srtf", "las"]
@@ -91,7 +93,7 @@ def test_bad_input_is_refused(more: list[str], said: str, capsys: pytest.Capture
     assert not Path("out").exists()
 
 
-def test_no_policy_that_fits_is_an_error_with_every_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_if_no_policy_fits_the_error_gives_every_reason(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["advise", "jobs.csv", "--cluster", "1x2 V100", "--policy", "afs", "--policy", "synergy", "--out", "out"]
     assert run(command) == 2
     said = capsys.readouterr().err
@@ -99,7 +101,7 @@ def test_no_policy_that_fits_is_an_error_with_every_reason(capsys: pytest.Captur
     assert "synergy: cpus must be given" in said
 
 
-def test_variations_change_one_thing() -> None:
+def test_each_variation_changes_only_one_thing() -> None:
     given = {"trace": "jobs.csv", "cluster": "1x2 V100", "policies": ("fifo",)}
     plan, _ = plan_of(spec_of({**given, "cost": ("start=5s",)}))
     costs, machine = variations_of(plan)
@@ -113,7 +115,7 @@ def test_variations_change_one_thing() -> None:
     assert free.plan.options.costs.start == 30.0
 
 
-def test_resamples_go_on_while_the_end_of_an_interval_is_close_to_separating_two_policies() -> None:
+def test_resampling_continues_while_an_interval_almost_separates_two_policies() -> None:
     rng = np.random.default_rng(3)
     noise = rng.normal(size=200)
 
@@ -131,7 +133,7 @@ def test_resamples_go_on_while_the_end_of_an_interval_is_close_to_separating_two
     assert stand_still(rows(0.5))  # not decided, whatever the seed
 
 
-def test_the_error_of_the_ends_falls_with_the_resamples() -> None:
+def test_the_error_of_interval_ends_falls_with_the_number_of_resamples() -> None:
     rng = np.random.default_rng(1)
     few, many = (np.mean([end_error(rng.normal(size=size).tolist()) for _ in range(30)]) for size in (40, 400))
     assert many < 0.6 * few

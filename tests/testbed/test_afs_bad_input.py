@@ -46,21 +46,21 @@ def simulate(folder: Path, points: POINTS, *more: str, batch: object = 256) -> i
         pytest.param(((1, 2.0),), id="one point"),
     ],
 )
-def test_every_job_ends_under_any_curve(tmp_path: Path, points: POINTS) -> None:
+def test_every_job_ends_under_any_speedup_curve(tmp_path: Path, points: POINTS) -> None:
     assert simulate(tmp_path, points) == 0
     jobs = pl.concat([pl.read_parquet(path) for path in (tmp_path / "run").rglob("jobs.parquet")])
     assert jobs.height == 12
     assert jobs["finish_seconds"].null_count() == 0
 
 
-def test_a_batch_that_the_gpus_do_not_divide_runs(tmp_path: Path) -> None:
+def test_a_batch_size_that_the_gpus_do_not_divide_is_simulated(tmp_path: Path) -> None:
     """A batch of 3 on 2 and on 4 GPUs: workers take uneven parts of it, and the curve says how long a step takes."""
     assert simulate(tmp_path, ((1, 2.0), (2, 1.3), (4, 1.1)), "--set", "afs.elastic=true", batch=3) == 0
     jobs = pl.concat([pl.read_parquet(path) for path in (tmp_path / "run").rglob("jobs.parquet")])
     assert jobs["finish_seconds"].null_count() == 0
 
 
-def test_a_size_at_which_the_curve_falls_is_not_given(tmp_path: Path) -> None:
+def test_sizes_beyond_the_peak_of_the_curve_are_never_used(tmp_path: Path) -> None:
     assert simulate(tmp_path, ((1, 2.0), (2, 1.2), (3, 1.5), (4, 1.8)), "--set", "afs.elastic=true") == 0
     leases = pl.concat([pl.read_parquet(path) for path in (tmp_path / "run").rglob("leases.parquet")])
     sizes = leases.group_by("job", "start_seconds").len()["len"]

@@ -23,6 +23,6 @@ def mean_hours(policy: str, cluster: str, folder: Path) -> float:
 
 
 @pytest.mark.parametrize(("policy", "hours"), [("afs", 15.32), ("afs_p", 15.72)])
-def test_average_completion_times_on_e13805_are_reproduced(policy: str, hours: float, tmp_path: Path) -> None:
+def test_average_completion_times_on_cluster_e13805_are_reproduced(policy: str, hours: float, tmp_path: Path) -> None:
     """938 jobs on 64 GPUs, no costs."""
     assert mean_hours(policy, "e13805", tmp_path / "run") == pytest.approx(hours, rel=0.001)

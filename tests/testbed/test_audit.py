@@ -113,7 +113,7 @@ def test_an_equal_split_is_fair_and_ignores_speeds() -> None:
     assert "rate" in reason(made, Property.PARETO_EFFICIENT)
 
 
-def test_a_policy_that_takes_from_others_is_caught() -> None:
+def test_a_policy_that_takes_gpus_from_others_is_caught() -> None:
     made = planted(Thief)
     lacks = made.tallies[Property.SHARING_INCENTIVE]
     assert lacks.share == 1.0
@@ -142,7 +142,7 @@ class PromisingThief(Thief):
     }
 
 
-def test_the_conformance_suite_finds_a_promise_to_users_that_does_not_hold() -> None:
+def test_the_conformance_suite_finds_a_broken_promise_to_users() -> None:
     suite = type("Suite", (PolicyConformance,), {"plugin": PromisingThief, "profile": {"refiners": ["rounding"]}})()
     with pytest.raises(AssertionError, match="promising_thief: sharing incentive must hold where it is promised, but"):
         suite.test_promises_to_users_hold()
@@ -243,7 +243,7 @@ def test_an_audit_finds_that_gandiva_fair_rewards_false_reports() -> None:
     assert found.size > 0.01
 
 
-def test_an_order_grants_whole_gpus_and_serves_the_first() -> None:
+def test_a_policy_with_an_order_grants_whole_gpus_without_a_sharing_incentive() -> None:
     made = audited("fifo", 4)
     assert made.policy.whole
     assert made.tallies[Property.SHARING_INCENTIVE].share == 1.0
@@ -297,7 +297,9 @@ def test_a_counterexample_is_stored_and_replays(tmp_path: Path, capsys: pytest.C
     assert "href=" not in html
 
 
-def test_a_property_without_instances_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_property_without_instances_is_reported_as_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert run(["audit", "fifo", "--instances", "2", "--simulated", "0", "--out", str(out)]) == 0
     once, over = capsys.readouterr().out.split("over simulated rounds")
@@ -312,7 +314,7 @@ def test_a_property_without_instances_is_not_judged(tmp_path: Path, capsys: pyte
     assert "not judged" not in capsys.readouterr().out
 
 
-def test_fail_on_turns_a_violation_into_exit_1(tmp_path: Path) -> None:
+def test_the_option_fail_on_turns_a_violation_into_exit_code_1(tmp_path: Path) -> None:
     words = ["audit", "fifo", "--instances", "2", "--simulated", "0", "-q"]
     assert run([*words, "--out", str(tmp_path / "a"), "--fail-on", "envy_freeness"]) == 1
     assert run([*words, "--out", str(tmp_path / "b"), "--fail-on", "work_conservation"]) == 0
@@ -339,13 +341,13 @@ def test_bad_input_is_an_error_that_names_the_rule(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_policy_with_regular_rounds_alone_is_judged_by_its_first_round() -> None:
+def test_a_policy_with_only_periodic_rounds_is_judged_by_its_first_round() -> None:
     received = AuditedPolicy(Profile.load("synergy"), seed=SEED).outcome(SMALLEST)
     assert received.whole
     assert received.gpus.sum() == 4.0
 
 
-def test_an_audit_of_several_types_refuses_a_policy_for_one_type() -> None:
+def test_an_audit_with_several_types_refuses_a_policy_for_one_type() -> None:
     class OneType(Honest):
         name = "planted_one_type"
         contracts: ClassVar[Contracts] = {
@@ -409,7 +411,7 @@ def violation() -> Violation:
     )
 
 
-def test_a_replay_finds_the_gain_from_the_false_report_of_the_golden_example(
+def test_a_replay_reproduces_the_gain_from_a_false_report_in_the_golden_example(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Speedups (1, 2) and (1, 5): user 2 reports 2.01 for 5 and truly gets 3.7406 instead of 15/7."""
@@ -432,7 +434,7 @@ def test_each_property_has_its_column_on_the_page() -> None:
 # --- over simulated rounds ------------------------------------------------------------------------------------------
 
 
-def test_an_audit_judges_the_time_received_over_rounds() -> None:
+def test_an_audit_judges_the_time_received_over_many_rounds() -> None:
     policy = AuditedPolicy(Profile.load("max_min_users"), seed=SEED)
     of = AuditInstance(speedup=((1.0, 2.0), (1.0, 4.0)), weight=(1.0, 1.0), gpus=(1, 1), jobs=(2, 2))
     honest = received(policy, of)
@@ -445,7 +447,7 @@ def test_an_audit_judges_the_time_received_over_rounds() -> None:
     assert judged_over_rounds(policy, Property.PARETO_EFFICIENT, of, honest).size == pytest.approx(0.2, abs=1e-3)
 
 
-def test_a_lie_on_rates_by_type_pays_over_rounds_and_replays(tmp_path: Path) -> None:
+def test_a_false_report_of_rates_gains_time_over_rounds_and_replays(tmp_path: Path) -> None:
     policy = AuditedPolicy(Profile.load("oef_noncooperative"), seed=SEED)
     of = AuditInstance(speedup=((1.0, 2.0), (1.0, 5.0)), weight=(1.0, 1.0), gpus=(1, 1), jobs=(2, 2))
     lie = Lie(kind=Property.UNDER_REPORTS, users=(1,), rows=((1.0, 2.01),))
@@ -457,11 +459,11 @@ def test_a_lie_on_rates_by_type_pays_over_rounds_and_replays(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("demo", 6.0), ("gandiva_turns", 60.0), ("las", 360.0), ("fifo", 360.0)])
-def test_short_rounds_shorten_simulated_time(name: str, seconds: float) -> None:
+def test_the_audit_shortens_rounds_to_save_simulated_time(name: str, seconds: float) -> None:
     assert round_seconds(AuditedPolicy(Profile.load(name), seed=SEED)) == seconds
 
 
-def test_an_audit_without_time_judges_one_instance_and_says_that_it_was_ended() -> None:
+def test_an_audit_out_of_time_judges_one_instance_and_says_so() -> None:
     made = full_audit(AuditedPolicy(Profile.load("oef_cooperative"), seed=SEED), "mixed", counts=(50, 2), seconds=1e-3)
     assert made.cut_short
     assert {tally.instances for tally in made.once.tallies.values()} == {1}

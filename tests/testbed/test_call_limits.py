@@ -86,7 +86,7 @@ def offenders(tmp_path: Path) -> list[str]:
         ("sleeping", ["--call-wall", "500ms"], "500ms (--call-wall), but got no answer from sleeping (allocation at"),
     ],
 )
-def test_a_call_that_does_not_return_ends_its_policy_alone(
+def test_a_call_that_does_not_return_ends_only_the_runs_of_its_policy(
     policy: str, limits: list[str], said: str, offenders: list[str], tmp_path: Path
 ) -> None:
     two = ["--policy", policy, "--policy", "fifo", "--seeds", "0-2", "--out", str(tmp_path / "run")]
@@ -110,7 +110,7 @@ def test_a_call_that_does_not_return_ends_its_policy_alone(
         ("native", -signal.SIGKILL, "no exception ends the call, so this process is ended; without -j 1"),
     ],
 )
-def test_with_one_process_the_exception_ends_the_run_or_else_the_process(
+def test_with_one_process_a_late_call_ends_the_run_or_the_process(
     policy: str, code: int, said: str, offenders: list[str], tmp_path: Path
 ) -> None:
     one = ["--policy", "fifo", "--policy", policy, "-j", "1", "--out", "run", "--no-report"]
@@ -134,7 +134,7 @@ def test_resamples_of_a_policy_that_failed_are_not_run(offenders: list[str], tmp
 
 
 @pytest.mark.slow
-def test_advice_leaves_the_policy_out_by_name(offenders: list[str], tmp_path: Path) -> None:
+def test_advice_leaves_out_the_policy_and_names_it(offenders: list[str], tmp_path: Path) -> None:
     rows = [f"j{row},{60 * row},1,100" for row in range(20)]
     (tmp_path / "own.csv").write_text("\n".join(["id,submit,gpus,duration", *rows]) + "\n")
     given = ["advise", "own.csv", *MAPPED, "--cluster", "1x8 V100", "--no-progress", "--out", "advice", "--json"]
@@ -158,7 +158,7 @@ def test_a_limit_must_be_a_duration(flag: str, given: str, tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
-def test_a_metric_of_a_plugin_has_the_limit_too(tmp_path: Path) -> None:
+def test_the_limit_also_applies_to_metrics_of_plugins(tmp_path: Path) -> None:
     (tmp_path / "counting.py").write_text(
         "from eunomia import Metric, hookimpl\n"
         "def count(tables):\n    while True:\n        pass\n"
@@ -175,7 +175,7 @@ def test_a_metric_of_a_plugin_has_the_limit_too(tmp_path: Path) -> None:
     assert "no answer from counting (metric endless at counting.py:3)" in json.loads(done.stdout)["failed"][0]["error"]
 
 
-def test_from_python_a_late_call_raises_the_error_and_the_timer_is_restored() -> None:
+def test_in_python_a_late_call_raises_the_error_and_the_timer_is_restored() -> None:
     class Spinning:
         """Runs a loop without end."""
 
@@ -198,7 +198,7 @@ def test_from_python_a_late_call_raises_the_error_and_the_timer_is_restored() ->
     assert (left <= timer[0], bool(left), interval) == (True, bool(timer[0]), timer[1])
 
 
-def test_limits_change_no_result_and_may_change_before_a_run_goes_on(tmp_path: Path) -> None:
+def test_limits_change_no_result_and_may_change_when_a_run_is_resumed(tmp_path: Path) -> None:
     few = plan(limits=CallLimits(cpu_seconds=5.0, wall_seconds=5.0))
     one = run_plan(few, tmp_path / "one", processes=1, report=False)
     again = run_plan(plan(), tmp_path / "one", processes=1, report=False, resume=True)
@@ -218,7 +218,7 @@ def test_time_in_which_the_process_was_stopped_does_not_count_towards_the_limit(
     assert [clock.look(3, 0.0, 1e6 + 1.0 + second) for second in range(1, 99)][-3:] == [None, WALL, WALL]
 
 
-def test_the_clock_of_each_call_begins_at_zero_and_a_late_one_gets_a_grace() -> None:
+def test_the_clock_starts_at_zero_for_each_call_with_a_grace_period() -> None:
     clock = CallClock(10.0, 1000.0)
     assert [clock.look(number, 9.0 * number, 9.0 * number) for number in range(1, 20)] == [None] * 19
     late = LateCall(10.0, 1000.0)
@@ -227,7 +227,7 @@ def test_the_clock_of_each_call_begins_at_zero_and_a_late_one_gets_a_grace() -> 
     assert found[-1] == CPU
 
 
-def test_a_full_page_of_calls_keeps_calls_but_not_their_names() -> None:
+def test_a_full_call_page_still_records_calls_but_without_names() -> None:
     page = CallPage()
     page.begin("fifo, seed 0")
     codes = [page.add(f"plugin {number}", "allocation") for number in range(SIZE)]
@@ -237,7 +237,7 @@ def test_a_full_page_of_calls_keeps_calls_but_not_their_names() -> None:
     assert page.call() == ("a plugin", "unknown")
 
 
-def test_the_guarding_process_ends_with_the_process_it_watches(tmp_path: Path) -> None:
+def test_the_guard_process_ends_with_the_process_it_watches(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path\n"
         "from eunomia_testbed.calls.guarding import guarded\n"

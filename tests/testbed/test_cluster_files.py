@@ -23,7 +23,7 @@ machines = [
 """
 
 
-def test_the_example_is_read() -> None:
+def test_the_example_cluster_file_is_parsed() -> None:
     read = parse_cluster(EXAMPLE, place="site.toml")
     cluster = read.cluster
     assert (cluster.gpus, cluster.gpu_types, cluster.racks) == (152, ("P100", "V100"), ("r1", "r2"))
@@ -37,7 +37,7 @@ def test_the_example_is_read() -> None:
     assert cluster.machine_memory_gib[-1] == 256.0
 
 
-def test_a_cluster_is_written_out_and_reads_back() -> None:
+def test_a_cluster_file_is_written_and_parsed_back_to_the_same_cluster() -> None:
     read = parse_cluster(EXAMPLE, place="site.toml")
     again = parse_cluster(cluster_toml(read), place="again.toml")
     assert again == ClusterFile(cluster=again.cluster, bandwidth_gib=read.bandwidth_gib)
@@ -52,7 +52,7 @@ def test_a_cluster_file_and_a_short_form_are_distinguished(tmp_path: Path) -> No
         load_cluster("nowhere.toml")
 
 
-def test_machines_can_be_counted_and_get_names_of_their_own() -> None:
+def test_machines_given_by_count_get_generated_names() -> None:
     text = 'machines = [{ count = 2, gpus = "4xV100" }, { count = 1, gpus = "8xA100" }]'
     cluster = parse_cluster(text, place="c.toml").cluster
     assert [machine.name for machine in cluster.machines] == ["m01", "m02", "m03"]
@@ -67,7 +67,7 @@ def test_machines_can_be_counted_and_get_names_of_their_own() -> None:
         ("box7", ["box7"]),
     ],
 )
-def test_host_lists_expand_as_in_slurm(text: str, hosts: list[str]) -> None:
+def test_host_lists_are_expanded_like_in_slurm(text: str, hosts: list[str]) -> None:
     assert expand_hosts(text) == hosts
 
 
@@ -97,7 +97,7 @@ def test_bad_host_lists_are_refused(text: str) -> None:
         ('names = "a", gpus = "8xV100", rack = 3', "rack must be a name"),
     ],
 )
-def test_machines_out_of_bounds_are_refused_with_file_and_key(row: str, error: str) -> None:
+def test_invalid_machines_are_refused_with_file_and_key(row: str, error: str) -> None:
     with pytest.raises(InputErrors) as caught:
         parse_cluster(f"machines = [{{ {row} }}]", place="c.toml")
     assert error in str(caught.value)
@@ -136,7 +136,7 @@ def test_a_bad_short_form_is_refused(text: str) -> None:
         Cluster.parse(text)
 
 
-def test_a_short_form_gives_each_machine_cpus_and_memory() -> None:
+def test_a_short_form_can_give_each_machine_cpus_and_memory() -> None:
     cluster = read_cluster("4x8 V100 24cpu 500GB, 2x4 P100").cluster
     assert cluster.machine_cpus[:4].tolist() == [24.0] * 4
     assert np.isnan(cluster.machine_cpus[4:]).all()

@@ -30,7 +30,7 @@ def test_a_short_run_survives_a_stop_at_every_point() -> None:
 STARTS = ("StartContainers", "GoContainers")
 
 
-def test_the_start_of_a_gang_over_two_nodes_survives_a_stop_at_each_of_its_points() -> None:
+def test_the_start_of_a_gang_over_two_nodes_survives_a_stop_at_each_point() -> None:
     found = {}
     for kind in (APP_MASTER, LAUNCHER):
         expected = undisturbed(SCRIPTS["nodes"], kind)
@@ -53,7 +53,7 @@ def test_a_gang_over_two_nodes_survives_a_stop_at_every_point() -> None:
 
 
 @pytest.mark.parametrize(("script", "call"), [("joins", "JoinNode"), ("leaves", "RemoveNode")])
-def test_a_join_and_a_removal_survive_a_stop_of_either_side_while_they_are_written_down(script: str, call: str) -> None:
+def test_a_join_and_a_removal_survive_a_stop_while_they_are_journaled(script: str, call: str) -> None:
     found = {}
     for kind in SCRIPTS[script].kinds:
         expected = undisturbed(SCRIPTS[script], kind)
@@ -80,7 +80,7 @@ def test_a_machine_that_joins_and_is_removed_survives_a_stop_at_every_point(scri
 
 
 @pytest.mark.parametrize("cut_at", [2.5, 3.5, 6.5])
-def test_a_gang_over_a_node_that_is_lost_and_comes_back_starts_again_from_its_checkpoint(cut_at: float) -> None:
+def test_a_gang_restarts_from_its_checkpoint_after_one_of_its_nodes_returns(cut_at: float) -> None:
     script = SCRIPTS["lost"]
     plain = run_once(script.apps, slots=script.slots, nodes=script.nodes)
     lost = run_once(script.apps, slots=script.slots, nodes=script.nodes, cut_at=cut_at)
@@ -91,7 +91,7 @@ def test_a_gang_over_a_node_that_is_lost_and_comes_back_starts_again_from_its_ch
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_search_beside_another_app_survives_a_stop_at_every_point() -> None:
+def test_a_search_next_to_another_app_survives_a_stop_at_every_point() -> None:
     runs = list(enumerate_points(SCRIPTS["search"], processes=2))
     assert {run.point: run.differences for run in runs if run.differences} == {}
     assert len(runs) > 800

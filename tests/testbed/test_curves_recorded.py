@@ -25,7 +25,7 @@ def searches() -> dict[str, list[RecordedCurve]]:
     return evaluate.by_model(read(FILE))
 
 
-def test_there_are_sixty_curves_of_the_parameters_that_the_seed_draws(
+def test_there_are_sixty_curves_with_the_parameters_of_the_seed(
     searches: dict[str, list[RecordedCurve]],
 ) -> None:
     assert {model: len(curves) for model, curves in searches.items()} == dict.fromkeys(SEARCHES, TRIALS)
@@ -58,7 +58,7 @@ def test_no_trial_is_stopped_that_would_have_been_the_best(
         pytest.param("transformer", 0.75, marks=pytest.mark.slow),
     ],
 )
-def test_ends_lie_within_predicted_intervals_as_often_as_the_table_states(
+def test_final_values_lie_in_predicted_intervals_as_often_as_the_table_states(
     searches: dict[str, list[RecordedCurve]], model: str, fraction: float
 ) -> None:
     told = foretell(searches[model], "val/accuracy", fraction)
@@ -96,7 +96,7 @@ def test_halving_is_replayed_rung_by_rung() -> None:
     assert found.saved == pytest.approx(1 - 80 / 160)
 
 
-def test_recorded_curves_read_back_as_written_with_values_that_are_not_finite(tmp_path: Path) -> None:
+def test_recorded_curves_are_read_back_including_non_finite_values(tmp_path: Path) -> None:
     path = tmp_path / "curves.csv"
     curves = (curve(1, 0.5, 0.625), curve(2, 0.25, math.inf - math.inf))
     write(path, curves, ["where from"])

@@ -16,13 +16,13 @@ from eunomia_appmaster.node.mark_file import MARK
 
 
 @pytest.mark.parametrize("damages,seed", [(20, 20_000), pytest.param(300, 1000, marks=pytest.mark.slow)])
-def test_random_damage_is_neither_silent_nor_a_crash(damages: int, seed: int) -> None:
+def test_random_damage_is_either_harmless_or_reported_and_never_a_crash(damages: int, seed: int) -> None:
     found = list(run(damages, seed))
     assert [one for one in found if one[2].end in BAD] == []
     assert {outcome.end for _, _, outcome in found} >= {End.REFUSED, End.ASKED, End.HARMLESS, End.ONE_APP}
 
 
-def test_a_bad_frame_of_the_log_is_asked_about_as_sqlite_itself_says_nothing(tmp_path: Path) -> None:
+def test_a_damaged_frame_of_the_log_leads_to_a_question_unlike_in_sqlite(tmp_path: Path) -> None:
     build_killed(tmp_path / "state", tmp_path / "earlier")
     shutil.copytree(tmp_path / "state", tmp_path / "whole")
     backup(tmp_path / "earlier", tmp_path / "backup.sqlite")
@@ -89,7 +89,7 @@ def test_each_kind_of_damage_has_its_expected_outcome(statement: str, end: End, 
     assert re.search(said, outcome.what), outcome.what
 
 
-def test_a_journal_of_version_2_is_brought_up_with_sums_and_a_note_that_is_no_json_is_named(tmp_path: Path) -> None:
+def test_a_journal_of_version_2_gets_checksums_and_its_invalid_note_is_named(tmp_path: Path) -> None:
     build(tmp_path)
     (tmp_path / MARK).unlink()
     path = tmp_path / JOURNAL

@@ -9,7 +9,7 @@ from eunomia_testbed.demo.command import cluster_text
 SLOT = LocalSlot(index=0, gpu_type="cpu", uuid="", island=0, cpus=0.5, memory_gib=2.0)
 
 
-def test_plain_slots_are_one_machine() -> None:
+def test_plain_slots_form_one_machine() -> None:
     slots = tuple(dataclasses.replace(SLOT, index=index) for index in range(4))
     machine = LocalMachine(host="box7", slots=slots, cpus=2.0, memory_gib=8.0)
     assert tomllib.loads(cluster_text(machine)) == {
@@ -17,7 +17,7 @@ def test_plain_slots_are_one_machine() -> None:
     }
 
 
-def test_each_type_of_paced_slots_is_a_machine_with_its_cpus() -> None:
+def test_each_type_of_paced_slots_becomes_a_machine_with_its_cpus() -> None:
     kinds = (("fast", 1.0), ("slow", 0.5), ("slow", 0.5))
     slots = [
         dataclasses.replace(SLOT, index=index, gpu_type=kind, cpus=speed, is_paced=True)

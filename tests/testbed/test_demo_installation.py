@@ -8,7 +8,7 @@ from pathlib import Path
 from eunomia_testbed.demo.command import run_in_this_installation
 
 
-def test_python_is_that_of_the_command_though_another_environment_is_active(tmp_path: Path) -> None:
+def test_demo_scripts_run_with_the_python_of_the_command_despite_another_environment(tmp_path: Path) -> None:
     other = tmp_path / "bin" / "python"
     other.parent.mkdir()
     other.symlink_to(sys.executable)

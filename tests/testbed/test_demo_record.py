@@ -83,7 +83,7 @@ def script(apps: int, jobs: int, seconds: float) -> tuple[list[tuple[float, Even
 
 @pytest.mark.parametrize("delays", [Delays(), Delays(order=0.2, start=0.5, release=1.5, lost=0.2)])
 @pytest.mark.parametrize("policy", ["demo", "las"])
-def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(policy: str, delays: Delays) -> None:
+def test_holders_and_waiting_jobs_equal_those_of_the_arbiter_after_every_step(policy: str, delays: Delays) -> None:
     arbiter = watched(policy)
     holds, spells = Holds(SLOTS), Spells()
 
@@ -105,7 +105,7 @@ def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(poli
     assert {hold.ended_by for hold in holds.holds} <= {"expired", "preempted", "released"}
 
 
-def test_a_journal_is_read_alike_whether_or_not_its_policy_is_installed(tmp_path: Path) -> None:
+def test_a_journal_is_read_the_same_way_without_its_policy_installed(tmp_path: Path) -> None:
     """A journal is read where its policy is not installed: the journal of ``run_folder`` names none."""
     folder = run_folder(tmp_path)
     with Journal.open(folder / "journal.sqlite", durable=False) as journal:
@@ -122,7 +122,7 @@ def test_a_journal_is_read_alike_whether_or_not_its_policy_is_installed(tmp_path
         record.close()
 
 
-def test_a_journal_that_contradicts_itself_is_refused_by_its_step(tmp_path: Path) -> None:
+def test_a_journal_that_contradicts_itself_is_refused_with_the_step(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "good")
     with read_journal(folder / "journal.sqlite") as journal:
         meta, steps = journal.meta, list(journal.steps())
@@ -190,7 +190,7 @@ def run_folder(folder: Path) -> Path:
     return folder
 
 
-def test_tables_of_a_live_run_hold_its_apps_and_jobs(tmp_path: Path) -> None:
+def test_tables_of_a_live_run_contain_its_apps_and_jobs(tmp_path: Path) -> None:
     record = LiveRecord(run_folder(tmp_path))
     record.poll()
     folder = ResultFolder(path=tmp_path)
@@ -259,7 +259,7 @@ def test_a_metric_that_fails_removes_only_the_metrics_from_a_live_run(tmp_path: 
     assert "x" not in run.jobs.columns
 
 
-def test_a_failed_trial_of_a_finished_app_is_shown_at_the_end_and_on_the_page(tmp_path: Path) -> None:
+def test_a_failed_trial_of_a_finished_app_is_printed_and_on_the_page(tmp_path: Path) -> None:
     trials = run_folder(tmp_path) / "apps" / "app1" / "trials.csv"
     with trials.open("a") as file:
         file.write('app1/2,"{""lr"": 0.9}",failed,,5,,,4,0,exited with code 1: ValueError: diverged <b>\n')
@@ -322,7 +322,7 @@ def test_an_incomplete_line_of_activity_is_read_once_it_is_complete(tmp_path: Pa
     assert [each.step for each in log.poll()] == [0, 1], "a file for each attempt, in their order"
 
 
-def test_apps_of_the_demo_take_a_seed_and_settings() -> None:
+def test_apps_of_the_demo_accept_a_seed_and_settings() -> None:
     sources = app_sources(11)
     assert [source.path.stem for source in sources] == ["curves", "halving", "hyperband", "single"]
     assert all("seed = 11" in source.text for source in sources if source.path.stem != "single")
@@ -342,7 +342,7 @@ def test_apps_of_the_demo_are_fitted_to_the_slots_of_the_machine() -> None:
     ]
 
 
-def test_on_one_slot_the_worst_off_app_alone_sees_each_offer_of_the_demo() -> None:
+def test_on_one_slot_only_the_app_with_the_worst_rho_sees_each_offer() -> None:
     profile = Profile.load(PRESET, settings=settings_for(PRESET, slots=1))
     apps = len(app_sources())
     knob = profile.merged.tree["plugins"]["themis"]["fairness_knob"]

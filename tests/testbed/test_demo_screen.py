@@ -86,14 +86,14 @@ def test_the_estimate_of_the_end_follows_the_progress_of_the_apps() -> None:
     assert about_seconds(apps(1.0, 1.0), 111.0, 130.0) == 111.0
 
 
-def test_the_screen_shows_since_when_a_slots_worker_has_not_reported(tmp_path: Path) -> None:
+def test_the_screen_shows_how_long_the_worker_of_a_slot_has_been_silent(tmp_path: Path) -> None:
     silent = look(1060.0)
     silent.slots[0].reported_seconds_ago = 240.0
     lines = text_of(Screen(LiveRecord(tmp_path), title="demo", about_seconds=120.0, started_at=1000.0), silent)
     assert any("412 of 540, 240 s old " in each for each in lines)
 
 
-def test_without_a_terminal_there_is_a_line_an_event(tmp_path: Path) -> None:
+def test_without_a_terminal_each_event_is_printed_on_a_line(tmp_path: Path) -> None:
     seen = look(1074.0, line("suspended", 1073.0), line("saved", 1072.9), line("resumed", 1073.5, step=96))
     assert event_lines(seen, LiveRecord(tmp_path), 1000.0) == [
         "01:13  mlp/3 suspended at 40",
@@ -101,7 +101,7 @@ def test_without_a_terminal_there_is_a_line_an_event(tmp_path: Path) -> None:
     ]
 
 
-def test_each_app_has_a_letter_of_its_own_on_the_screen() -> None:
+def test_each_app_has_its_own_letter_on_the_screen() -> None:
     assert letters(["mlp", "cnn", "more", "m"]) == {"cnn": "C", "m": "M", "mlp": "L", "more": "O"}
 
 
@@ -134,7 +134,7 @@ def test_the_last_table_has_the_results_of_each_app() -> None:
     assert lines[-1] == "Report   out/report.html"
 
 
-def test_the_last_lines_report_suspensions_and_slots_held_twice() -> None:
+def test_the_last_lines_report_suspensions_and_slots_with_two_holders() -> None:
     said = end_lines(outcome(resumed=16, held_twice=("slot 1: a/1 and b/1 ran there at once",)), "r")[-2]
     assert "17 suspensions, 16 of them resumed" in said and said.endswith("slot 1: a/1 and b/1 ran there at once")
     assert "no suspensions" in end_lines(outcome(suspensions=0, resumed=0), "r")[-2]

@@ -52,13 +52,13 @@ def test_without_a_limit_all_resamples_run() -> None:
     assert not found.cut
 
 
-def test_a_budget_gives_every_policy_the_same_fewer_resamples() -> None:
+def test_a_smaller_budget_gives_every_policy_the_same_number_of_resamples() -> None:
     found, ran = rationed({"a": 1.0, "b": 2.0}, 3.0 + 60 * 3.0)
     assert ran == {"a": 60, "b": 60}
     assert found.cut and not found.without
 
 
-def test_the_slowest_policies_get_no_resamples_where_39_do_not_fit() -> None:
+def test_the_slowest_policies_get_no_resamples_if_39_do_not_fit() -> None:
     found, ran = rationed({"slow": 50.0, "a": 1.0, "slowest": 60.0, "b": 2.0}, 300.0)
     assert found.without == ["slowest", "slow"]
     assert (ran["slow"], ran["slowest"]) == (0, 0)
@@ -66,7 +66,7 @@ def test_the_slowest_policies_get_no_resamples_where_39_do_not_fit() -> None:
     assert found.needed_seconds == pytest.approx(found.spent_seconds + 39 * 110.0)
 
 
-def test_a_budget_that_the_trace_itself_spends_leaves_no_resamples() -> None:
+def test_a_budget_spent_on_the_trace_itself_leaves_no_resamples() -> None:
     found, ran = rationed({"a": 1.0, "b": 2.0}, 2.0)
     assert ran == {"a": 0, "b": 0}
     assert sorted(found.without) == ["a", "b"]
@@ -78,13 +78,13 @@ def test_a_policy_that_fails_on_the_trace_is_not_resampled() -> None:
     assert not found.without
 
 
-def test_resamples_of_an_earlier_run_are_not_run_again_and_count() -> None:
+def test_resamples_of_an_earlier_run_count_and_are_not_repeated() -> None:
     found, ran = rationed({"a": 1.0, "b": 2.0}, 30.0, done=50)
     assert ran == {"a": 10, "b": 10}
     assert found.cut
 
 
-def test_resamples_end_where_they_suffice() -> None:
+def test_resampling_ends_once_there_are_enough_resamples() -> None:
     asked: list[int] = []
 
     def enough(count: int) -> bool:
@@ -112,7 +112,7 @@ def test_all_policies_have_the_same_resamples_or_none(costs: dict[str, float], b
     assert found.spent_seconds <= most + 1e-6
 
 
-def test_what_a_budget_left_out_is_reported_and_no_goal_compares_it() -> None:
+def test_policies_without_resamples_for_lack_of_budget_are_reported_and_not_compared() -> None:
     draws = Draws(
         kind=DrawKind.RESAMPLES, count=40, source="jobs.csv", block_apps=8, asked=100, budget_seconds=600.0,
         without=("themis",), needed_seconds=4000.0,

@@ -13,7 +13,7 @@ SEEDS = Draws(kind=DrawKind.SEEDS, count=4)
 RESAMPLES = Draws(kind=DrawKind.RESAMPLES, count=39, source="a.csv", block_apps=10)
 
 
-def test_the_ends_of_39_resamples_are_their_least_and_greatest() -> None:
+def test_the_interval_of_39_resamples_is_from_the_least_to_the_greatest() -> None:
     found = estimate([float(each) for each in range(1, 40)], RESAMPLES, whole=17.0)
     assert found is not None
     assert (found.value, found.low, found.high, found.count) == (17.0, 1.0, 39.0, 39)
@@ -26,7 +26,7 @@ def test_fewer_than_39_resamples_give_no_interval() -> None:
     assert found.holds_zero
 
 
-def test_percentiles_do_not_shrink_with_the_number_of_resamples_and_a_t_interval_does() -> None:
+def test_unlike_t_intervals_percentiles_do_not_shrink_with_more_resamples() -> None:
     few, many = [float(each % 39) for each in range(39)], [float(each % 39) for each in range(3900)]
     widths = {}
     for kind in (DrawKind.RESAMPLES, DrawKind.SEEDS):
@@ -38,7 +38,7 @@ def test_percentiles_do_not_shrink_with_the_number_of_resamples_and_a_t_interval
     assert widths[DrawKind.SEEDS][1] < 0.11 * widths[DrawKind.SEEDS][0]
 
 
-def test_ratios_are_paired_and_judged_alike_in_both_directions() -> None:
+def test_ratios_are_paired_and_judged_the_same_in_both_directions() -> None:
     one, other = [1.0, 2.0, 4.0, 8.0], [1.5, 3.0, 6.0, 12.0]
     there, back = log_ratio(one, other, SEEDS), log_ratio(other, one, SEEDS)
     assert there is not None
@@ -55,7 +55,7 @@ def test_one_run_shows_nothing_about_chance() -> None:
     assert (found.value, found.known, found.holds_zero) == (2.0, False, True)
 
 
-def test_a_maximum_over_resamples_is_a_figure_of_this_trace() -> None:
+def test_a_maximum_has_no_interval_over_resamples_and_is_that_of_the_trace() -> None:
     drawn = pl.DataFrame(
         {
             "policy": ["a"] * 39 + ["b"] * 39,

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", EXAMPLE_FILES)
-def test_a_file_of_the_package_is_what_its_script_makes(name: str) -> None:
+def test_each_file_of_the_example_equals_what_its_script_generates(name: str) -> None:
     assert example_text(name) == make_example.FILES[name]()
 
 
@@ -33,7 +33,7 @@ def test_the_example_trace_has_the_jobs_of_its_description(tmp_path: Path) -> No
     assert "72 jobs of 60 apps of four users" in EXAMPLE_FILES["example.csv"]
 
 
-def test_the_wheel_holds_the_files(tmp_path: Path) -> None:
+def test_the_wheel_contains_the_example_files(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     names = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
@@ -56,13 +56,13 @@ def test_the_command_overwrites_its_own_files_but_no_other_file(
     assert Path("example.csv").read_text() == example_text("example.csv")
 
 
-def test_a_folder_is_made_and_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_created_and_a_file_is_refused(tmp_path: Path) -> None:
     assert all(path.exists() for path in write_example(tmp_path / "a" / "b"))
     with pytest.raises(EunomiaError, match="must be a folder"):
         write_example(tmp_path / "a" / "b" / "lab.toml")
 
 
-def test_a_missing_trace_of_the_example_is_refused_with_the_command_that_writes_it(
+def test_the_error_for_a_missing_example_trace_gives_the_command_that_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -36,7 +36,7 @@ def test_a_policy_that_knows_speeds_leaves_the_slow_type(policy: str, moves: boo
 
 
 @pytest.mark.parametrize("policy", ["oef", "oef_noncooperative", "oef_efficient", "max_min_users"])
-def test_jobs_of_a_lone_user_take_the_fastest_type_and_stay(policy: str, tmp_path: Path) -> None:
+def test_jobs_of_the_only_user_get_the_fastest_type_and_stay(policy: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text(
         "job,arrival_seconds,most_gpus,iterations,seconds_per_iteration,model\n"
         "one,0,1,9000,1,ResNet-50\ntwo,0,2,9000,1,ResNet-50\nthree,0,4,9000,1,ResNet-50\n"

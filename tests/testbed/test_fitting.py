@@ -34,7 +34,7 @@ def simulate(*more: str) -> int:
     return run(["simulate", "jobs.csv", "--cost", "start=1s", "--no-progress", "--no-report", "--out", "out", *more])
 
 
-def test_all_policies_that_do_not_suit_are_named_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_unsuitable_policies_are_named_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(*TWO_TYPES, "--policy", "fifo", "--policy", "afs", "--policy", "shockwave") == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
@@ -45,14 +45,16 @@ def test_all_policies_that_do_not_suit_are_named_before_anything_runs(capsys: py
     assert not Path("out").exists()
 
 
-def test_skip_unfit_simulates_the_policies_that_fit_and_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_skip_unfit_simulates_only_suitable_policies_and_names_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     command = ["simulate", "jobs.csv", *TWO_TYPES, "--cost", "start=1s", "--no-report", "--out", "out", "--skip-unfit"]
     assert run([*command, "--policy", "fifo", "--policy", "afs"]) == 0
     assert "left out (--skip-unfit): afs: " in capsys.readouterr().err
     assert RunData.load(Path("out")).runs() == [("fifo", 0)]
 
 
-def test_nothing_is_simulated_where_no_policy_suits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_simulated_if_no_policy_is_suitable(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(*TWO_TYPES, "--policy", "afs", "--skip-unfit") == 2
     assert "a policy must suit the cluster" in capsys.readouterr().err
 
@@ -66,7 +68,7 @@ def test_the_nearest_preset_suits_the_cluster() -> None:
     assert list(fitting_presets(nearest, Cluster.parse("1x8 V100, 1x4 K80"), [])[1]) == []
 
 
-def test_a_policy_that_chooses_sizes_is_said_to_have_none_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_says_that_an_elastic_policy_has_no_sizes_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
     usual = ["simulate", "jobs.csv", "--cluster", "1x8 V100", "--cost", "start=1s", "--no-report"]
     assert run([*usual, "--policy", "afs", "--policy", "fifo", "--out", "a"]) == 0
     assert "all jobs have one size, so that afs can grow or shrink none of them" in capsys.readouterr().err
@@ -77,7 +79,7 @@ def test_a_policy_that_chooses_sizes_is_said_to_have_none_to_choose(capsys: pyte
     assert "all jobs have one size" not in capsys.readouterr().err
 
 
-def test_elastic_gives_sizes_and_times_that_follow_the_curve(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_elastic_gives_sizes_and_times_that_follow_the_curve(capsys: pytest.CaptureFixture[str]) -> None:
     usual = ["simulate", "jobs.csv", "--cluster", "1x8 V100", "--cost", "start=1s", "--no-report", "--policy", "afs"]
     assert run([*usual, "--elastic", "1..4", "--speeds", "curves.csv", "--unknown-models", "equal", "--out", "a"]) == 0
     said = capsys.readouterr().err
@@ -108,13 +110,13 @@ def test_bad_sizes_are_refused(text: str, said: str, capsys: pytest.CaptureFixtu
     assert said in capsys.readouterr().err
 
 
-def test_a_trace_with_sizes_of_its_own_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_with_its_own_sizes_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
     Path("jobs.csv").write_text(TRACE.replace("model\n", "model,least_gpus\n").replace("curved\n", "curved,1\n"))
     assert simulate("--cluster", "1x8 V100", "--policy", "afs", "--elastic", "1..4") == 2
     assert "--elastic must stand with a trace in which every job has one size" in capsys.readouterr().err
 
 
-def test_all_names_that_are_no_policy_are_refused_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_names_that_are_not_policies_are_refused_together(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--policy", "gavel", "--policy", "fifo", "--policy", "pollux", "--policy", "srft"]
     assert simulate("--cluster", "1x8 V100", *asked) == 2
     lines = capsys.readouterr().err.splitlines()

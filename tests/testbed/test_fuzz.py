@@ -51,7 +51,7 @@ def test_mutations_give_damaged_and_readable_messages() -> None:
     assert first.app == "a"
 
 
-def test_hypothesis_makes_messages_of_every_field() -> None:
+def test_hypothesis_generates_messages_with_every_field() -> None:
     made = drawn([pb.AllocateRequest], 60, 1)
     fields = {field.name for message in made for field, _ in message.ListFields()}
     assert len(fields) > 12

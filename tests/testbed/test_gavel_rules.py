@@ -124,7 +124,7 @@ def plain(trace: str, table: str, cluster: Mapping[str, int], allocate: Allocate
 
 
 @pytest.mark.slow
-def test_solving_at_every_event_gives_recorded_figures(canonical: Workload) -> None:
+def test_solving_at_every_event_gives_the_recorded_figures(canonical: Workload) -> None:
     options = dataclasses.replace(SHOCKWAVE, least_between_seconds=0.0)
     found = run(canonical, "32x1 V100", "max_min_fairness", rates(RATES), options)
     assert found.jct.mean() == pytest.approx(9246, rel=0.01)
@@ -323,7 +323,7 @@ def test_settings_that_the_rules_replace_are_named() -> None:
     assert written == set(GIVEN)
 
 
-def test_plugins_get_the_options_that_they_have() -> None:
+def test_plugins_get_the_options_of_the_rules_that_they_have() -> None:
     options = dataclasses.replace(SHOCKWAVE, credit=0.25)
     tree = under_rules(Profile.load("max_min_fairness"), options).merged.tree
     assert tree["plugins"]["max_min_fairness"]["least_between"] == "16m40s"
@@ -339,7 +339,7 @@ def test_plugins_get_the_options_that_they_have() -> None:
 
 
 @pytest.mark.parametrize("every", ["2m", "45s", "none"])
-def test_periodic_rounds_of_a_preset_are_switched_off_under_the_rules(every: str) -> None:
+def test_the_rules_switch_off_the_periodic_rounds_of_a_preset(every: str) -> None:
     profile = Profile.load("index_rule", settings={"rounds.every": every})
     assert profile.merged.tree["rounds"]["every"] == every
     assert under_rules(profile).merged.tree["rounds"] == under_rules(Profile.load("srtf")).merged.tree["rounds"]

@@ -48,12 +48,12 @@ def test_a_static_job_never_changes_its_batch_size():
     assert regimes_of("ResNet-18", 32, 1, "static", 143_450) == ((92, 32),)
 
 
-def test_accordion_holds_the_first_thirty_percent_critical():
+def test_under_accordion_the_first_thirty_percent_of_epochs_are_critical():
     # 92 epochs: epochs 0 to 27 are not beyond 27.6
     assert regimes_of("ResNet-18", 32, 1, "accordion", 143_450) == ((28, 32), (64, 256))
 
 
-def test_accordion_returns_to_the_first_batch_at_critical_epochs():
+def test_accordion_returns_to_the_first_batch_size_at_critical_epochs():
     runs = regimes_of("ResNet-18", 128, 1, "accordion", 300 * steps_per_epoch("ResNet-18", 128))
     assert runs == ((91, 128), (59, 256), (10, 128), (90, 256), (10, 128), (40, 256))
 
@@ -64,7 +64,7 @@ def test_the_table_of_accordion_has_one_entry_for_ten_epochs():
         assert all(len(set(said[at : at + TABLE_STEP])) == 1 for at in range(0, 700, TABLE_STEP)), (family, batch)
 
 
-def test_gns_follows_its_table_and_falls_back_at_the_end():
+def test_gns_follows_its_table_and_returns_to_the_first_size_at_the_end():
     steps = 60 * steps_per_epoch("LM", 10)
     grown = ((11, 10), (10, 20), (20, 40))
     assert regimes_of("LM", 10, 1, "gns", steps) == (*grown, (18, 80), (1, 10))
@@ -94,7 +94,7 @@ def test_epochs_are_conserved_and_batches_never_shrink_below_the_first(family, b
     assert runs[0][1] == batch
 
 
-def test_names_with_batch_sizes_are_split_and_joined_again():
+def test_model_names_with_batch_sizes_are_split_and_joined_again():
     assert split_model("ResNet-18 (batch size 32)") == ("ResNet-18", 32)
     assert split_model("A3C") == ("A3C", None)
     assert named_model(*split_model("LM (batch size 5)")) == "LM (batch size 5)"
@@ -111,6 +111,6 @@ def test_names_with_batch_sizes_are_split_and_joined_again():
         (("LM", 5, 1, "gns", float("nan")), "total_steps must be positive"),
     ],
 )
-def test_bad_input_names_its_rule(arguments, rule):
+def test_the_error_for_bad_input_names_the_rule(arguments, rule):
     with pytest.raises(InputError, match=rule):
         regimes_of(*arguments)

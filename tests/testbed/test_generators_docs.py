@@ -21,7 +21,7 @@ def test_every_option_of_a_generator_is_on_its_page(name):
             assert f"| `{option}` | {meaning} | " in page, option
 
 
-def test_every_fact_of_a_generator_is_on_its_page():
+def test_every_fact_of_a_performance_model_is_on_its_page():
     page = (REFERENCE / "performance-models.md").read_text()
     for name, facts in MODELS.items():
         numbers = (facts.parameters_millions, facts.batch_size, facts.items_per_second, facts.fixed_seconds)

@@ -60,7 +60,7 @@ def alone_seconds(workload, gpus=64):
     return np.maximum(longest, work / np.minimum(np.bincount(jobs.app, jobs.most), gpus))
 
 
-def test_a_task_takes_3_75_hours_at_the_median(drawn):
+def test_the_median_task_time_equals_that_of_the_paper(drawn):
     _, workload = drawn
     tasks = task_seconds(workload)
     assert np.median(tasks) == pytest.approx(3.75 * 3600, rel=0.05)
@@ -72,7 +72,7 @@ def test_a_tenth_of_the_apps_has_one_job(drawn):
     assert (per_app(workload) == 1).mean() == pytest.approx(0.1, abs=0.02)
 
 
-def test_workload_1_has_75_jobs_at_the_median_and_the_gpu_time_of_figure_3(drawn):
+def test_workload_1_has_a_median_of_75_jobs_and_the_gpu_time_of_figure_3(drawn):
     number, workload = drawn
     if number == 2:
         return
@@ -83,21 +83,21 @@ def test_workload_1_has_75_jobs_at_the_median_and_the_gpu_time_of_figure_3(drawn
     assert np.median(work) == pytest.approx(11.5 * 86_400, rel=0.25)
 
 
-def test_a_restart_is_0_2_percent_of_a_median_app_and_2_percent_of_a_short_one(drawn):
+def test_restarts_cost_the_fraction_of_app_times_that_the_paper_states(drawn):
     _, workload = drawn
     seconds = alone_seconds(workload)
     assert round(100 * 35 / np.median(seconds), 1) == 0.2  # §6.2.3: 35 s at the median
     assert round(100 * 50 / np.quantile(seconds, 0.05)) == 2  # and 50 s at the 95th percentile
 
 
-def test_an_app_s_work_is_the_sum_of_its_tasks_with_and_without_a_search():
+def test_tasks_of_an_app_without_a_search_differ_by_at_most_a_factor_of_two():
     plain = generate_workload("themis2", {"apps": 40, "search": "none"}, 3)
     lengths = [task_seconds(plain)[plain.jobs.app == app] for app in range(40)]
     assert all(one.max() <= 2.0 * one.min() * 1.01 for one in lengths)
     assert any(one.max() > 1.5 * one.min() for one in lengths)
 
 
-def test_apps_can_be_bounded():
+def test_options_limit_the_number_of_jobs_of_an_app():
     options = {"apps": 200, "most_gpus": 4, "most_demand": 32, "least_task": 7200.0, "shortest": 1.0, "spread": 0.0}
     workload = generate_workload("themis2", {**options, "search": "none"}, 3)
     assert workload.jobs.most.max() == 4
@@ -108,7 +108,7 @@ def test_apps_can_be_bounded():
     assert alone_seconds(workload) == pytest.approx(work / np.bincount(workload.jobs.app, workload.jobs.most))
 
 
-def test_every_app_can_fill_as_many_gpus_as_asked_for():
+def test_options_set_how_many_gpus_every_app_can_use():
     options = {"apps": 200, "most_gpus": 4, "least_demand": 30, "most_demand": 32, "search": "none"}
     workload = generate_workload("themis2", options, 3)
     demand = np.bincount(workload.jobs.app, workload.jobs.most)
@@ -116,7 +116,7 @@ def test_every_app_can_fill_as_many_gpus_as_asked_for():
     assert workload.jobs.most.max() == 4
 
 
-def test_jobs_of_an_app_and_gpus_of_a_job_follow_figures_2_and_8(drawn):
+def test_jobs_per_app_and_gpus_per_job_follow_figures_2_and_8(drawn):
     number, workload = drawn
     counts = per_app(workload)
     assert distance(counts, JOBS_PER_APP[number])[0] < TOLERANCE
@@ -170,7 +170,7 @@ def test_the_option_network_intensive_sets_the_fraction_of_such_apps():
     assert not {"Inception-v3", "WaveNet"} & NETWORK_INTENSIVE_MODELS
 
 
-def test_speeds_are_linear_with_footnote_3():
+def test_speeds_are_linear_with_the_slowdown_of_footnote_3():
     speeds = generated_speeds("themis1")
     for model in MODELS:
         far, near = (
@@ -212,7 +212,7 @@ def test_every_workload_is_consistent(number, apps, seed, search, elastic, rungs
     assert workload.searches == again.searches
 
 
-def test_successive_halving_takes_the_app_s_gpu_seconds():
+def test_successive_halving_uses_the_gpu_seconds_of_the_app():
     """With the rungs that the tuner reaches and the trials that the curves leave, an app does its tasks' work."""
     plain = generate_workload("themis2", {"apps": 40, "search": "none"}, 3)
     halving = generate_workload("themis2", {"apps": 40}, 3)
@@ -229,7 +229,7 @@ def test_successive_halving_takes_the_app_s_gpu_seconds():
 
 
 @pytest.mark.parametrize("search", ["none", "successive_halving"])
-def test_an_app_takes_the_gpu_seconds_of_its_tasks_in_the_simulator(search):
+def test_in_the_simulator_an_app_uses_the_gpu_seconds_of_its_tasks(search):
     workload = generate_workload("themis2", {"apps": 3, "search": search}, 2)
     plain = generate_workload("themis2", {"apps": 3, "search": "none"}, 2).jobs
     run = simulate_one(workload, Cluster.parse("1x64 K80"), Profile.load("fifo"), models=generated_speeds("themis2"))
@@ -245,7 +245,7 @@ def test_halving_keeps_the_best_trials_and_doubles_iterations_as_in_section_4_3_
     assert losses(curves, 8).tolist() == pytest.approx([0.4 + 1 / 3, 0.1 + 1 / 3, 0.3 + 1 / 3, 0.2 + 1 / 3])
 
 
-def test_a_curve_that_falls_later_is_dropped_by_halving():
+def test_halving_drops_a_trial_whose_curve_falls_later():
     # the second ends lower, but is behind at the first rung
     curves = np.array([[0.3, 1.0, 0.9], [0.1, 3.0, 0.5]])
     assert losses(curves, 8).argmin() == 0

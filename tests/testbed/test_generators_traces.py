@@ -69,7 +69,7 @@ def test_poisson_arrivals_are_sorted_and_start_at_zero():
     assert poisson_arrivals(stream(1, "arrivals"), 0, 1.0).size == 0
 
 
-def test_steps_are_linear_between_points():
+def test_step_distributions_are_linear_between_points():
     steps = Steps(points=((1, 0.5), (3, 1.0)), source="made up")
     assert steps.at(np.array([0.0, 0.5, 0.75, 1.0])).tolist() == [1.0, 1.0, 2.0, 3.0]
     assert steps.cdf(np.array([0.5, 1.0, 2.0, 4.0])).tolist() == [0.0, 0.5, 0.75, 1.0]
@@ -77,13 +77,13 @@ def test_steps_are_linear_between_points():
 
 
 @given(seed=st.integers(0, 99), chances=st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5))
-def test_picks_follow_their_chances(seed, chances):
+def test_random_choices_follow_their_probabilities(seed, chances):
     rows = picked(stream(seed, "picks"), 5000, chances)
     parts = np.bincount(rows, minlength=len(chances)) / 5000
     assert np.abs(parts - np.array(chances) / sum(chances)).max() < 0.04
 
 
-def test_streams_differ_by_quantity_and_seed():
+def test_random_streams_differ_by_quantity_and_seed():
     first = stream(1, "a").random(4)
     assert np.array_equal(first, stream(1, "a").random(4))
     assert not np.array_equal(first, stream(1, "b").random(4))
@@ -110,7 +110,7 @@ def test_gavel_draws_gang_sizes_by_its_split_and_models_that_run_at_them(rates_f
     assert speeds.rate("LM (batch size 5)", Setting(gpus=2, gpu_type="V100", locality=Locality.ISLAND)) == 20.0
 
 
-def test_gavel_without_throughputs_counts_seconds():
+def test_without_throughputs_gavel_counts_work_in_seconds():
     workload = generate_workload("gavel", {"jobs": 50, "interarrival": "0s", "gpu_split": [1.0]}, 4)
     assert np.all(workload.jobs.seconds_per_iteration == 1.0)
     assert np.all(workload.jobs.arrival_seconds == 0.0)
@@ -146,7 +146,7 @@ def test_synergy_splits_models_by_task():
     assert not single.jobs.arrival_seconds.any()
 
 
-def test_synergy_with_profiles_keeps_the_durations_and_takes_models_of_the_profiles():
+def test_synergy_with_profiles_keeps_the_durations_and_uses_models_of_the_profiles():
     folder = real_data.shared_data("synergy")
     bare, told = (generate_workload("synergy", {"jobs": 300, **more}, 8) for more in ({}, {"profiles": str(folder)}))
     seconds = told.jobs.iterations * told.jobs.seconds_per_iteration
@@ -235,7 +235,7 @@ def scaling(tmp_path):
     return path
 
 
-def test_afs_draws_models_that_can_use_the_gang(philly):
+def test_afs_draws_only_models_that_can_use_the_gang_size(philly):
     workload = generate_workload("afs", {"trace": str(philly), "cluster": "9"}, 1)
     assert workload.size == 450
     assert workload.users.id == ["2869ce"]
@@ -246,7 +246,7 @@ def test_afs_draws_models_that_can_use_the_gang(philly):
     assert np.all(workload.jobs.seconds_per_iteration == 1.0)
 
 
-def test_afs_keeps_the_trace_s_time_at_the_gpus_asked_for(philly, scaling):
+def test_afs_keeps_the_times_of_the_trace_at_the_requested_gpus(philly, scaling):
     mine = {"trace": str(philly), "scaling": str(scaling), "cluster": "0e4a51"}
     bare = generate_workload("afs", {**mine, "elastic": False}, 1)
     free = generate_workload("afs", mine, 1)
@@ -263,7 +263,7 @@ def test_afs_keeps_the_trace_s_time_at_the_gpus_asked_for(philly, scaling):
         assert free.jobs.seconds_per_iteration[row] == pytest.approx(1.0 / rate)
 
 
-def test_afs_accepts_models_that_the_trace_names_and_refuses_other_clusters(philly):
+def test_afs_accepts_models_of_the_trace_and_refuses_unknown_clusters(philly):
     told = generate_workload("afs", {"trace": str(philly), "told_models": True}, 1)
     assert told.models == ("Inception4Model256",)
     with pytest.raises(InputError, match=r'of Philly\'s 0e4a51, .* or all, but got "2869cf"; did you mean "2869ce"'):
@@ -275,7 +275,7 @@ def test_afs_accepts_models_that_the_trace_names_and_refuses_other_clusters(phil
         generate_workload("afs", {"trace": str(philly)})
 
 
-def test_afs_takes_any_trace_with_its_models_or_a_draw(philly, tmp_path):
+def test_afs_accepts_any_trace_with_its_own_or_drawn_models(philly, tmp_path):
     own = tmp_path / "own.csv"
     own.write_text(three_types.trace())
     mine = {"trace": str(own), "cluster": "all"}
@@ -287,7 +287,7 @@ def test_afs_takes_any_trace_with_its_models_or_a_draw(philly, tmp_path):
     assert every.users.id == ["0e4a51", "2869ce"]
 
 
-def test_models_of_another_trace_follow_the_rules_of_traces_in_afs(tmp_path, monkeypatch, capsys):
+def test_in_afs_models_of_another_trace_follow_the_same_rules_as_in_traces(tmp_path, monkeypatch, capsys):
     three_types.write(tmp_path)
     monkeypatch.chdir(tmp_path)
     given = ("trace=by-hand.csv", "cluster=all", "told_models=true", "reference_type=V100")
@@ -313,7 +313,7 @@ def test_clusters_of_afs_have_as_many_jobs_as_in_table_3():
 # --- OEF ------------------------------------------------------------------------------------------------------------
 
 
-def test_oef_tenants_have_one_type_each_and_the_load_asked_for():
+def test_tenants_of_oef_have_one_type_each_and_the_requested_load():
     workload = generate_workload("oef", {"tenants": 200, "load": 1.5}, 6)
     jobs = workload.jobs
     user = workload.apps.user
@@ -330,7 +330,7 @@ def test_oef_tenants_have_one_type_each_and_the_load_asked_for():
     assert set(jobs.most.tolist()) == {1, 2, 4}
 
 
-def test_oef_speed_ups_are_the_printed_ones_and_grow_from_vgg_to_lstm():
+def test_speedups_of_oef_equal_the_printed_ones_and_grow_from_vgg_to_lstm():
     speeds = generated_speeds("oef")
 
     def gain(model, kind):
@@ -362,7 +362,7 @@ def test_identical_apps_have_equal_jobs_and_arrivals():
 
 @settings(max_examples=30)
 @given(name=st.sampled_from(["gavel", "synergy", "oef", "themis1"]), size=st.integers(1, 60), seed=st.integers(0, 999))
-def test_same_seed_same_workload_and_arrivals_sorted(name, size, seed):
+def test_the_same_seed_gives_the_same_workload_and_sorted_arrivals(name, size, seed):
     count = {"gavel": "jobs", "synergy": "jobs", "oef": "tenants", "themis1": "apps"}[name]
     one, two = (generate_workload(name, {count: size}, seed) for _ in range(2))
     assert one.jobs.id == two.jobs.id

@@ -53,7 +53,7 @@ def view_of(page: str, policy: str = "fifo") -> Any:
     return shown["parts"]["types"]["views"][at]
 
 
-def test_the_rows_of_a_job_add_up_to_what_it_held_ran_and_waited(data: RunData) -> None:
+def test_rows_of_a_job_sum_to_its_slot_time_run_time_and_waiting_time(data: RunData) -> None:
     sums = data.gpu_types.group_by("policy", "app").agg(pl.col("slot_seconds", "run_seconds", "wait_seconds").sum())
     both = sums.join(data.jobs, on=["policy", "app"], suffix="_of_job")
     assert both.height == 2 * JOBS
@@ -61,7 +61,7 @@ def test_the_rows_of_a_job_add_up_to_what_it_held_ran_and_waited(data: RunData) 
         assert (both[name] - both[f"{name}_of_job"]).abs().max() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_speeds_are_those_of_the_table_against_the_reference_type(data: RunData) -> None:
+def test_speeds_equal_those_of_the_table_relative_to_the_reference_type(data: RunData) -> None:
     """The table of speeds has the power of a model's gain: V100 1, P100 0.7, K80 0.25, whatever the gang."""
     models = data.jobs.select("policy", "job", "model")
     rows = data.gpu_types.join(models, on=["policy", "job"])
@@ -73,7 +73,7 @@ def test_speeds_are_those_of_the_table_against_the_reference_type(data: RunData)
     assert (lost - rows["lost_seconds"]).abs().max() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_lost_time_is_what_running_on_the_reference_type_would_have_saved(data: RunData) -> None:
+def test_lost_time_is_what_the_reference_type_would_have_saved(data: RunData) -> None:
     """A job that held one type alone ran as long as its trace says, divided by the speed."""
     alone = data.gpu_types.filter(pl.len().over("policy", "job") == 1)
     declared = {
@@ -87,7 +87,7 @@ def test_lost_time_is_what_running_on_the_reference_type_would_have_saved(data: 
         assert ran - lost == pytest.approx(declared[job], rel=1e-6)
 
 
-def test_an_app_is_slow_because_of_its_type_if_that_cost_more_than_waiting(data: RunData) -> None:
+def test_an_app_is_slow_by_type_if_this_cost_more_than_waiting(data: RunData) -> None:
     one = data.only("fifo", 0)
     apps = apps_by_type(one)
     assert apps is not None
@@ -132,7 +132,7 @@ def test_the_page_has_a_part_by_gpu_type(page: str, data: RunData) -> None:
     assert sum(each["jobs"] for each in shown["types"]) >= JOBS
 
 
-def test_the_page_says_which_apps_are_slow_because_of_their_type(page: str, data: RunData) -> None:
+def test_the_page_names_apps_that_are_slow_because_of_their_type(page: str, data: RunData) -> None:
     apps = apps_by_type(data.only("fifo", 0)) or ()
     slow = [each for each in apps if each.slow]
     most = max(slow, key=lambda each: each.lost_seconds)
@@ -152,7 +152,7 @@ def apps_named(apps: Any, name: str) -> str:
     return f"{found.gpu_type} at {found.speed:.2f} of V100"
 
 
-def test_the_worst_app_is_said_to_be_slow_because_of_its_type(data: RunData) -> None:
+def test_the_verdict_states_if_the_worst_app_is_slow_because_of_its_type(data: RunData) -> None:
     apps = apps_by_type(data.only("fifo", 0)) or ()
     slow = next(each for each in apps if each.slow)
     raised = pl.when(pl.col("app") == slow.app).then(99.0).otherwise(pl.col("rho")).alias("rho")
@@ -164,7 +164,7 @@ def test_the_worst_app_is_said_to_be_slow_because_of_its_type(data: RunData) -> 
     assert f"{fast.app} is slow because of its GPU type" not in text
 
 
-def test_a_cluster_of_one_type_has_neither_rows_nor_part(simulated: RunData, tmp_path: Path) -> None:
+def test_a_cluster_of_one_type_has_neither_rows_nor_part_by_type(simulated: RunData, tmp_path: Path) -> None:
     assert "types" not in parts_of(render(simulated))
     two = Workload.single_jobs(
         "two", ids=["a", "b"], arrival_seconds=np.zeros(2), gpus=np.ones(2, np.int64),
@@ -175,7 +175,7 @@ def test_a_cluster_of_one_type_has_neither_rows_nor_part(simulated: RunData, tmp
     assert found.metrics["apps_slow_by_type"].to_list() == found.metrics["type_speed_mean"].to_list() == [None]
 
 
-def test_apps_are_not_slow_by_type_where_types_are_equally_fast() -> None:
+def test_no_app_is_slow_by_type_if_all_types_are_equally_fast() -> None:
     four = Workload.single_jobs(
         "four", ids=list("abcd"), arrival_seconds=np.zeros(4), gpus=np.ones(4, np.int64),
         iterations=np.full(4, 10.0), seconds_per_iteration=np.ones(4),
@@ -197,7 +197,7 @@ def test_with_unknown_speeds_the_page_shows_only_where_jobs_ran(data: RunData) -
     assert all(each["speed"] is None for each in view["data"]["types"])
 
 
-def test_waits_of_jobs_that_never_got_a_gpu_have_a_row_of_their_own() -> None:
+def test_waits_of_jobs_that_never_got_a_gpu_have_their_own_row() -> None:
     """One GPU of each of two types; c follows a after 10 s, and d still waits when the run is cut off."""
     four = Workload.single_jobs(
         "four", ids=list("abcd"), arrival_seconds=np.zeros(4), gpus=np.ones(4, np.int64),
@@ -216,7 +216,7 @@ def test_waits_of_jobs_that_never_got_a_gpu_have_a_row_of_their_own() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["fifo", "las", "srtf"]), st.one_of(st.none(), st.floats(20.0, 300.0)))
-def test_gpu_types_of_random_histories_add_up_to_the_times_of_jobs(seed: int, policy: str, until: float | None) -> None:
+def test_gpu_types_of_random_histories_sum_to_the_times_of_jobs(seed: int, policy: str, until: float | None) -> None:
     draw = np.random.default_rng(seed)
     count = int(draw.integers(1, 14))
     workload = Workload.single_jobs(
@@ -234,7 +234,7 @@ def test_gpu_types_of_random_histories_add_up_to_the_times_of_jobs(seed: int, po
         assert each["held"] is None or 0.0 <= each["held"] <= 1.0
 
 
-def test_the_table_has_a_csv_file(folder: Path) -> None:
+def test_the_table_is_written_as_a_csv_file(folder: Path) -> None:
     found = pl.read_csv(folder / "run" / "gpu_types.csv")
     assert found.height == pl.read_parquet(folder / "run" / "gpu_types.parquet").height
 

@@ -46,7 +46,7 @@ def holders_at_once(folder: Path) -> tuple[bool, tuple[str, ...]]:
     return any(end > after for mine in periods for (_, end), (after, _) in itertools.pairwise(mine)), told
 
 
-def test_a_fault_in_fold_is_found_by_the_check_and_not_by_the_replay(
+def test_a_fault_in_replayed_code_is_found_by_the_check_and_not_by_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted fault: slots of a job that has finished count as free before its processes have left."""

@@ -36,7 +36,7 @@ def test_a_history_with_joins_and_leaves_has_no_findings(policy: str, scenario: 
     ],
     ids=["all machines leave in one step, and the arbiter keeps the last by name", "slots of a former machine"],
 )
-def test_the_checker_refuses_what_the_arbiter_refuses(changes: tuple[tuple[float, Event], ...]) -> None:
+def test_the_checker_refuses_the_same_events_as_the_arbiter(changes: tuple[tuple[float, Event], ...]) -> None:
     work = ((JobId("a/0"), 20.0),)
     seen = hold(test_arbiter_invariants, Scenario((2, 2), ONE_JOB + changes, work, Delays(), 1), "las, preemptive")
     assert seen["refused"] == 1

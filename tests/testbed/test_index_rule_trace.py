@@ -13,7 +13,7 @@ from eunomia_testbed.traces.reading import read_trace
 PUBLISHED = {"makespan": 24197.0, "mean": 9958.0, "worst": 1.784, "unfair": 0.05}
 
 
-def test_the_index_rule_beats_published_shockwave_in_every_metric() -> None:
+def test_the_index_rule_is_better_than_published_shockwave_in_every_metric() -> None:
     file = shared_data("shockwave/tacc_throughputs.json.gz")
     workload = read_trace(shared_data("shockwave/canonical_120jobs_32gpus.trace"), throughputs=file)
     rates, site = GavelThroughputs.read(file).without_placement(), Cluster.parse("32x1 V100")

@@ -49,7 +49,7 @@ def test_a_policy_that_is_better_in_every_seed_is_the_answer() -> None:
     assert found.against["las"].value == pytest.approx(math.log(1.2442), abs=1e-3)
 
 
-def test_policies_that_the_seeds_do_not_tell_apart_are_all_best_and_the_further_seeds_are_named() -> None:
+def test_policies_that_seeds_cannot_separate_are_all_best_and_more_seeds_are_suggested() -> None:
     found = answer(evidence(DrawKind.SEEDS, a=[100.0, 100.0, 100.0, 100.0], b=[104.0, 97.0, 103.0, 100.0]))
     assert (found.best, found.decided, found.shows_chance) == (("a", "b"), False, True)
     assert found.factor is not None
@@ -59,7 +59,7 @@ def test_policies_that_the_seeds_do_not_tell_apart_are_all_best_and_the_further_
 @pytest.mark.parametrize(
     ("errors", "best"), [(-0.5, ("a", "b")), (1.0, ("a", "b")), (4.0, ("a",))], ids=["holds 0", "near 0", "clear of 0"]
 )
-def test_a_policy_whose_interval_ends_within_its_error_of_zero_is_tied(errors: float, best: tuple[str, ...]) -> None:
+def test_a_policy_whose_interval_ends_near_zero_within_its_error_is_tied(errors: float, best: tuple[str, ...]) -> None:
     """The lower end of ln(b / a) lies this many of its Monte Carlo errors above 0."""
     noise = np.random.default_rng(5).normal(0.0, 0.01, 200)
     low, high = np.percentile(noise, [2.5, 97.5], method="weibull").tolist()
@@ -72,7 +72,7 @@ def test_a_policy_whose_interval_ends_within_its_error_of_zero_is_tied(errors: f
     assert [line.endswith("further resamples might decide") for line in lines] == [errors == 1.0]
 
 
-def test_one_run_names_the_policy_of_the_least_figure_and_claims_nothing() -> None:
+def test_one_run_names_the_policy_with_the_least_figure_but_claims_nothing() -> None:
     found = answer(evidence(DrawKind.ONE, a=[100.0], b=[200.0]))
     assert (found.best, found.decided, found.shows_chance) == (("a",), False, False)
     lines = lines_of(judge(evidence(DrawKind.ONE, a=[100.0], b=[200.0]), ["a", "b"]), NO_DRAWS)
@@ -103,7 +103,7 @@ def test_a_policy_without_randomness_is_compared_with_every_seed_of_another() ->
     assert (found.best, found.decided) == (("las",), True)
 
 
-def test_the_front_holds_the_policies_that_no_other_beats_in_speed_and_fairness() -> None:
+def test_the_front_has_the_policies_that_no_other_beats_in_speed_and_fairness() -> None:
     rows = pl.DataFrame(
         {
             "policy": ["fast", "fair", "neither"],
@@ -123,7 +123,7 @@ def test_the_front_holds_the_policies_that_no_other_beats_in_speed_and_fairness(
     assert told == ["it depends on ρ: Themis' fair; static fast (what each asks: docs/explanation/fairness.md)"]
 
 
-def test_the_99th_percentile_of_rho_judges_from_300_apps_on() -> None:
+def test_the_99th_percentile_of_rho_is_judged_only_with_300_or_more_apps() -> None:
     assert len(fairness_goals("themis", 299)) == 3
     assert fairness_goals("themis", 300)[-1].figure == "rho_themis_p99"
     assert not any(goal.figure.endswith("worst") for goal in fairness_goals("themis", 300))
@@ -153,7 +153,7 @@ def test_identical_policies_are_all_best(jcts: list[float]) -> None:
 
 
 @given(st.floats(min_value=-1.0, max_value=1.0), st.floats(min_value=0.01, max_value=1.0))
-def test_a_policy_is_ruled_out_exactly_where_the_interval_excludes_zero(shift: float, spread: float) -> None:
+def test_a_policy_is_ruled_out_exactly_if_the_interval_excludes_zero(shift: float, spread: float) -> None:
     one = [100.0] * 8
     other = [100.0 * math.exp(shift + spread * (each - 3.5) / 8) for each in range(8)]
     found = answer(evidence(DrawKind.SEEDS, a=one, b=other))
@@ -161,7 +161,7 @@ def test_a_policy_is_ruled_out_exactly_where_the_interval_excludes_zero(shift: f
     assert (len(found.best) == 2) == against.holds_zero
 
 
-def test_fairness_is_answered_by_the_kind_that_judges_the_run() -> None:
+def test_fairness_is_judged_by_the_kind_of_rho_of_the_run() -> None:
     rows = pl.DataFrame(
         {"policy": ["a", "b"], "seed": [0, 0], "rho_themis_p90": [1.0, 2.0], "rho_static_p90": [2.0, 1.0]}
     )
@@ -177,14 +177,14 @@ def text_of(found: Evidence, policies: list[str]) -> str:
     )
 
 
-def test_policies_are_as_good_as_equal_only_where_every_interval_is_narrow() -> None:
+def test_policies_count_as_equal_only_if_every_interval_is_narrow() -> None:
     near = evidence(DrawKind.SEEDS, a=[100.0, 100.0, 100.0, 100.0], b=[100.1, 99.9, 100.2, 99.81])
     assert text_of(near, ["a", "b"]).endswith("as good as equal here")
     far = evidence(DrawKind.SEEDS, a=[100.0, 100.0, 100.0, 100.0], b=[150.0, 67.0, 140.0, 71.3])
     assert text_of(far, ["a", "b"]).endswith("; 100 times as many seeds probably would not be enough")
 
 
-def test_two_policies_that_draw_nothing_have_no_interval_beside_one_that_draws() -> None:
+def test_two_policies_without_randomness_have_no_interval_even_if_a_third_has() -> None:
     rows = evidence(DrawKind.SEEDS, a=[100.0], b=[126.0], c=[180.0, 190.0, 200.0])
     found = Evidence(draws=Draws(kind=DrawKind.SEEDS, count=3, fixed=("a", "b")), drawn=rows.drawn)
     assert (

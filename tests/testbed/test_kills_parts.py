@@ -32,7 +32,7 @@ def test_lost_seconds_count_from_the_state_of_the_last_checkpoint() -> None:
     assert loss.seconds == pytest.approx(104.7 - 103.0)  # also what was not logged any more
 
 
-def test_time_that_a_job_writes_a_checkpoint_is_not_lost_work() -> None:
+def test_time_in_which_a_job_writes_a_checkpoint_is_not_lost_work() -> None:
     """Everything is logged before a checkpoint is written: the work of who is killed then ends with its log."""
     first = Life(incarnation=1, step_seconds=0.1, ended=104.7, logged=logged(1, 40, 100.0, 0.1), wrote=True)
     second = Life(incarnation=2, logged=logged(31, 60, 106.0, 0.1))
@@ -40,7 +40,7 @@ def test_time_that_a_job_writes_a_checkpoint_is_not_lost_work() -> None:
     assert loss.seconds == pytest.approx(104.0 - 103.0)
 
 
-def test_without_a_checkpoint_all_of_an_incarnation_is_lost_but_not_what_was_before_it() -> None:
+def test_without_a_checkpoint_only_the_work_of_that_incarnation_is_lost() -> None:
     lives = [
         Life(incarnation=1, step_seconds=0.1, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
         Life(incarnation=2, step_seconds=0.1, ended=111.5, logged=logged(31, 40, 110.0, 0.1)),
@@ -51,7 +51,7 @@ def test_without_a_checkpoint_all_of_an_incarnation_is_lost_but_not_what_was_bef
     assert loss.seconds == pytest.approx(1.5)
 
 
-def test_reported_progress_counts_where_nothing_was_logged() -> None:
+def test_without_logs_the_reported_progress_counts() -> None:
     lives = [
         Life(incarnation=1, reported=12, step_seconds=0.1, started=100.0, ended=109.0),
         Life(incarnation=2, logged=logged(1, 90, 120.0, 0.1)),

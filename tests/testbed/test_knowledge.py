@@ -52,14 +52,14 @@ def reported_work(reports: Reports, seed: int = 0) -> list[float]:
     return [engine.sim.reporter.jobs.added(job).iterations / 100.0 for job in range(3)]
 
 
-def test_all_sizes_are_known_on_the_type_of_the_job_itself() -> None:
+def test_the_fact_sizes_gives_rates_of_all_sizes_on_the_type_of_the_job() -> None:
     known = rates(Reports(know=("sizes",)))
     assert {size for size, _, _ in known} == {1, 2, 3, 4, 5, 6}
     assert {kind for _, kind, _ in known} == {"V100"}
     assert known[5, "V100", Locality.RACK] == pytest.approx(known[5, "V100", Locality.ISLAND] / 2.0)
 
 
-def test_all_types_are_known_at_the_largest_size() -> None:
+def test_the_fact_types_gives_rates_of_all_types_at_the_largest_size() -> None:
     known = rates(Reports(know=("types",)))
     assert {(size, kind) for size, kind, _ in known} == {(6, "V100"), (6, "K80")}
     assert known[6, "K80", Locality.ISLAND] == pytest.approx(known[6, "V100", Locality.ISLAND] / 3.0)
@@ -72,7 +72,7 @@ def test_the_oracle_knows_all_facts() -> None:
 
 
 @pytest.mark.parametrize("know", ["measured", ("types",), ("sizes",)])
-def test_what_is_not_known_from_the_beginning_is_measured(know: Any) -> None:
+def test_rates_that_are_not_known_from_the_beginning_are_measured(know: Any) -> None:
     assert Reports(know=know).measures
     assert not Reports(know=("sizes", "types")).measures and not Reports(know="declared").measures
 
@@ -88,7 +88,7 @@ def test_a_setting_without_a_known_batch_size_is_measured_once() -> None:
     assert told == [["RateMeasured", "JobReported"], ["JobReported"]]
 
 
-def test_slowdowns_are_known_with_the_sizes() -> None:
+def test_slowdowns_are_known_if_sizes_are() -> None:
     def slowdown(*facts: Any) -> object:
         options = SimulationOptions(reports=Reports(know=facts))
         return assemble(elastic(), SITE, Profile.load("fifo"), options, models=Scaling()).sim.reporter.slowdown(0)
@@ -97,7 +97,7 @@ def test_slowdowns_are_known_with_the_sizes() -> None:
     assert slowdown("types") is None
 
 
-def test_an_error_of_work_leaves_rates_true() -> None:
+def test_an_error_of_work_does_not_change_rates() -> None:
     off = Reports(know="oracle", errors={"work": 0.2})
     assert rates(off) == rates(Reports(know="oracle"))
     both = Reports(know="oracle", error=0.2)
@@ -117,7 +117,7 @@ def test_an_error_on_rates_is_drawn_for_each_type_size_or_distance(what: str, va
     assert reported_work(Reports(know="oracle", errors={what: 0.2})) == [1.0] * 3
 
 
-def test_a_false_report_on_a_type_concerns_that_type_alone() -> None:
+def test_a_false_report_on_a_type_changes_only_rates_of_that_type() -> None:
     true, lied = rates(Reports(know="oracle")), rates(Reports(know="oracle", type_lies={"a": {"K80": 2.0}}))
     ratios = {kind: lied[6, kind, Locality.ISLAND] / true[6, kind, Locality.ISLAND] for kind in ("V100", "K80")}
     assert ratios == pytest.approx({"V100": 1.0, "K80": 2.0})
@@ -155,7 +155,7 @@ def test_contradictions_and_unknown_words_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_script_uses_the_same_words() -> None:
+def test_python_accepts_the_same_words_as_the_command_line() -> None:
     workload = generate_workload("gavel", {"jobs": 5}, 0)
     found = simulate(workload, "2x4 V100", ["srtf"], know="work,sizes", error=["rates=0.0"], lie=[])
     assert found.run.facts is not None and found.run.facts.spec["know"] == "work,sizes"
@@ -163,7 +163,9 @@ def test_a_script_uses_the_same_words() -> None:
         simulate(workload, "2x4 V100", ["srtf"], know="work", error=0.2)
 
 
-def test_the_screen_shows_what_the_rules_of_a_peer_imply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_shows_what_the_rules_of_a_peer_system_imply(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     common = ["--workload", "gavel", "--set", "gavel.jobs=3", "--cluster", "4x1 V100", "--rules", "gavel"]
     policies = ["--policy", "max_min_fairness", "--policy", "gandiva_fair", "--policy", "fifo"]
     assert run(["simulate", *common, *policies, "--out", str(tmp_path / "run")]) == 0

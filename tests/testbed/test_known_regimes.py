@@ -70,12 +70,12 @@ def test_a_false_report_on_work_stretches_each_regime(trace: Path) -> None:
 
 
 @pytest.mark.parametrize(("know", "error"), [(("regimes",), "rates"), (ALL, "rates")])
-def test_an_error_on_rates_contradicts_known_regimes(know: tuple[str, ...], error: str) -> None:
+def test_an_error_on_rates_is_refused_if_regimes_are_known(know: tuple[str, ...], error: str) -> None:
     with pytest.raises(InputError, match="error must not be on what is known, but got rates, with known regimes"):
         Reports(know=know, errors={error: 0.2}).check()  # type: ignore[arg-type]
 
 
-def test_rules_of_peers_count_coming_regimes_in_steps_of_the_present_batch_size() -> None:
+def test_rules_of_peers_count_coming_regimes_in_steps_of_the_current_batch_size() -> None:
     workload = read_trace(SAMPLES / "shockwave.trace", throughputs=SAMPLES / "throughputs.json")
     rules = gavel_rules(workload, Cluster.parse("8x1 V100"))
     rules.begin(workload.size, 0)
@@ -135,7 +135,7 @@ def test_a_later_announcement_replaces_the_first() -> None:
         ([(0.1, 1.0)] * 257, "a job must announce at most 256 coming regimes, but got 257"),
     ],
 )
-def test_wrong_regimes_are_refused_and_change_nothing(regimes: list[tuple[float, float]], rule: str) -> None:
+def test_invalid_regimes_are_refused_and_change_nothing(regimes: list[tuple[float, float]], rule: str) -> None:
     made = arbiter(ComingRegime(iterations=30.0, rate=2.0))
     wrong = tuple(ComingRegime(iterations=iterations, rate=rate) for iterations, rate in regimes)
     (fault,) = made.step(Seconds(2.0), [RegimesAnnounced(job=JOB, regimes=wrong)]).faults

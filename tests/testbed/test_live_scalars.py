@@ -87,9 +87,7 @@ def report_of(state: Path, events: Sequence[Event]) -> tuple[RunData, Part | Non
         (10, 10, 1_001.2),  # nor where each tenth is logged
     ],
 )
-def test_a_start_ends_with_the_first_step_where_the_job_logs_it(
-    tmp_path: Path, first: int, every: int, end: float
-) -> None:
+def test_the_start_of_a_job_ends_with_its_first_logged_step(tmp_path: Path, first: int, every: int, end: float) -> None:
     logged = [(step, 1.0) for step in range(first, first + 50 * every, every)]
     events = app(tmp_path, "slow", "loss", {1: ("finished", 1000, {})})
     from torch.utils.tensorboard import SummaryWriter
@@ -111,7 +109,7 @@ def test_a_start_ends_with_the_first_step_where_the_job_logs_it(
 
 
 @given(st.data())
-def test_first_steps_move_starts_alone_and_keep_the_order_of_activities(data: st.DataObject) -> None:
+def test_logged_first_steps_only_shift_the_ends_of_starts(data: st.DataObject) -> None:
     lines, at = [], 0.0
     for incarnation in range(1, 5):
         for event in ("start", "running", data.draw(st.sampled_from(["suspended", "suspending", "finished"]))):
@@ -134,7 +132,7 @@ def falling(every: int, end: int, scale: float = 1.0) -> list[tuple[int, float]]
     return [(step, scale / step) for step in range(every, end + 1, every)]
 
 
-def test_the_apps_own_metric_is_at_rungs_and_every_tag_in_the_table(tmp_path: Path) -> None:
+def test_the_metric_of_the_app_is_recorded_at_rungs_and_every_tag_in_the_table(tmp_path: Path) -> None:
     logged = {"val/nll": falling(100, 1000), "val/accuracy": falling(100, 1000, 0.5), "train/nll": falling(1, 1000)}
     events = app(tmp_path, "words", "val/nll", {1: ("finished", 1000, logged), 2: ("stopped", 350, logged)})
     run, part = report_of(tmp_path, events)
@@ -148,7 +146,7 @@ def test_the_apps_own_metric_is_at_rungs_and_every_tag_in_the_table(tmp_path: Pa
     assert of_metric["slot_seconds"].null_count() == 0
 
 
-def test_long_series_are_thinned_and_keep_ends_and_extremes(tmp_path: Path) -> None:
+def test_long_series_are_thinned_and_keep_first_last_and_extreme_values(tmp_path: Path) -> None:
     values = np.random.default_rng(3).normal(size=3000)
     events = app(tmp_path, "long", "loss", {1: ("finished", 3000, {"loss": list(enumerate(values.tolist()))})})
     run, _ = report_of(tmp_path, events)
@@ -160,7 +158,7 @@ def test_long_series_are_thinned_and_keep_ends_and_extremes(tmp_path: Path) -> N
     assert run.rungs["metric"].to_list() == pytest.approx([values[-1]])  # of all points, not of the thinned ones
 
 
-def test_a_metric_that_no_trial_logged_is_named_and_has_no_dot(tmp_path: Path) -> None:
+def test_a_metric_that_no_trial_logged_is_named_and_not_drawn(tmp_path: Path) -> None:
     events = app(tmp_path, "typo", "val/<los", {1: ("failed", 500, {"val/loss": falling(100, 500)})})
     events += app(tmp_path, "good", "val/loss", {1: ("finished", 1000, {"val/loss": falling(100, 1000)})})
     run, part = report_of(tmp_path, events)
@@ -179,7 +177,7 @@ def test_a_page_without_any_logged_metric_of_a_search_has_no_chart(tmp_path: Pat
     assert "no trial logged" in part.html
 
 
-def test_failed_trials_count_in_what_stopping_early_saved(tmp_path: Path) -> None:
+def test_failed_trials_count_in_the_savings_of_early_stopping(tmp_path: Path) -> None:
     logged = {"val/loss": falling(100, 500)}
     events = app(tmp_path, "half", "val/loss", {1: ("failed", 500, logged), 2: ("failed", 500, logged)})
     _, part = report_of(tmp_path, events)
@@ -197,7 +195,7 @@ def test_failed_trials_count_in_what_stopping_early_saved(tmp_path: Path) -> Non
     }
 
 
-def test_iterations_done_twice_are_those_of_any_tag_logged_at_each_step_else_of_the_trial(tmp_path: Path) -> None:
+def test_repeated_iterations_are_counted_from_any_tag_logged_at_each_step(tmp_path: Path) -> None:
     write_logs(tmp_path / "1", {"train/nll": falling(1, 40), "val": falling(10, 40)})
     write_logs(tmp_path / "1", {"train/nll": [(step, 1.0) for step in range(31, 61)]}, incarnation=2)
     logs = read_logs(tmp_path / "1")
@@ -208,7 +206,7 @@ def test_iterations_done_twice_are_those_of_any_tag_logged_at_each_step_else_of_
     assert run.jobs["iterations_lost"].to_list() == [3]  # what its app master counted
 
 
-def test_an_end_with_a_time_before_that_of_the_order_to_leave_ends_the_run() -> None:
+def test_an_end_dated_before_the_order_to_leave_ends_the_run() -> None:
     def line(at: float, event: str) -> Line:
         return Line(at=at, app="ana", job="ana/1", event=event, slots=(0,), step=0, incarnation=1)
 

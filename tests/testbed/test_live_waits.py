@@ -46,7 +46,7 @@ def test_parts_of_a_wait_outside_of_given_periods_cover_the_rest_of_the_wait(
 
 @pytest.mark.parametrize("policy", ["demo", "las"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_job_that_its_app_resumed_on_slots_that_the_app_kept_does_not_wait(policy: str, seed: int) -> None:
+def test_a_job_resumed_by_its_app_on_slots_that_it_kept_does_not_wait(policy: str, seed: int) -> None:
     """The app pauses and resumes a job within its own slots: the journal has the second only, and no division after."""
     arbiter, spells, luck = watched(policy), Spells(), random.Random(seed)
     made, work = script(3, 3, 30.0)

@@ -18,14 +18,14 @@ def list_of(text: str) -> InputError:
     return raised.value
 
 
-def test_philly_s_list_names_machines_gpus_and_the_memory_of_one(tmp_path: Path) -> None:
+def test_the_list_of_philly_names_machines_gpus_and_the_memory_of_one(tmp_path: Path) -> None:
     (tmp_path / "cluster_machine_list").write_text(PHILLY)
     cluster = read_cluster(tmp_path / "cluster_machine_list").cluster
     assert [(machine.name, machine.gpus) for machine in cluster.machines] == [("m0", 2), ("m1", 8)]
     assert cluster.gpu_types == ("GPU-12GB", "GPU-24GB")
 
 
-def test_a_node_list_brings_types_cpus_and_memory() -> None:
+def test_a_node_list_gives_types_cpus_and_memory() -> None:
     read = parse_machine_list("sn,cpu_milli,memory_mib,gpu,model\r\nn1,64000,262144,2,P100\r\n", place="nodes.csv")
     (machine,) = read.cluster.machines
     assert (machine.gpu_type, machine.cpus, machine.memory_gib) == ("P100", 64.0, 256.0)
@@ -58,13 +58,13 @@ def test_all_errors_are_reported_together() -> None:
     assert str(list_of(PHILLY + "m0,4, 12GB\nm2,x, 12GB\n")).count("\n") == 1
 
 
-def test_a_list_without_gpus_is_no_cluster() -> None:
+def test_a_list_without_gpus_is_refused_as_a_cluster() -> None:
     said = "a list of machines must hold at least one with GPUs, but got none (machines.csv)"
     assert str(list_of("machineId, number of GPUs\n")) == said
     assert str(list_of("machineId, number of GPUs\nm1,0\n")) == said
 
 
-def test_another_table_is_no_list_of_machines() -> None:
+def test_another_kind_of_table_is_refused_as_a_list_of_machines() -> None:
     assert "must have columns for names and GPUs" in str(list_of("vc,node num\na,1\n"))
 
 

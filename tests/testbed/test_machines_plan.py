@@ -39,7 +39,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     "policy", ["fifo", "las", "themis", "shockwave", "oef_cooperative", "afs_p", "synergy_tune", "isolated", "drf"]
 )
-def test_leases_keep_to_the_machines_that_are_there(policy: str, plan: str) -> None:
+def test_leases_use_only_machines_while_they_are_present(policy: str, plan: str) -> None:
     cluster = "4x4 V100 16cpu 64GB"
     result = simulate("gavel", cluster, [policy], settings=["gavel.jobs=25"], speeds="equal", machines_plan=plan)
     run = result.run
@@ -94,6 +94,6 @@ def test_a_policy_must_suit_the_machines_that_join(tmp_path: Path) -> None:
         simulate("gavel", "2x4 V100", ["afs_p"], settings=["gavel.jobs=3"], speeds="equal", machines_plan=str(path))
 
 
-def test_rules_of_peers_know_no_machine_that_joins(plan: str) -> None:
+def test_a_plan_of_machines_is_refused_together_with_rules_of_a_peer(plan: str) -> None:
     with pytest.raises(InputError, match="--machines-plan must stand without --rules"):
         simulate("gavel", "4x4 V100", ["max_min_fairness"], rules="gavel", machines_plan=plan)

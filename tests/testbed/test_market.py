@@ -68,7 +68,7 @@ def test_no_agent_gets_more_unless_another_gets_less(market: Market) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(markets(equal=True), st.integers(0, 10_000))
-def test_with_equal_budgets_rho_is_at_most_1_and_its_product_least(market: Market, seed: int) -> None:
+def test_with_equal_budgets_rho_is_at_most_1_and_its_product_minimal(market: Market, seed: int) -> None:
     found = equilibrium(market)
     rho = finish_time_fairness(market, found.utility)
     assert (rho <= 1.0 + NEAR).all()
@@ -81,7 +81,7 @@ def test_with_equal_budgets_rho_is_at_most_1_and_its_product_least(market: Marke
         assert np.prod(rho) <= np.prod(finish_time_fairness(market, other)) * (1.0 + NEAR)
 
 
-def test_rho_exceeds_the_bound_after_surprise_arrivals_and_keeps_it_after_known_ones(tmp_path: Path) -> None:
+def test_rho_exceeds_its_limit_after_surprise_arrivals_but_not_after_known_ones(tmp_path: Path) -> None:
     path = EXAMPLES / "arrivals.toml"
     outcome = unfold(read_market(path))
     assert [start for start, _ in outcome.solved] == [0, 1]
@@ -132,7 +132,7 @@ worth.gpus = [1, 2]
         ("[[agents]]", "[agents]", "[[agents]] must be given 1 to 64 times"),
     ],
 )
-def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str, rule: str) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path, old: str, new: str, rule: str) -> None:
     path = tmp_path / "market.toml"
     path.write_text(GOOD.replace(old, new))
     with pytest.raises(InputErrors) as refused:

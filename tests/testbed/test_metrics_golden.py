@@ -164,7 +164,7 @@ def test_the_summary_judges_a_run_by_the_kind_of_rho_in_its_facts(tmp_path: Path
     assert got.flat()["rho_exclusive_unfair_share"] == pytest.approx(1 / 3)
 
 
-def test_users_share_the_slot_time(tmp_path: Path) -> None:
+def test_slot_time_is_split_by_user(tmp_path: Path) -> None:
     ana, bob = written(tmp_path).users.iter_rows(named=True)
     assert (ana["user"], ana["apps"], ana["jobs"], ana["apps_finished"]) == ("ana", 2, 2, 2)
     assert (ana["slot_seconds"], ana["slot_share"], bob["slot_share"]) == (25.0, 25 / 35, 10 / 35)
@@ -187,14 +187,14 @@ def test_every_table_has_its_schema_and_names(tmp_path: Path) -> None:
     assert run.timings.select("stage", "cpu_seconds").rows() == [("allocation", 0.5), ("step", 0.75)]
 
 
-def test_a_job_beside_the_best_place_scores_less() -> None:
+def test_a_job_not_at_its_best_place_has_a_lower_placement_score() -> None:
     import dataclasses
 
     slow = dataclasses.replace(three(), run_seconds=reals(12.5, 10, 5))
     np.testing.assert_allclose(judge(slow, WORKLOAD, CLUSTER).jobs.placement_score, [0.8, 1, 1])
 
 
-def test_serial_times_that_do_not_scale_enter_themis_rho_and_the_cluster_efficiency() -> None:
+def test_serial_times_that_do_not_scale_change_themis_rho_and_the_cluster_efficiency() -> None:
     serial = reals(15, 10, 5)  # a needs 15 s on one GPU and 10 s on two: Themis' T_cluster is 15 / 2
     judged = judge(three(), WORKLOAD, CLUSTER, serial)
     assert judged.apps.rho[0] == pytest.approx(10 / (7.5 * 2))
@@ -217,7 +217,7 @@ def test_jobs_that_cannot_run_on_the_cluster_count_in_no_metric() -> None:
 # --- fairness, queue -----------------------------------------------------------------------------------------------
 
 
-def test_the_index_of_jain_is_1_for_equal_values_and_1_over_n_for_a_single_nonzero_value() -> None:
+def test_the_index_of_jain_reaches_its_known_minimum_and_maximum() -> None:
     assert fairness.jain(reals(2, 2, 2)) == 1.0
     assert fairness.jain(reals(1, 1e12, 1e12, 1e12)) == pytest.approx(0.25)
     assert fairness.jain(reals(NAN)) is None
@@ -229,7 +229,7 @@ def test_static_contention_equals_the_published_factor_of_the_canonical_trace() 
     ]  # fmt: skip
 
 
-def test_the_extension_share_of_two_rounds_is_computed_by_hand() -> None:
+def test_the_extension_share_of_two_rounds_equals_the_one_computed_by_hand() -> None:
     rows = [
         RoundRow(round=1, time_seconds=0.0, kept=3, grown=1, shrunk=0, migrated=0, suspended=0),
         RoundRow(round=2, time_seconds=1.0, kept=2, grown=0, shrunk=1, migrated=0, suspended=1),
@@ -243,7 +243,7 @@ lives = st.lists(
 
 
 @given(lives)
-def test_mean_present_is_the_overlap_over_the_life(spans: list[tuple[float, float]]) -> None:
+def test_the_mean_number_of_present_apps_is_the_overlap_over_the_lifetime(spans: list[tuple[float, float]]) -> None:
     start = np.array([begin for begin, _ in spans])
     end = np.array([begin + length for begin, length in spans])
     got = fairness.mean_present(start, end)

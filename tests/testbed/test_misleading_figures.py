@@ -31,7 +31,7 @@ def simulate(folder: Path, steps: tuple[tuple[int, float], ...], *more: str) -> 
     return pl.read_csv(folder / "run" / "summary.csv")
 
 
-def test_resizes_are_counted_and_named_where_they_alone_cost_nothing(
+def test_resizes_are_counted_and_named_if_only_they_cost_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = simulate(tmp_path, HALVING, "--cost", "start=20s")
@@ -44,7 +44,7 @@ def test_resizes_are_counted_and_named_where_they_alone_cost_nothing(
     assert "took no time: --cost pause=30s gives each a time" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_resizes_with_a_cost_need_no_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resizes_with_a_cost_cause_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = simulate(tmp_path, HALVING, "--cost", "start=20s", "--cost", "pause=10s", "--no-report")
     assert found["resizes"][0] > 0
     assert "took no time" not in capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_gpus_that_wait_to_join_a_running_job_do_not_count_as_running(tmp_path: 
 
 
 @pytest.mark.parametrize(("rho", "says"), [("themis", True), ("contention", False)])
-def test_themis_rho_of_jobs_that_speed_up_less_than_linearly_is_explained(
+def test_themis_rho_of_jobs_with_sublinear_speedup_is_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rho: str, says: bool
 ) -> None:
     found = simulate(tmp_path, FLAT, "--rho", rho)

@@ -34,7 +34,7 @@ def eunomia(arguments: list[str], folder: Path) -> "subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_what_a_plugin_prints_goes_to_stderr(processes: str, tmp_path: Path) -> None:
+def test_output_printed_by_a_plugin_goes_to_stderr(processes: str, tmp_path: Path) -> None:
     (tmp_path / "printing.py").write_text(PRINTING)
     arguments = ["simulate", "--workload", "gavel", "--set", "gavel.jobs=4", "--cluster", "1x8 V100", "--no-report"]
     arguments += ["--policy", "printing", "--policy", "fifo", "--plugin-path", str(tmp_path / "printing.py")]
@@ -67,7 +67,7 @@ JOBS = "".join(f"j{row},{row},1,10,1\n" for row in range(5))
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_other_commands_print_their_result_alone(arguments: list[str], tmp_path: Path) -> None:
+def test_other_commands_print_only_their_result_on_stdout(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "printing.py").write_text(ORDERED)
     (tmp_path / "own.csv").write_text("job,arrival_seconds,most_gpus,iterations,seconds_per_iteration\n" + JOBS)
     flags = ["--plugin-path", "printing.py", "--json"]

@@ -65,7 +65,7 @@ def test_the_formula_gives_the_speed_computed_by_hand():
     assert model.rate("M", setting(1, beside="M")) == pytest.approx(0.25)
 
 
-def test_cpus_bound_a_step_where_they_are_few():
+def test_few_cpus_limit_the_speed_of_a_step():
     # 512 images of AlexNet with 3 CPUs take 0.6 s on a V100 (Synergy)
     few = ANALYTIC.step_seconds("AlexNet", setting(gpu_type="V100", cpus_per_gpu=3.0))
     assert few == pytest.approx(0.6, rel=0.03)
@@ -76,7 +76,7 @@ def test_cpus_bound_a_step_where_they_are_few():
     assert ANALYTIC.rate("GNMT", language) == ANALYTIC.rate("GNMT", setting(gpu_type="V100"))
 
 
-def test_gpu_types_match_however_they_are_written():
+def test_gpu_types_match_in_any_common_spelling():
     fast = ANALYTIC.rate("ResNet-50", setting(gpu_type="V100"))
     for written in ("v100", "Tesla V100-SXM2-16GB", "V100M32"):
         assert ANALYTIC.rate("ResNet-50", setting(gpu_type=written)) == fast
@@ -102,7 +102,7 @@ def test_names_of_other_projects_and_names_with_batch_sizes_are_known():
     assert ANALYTIC.facts("Transformer (IWSLT)").batch_size == 256
 
 
-def test_models_of_table_4_of_synergy_of_afs_and_of_oef_are_there():
+def test_models_of_table_4_of_synergy_of_afs_and_of_oef_are_known():
     themis = "Inception-v3 AlexNet ResNet50 VGG16 VGG19 Bi-Att-Flow LangModel GNMT Transformer WaveNet DeepSpeech"
     synergy = "alexnet res18 res50 mobilenet shufflenet gnmt lstm transformer m5 deepspeech"
     afs = "VggnetModel256 GooglenetModel128 Inception4Model256 Resnet50Model128 DcganModel256 VideopredictionModel64"
@@ -119,7 +119,7 @@ def test_models_that_depend_on_the_network_are_known():
     assert not ANALYTIC.is_network_intensive("WaveNet")
 
 
-def test_scaling_is_near_what_afs_measured():
+def test_scaling_is_close_to_the_measurements_of_afs():
     """One and four GPUs of a machine were fitted; two of it, and eight over 40 Gbit Ethernet, were not."""
     afs = AfsScaling.read(real_data.shared_data("afs/afs_scaling.csv"))
     fast = AnalyticModel(links=Links.ethernet(40))

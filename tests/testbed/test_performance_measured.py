@@ -50,7 +50,7 @@ def small():
     return GavelThroughputs.from_mapping(SMALL, place="small.json")
 
 
-def test_rates_of_single_jobs_are_read_by_gpu_type_in_any_letter_case(small):
+def test_rates_of_single_jobs_are_found_by_gpu_type_in_any_letter_case(small):
     assert small.rate("LM (batch size 5)", setting()) == 10.0
     assert small.rate("LM (batch size 5)", setting(gpu_type="v100")) == 10.0
     assert small.rate("LM (batch size 5)", setting(gpu_type="K80")) == 2.0
@@ -64,13 +64,13 @@ def test_rates_of_gangs_are_interpolated_and_larger_gangs_run_no_faster(small):
     assert small.gangs("LM (batch size 5)") == (1, 4)
 
 
-def test_several_machines_run_at_the_unconsolidated_rate_where_there_is_one(small):
+def test_gangs_over_several_machines_have_the_unconsolidated_rate_if_known(small):
     assert small.rate("LM (batch size 5)", setting(4, locality=Locality.RACK)) == 20.0
     assert small.rate("LM (batch size 10)", setting(1, locality=Locality.CLUSTER)) == 6.0
     assert small.without_placement().rate("LM (batch size 5)", setting(4, locality=Locality.RACK)) == 34.0
 
 
-def test_pairs_have_speeds_and_some_models_cannot_share_a_gpu(small):
+def test_pairs_have_measured_speeds_and_some_models_cannot_share_a_gpu(small):
     assert small.rate("LM (batch size 5)", setting(beside="LM (batch size 10)")) == 7.0
     assert small.rate("LM (batch size 10)", setting(beside="LM (batch size 5)")) == 4.0
     assert small.rate("LM (batch size 5)", setting(beside="A3C")) == 0.0
@@ -109,7 +109,7 @@ def test_missing_throughputs_are_named(small):
         ('{"v100": {"(\'LM\', 1)": {"null": 1, "(\'LM\', 1)": [1]}}}', "a pair must have two rates"),
     ],
 )
-def test_bad_throughputs_name_rule_and_place(tmp_path, content, rule):
+def test_errors_in_throughputs_name_rule_and_place(tmp_path, content, rule):
     path = tmp_path / "bad.json"
     path.write_text(content)
     with pytest.raises(InputError, match=rule) as raised:
@@ -158,7 +158,7 @@ def test_the_scaling_of_afs_is_read():
         afs.rate("BERT", setting())
 
 
-def test_afs_reads_seconds_linearly_and_refuses_bad_rows(tmp_path):
+def test_step_times_of_afs_are_interpolated_and_bad_rows_refused(tmp_path):
     path = tmp_path / "steps.csv"
     path.write_text("model,global_batch,num_gpus,step_time_s\nA,1,1,4\nA,1,4,1\n")
     assert read_performance(path).rate("A", setting(2)) == pytest.approx(1 / 3)
@@ -213,7 +213,7 @@ def test_profiles_of_synergy_are_read():
         synergy.rate("res18", setting(gpu_type="T4"))
 
 
-def test_synergy_names_gaps_and_missing_models(tmp_path):
+def test_errors_in_synergy_profiles_name_gaps_and_missing_models(tmp_path):
     profiles = "variant,model,gpus,cpus_per_gpu,mem_gb_per_gpu,rel_tput\n"
     models = "variant,model,gpus,demand_cpu,demand_mem_gb,batch,iter_time_base_s\n"
     rows = [f"cpu_per_gpu=3,m,1,{cpus},{memory},1\n" for cpus in (1, 3) for memory in (20, 60)]
@@ -270,13 +270,13 @@ def test_damaged_files_are_refused(content: bytes, said: str, tmp_path):
         read_performance(path)
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
+def test_a_byte_order_mark_in_a_file_is_skipped(tmp_path):
     path = tmp_path / "speeds.csv"
     path.write_bytes(b"\xef\xbb\xbfmodel,global_batch,num_gpus,step_time_s\r\nm,8,1,0.5\r\n")
     assert read_performance(path).models == ("m",)
 
 
-def test_throughputs_are_the_same_bytes_in_every_process():
+def test_throughputs_are_pickled_to_the_same_bytes_in_every_process():
     """By a hash of them a run that is gone on with knows that they are those of before."""
     source = (
         "import hashlib, pickle\n"

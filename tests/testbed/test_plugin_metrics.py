@@ -45,7 +45,7 @@ def run(*arguments: str, before: Sequence[Path] = ()) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_one_file_brings_a_metric_to_tables_summary_and_page(tmp_path: Path, processes: str) -> None:
+def test_one_file_adds_a_metric_to_tables_summary_and_page(tmp_path: Path, processes: str) -> None:
     plugin, out = plugin_of_the_guide(tmp_path), tmp_path / "out"
     policies = ("--policy", "fifo", "--policy", "las", "--seeds", "0-1", "-j", processes)
     done = run(*COMMAND, *policies, "--plugin-path", str(plugin), "--out", str(out))
@@ -66,14 +66,14 @@ def test_one_file_brings_a_metric_to_tables_summary_and_page(tmp_path: Path, pro
     assert declared["jobs"]["not_running_seconds"]["unit"] == "s"
 
 
-def test_the_page_of_one_policy_shows_it(tmp_path: Path) -> None:
+def test_the_page_of_a_single_policy_shows_the_metric(tmp_path: Path) -> None:
     plugin, out = plugin_of_the_guide(tmp_path), tmp_path / "out"
     done = run(*COMMAND, "--policy", "fifo", "--plugin-path", str(plugin), "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "Metrics of plugins" in (out / "report.html").read_text(encoding="utf-8")
 
 
-def test_without_plugins_a_folder_declares_no_columns(tmp_path: Path) -> None:
+def test_without_plugins_a_result_folder_declares_no_extra_columns(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(*COMMAND, "--policy", "fifo", "--no-report", "--out", str(out)).returncode == 0
     assert not (out / "columns.json").exists()
@@ -105,7 +105,7 @@ def changed(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after), encoding="utf-8")
 
 
-def test_a_metric_of_the_tree_touches_two_source_files(tmp_path: Path) -> None:
+def test_adding_a_metric_to_the_tree_changes_two_source_files(tmp_path: Path) -> None:
     """Schema, frame, summary, reference and page follow from a declaration and a value."""
     tree = tmp_path / "testbed"
     shutil.copytree(Path(eunomia_testbed.__file__).parent, tree / "eunomia_testbed")
@@ -133,7 +133,7 @@ def test_a_metric_of_the_tree_touches_two_source_files(tmp_path: Path) -> None:
     assert "mean gang time" in (out / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_metric_that_breaks_a_rule_changes_nothing(tmp_path: Path) -> None:
+def test_a_metric_with_an_existing_column_name_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     plugin, out = plugin_of_the_guide(tmp_path), tmp_path / "out"
     changed(plugin, '"not_running_seconds"', '"jct_seconds"')
     done = run(*COMMAND, "--policy", "fifo", "--plugin-path", str(plugin), "--out", str(out))
@@ -230,7 +230,7 @@ def test_the_suite_finds_values_that_change() -> None:
         suite.test_equal_tables_give_equal_values()
 
 
-def test_two_plugins_may_not_bring_one_name() -> None:
+def test_two_plugins_cannot_use_the_same_metric_name() -> None:
     other = type("Other", (plugin_with(),), {"name": "other"})
     with pytest.raises(InputError, match='names of their own, and plugin "one" has this one'):
         metrics_of(Registry.find(installed=False).adding(plugin_with(), other))
@@ -242,7 +242,7 @@ def test_a_table_that_a_run_lacks_gets_no_metric() -> None:
     assert [frame.columns for frame in tables.values()] == [["job"]]
 
 
-def test_figures_of_a_metric_follow_those_of_the_summary(tmp_path: Path) -> None:
+def test_figures_of_a_metric_come_after_those_of_the_summary(tmp_path: Path) -> None:
     plugin, out = plugin_of_the_guide(tmp_path), tmp_path / "out"
     assert run(*COMMAND, "--policy", "fifo", "--plugin-path", str(plugin), "--out", str(out)).returncode == 0
     assert summarise(RunData.load(out)).columns[-2:] == ["not_running_mean_seconds", "not_running_p99_seconds"]

@@ -22,12 +22,12 @@ def test_packed_rows_are_returned_once_as_columns_of_64_bits() -> None:
     assert [column.size for column in records.take()] == [0, 0, 0, 0]
 
 
-def test_a_number_that_is_too_large_is_refused_and_not_cut_off() -> None:
+def test_a_number_that_is_too_large_is_refused_and_not_truncated() -> None:
     with pytest.raises(Exception, match="format"):
         Records("i").add(2**31)
 
 
-def test_texts_are_stored_by_number() -> None:
+def test_texts_are_stored_as_numbers() -> None:
     codes = Codes("")
     numbers = np.array([codes[text] for text in ("late", "", "early", "late")])
     assert spelt(numbers, list(codes)).tolist() == ["late", "", "early", "late"]
@@ -48,5 +48,5 @@ def test_slots_are_read_from_leases_even_if_there_are_none() -> None:
     assert slots_of(leases.clear()).is_empty() and held_twice(leases.clear()) == 0
 
 
-def test_hand_back_runs_without_an_error() -> None:
+def test_returning_free_memory_to_the_system_raises_no_error() -> None:
     hand_back()

@@ -52,7 +52,7 @@ def watched(workload: Workload, options: SimulationOptions, profile: Profile) ->
     return watch, assemble(workload, site, profile, options, observers=[AfterStep(watch.see)]).run()
 
 
-def test_a_trace_s_epochs_and_modes_are_declared() -> None:
+def test_epochs_and_modes_of_a_trace_are_declared() -> None:
     workload = shockwave()
     watch, _ = watched(workload, SimulationOptions(), Profile.load("fifo"))
     jobs = workload.jobs
@@ -71,7 +71,7 @@ def test_a_trace_s_epochs_and_modes_are_declared() -> None:
 
 @pytest.mark.parametrize("know", ["declared", "measured", "oracle"])
 @pytest.mark.parametrize("error", [0.0, 0.3])
-def test_the_history_of_a_simulated_job_is_its_regimes(know: str, error: float) -> None:
+def test_the_history_of_a_simulated_job_equals_its_regimes(know: str, error: float) -> None:
     workload = shockwave()
     options = SimulationOptions(reports=Reports(know=know, error=error))  # type: ignore[arg-type]
     watch, _ = watched(workload, options, Profile.load("fifo"))
@@ -90,7 +90,7 @@ def test_the_history_of_a_simulated_job_is_its_regimes(know: str, error: float) 
         assert rates - {life[0].batch_size} == (set() if know == "declared" else later)
 
 
-def test_the_rules_of_peers_announce_in_order() -> None:
+def test_under_rules_of_peers_adaptations_are_announced_in_order() -> None:
     workload = shockwave()
     site = Cluster.parse("8x1 V100")
     options = SimulationOptions(rules=gavel_rules(workload, site), reports=Reports(know="measured"))
@@ -101,7 +101,7 @@ def test_the_rules_of_peers_announce_in_order() -> None:
         assert done == sorted(done)
 
 
-def test_what_is_not_known_is_not_declared(tmp_path: Path) -> None:
+def test_unknown_facts_are_not_declared(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("job,arrival_seconds,most_gpus,iterations,seconds_per_iteration\na,0,1,9,1\n")
     watch, _ = watched(read_trace(tmp_path / "t.csv"), SimulationOptions(), Profile.load("fifo"))
     (declared,) = watch.declared.values()
@@ -133,7 +133,7 @@ def test_a_trace_with_impossible_regimes_is_refused(tmp_path: Path, row: str, mo
     assert rule in str(failed.value)
 
 
-def test_regimes_of_just_the_job_s_epochs_are_read(tmp_path: Path) -> None:
+def test_regimes_that_sum_to_exactly_the_epochs_of_the_job_are_accepted(tmp_path: Path) -> None:
     row = 'a,0,1,75,1,10,10,100,other,"[[50,10,1],[25,20,1]]"'
     (tmp_path / "t.csv").write_text(f"{HEADER},regimes\n{row}\n")
     read = read_trace(tmp_path / "t.csv", strict=True)

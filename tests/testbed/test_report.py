@@ -101,26 +101,26 @@ def test_a_part_of_the_page_without_data_is_left_out(sample: RunData, part: str,
     assert "provenance" in shown
 
 
-def test_decisions_need_rounds_or_a_record(sample: RunData) -> None:
+def test_the_part_decisions_needs_rounds_or_a_record(sample: RunData) -> None:
     no_record = dataclasses.replace(sample, records={})
     assert "decisions" in parts_of(render(no_record))
     assert "decisions" in parts_of(render(without(sample, "rounds")))
     assert "decisions" not in parts_of(render(without(no_record, "rounds")))
 
 
-def test_a_run_that_left_nothing_still_gives_a_page(tmp_path: Path) -> None:
+def test_a_run_without_data_still_gives_a_page(tmp_path: Path) -> None:
     page = render(RunData.load(ResultFolder.create(tmp_path / "run").path))
     assert "This run left no data." in page
     assert parts_of(page) == []
 
 
-def test_every_table_alone_gives_a_page(sample: RunData) -> None:
+def test_each_table_alone_is_enough_for_a_page(sample: RunData) -> None:
     for table in TABLES:
         alone = without(sample, *(name for name in TABLES if name != table))
         render(dataclasses.replace(alone, records={}, facts=None))
 
 
-def test_bars_are_drawn_from_leases_where_segments_are_missing(sample: RunData) -> None:
+def test_bars_are_drawn_from_leases_if_segments_are_missing(sample: RunData) -> None:
     held = part_of(render(without(sample, "segments")), "held")
     assert sum(held["bars"]["length"]) == pytest.approx(
         (sample.leases["end_seconds"] - sample.leases["start_seconds"]).sum(), abs=0.1
@@ -144,7 +144,7 @@ def test_the_same_run_gives_the_same_page(sample_folder: Path) -> None:
     assert render(RunData.load(sample_folder)) == render(RunData.load(sample_folder))
 
 
-def test_write_report_leaves_one_file(write_sample: Callable[..., Path], tmp_path: Path) -> None:
+def test_writing_a_report_adds_one_file(write_sample: Callable[..., Path], tmp_path: Path) -> None:
     folder = write_sample(tmp_path / "run")
     before = {path.name for path in folder.iterdir()}
     report = write_report(folder)
@@ -152,7 +152,7 @@ def test_write_report_leaves_one_file(write_sample: Callable[..., Path], tmp_pat
     assert report.stat().st_size < 1_000_000
 
 
-def test_a_large_run_stays_below_5_mb(tmp_path: Path) -> None:
+def test_the_page_of_a_large_run_stays_below_5_mb(tmp_path: Path) -> None:
     """64 slots, 200 apps, 100,000 values: more than the page may hold as they are."""
     folder = ResultFolder.create(tmp_path / "run")
     apps = [f"app-with-a-long-name-{at:03}" for at in range(200)]
@@ -201,7 +201,7 @@ def test_a_large_run_stays_below_5_mb(tmp_path: Path) -> None:
     assert report.stat().st_size <= 5_000_000
 
 
-def test_hostile_names_stay_text(hostile_folder: Path) -> None:
+def test_hostile_names_are_shown_as_text(hostile_folder: Path) -> None:
     page = render(RunData.load(hostile_folder))
     elements = Elements(page)
     assert [tag for tag, _ in elements.found].count("script") == 2
@@ -213,14 +213,14 @@ def test_hostile_names_stay_text(hostile_folder: Path) -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner), max_leaves=5))
-def test_embedded_json_cannot_leave_its_element(data: Any) -> None:
+def test_embedded_json_cannot_escape_its_element(data: Any) -> None:
     text = embed(data)
     assert not set("<>&") & set(text)
     assert json.loads(text) == data
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-def test_scripts_of_the_page_parse_alone_and_joined(sample: RunData, tmp_path: Path) -> None:
+def test_scripts_of_the_page_parse_separately_and_joined(sample: RunData, tmp_path: Path) -> None:
     joined = tmp_path / "page.js"
     joined.write_text(Elements(render(sample)).scripts[1], encoding="utf-8")
     assets = resources.files("eunomia_testbed.report") / "assets"
@@ -234,7 +234,7 @@ def test_every_script_is_on_the_page() -> None:
     assert sorted(SCRIPTS) == sorted(path.name for path in assets.iterdir() if path.name.endswith(".js"))
 
 
-def test_scripts_write_no_markup() -> None:
+def test_scripts_never_build_markup_from_strings() -> None:
     """Names reach the page as text alone: nothing in the scripts makes markup of a string."""
     assets = resources.files("eunomia_testbed.report") / "assets"
     for name in SCRIPTS:
@@ -242,7 +242,7 @@ def test_scripts_write_no_markup() -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text), name
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reason_has_a_text() -> None:
     assert list(REASONS) == [reason.word for reason in Reason]
 
 
@@ -283,7 +283,7 @@ def test_the_page_of_an_interrupted_run_states_the_interruption(sample: RunData)
     assert "the run was interrupted" in text.lower()
 
 
-def test_waiting_is_counted_by_reason_and_own_pauses_are_left_out(tmp_path: Path) -> None:
+def test_waiting_is_counted_by_reason_without_pauses_by_apps(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     key = {"policy": "p", "seed": 0}
     waits = [
@@ -305,7 +305,7 @@ def notes(run: RunData) -> Iterator[str]:
     yield from part_of(render(run), "held")["notes"]
 
 
-def test_a_bar_says_why_its_job_waited_afterwards(sample: RunData) -> None:
+def test_a_bar_shows_why_its_job_waited_afterwards(sample: RunData) -> None:
     told = list(notes(sample))
     because = "because the slots were offered to other apps"
     shape = rf"lease expired at [\d.]+ s; then waited [\d.]+ s {because}.* \(says themis\).*"
@@ -313,7 +313,7 @@ def test_a_bar_says_why_its_job_waited_afterwards(sample: RunData) -> None:
     assert len(told) == len(set(told))
 
 
-def test_best_so_far_only_gets_better_and_counts_slot_time(sample: RunData) -> None:
+def test_the_best_value_so_far_only_improves_over_slot_time(sample: RunData) -> None:
     for panel in part_of(render(sample), "searches")["panels"]:
         spent, values = [point[0] for point in panel["best"]], [point[1] for point in panel["best"]]
         assert spent == sorted(spent)
@@ -322,7 +322,7 @@ def test_best_so_far_only_gets_better_and_counts_slot_time(sample: RunData) -> N
         assert spent[-1] == pytest.approx(held, abs=0.01)
 
 
-def test_a_pause_breaks_a_curve_once_for_each_restart(sample: RunData) -> None:
+def test_a_restart_breaks_a_curve_once(sample: RunData) -> None:
     for panel in part_of(render(sample), "searches")["panels"]:
         for curve in panel["curves"]:
             starts = sample.segments.filter((pl.col("job") == curve["job"]) & (pl.col("activity") == "start"))
@@ -331,7 +331,7 @@ def test_a_pause_breaks_a_curve_once_for_each_restart(sample: RunData) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(), st.floats(-1e9, 1e9) | st.none()), max_size=300), st.integers(4, 40))
-def test_thinning_keeps_ends_and_extremes(points: list[tuple[int, float | None]], at_most: int) -> None:
+def test_thinning_keeps_first_last_and_extreme_values(points: list[tuple[int, float | None]], at_most: int) -> None:
     points = [(at, value) for at, (_, value) in enumerate(points)]
     kept = thin(points, at_most=at_most)
     assert len(kept) <= max(at_most, 0)
@@ -348,5 +348,5 @@ def test_thinning_keeps_ends_and_extremes(points: list[tuple[int, float | None]]
     ("seconds", "text"),
     [(None, "unknown"), (4.23, "4.2 s"), (147.0, "2 min 27 s"), (11232.0, "3 h 7 min"), (180_000.0, "2 d 2 h")],
 )
-def test_durations_read_well(seconds: float | None, text: str) -> None:
+def test_durations_are_printed_in_a_readable_unit(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text

@@ -37,7 +37,7 @@ def opened(page: Path, address: str = "", script: str = "use_report.js") -> dict
 
 
 @needs_browser
-def test_page_works_in_a_browser(write_sample: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_page_works_in_a_browser(write_sample: Callable[..., Path], tmp_path: Path) -> None:
     found = opened(write_report(write_sample(tmp_path / "run")))
     assert found["errors"] == []
     assert found["broken"] == 0
@@ -95,7 +95,7 @@ def test_a_large_run_is_drawn_in_a_browser(large_run: RunData, tmp_path: Path) -
 
 
 @needs_browser
-def test_hostile_names_do_nothing_and_break_nothing(hostile_folder: Path, tmp_path: Path) -> None:
+def test_hostile_names_cause_no_errors_in_a_browser(hostile_folder: Path, tmp_path: Path) -> None:
     page = render(RunData.load(hostile_folder)).replace("<head>", "<head>" + WATCH)
     told = "<script>document.body.dataset.errors = JSON.stringify(window.errors)</script></body>"
     (tmp_path / "page.html").write_text(page.replace("</body>", told), encoding="utf-8")
@@ -106,7 +106,7 @@ def test_hostile_names_do_nothing_and_break_nothing(hostile_folder: Path, tmp_pa
 
 
 @needs_browser
-def test_address_opens_the_page_at_an_app(write_sample: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_link_opens_the_page_at_an_app(write_sample: Callable[..., Path], tmp_path: Path) -> None:
     report = write_report(write_sample(tmp_path / "run"))
     pressed = 'aria-pressed="true" title="Show halving alone"'
     assert pressed in picture.browse(report, "--dump-dom", address="#app=halving")
@@ -114,7 +114,9 @@ def test_address_opens_the_page_at_an_app(write_sample: Callable[..., Path], tmp
 
 
 @needs_browser
-def test_picture_shows_the_whole_page_light_and_dark(write_sample: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_picture_command_captures_the_whole_page_in_both_colour_schemes(
+    write_sample: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = write_sample(tmp_path / "run")
     write_report(folder)
     pictures = [tmp_path / "light.png", tmp_path / "dark.png"]

@@ -72,7 +72,7 @@ LIVES = st.lists(st.tuples(st.integers(0, 30), st.none() | st.integers(1, 12)), 
 
 
 @given(LIVES)
-def test_an_app_is_alone_if_its_life_meets_no_other(
+def test_an_app_was_alone_if_its_lifetime_overlaps_no_other(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[int, int | None]]
 ) -> None:
     lives: Lives = {
@@ -98,7 +98,7 @@ def test_a_resumed_app_counts_as_present_before_and_after_its_pause_but_not_betw
     assert lone_apps(written(tmp_path, lives, leases=leases, resumed={"a": 50.0})) == frozenset()
 
 
-def test_apps_that_never_met_have_no_mark_and_wait_for_their_own_trials(tmp_path: Path) -> None:
+def test_apps_that_never_overlapped_have_no_mark_and_waited_for_their_own_trials(tmp_path: Path) -> None:
     run = written(
         tmp_path,
         {"a": (0.0, 10.0), "b": (20.0, 30.0)},
@@ -120,7 +120,7 @@ def test_apps_that_never_met_have_no_mark_and_wait_for_their_own_trials(tmp_path
     assert "its own trials came first" in part.tables[0].rows[0]
 
 
-def test_the_mark_is_that_of_the_worst_app_that_ran_beside_others(tmp_path: Path) -> None:
+def test_the_mark_follows_the_worst_app_that_ran_together_with_others(tmp_path: Path) -> None:
     lives: Lives = {"a": (0.0, 10.0), "b": (20.0, 30.0), "c": (25.0, 40.0)}
     waits = (("a/1", 0.0, 8.0, "outranked"), ("b/1", 20.0, 22.0, "outranked"))
     mark, text = said(written(tmp_path, lives, rho={"a": 5.98, "b": 1.2, "c": 0.9}, waits=waits), "Was it fair?")
@@ -134,7 +134,7 @@ def test_the_mark_is_that_of_the_worst_app_that_ran_beside_others(tmp_path: Path
     assert mark == "bad"
 
 
-def test_a_live_run_is_marked_by_its_slots_while_jobs_waited(tmp_path: Path) -> None:
+def test_a_live_run_is_marked_by_its_slot_use_while_jobs_waited(tmp_path: Path) -> None:
     leases = (("a", 0, 0.0, 10.0), ("a", 1, 5.0, 10.0), ("b", 0, 400.0, 410.0))
     waits = (("a/1", 0.0, 10.0, "outranked"), ("a/2", 2.0, 10.0, "outbid"), ("b/1", 200.0, 300.0, "paused_by_app"))
     run = written(tmp_path, {"a": (0.0, 10.0), "b": (390.0, 410.0)}, leases=leases, waits=waits)
@@ -143,7 +143,7 @@ def test_a_live_run_is_marked_by_its_slots_while_jobs_waited(tmp_path: Path) -> 
     assert "3.0 % were held" in text  # 25 of 820 slot-seconds
 
 
-def test_slots_have_no_mark_where_no_job_waited(tmp_path: Path) -> None:
+def test_slots_have_no_mark_if_no_job_waited(tmp_path: Path) -> None:
     run = written(tmp_path, {"a": (0.0, 10.0), "b": (390.0, 400.0)}, leases=(("a", 0, 0.0, 10.0),))
     mark, text = said(run, "Were the slots busy?")
     assert mark == "plain"

@@ -59,7 +59,7 @@ def many(run: RunData, number: int) -> RunData:
 
 @needs_browser
 @pytest.mark.parametrize("number", [2, 7, 12])
-def test_names_stand_beside_their_dots_and_are_whole(simulated: RunData, number: int, tmp_path: Path) -> None:
+def test_labels_are_next_to_their_dots_and_not_cut_off(simulated: RunData, number: int, tmp_path: Path) -> None:
     found, _ = look(many(simulated, number), tmp_path)
     named = [each for each in found["drawings"] if each["names"]]
     assert {"policies", "fairness", "speed"} <= {each["part"] for each in named}
@@ -70,7 +70,7 @@ def test_names_stand_beside_their_dots_and_are_whole(simulated: RunData, number:
 
 
 @needs_browser
-def test_every_drawing_on_the_page_has_an_area(sample: RunData, simulated: RunData, tmp_path: Path) -> None:
+def test_every_drawing_on_the_page_has_a_visible_area(sample: RunData, simulated: RunData, tmp_path: Path) -> None:
     """Those of slot time and of the best value so far, which are as wide as the page, were once hidden."""
     for run in (sample, simulated):
         found, _ = look(run, tmp_path)
@@ -81,7 +81,7 @@ def test_every_drawing_on_the_page_has_an_area(sample: RunData, simulated: RunDa
 
 
 @needs_browser
-def test_names_of_few_apps_stand_beside_their_dots(write_sample: Callable[..., Path], tmp_path: Path) -> None:
+def test_labels_of_few_apps_are_next_to_their_dots(write_sample: Callable[..., Path], tmp_path: Path) -> None:
     run = RunData.load(write_sample(tmp_path / "run"))
     for rho in (None, 1.0):
         apps = run.apps if rho is None else run.apps.with_columns(rho=pl.lit(rho))
@@ -131,7 +131,7 @@ def test_axes_of_values_that_span_more_than_30_times_are_logarithmic(simulated: 
 
 @needs_browser
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, False), (0.001, True)])
-def test_axes_of_rho_and_of_metrics_of_searches_are_logarithmic_where_they_span_far(
+def test_axes_of_rho_and_of_search_metrics_are_logarithmic_if_their_range_is_wide(
     sample: RunData, factor: float, expected: bool, tmp_path: Path
 ) -> None:
     later = pl.col("time_seconds") > sample.rho["time_seconds"].max() / 2  # type: ignore[operator]
@@ -156,7 +156,7 @@ def test_axes_of_rho_and_of_metrics_of_searches_are_logarithmic_where_they_span_
 
 
 @needs_browser
-def test_the_front_is_drawn_by_the_kind_of_rho_that_is_chosen(simulated: RunData, tmp_path: Path) -> None:
+def test_the_front_is_drawn_by_the_chosen_kind_of_rho(simulated: RunData, tmp_path: Path) -> None:
     """By Themis' rho one policy is both the fastest and the fairest; by the static one each is on the front."""
     by_policy = {"fifo": 1.0, "las": 4.0, "srtf": 16.0}
     factor = pl.col("policy").replace_strict(by_policy, return_dtype=pl.Float64)

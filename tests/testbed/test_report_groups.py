@@ -55,7 +55,7 @@ def test_users_and_models_are_ordered_by_their_gpu_time_over_all_runs(mixed: Run
         assert list(groups_of(mixed).names[way]) == held[way].to_list()
 
 
-def test_lengths_are_classes_of_the_time_alone_or_else_of_the_time_run(mixed: RunData) -> None:
+def test_lengths_are_classified_by_time_alone_or_else_by_run_time(mixed: RunData) -> None:
     found = with_length(mixed.jobs.with_columns(ideal_seconds=pl.lit(None, pl.Float64), run_seconds=pl.lit(3_600.0)))
     assert set(found["length"]) == {"1 h to 6 h"}
     found = with_length(mixed.jobs.with_columns(ideal_seconds=pl.lit(5.0)))
@@ -64,7 +64,7 @@ def test_lengths_are_classes_of_the_time_alone_or_else_of_the_time_run(mixed: Ru
     assert set(with_length(mixed.jobs.with_columns(unknown))["length"]) == {None}
 
 
-def test_a_colouring_with_one_group_is_not_offered_and_groups_beyond_the_limit_are_grey(simulated: RunData) -> None:
+def test_colouring_by_a_single_group_is_not_offered_and_excess_groups_are_grey(simulated: RunData) -> None:
     assert list(groups_of(simulated).names) == ["user", "length"]  # one model
     many = dataclasses.replace(simulated, jobs=simulated.jobs.with_columns(user=pl.col("job")))
     groups = groups_of(many)
@@ -74,7 +74,9 @@ def test_a_colouring_with_one_group_is_not_offered_and_groups_beyond_the_limit_a
 
 
 @needs_browser
-def test_the_reader_chooses_the_colouring_where_apps_outnumber_colours(mixed: RunData, tmp_path: Path) -> None:
+def test_the_reader_can_choose_the_colouring_if_there_are_more_apps_than_colours(
+    mixed: RunData, tmp_path: Path
+) -> None:
     found = use(mixed, tmp_path)
     assert found["opened"]["pressed"] == ["user"]
     assert list(found["ways"]) == ["app", "user", "model", "length alone"]
@@ -96,7 +98,7 @@ def test_the_reader_chooses_the_colouring_where_apps_outnumber_colours(mixed: Ru
 
 
 @needs_browser
-def test_the_address_opens_the_page_at_a_group(mixed: RunData, tmp_path: Path) -> None:
+def test_a_link_opens_the_page_at_a_group(mixed: RunData, tmp_path: Path) -> None:
     found = use(mixed, tmp_path, "#by=model&group=VGG-16")
     assert found["opened"]["pressed"] == ["model"]
     assert 0 < found["opened"]["faded"] < found["opened"]["bars"]
@@ -106,7 +108,7 @@ def test_the_address_opens_the_page_at_a_group(mixed: RunData, tmp_path: Path) -
 
 
 @needs_browser
-def test_few_apps_keep_colours_of_their_own(sample: RunData, tmp_path: Path) -> None:
+def test_few_apps_keep_their_own_colours(sample: RunData, tmp_path: Path) -> None:
     assert use(sample, tmp_path)["opened"]["pressed"] in ([], ["app"])
 
 

@@ -26,7 +26,7 @@ def laid_out(run: RunData, folder: Path) -> Any:
 
 @needs_browser
 @pytest.mark.parametrize("which", ["sample", "simulated"])
-def test_tables_are_whole_on_paper(which: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_tables_are_printed_completely(which: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     found = laid_out(request.getfixturevalue(which), tmp_path)
     assert len(found["tables"]) > 5
     for each in found["tables"]:
@@ -40,7 +40,7 @@ def test_tables_are_whole_on_paper(which: str, request: pytest.FixtureRequest, t
 
 
 @needs_browser
-def test_parts_are_unfolded_on_paper_and_folded_again(simulated: RunData, tmp_path: Path) -> None:
+def test_folded_parts_are_opened_for_printing_and_folded_again(simulated: RunData, tmp_path: Path) -> None:
     found = laid_out(simulated, tmp_path)
     folded, left = found["folded"]
     assert folded > left == 0
@@ -48,7 +48,7 @@ def test_parts_are_unfolded_on_paper_and_folded_again(simulated: RunData, tmp_pa
 
 
 @needs_browser
-def test_apps_with_colours_have_their_names_on_paper(sample: RunData, tmp_path: Path) -> None:
+def test_apps_with_colours_have_their_names_in_print(sample: RunData, tmp_path: Path) -> None:
     names = laid_out(sample, tmp_path)["names"]
     assert [name for name, display in names if display != "none"] == ["curves", "halving", "hyperband", "single"]
 

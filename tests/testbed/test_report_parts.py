@@ -91,7 +91,7 @@ def test_policies_and_seeds_are_on_one_page(shown: Any) -> None:
         assert shown["parts"][name]["ofAll"]
 
 
-def test_of_many_runs_the_first_seed_of_each_policy_is_looked_at(
+def test_of_many_runs_the_page_shows_the_first_seed_of_each_policy(
     write_simulation: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = write_simulation(tmp_path / "run", seeds=3, jobs=6, policies=("fifo", "las", "srtf"))
@@ -108,7 +108,9 @@ def test_a_page_of_one_policy_and_one_seed_has_no_comparison(
     assert "Which policy?" not in page
 
 
-def test_one_policy_with_several_seeds_shows_each(write_simulation: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_page_of_one_policy_with_several_seeds_shows_each_seed(
+    write_simulation: Callable[..., Path], tmp_path: Path
+) -> None:
     found = page_of(RunData.load(write_simulation(tmp_path / "run", policies=("las",), seeds=2, jobs=8)))
     assert "policies" not in found["parts"]
     assert [each["name"] for each in found["runs"]] == ["las, seed 0", "las, seed 1"]
@@ -144,7 +146,7 @@ def test_the_page_opens_with_the_policy_of_the_shortest_mean_jct(shown: Any, sim
     assert "Shortest mean JCT" in Data(render(simulated)).text
 
 
-def test_each_load_has_a_choice_of_its_own(simulated: RunData) -> None:
+def test_policies_with_different_loads_are_not_compared(simulated: RunData) -> None:
     assert simulated.facts is not None
     facts = dataclasses.replace(simulated.facts, loads={"srtf": 2.0})
     text = Data(render(dataclasses.replace(simulated, facts=facts))).text
@@ -156,7 +158,7 @@ def test_each_load_has_a_choice_of_its_own(simulated: RunData) -> None:
 # -- speed
 
 
-def test_the_distribution_of_jct_is_that_of_the_jobs(shown: Any, simulated: RunData) -> None:
+def test_the_distribution_of_jct_equals_that_of_the_jobs(shown: Any, simulated: RunData) -> None:
     for policy, seed in RUNS:
         jobs = simulated.only(policy, seed).jobs["jct_seconds"].sort().to_list()
         points = view(shown, "speed", policy, seed)["data"]["distribution"]
@@ -177,7 +179,7 @@ def test_wait_and_run_by_gang_add_up_to_the_jct(shown: Any, simulated: RunData) 
         assert size["wait"] + size["run"] == pytest.approx(mine["jct_seconds"].mean(), abs=0.02)
 
 
-def test_many_gang_sizes_are_put_together_by_powers_of_two() -> None:
+def test_many_gang_sizes_are_grouped_by_powers_of_two() -> None:
     gangs = [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17]
     jobs = pl.DataFrame(
         {"slots_asked": gangs, "jct_seconds": [10.0] * 11, "wait_seconds": [4.0] * 11, "start_seconds": [4.0] * 11,
@@ -205,7 +207,7 @@ def test_every_point_of_a_thinned_distribution_is_exact(values: list[float], ran
 # -- cluster and queue
 
 
-def test_slots_in_use_are_those_of_the_leases(simulated: RunData, shown: Any) -> None:
+def test_slots_in_use_equal_those_of_the_leases(simulated: RunData, shown: Any) -> None:
     logged = {line["name"]: line for line in view(shown, "cluster")["data"]["lines"]}
     counted_again = page_of(without(simulated, "queue"))
     lines = {line["name"]: line for line in view(counted_again, "cluster")["data"]["lines"]}
@@ -215,7 +217,7 @@ def test_slots_in_use_are_those_of_the_leases(simulated: RunData, shown: Any) ->
             assert [level for at, level in line["points"] if at <= time + 1e-3][-1] == busy
 
 
-def test_waiting_by_reason_user_and_plugin_is_that_of_the_waits(simulated: RunData, shown: Any) -> None:
+def test_waiting_by_reason_user_and_plugin_equals_that_of_the_waits(simulated: RunData, shown: Any) -> None:
     run = simulated.only("las", 0)
     spans = run.waits.join(run.jobs.select("job", "user"), on="job").with_columns(
         ((pl.col("end_seconds") - pl.col("start_seconds")) / 3600).alias("hours")
@@ -228,7 +230,7 @@ def test_waiting_by_reason_user_and_plugin_is_that_of_the_waits(simulated: RunDa
     assert sum(each["hours"] for each in rows) == pytest.approx(spans["hours"].sum(), abs=1e-2)
 
 
-def test_own_pauses_are_no_waiting(tmp_path: Path) -> None:
+def test_pauses_by_apps_do_not_count_as_waiting(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     key = {"policy": "p", "seed": 0}
     folder.write("jobs", [JobRow(app="a", job="a", state="finished", jct_seconds=9.0)], **key)
@@ -239,7 +241,7 @@ def test_own_pauses_are_no_waiting(tmp_path: Path) -> None:
     assert found["lines"][0]["points"] == [[0.0, 1.0], [3600.0, 0.0]]
 
 
-def test_users_are_counted_from_apps_where_the_run_left_no_table(simulated: RunData, shown: Any) -> None:
+def test_users_are_counted_from_apps_if_the_run_has_no_user_table(simulated: RunData, shown: Any) -> None:
     apps = simulated.only("srtf", 1).apps
     rows = table(shown, "cluster", "Users", "srtf", 1)
     assert {each["user"] for each in rows} == {"ana", "ben", "cho"}
@@ -286,7 +288,7 @@ def test_slot_time_of_a_run_with_segments_has_every_overhead(sample: RunData) ->
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 50)), min_size=1, max_size=80))
-def test_counted_levels_keep_the_total_length_of_spans(spans: list[tuple[float, float]]) -> None:
+def test_counted_levels_keep_the_total_length_of_intervals(spans: list[tuple[float, float]]) -> None:
     starts = np.array([start for start, _ in spans])
     ends = starts + np.array([length for _, length in spans])
     moments, levels = counted(starts, ends)
@@ -326,7 +328,7 @@ def test_sums_by_keys_count_every_row(rows: list[tuple[str | None, str, float]])
     assert found.select("k", "l").rows() == sorted(found.select("k", "l").rows(), key=lambda k: (k[0] is not None, k))
 
 
-def test_slots_are_judged_by_the_time_in_which_jobs_waited(tmp_path: Path) -> None:
+def test_slot_use_is_judged_over_the_time_in_which_jobs_waited(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     folder.write_facts(RunFacts(kind="simulate", command=("x",), slots=4))
     key = {"policy": "p", "seed": 0}
@@ -375,7 +377,7 @@ def test_above_64_slots_machines_are_drawn_as_a_heat_map(tmp_path: Path) -> None
     assert [0, 0.0, 100.0, "a", 0.5] in heat["stripes"]
 
 
-def test_a_cluster_that_cannot_be_read_shows_the_machines_that_were_used(tmp_path: Path) -> None:
+def test_an_unreadable_cluster_is_shown_by_the_machines_in_use(tmp_path: Path) -> None:
     run = wide_run(tmp_path)
     assert run.facts is not None
     odd = dataclasses.replace(run, facts=dataclasses.replace(run.facts, cluster="machines = 3"))
@@ -400,14 +402,14 @@ def test_100000_jobs_make_a_small_page(large_run: RunData) -> None:
     assert all(row[0] in named for row in worst["tables"][0]["rows"])
 
 
-def test_the_apps_of_a_large_run_are_the_worst(large_run: RunData) -> None:
+def test_for_a_large_run_only_the_worst_apps_are_listed(large_run: RunData) -> None:
     found = page_of(large_run)["parts"]["verdict"]["views"][0]["tables"][0]
     assert found["title"] == "Apps, the 600 with the worst ρ of 100,000"
     rho = [row[[column["label"] for column in found["columns"]].index("ρ")] for row in found["rows"]]
     assert rho == pytest.approx(large_run.apps["rho"].sort(descending=True).head(600).to_list(), abs=1e-3)
 
 
-def test_apps_without_a_rho_stand_at_the_end_of_the_table(simulated: RunData) -> None:
+def test_apps_without_a_rho_come_last_in_the_table(simulated: RunData) -> None:
     hidden = pl.when(pl.col("app") < "job-005").then(None).otherwise(pl.col("rho")).alias("rho")
     found = page_of(dataclasses.replace(simulated, apps=simulated.apps.with_columns(hidden)))
     rows = table(found, "verdict", "Apps")
@@ -426,7 +428,7 @@ def test_the_same_tables_in_another_order_give_the_same_page(large_run: RunData)
     assert page_of(turned)["parts"]["held"] == page_of(few)["parts"]["held"]
 
 
-def test_of_too_many_stretches_leases_are_drawn_and_of_too_many_leases_the_longest(
+def test_with_too_many_segments_leases_are_drawn_and_of_those_the_longest(
     sample: RunData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases = sample.leases.height
@@ -450,9 +452,7 @@ def test_of_too_many_stretches_leases_are_drawn_and_of_too_many_leases_the_longe
     assert len(small["rows"]) == len(held["rows"])
 
 
-def test_busy_slots_are_drawn_as_held_where_their_leases_are_too_many_to_draw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_with_too_many_leases_to_draw_are_drawn_as_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     turns = [(f"a{at % 7}", float(at), float(at + 1)) for at in range(200)]
     leases = [LeaseRow(app=app, machine="m", slot=0, start_seconds=start, end_seconds=end) for app, start, end in turns]
@@ -483,14 +483,14 @@ def test_the_page_of_a_run_without_a_finished_job_has_no_part_fairness_or_speed(
     assert "Which policy?" not in page
 
 
-def test_one_policy_without_data_for_a_part_leaves_the_others(simulated: RunData) -> None:
+def test_a_policy_without_data_for_a_part_does_not_hide_it_for_others(simulated: RunData) -> None:
     unknown = pl.when(pl.col("policy") == "las").then(None).otherwise(pl.col("rho")).alias("rho")
     odd = dataclasses.replace(simulated, apps=simulated.apps.with_columns(unknown))
     views = page_of(odd)["parts"]["fairness"]["views"]
     assert [each is None for each in views] == [policy == "las" for policy, _ in RUNS]
 
 
-def test_rho_that_is_not_a_number_is_unknown(simulated: RunData) -> None:
+def test_a_rho_of_nan_counts_as_unknown(simulated: RunData) -> None:
     first = pl.col("app") == "job-000"
     odd = dataclasses.replace(
         simulated, apps=simulated.apps.with_columns(pl.when(first).then(float("nan")).otherwise("rho").alias("rho"))
@@ -512,7 +512,7 @@ def test_the_page_judges_a_run_by_the_kind_of_rho_in_its_facts(simulated: RunDat
     assert rows[0]["static ρ"] == pytest.approx(2 * rows[0]["Themis' ρ"], abs=1e-2)
 
 
-def test_a_single_app_gives_a_page(simulated: RunData) -> None:
+def test_a_run_with_a_single_app_gives_a_page(simulated: RunData) -> None:
     only = pl.col("app") == "job-003"
     jobs = simulated.only("fifo", 0)
     alone = dataclasses.replace(
@@ -527,13 +527,15 @@ def test_a_single_app_gives_a_page(simulated: RunData) -> None:
     assert found["apps"] == ["job-003"]
 
 
-def test_300_apps_under_three_policies_stay_below_5_mb(write_simulation: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_page_of_300_apps_under_three_policies_stays_below_5_mb(
+    write_simulation: Callable[..., Path], tmp_path: Path
+) -> None:
     policies = ("fifo", "las", "srtf")
     report = write_report(write_simulation(tmp_path / "run", jobs=300, seeds=1, policies=policies))
     assert report.stat().st_size < 3_000_000
 
 
-def test_names_with_markup_stay_text_in_every_new_part(tmp_path: Path) -> None:
+def test_names_with_markup_are_shown_as_text_in_every_new_part(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     bad = "</script><img src=x onerror=alert(1)>"
     folder.write_facts(RunFacts(kind="simulate", command=("x",), profiles={bad: "", "p": ""}, notes=(bad,), slots=100))

@@ -18,7 +18,9 @@ from eunomia_testbed.report.view import whole_of
 from eunomia_testbed.results import RunData
 
 
-def test_one_run_ticks_no_policy_and_draws_no_whisker(write_simulation: Callable[..., Path], tmp_path: Path) -> None:
+def test_with_one_run_no_policy_is_ticked_and_no_interval_drawn(
+    write_simulation: Callable[..., Path], tmp_path: Path
+) -> None:
     """A tick beside a policy is a claim that another draw could overturn."""
     whole = whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1)))
     part, answer = policies(whole), verdict(whole.views[0])
@@ -33,16 +35,14 @@ def test_one_run_ticks_no_policy_and_draws_no_whisker(write_simulation: Callable
 TICKED = re.compile(r'<li class="(?:good|poor|bad)"><p class="asks">([^<]*)</p>')
 
 
-def test_a_simulation_without_intervals_marks_facts_alone(
-    write_simulation: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_simulation_without_intervals_ticks_only_facts(write_simulation: Callable[..., Path], tmp_path: Path) -> None:
     for view in whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1))).views:
         answer = verdict(view)
         assert answer is not None
         assert set(TICKED.findall(answer.html)) <= {"Did all finish?", "Can it be trusted?"}
 
 
-def test_a_policy_is_ticked_where_intervals_show_it_to_be_best(simulated: RunData) -> None:
+def test_a_policy_is_ticked_if_intervals_show_it_to_be_best(simulated: RunData) -> None:
     whole = whole_of(simulated)
     shown = {policy for found in whole.answers.values() for goal in found.goals if goal.decided for policy in goal.best}
     for view in whole.views:
@@ -55,7 +55,7 @@ def test_a_policy_is_ticked_where_intervals_show_it_to_be_best(simulated: RunDat
 @pytest.mark.parametrize(
     ("given", "told"), [(False, "Not modelled"), (None, "Not modelled"), (True, "0.0 % of slot time")]
 )
-def test_slot_time_without_given_costs_is_not_shown_as_a_cost_of_zero(
+def test_without_given_costs_slot_time_does_not_show_a_cost_of_zero(
     sample: RunData, given: bool | None, told: str
 ) -> None:
     assert sample.facts is not None
@@ -93,9 +93,7 @@ def test_page_and_verdict_give_every_kind_of_rho(simulated: RunData) -> None:
         assert f"{row[0]} {p90:.2f}, {p99:.2f}, {worst:.2f}, {100 * above:.1f} %" in told.html
 
 
-def test_the_page_of_one_run_calls_nothing_best_beyond_this_run(
-    write_simulation: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_page_of_one_run_limits_best_to_this_run(write_simulation: Callable[..., Path], tmp_path: Path) -> None:
     part = policies(whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1))))
     assert part is not None
     price = next(table for table in part.tables if table.title.startswith("The price"))

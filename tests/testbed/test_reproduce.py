@@ -106,7 +106,7 @@ def test_a_shortened_workload_has_the_same_iterations_at_a_multiple_of_the_speed
     assert (fast.apps.arrival_seconds * 4.0).tolist() == pytest.approx(whole.apps.arrival_seconds.tolist())
 
 
-def test_an_app_is_entitled_to_what_a_phase_of_its_search_can_use() -> None:
+def test_the_demand_of_an_app_is_that_of_a_phase_of_its_search() -> None:
     workload = make_workload(Cell(policy="themis", seed=0, workload="2", apps=6))
     demands = app_demands(workload)
     for app in range(6):
@@ -149,14 +149,14 @@ def test_only_a_cell_of_themis_records_the_time_of_each_auction() -> None:
     assert math.isnan(number(dataclasses.replace(figures(), arbiter_ms=())))
 
 
-def test_the_claims_of_group_lead_compare_seven_policies_at_three_contentions_under_both_slowdowns() -> None:
+def test_claims_on_the_lead_compare_seven_policies_three_contentions_and_both_slowdowns() -> None:
     cells = {cell for claim in chosen(themis.PAPER.claims(Grid()), ["lead"]) for cell in claim.cells(0)}
     runs = {(cell.policy, cell.shrink, cell.slowdowns) for cell in cells if cell.policy != "alone"}
     assert len(runs) == 7 * 3 * 2 and {cell.workload for cell in cells} == {"flat"}
     assert all((themis.PAPER.seconds(cell) or 0.0) > 0.0 for seed in (0, 4) for cell in cells_in(Grid(seeds=(seed,))))
 
 
-def test_apps_that_gandiva_starves_are_named() -> None:
+def test_apps_that_starve_under_gandiva_are_named() -> None:
     by_seed = {"gandiva": [figures(rho=23.7), figures(rho=4.0)], "srtf": [figures(rho=9.0), figures()]}
     assert themis.starved(by_seed).endswith("the number of seeds of 2: gandiva: app02 23.7 in 2")
     grid, done = fig_nine((0, 1), {"themis": 1.0, "gandiva": 5.0})
@@ -205,7 +205,7 @@ def test_only_seeds_that_all_policies_have_run_are_compared() -> None:
     assert found.verdict is Verdict.UNDECIDED and "one seed" in found.reason
 
 
-def test_worst_rho_is_held_against_the_papers_with_five_seeds() -> None:
+def test_the_worst_rho_is_compared_with_the_paper_over_five_seeds() -> None:
     five = (0, 1, 2, 3, 4)
     grid, done = fig_nine(five, {"themis": 1.0, "slaq": 3.3})
     found = claim_of(grid, "Fig 9").measure(Runs(grid=grid, done=done))
@@ -217,7 +217,7 @@ def test_worst_rho_is_held_against_the_papers_with_five_seeds() -> None:
     assert claim_of(grid, "Fig 9").measure(Runs(grid=grid, done=done)).verdict is Verdict.UNDECIDED
 
 
-def test_a_claim_says_what_its_verdict_depends_on() -> None:
+def test_a_claim_states_what_its_verdict_depends_on() -> None:
     grid = Grid()
     claim = claim_of(grid, "Fig 16")
     cells = [cell for seed in grid.seeds for cell in claim.cells(seed)]
@@ -232,7 +232,7 @@ def test_a_claim_says_what_its_verdict_depends_on() -> None:
     assert claim_of(one, "Fig 16").measure(Runs(grid=one, done=done)).verdict is Verdict.FAILS
 
 
-def test_figures_of_cells_that_other_code_simulated_are_stale(tmp_path: Path) -> None:
+def test_figures_of_cells_simulated_by_other_code_are_stale(tmp_path: Path) -> None:
     grid = Grid(slowdowns="footnote")
     claim, store = claim_of(grid, "Fig 16"), Store(tmp_path, Figures, "of now")
     cells = [cell for seed in grid.seeds for cell in claim.cells(seed)]
@@ -248,7 +248,7 @@ def test_figures_of_cells_that_other_code_simulated_are_stale(tmp_path: Path) ->
     assert claim.measure(Runs(grid=grid, done=done, stale=again.stale())).stale
 
 
-def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_stopped_run_can_be_resumed(tmp_path: Path) -> None:
     ran: list[Cell] = []
 
     def fake(cell: Cell) -> Figures:  # what a simulation gives is not what is tested here
@@ -284,7 +284,7 @@ def test_a_damaged_file_of_a_cell_is_refused_by_its_path(tmp_path: Path) -> None
     assert str(path) in str(refused.value)
 
 
-def test_the_cells_behind_a_claim_are_all_that_it_needs() -> None:
+def test_a_claim_needs_only_its_own_cells() -> None:
     grid = Grid(seeds=(0,))
     for claim in themis.PAPER.claims(grid):
         done = {cell.key: figures(rho=1.0 + 0.01 * number) for number, cell in enumerate(claim.cells(0))}
@@ -292,7 +292,7 @@ def test_the_cells_behind_a_claim_are_all_that_it_needs() -> None:
 
 
 @pytest.mark.parametrize("name", ["fig9", "Fig 9", "FIGURE 9"])
-def test_claims_are_chosen_by_their_figure(name: str) -> None:
+def test_claims_are_selected_by_their_figure(name: str) -> None:
     assert [claim.figure for claim in chosen(CLAIMS, [name])] == ["Fig 9"] * 2
     assert [claim.figure for claim in chosen(CLAIMS, [name, "fig15"])] == ["Fig 9"] * 2 + ["Fig 15"] * 4
 
@@ -335,7 +335,7 @@ def test_table_3_of_themis_has_the_bid_computed_from_the_definitions() -> None:
     assert bid_table()["4 GPUs"] == 1.064
 
 
-def test_the_command_leaves_a_folder_and_refuses_another_run_in_it(
+def test_the_command_writes_a_folder_and_refuses_another_run_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(themis, "PAPER", fake_paper(run=lambda cell: figures()))
@@ -367,7 +367,7 @@ def test_the_command_leaves_a_folder_and_refuses_another_run_in_it(
         (["--docs", "taken"], "--docs must name a folder, but got the file taken (--docs)"),
     ],
 )
-def test_a_folder_that_cannot_serve_is_refused_before_anything_runs(
+def test_an_unusable_folder_is_refused_before_anything_runs(
     flags: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[object] = []
@@ -399,7 +399,7 @@ def test_a_run_refused_at_its_first_cell_leaves_no_folder(tmp_path: Path, monkey
     assert run(command) == 0
 
 
-def test_the_option_only_simulates_the_cells_of_the_chosen_claims(
+def test_the_option_only_simulates_just_the_cells_of_the_selected_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(themis, "PAPER", fake_paper(run=lambda cell: figures()))
@@ -423,7 +423,7 @@ def test_an_unknown_model_of_slowdowns_is_refused(tmp_path: Path, capsys: pytest
     assert not out.exists()
 
 
-def test_a_paper_of_another_package_is_run_like_those_here(
+def test_a_paper_of_another_package_is_run_like_the_built_in_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = tmp_path / "short_paper.py"
@@ -465,7 +465,7 @@ def test_the_cpu_time_of_a_paper_is_estimated_beforehand(paper: str) -> None:
 
 
 @pytest.mark.parametrize("paper", paper_names())
-def test_the_keys_of_a_paper_are_named_where_one_is_wrong(paper: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_a_key_of_a_paper_lists_its_keys(paper: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", paper, "--set", "keys"]) == 2
     assert "--set must be KEY=VALUE with one of " in capsys.readouterr().err
 
@@ -483,7 +483,7 @@ def test_help_gives_each_key_with_its_default_and_meaning(paper: str, capsys: py
         assert filled(find_paper(paper).grid, [f"{key.name}={key.default}"], "--set") == find_paper(paper).grid()
 
 
-def test_help_without_a_paper_has_the_keys_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_without_a_paper_lists_the_keys_of_all_papers(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"Keys of --set, {paper}:" in text for paper in paper_names())
@@ -513,7 +513,7 @@ def test_help_names_a_paper_that_does_not_load_and_has_the_keys_of_the_others(
         ("shockwave --set scales=0", 'scales must be numbers of GPUs, such as 64,128,256, but got "0" (--set scales)'),
     ],
 )
-def test_sizes_that_no_simulation_takes_are_refused(
+def test_impossible_sizes_are_refused(
     words: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -533,7 +533,7 @@ def test_sizes_that_no_simulation_takes_are_refused(
         ("synergy", [], ["data must be the folder with", "trace must be the file of Philly's trace"]),
     ],
 )
-def test_files_that_are_missing_are_named_before_anything_is_printed(
+def test_missing_files_are_named_before_anything_is_printed(
     paper: str,
     settings: list[str],
     rules: list[str],
@@ -549,13 +549,13 @@ def test_files_that_are_missing_are_named_before_anything_is_printed(
     assert all(line.startswith(f"error: {rule}") for line, rule in zip(lines, rules, strict=True))
 
 
-def test_a_run_that_simulates_nothing_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_simulations_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "synergy", "--only", "table2", "--out", "tables", "-q"]) == 0
     assert run(["reproduce", "afs", "--within", "0s", "--out", "later", "-q"]) == 0
 
 
-def test_a_file_in_a_folder_is_named_with_the_folder(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_in_a_folder_names_the_folder(tmp_path: Path) -> None:
     (tmp_path / "there.csv").write_text("")
     folder = str(tmp_path)
     files = [NeededFile(path=f"{folder}/{name}.csv", rule="R", folder=folder) for name in ("there", "one", "two")]

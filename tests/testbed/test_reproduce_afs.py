@@ -75,7 +75,7 @@ def figures(*, hours: float) -> AfsFigures:
     )
 
 
-def test_every_claim_is_measured_once_its_cells_are_there() -> None:
+def test_every_claim_is_measured_once_its_cells_have_run() -> None:
     own = AfsGrid(clusters=",".join(ORDER), tiresias_clusters=",".join(ORDER))
     claims = PAPER.claims(own)
     hours = {"afs_l": 10.0, "afs_p": 12.0, "srtf": 27.0, "tiresias": 36.0}
@@ -93,7 +93,7 @@ def test_every_claim_is_measured_once_its_cells_are_there() -> None:
     assert short.text.startswith("1.00") and short.verdict is Verdict.HOLDS
 
 
-def test_the_greatest_ratio_over_clusters_counts_only_where_the_claim_holds() -> None:
+def test_the_greatest_ratio_over_clusters_counts_only_if_the_claim_holds() -> None:
     own = AfsGrid()
     for hours, verdict in ((27.0, Verdict.HOLDS), (15.0, Verdict.HOLDS), (9.0, Verdict.FAILS)):
         claim = next(one for one in PAPER.claims(own) if one.text == "mean JCT over AFS-L's: SRTF")
@@ -106,7 +106,7 @@ def test_the_greatest_ratio_over_clusters_counts_only_where_the_claim_holds() ->
     assert up_to.measure(Runs(grid=own, done=done)).verdict is Verdict.UNMEASURED
 
 
-def test_claims_without_runs_are_not_measured_and_a_worse_policy_does_not_hold() -> None:
+def test_claims_without_runs_are_not_measured_and_a_worse_policy_fails_its_claim() -> None:
     own = AfsGrid()
     claims = PAPER.claims(own)
     empty = Runs(grid=own, done=dict[str, AfsFigures]())
@@ -136,7 +136,7 @@ def test_a_claim_measured_with_one_seed_that_draws_models_is_undecided() -> None
     assert claim.measure(Runs(grid=own, done=done)).verdict is Verdict.UNDECIDED
 
 
-def test_cells_have_names_of_their_own() -> None:
+def test_cells_have_different_names() -> None:
     own = AfsGrid()
     made = [cell(own, "afs_l", **more) for more in ({}, {"packing": True}, {"start_seconds": 30.0})]
     assert len({one.key for one in made}) == 3
@@ -145,7 +145,7 @@ def test_cells_have_names_of_their_own() -> None:
     assert said == "afs_l, seed 0, cluster 2869ce, packing True: mean JCT 2 h, restarts 3"
 
 
-def test_reconfigurations_are_restarts_and_resizes(grid: AfsGrid) -> None:
+def test_reconfigurations_are_restarts_plus_resizes(grid: AfsGrid) -> None:
     elastic, fixed = (run_cell(cell(grid, policy)) for policy in ("afs_p", "tiresias"))
     assert elastic.resizes > 0 and fixed.resizes == 0
     row = next(claim for claim in PAPER.claims(AfsGrid()) if claim.printed == "6.3")
@@ -156,7 +156,7 @@ def test_reconfigurations_are_restarts_and_resizes(grid: AfsGrid) -> None:
     assert row.measure(Runs(grid=AfsGrid(), done=done)).text == "2.00"
 
 
-def test_the_two_jobs_of_appendix_a_are_simulated_in_turn_and_with_equal_shares() -> None:
+def test_the_two_jobs_of_appendix_a_run_in_turn_or_with_equal_shares() -> None:
     assert two_jobs("srtf_max") == pytest.approx((1.0, 2.5))
     assert two_jobs("max_min") == pytest.approx((2.0, 2.0))
     rows = [claim for claim in PAPER.claims(AfsGrid()) if claim.figure == "App. A"]
@@ -164,7 +164,7 @@ def test_the_two_jobs_of_appendix_a_are_simulated_in_turn_and_with_equal_shares(
     assert [(one.text, one.verdict) for one in found] == [("1.75 h", Verdict.FAILS), ("2 h", Verdict.HOLDS)]
 
 
-def test_rows_without_costly_policies_and_rows_with_tiresias_have_clusters_of_their_own() -> None:
+def test_the_grid_can_set_other_clusters_for_cheap_policies_and_for_tiresias() -> None:
     own = AfsGrid(clusters="2869ce", order_clusters="0e4a51", tiresias_clusters="ed69ec")
     by_row = {claim.text: {one.cluster for one in claim.cells(0)} for claim in PAPER.claims(own)}
     assert by_row["mean JCT over AFS-P's: Tiresias-L"] == {"ed69ec"}
@@ -179,7 +179,7 @@ def test_rows_without_costly_policies_and_rows_with_tiresias_have_clusters_of_th
         PAPER.claims(AfsGrid(tiresias_clusters="#9"))
 
 
-def test_a_cluster_or_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_cluster_or_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'^clusters must be some of 0e4a51, .* but got "2869cf" \(--set clusters\)'):
         PAPER.claims(AfsGrid(clusters="b436b2, 2869cf"))
     with pytest.raises(InputError, match=r"^trace must be the file of Philly's trace with models .*\(reproduce afs\)"):

@@ -80,7 +80,7 @@ def synergy(folder: Path, **changed: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("content", GARBAGE)
 @pytest.mark.parametrize("paper", ["oef", "shockwave"])
-def test_rates_of_no_format_are_refused(refused: Callable[..., str], paper: str, content: bytes) -> None:
+def test_rates_of_an_unknown_format_are_refused(refused: Callable[..., str], paper: str, content: bytes) -> None:
     Path("rates.json").write_bytes(content)
     errors = refused(paper, "throughputs=rates.json")
     assert len(errors.splitlines()) == 1 and ", but got " in errors and "(rates.json" in errors
@@ -88,7 +88,7 @@ def test_rates_of_no_format_are_refused(refused: Callable[..., str], paper: str,
 
 @pytest.mark.parametrize("content", GARBAGE)
 @pytest.mark.parametrize("name", ["trace.csv", "scaling.csv"])
-def test_files_of_afs_that_are_of_no_format_are_refused(refused: Callable[..., str], name: str, content: bytes) -> None:
+def test_files_of_afs_of_an_unknown_format_are_refused(refused: Callable[..., str], name: str, content: bytes) -> None:
     settings = afs()
     Path(name).write_bytes(content)
     errors = refused("afs", *settings, more="--seeds 0")
@@ -97,7 +97,7 @@ def test_files_of_afs_that_are_of_no_format_are_refused(refused: Callable[..., s
 
 @pytest.mark.parametrize("content", GARBAGE)
 @pytest.mark.parametrize("name", ["profiles.csv", "models.csv", STATIC, "philly.csv"])
-def test_files_of_synergy_that_are_of_no_format_are_refused(
+def test_files_of_synergy_of_an_unknown_format_are_refused(
     refused: Callable[..., str], tmp_path: Path, name: str, content: bytes
 ) -> None:
     settings = synergy(tmp_path)
@@ -125,7 +125,7 @@ def test_files_of_synergy_that_are_of_no_format_are_refused(
     ids=["list", "no type", "negative", "word", "no gang", "half a pair"],
 )
 @pytest.mark.parametrize("paper", ["oef", "shockwave"])
-def test_rates_that_are_wrong_are_refused(refused: Callable[..., str], paper: str, rates: object, error: str) -> None:
+def test_invalid_rates_are_refused(refused: Callable[..., str], paper: str, rates: object, error: str) -> None:
     Path("rates.json").write_text(json.dumps(rates))
     assert error in refused(paper, "throughputs=rates.json")
 
@@ -155,7 +155,7 @@ def test_rates_without_a_model_or_a_gpu_type_of_the_paper_are_refused(
         ("j,0,x,600,1,2869ce,Pass,", "afs_model"),
     ],
 )
-def test_a_row_of_the_trace_that_would_be_dropped_is_refused(refused: Callable[..., str], row: str, error: str) -> None:
+def test_a_trace_row_that_would_be_dropped_is_refused(refused: Callable[..., str], row: str, error: str) -> None:
     good = [f"j{at},{at},x,600,1,{name},Pass,DcganModel256\n" for at, name in enumerate(CLUSTERS)]
     errors = refused("afs", *afs(trace=PHILLY + "".join(good) + row + "\n"), more="--seeds 0")
     assert errors.startswith(f"error: {error} must ") and f"(trace.csv, line {len(CLUSTERS) + 2})" in errors
@@ -171,7 +171,7 @@ def test_a_row_of_the_trace_that_would_be_dropped_is_refused(refused: Callable[.
         ("AnotherModel,1,1,1", 'model must be one that is known: AnotherModel, but got "DcganModel256" (scaling.csv)'),
     ],
 )
-def test_curves_that_are_wrong_are_refused(refused: Callable[..., str], row: str, error: str) -> None:
+def test_invalid_curves_are_refused(refused: Callable[..., str], row: str, error: str) -> None:
     scaling = f"model,global_batch,num_gpus,step_time_s\n{row}\n"
     assert error in refused("afs", *afs(scaling=scaling), more="--seeds 0")
 
@@ -205,7 +205,7 @@ def test_a_trace_without_a_cluster_of_the_paper_is_refused(refused: Callable[...
     ],
     ids=["model", "iterations", "time", "lacks models", "range"],
 )
-def test_values_of_synergys_files_that_are_wrong_are_refused(
+def test_invalid_values_in_files_of_synergy_are_refused(
     refused: Callable[..., str], tmp_path: Path, name: str, content: str, error: str
 ) -> None:
     settings = synergy(tmp_path, **{name: content})
@@ -215,7 +215,7 @@ def test_values_of_synergys_files_that_are_wrong_are_refused(
 # --- what the check itself does ---------------------------------------------------------------------------------------
 
 
-def test_readings_are_made_once_and_all_errors_of_a_function_are_named() -> None:
+def test_each_file_is_read_once_and_all_errors_are_reported() -> None:
     calls: list[object] = []
 
     def first(path: str) -> None:
@@ -238,7 +238,7 @@ def test_readings_are_made_once_and_all_errors_of_a_function_are_named() -> None
     assert calls == ["a", ("a", 1), ("a", 0), ("b", 1), ("b", 2)]
 
 
-def test_files_without_a_fault_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_files_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of which the wrong ones above are made."""
     monkeypatch.chdir(tmp_path)
     for name, settings in (("afs", afs()), ("synergy", (*synergy(tmp_path), "philly_first=0", "philly_jobs=1"))):

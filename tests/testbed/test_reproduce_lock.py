@@ -84,14 +84,14 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_a_lock_whose_file_is_no_record_still_refuses(tmp_path: Path) -> None:
+def test_a_held_lock_with_an_unreadable_record_still_refuses(tmp_path: Path) -> None:
     with locked(tmp_path):
         (tmp_path / LOCK).write_text("")
         with pytest.raises(InputError, match="while another process runs them"), locked(tmp_path):
             pass
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"a run's folder must be one that can be written, but got .*file"):
         locked(tmp_path / "file" / "run").__enter__()

@@ -23,7 +23,7 @@ def cell(what: str, policy: str, **more: object) -> OefCell:
     return make_cell(OefGrid(hours=2.0), {"what": what, "policy": policy, "speeds": PRINTED, "tenants": 4, **more}, 0)
 
 
-def test_speeds_have_the_two_numbers_that_the_paper_prints() -> None:
+def test_speedups_equal_the_two_numbers_printed_in_the_paper() -> None:
     four = Tenants(speeds=PRINTED, throughputs="", count=4, seed=0)
     assert four.models == ("LSTM", "Transformer", "ResNet", "VGG")
     relative = four.speedups(four.models)
@@ -48,14 +48,14 @@ def test_max_min_gives_each_tenant_a_quarter_of_every_type() -> None:
     assert found.promised == pytest.approx(found.total)
 
 
-def test_a_tenant_that_overstates_has_less_and_so_do_all_together() -> None:
+def test_a_tenant_that_overstates_loses_and_so_does_the_total() -> None:
     honest, lying = (run_cell(cell(ALLOCATION, "noncooperative", lie=lie)) for lie in (1.0, LIE))
     assert max(honest.throughput) - min(honest.throughput) < 1e-6
     assert lying.throughput[0] < honest.throughput[0] < min(lying.throughput[1:])
     assert lying.total < honest.total
 
 
-def test_rounds_approach_the_shares_and_the_gpus_of_a_tenant_that_leaves_are_shared_out() -> None:
+def test_rounds_approach_the_shares_and_redistribute_gpus_of_a_tenant_that_leaves() -> None:
     shares, rounds = (run_cell(cell(what, "noncooperative", change=LEAVES)) for what in (ALLOCATION, ROUNDS))
     assert rounds.before == pytest.approx(shares.before, rel=0.1)
     assert rounds.throughput[3] == 0.0
@@ -72,7 +72,7 @@ def test_jobs_that_end_have_the_work_of_the_generator_in_gpu_seconds() -> None:
     assert all(len(set(jobs.jobs.model[owner == user].tolist())) == 1 for user in range(50))
 
 
-def test_groups_have_equal_gangs() -> None:
+def test_groups_of_a_tenant_have_equal_gangs() -> None:
     four = Tenants(speeds=PRINTED, throughputs="", count=4, seed=1)
     made = endless(four, [Group(tenant=0, model="LSTM"), Group(tenant=0, model="VGG", arrives=60.0)])
     assert made.users.id == ["tenant1"]
@@ -101,7 +101,7 @@ def figures(own: OefCell) -> OefFigures:
     )
 
 
-def test_every_claim_is_measured_once_its_cells_are_there() -> None:
+def test_every_claim_is_measured_once_its_cells_have_run() -> None:
     grid = OefGrid(throughputs="some.json")
     claims = PAPER.claims(grid)
     runs = Runs(grid=grid, done={one.key: figures(one) for one in cells_of(grid.seeds, claims)})
@@ -125,7 +125,7 @@ def test_missing_rates_are_named_with_the_way_to_give_them(tmp_path: Path) -> No
         speeds_of(GAVEL, str(tmp_path / "none.json"))
 
 
-def test_a_small_run_leaves_a_page_with_what_was_fixed(tmp_path: Path) -> None:
+def test_a_small_run_writes_a_page_with_its_fixed_settings(tmp_path: Path) -> None:
     out = tmp_path / "out"
     given = ["reproduce", "oef", "--seeds", "0", "--only", "fig6", "--only", "fig5a", "--set", "hours=2"]
     assert run([*given, "--out", str(out), "-q", "-j", "1"]) == 0

@@ -130,7 +130,7 @@ def test_a_row_compares_its_own_policy_with_the_others_and_shows_the_spread() ->
         ("own over others", "2.0", "1.00, 0.25", Verdict.FAILS),
     ],
 )
-def test_figures_of_the_others_are_joined_by_the_rule_of_the_row(
+def test_figures_of_the_other_policies_are_joined_by_the_rule_of_the_row(
     measure: str, value: str, text: str, verdict: Verdict
 ) -> None:
     claim = f'measure = "{measure}"\nvalue = {value}\nown = "a"\nover = "both"'
@@ -139,7 +139,7 @@ def test_figures_of_the_others_are_joined_by_the_rule_of_the_row(
     assert ("chance favours it" in found.reason) == (MEASURES[measure].join in ("least", "greatest", "ends"))
 
 
-def test_joins_of_settings_take_one_setting_of_the_grid() -> None:
+def test_a_join_over_settings_uses_the_least_greatest_or_mean_setting() -> None:
     jct = {("a", 1): 1.0, ("b", 1): 1.5, ("a", 2): 1.0, ("b", 2): 3.0}
     claim = 'measure = "others over own, {}setting"\nvalue = 3.0\nown = "a"\nover = ["b"]\nat = "@each_load"'
     assert measured(claim.format("greatest "), jct).text == "3.00"
@@ -148,7 +148,7 @@ def test_joins_of_settings_take_one_setting_of_the_grid() -> None:
     assert mean.text == f"{math.sqrt(4.5):.2f}"
 
 
-def test_a_growth_is_the_mean_of_the_others_at_the_last_setting_over_that_at_the_first() -> None:
+def test_growth_is_the_last_ratio_over_the_first_one() -> None:
     claim = 'measure = "growth of the mean of others over own"\nkind = "at least"\nvalue = 1.0\nown = "a"\n'
     claim += 'over = "both"\nat = "@each_load"'
     jct = {("a", 1): 1.0, ("b", 1): 1.5, ("c", 1): 1.5, ("a", 2): 1.0, ("b", 2): 2.0, ("c", 2): 8.0}
@@ -186,7 +186,7 @@ def test_changes_in_percent_are_ratios() -> None:
     assert row.value == pytest.approx([1.081, 1.0 / 0.81])
 
 
-def test_at_most_and_levels_are_judged_on_the_number() -> None:
+def test_claims_of_at_most_and_of_a_level_are_judged_on_the_number() -> None:
     level = 'measure = "level"\nown = "a"\nvalue = 1.0\nkind = "{}"'
     assert measured(level.format("at most"), {("a", 1): 0.9}).verdict is Verdict.HOLDS
     assert measured(level.format("within"), {("a", 1): 1.0}).verdict is Verdict.HOLDS
@@ -195,20 +195,20 @@ def test_at_most_and_levels_are_judged_on_the_number() -> None:
     assert measured(level.format("within"), {("a", 1): 1.5}).verdict is Verdict.FAILS
 
 
-def test_one_input_runs_once_and_is_judged_by_its_number() -> None:
+def test_a_row_without_random_draws_runs_once_and_is_judged_by_its_number() -> None:
     (claim,) = paper(GAIN + 'over = ["b"]\ndrawn = false').claims(SmallGrid(seeds=(3, 4)))
     assert [cell.seed for cell in claim.cells(3)] == [0, 0] and list(claim.cells(4)) == []
     found = measured(GAIN + 'over = ["b"]\ndrawn = false', {("a", 1): 1.0, ("b", 1): 1.7})
     assert (found.text, found.verdict) == ("1.70", Verdict.DIRECTION) and "one input" in found.reason
 
 
-def test_a_claim_that_holds_by_construction_has_its_own_verdict_unless_it_fails() -> None:
+def test_a_claim_true_by_construction_has_its_own_verdict_unless_it_fails() -> None:
     claim = 'measure = "level"\nown = "a"\nvalue = 1.0\nkind = "within"\nconstruction = "a constraint"'
     assert measured(claim, {("a", 1): 1.0}).verdict is Verdict.BY_CONSTRUCTION
     assert measured(claim, {("a", 1): 2.0}).verdict is Verdict.FAILS
 
 
-def test_a_gain_far_beyond_the_printed_one_says_the_likely_reason() -> None:
+def test_a_gain_far_beyond_the_printed_one_states_the_likely_reason() -> None:
     found = measured(GAIN + 'over = ["b"]\nbeyond = "a strange baseline"', {("a", 1): 1.0, ("b", 1): 3.0})
     assert found.verdict is Verdict.HOLDS and "beyond the printed gain: a strange baseline" in found.reason
 
@@ -237,7 +237,7 @@ def test_ratios_with_a_zero_among_the_seeds_are_ratios_of_sums() -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_row_is_refused_with_its_place() -> None:
+def test_an_invalid_row_is_refused_with_its_place() -> None:
     with pytest.raises(InputErrors, match=r"claims must be rows: .*\(claims.toml, claim Fig 1: t: kind\)"):
         rows(GAIN + 'over = ["b"]\nkind = "gains"')
     with pytest.raises(InputErrors, match=r"a printed change must be such as '\+8.1 %'"):
@@ -253,7 +253,7 @@ def test_a_wrong_row_is_refused_with_its_place() -> None:
         (GAIN + 'over = ["b"]\nat = [{ load = 3 }, { load = 4 }, { load = 5 }]', "a row must have a printed value"),
     ],
 )
-def test_a_row_that_names_what_is_not_there_is_refused(claim: str, rule: str) -> None:
+def test_a_row_with_unknown_names_is_refused(claim: str, rule: str) -> None:
     bad = claim.replace("value = 2.0", "value = [2.0, 3.0]") if "printed value" in rule else claim
     with pytest.raises(InputError, match=rule):
         measured(bad, {(policy, load): 1.0 for policy in "ab" for load in (3, 4, 5)})
@@ -267,7 +267,7 @@ def test_a_row_must_name_cells_and_numbers() -> None:
             own.claims(SmallGrid())
 
 
-def test_sections_are_in_the_papers_order() -> None:
+def test_sections_are_in_the_order_of_the_paper() -> None:
     given = ["App. J", "§8.10", "§2", "Abstract", "§8.9", "Abstract, §6.2", "App. I"]
     assert sorted(given, key=section_order) == [
         "Abstract", "§2", "Abstract, §6.2", "§8.9", "§8.10", "App. I", "App. J",
@@ -277,7 +277,7 @@ def test_sections_are_in_the_papers_order() -> None:
 # --- presets and knowledge --------------------------------------------------------------------------------------------
 
 
-def test_a_row_that_compares_policies_of_unequal_knowledge_is_refused_unless_it_names_the_contrast() -> None:
+def test_a_row_that_compares_policies_of_unequal_knowledge_is_refused_unless_it_says_so() -> None:
     claim = GAIN.replace('own = "a"', 'own = { policy = "a", knows = true }') + 'over = ["b"]'
     own = paper(claim.replace('over = ["b"]', 'over = [{ policy = "b", knows = false }]'))
     with pytest.raises(
@@ -289,7 +289,7 @@ def test_a_row_that_compares_policies_of_unequal_knowledge_is_refused_unless_it_
     assert made.marked == "knows the future: what it is worth"
 
 
-def test_a_row_is_shown_beside_its_variant_with_more_knowledge() -> None:
+def test_a_row_is_shown_with_its_variant_with_more_knowledge() -> None:
     both = [Variant(name="as shipped"), Variant(name="knowing the future", fields={"knows": True})]
 
     def cell_of(grid: Any, fields: Any, seed: int) -> SmallCell:
@@ -305,7 +305,7 @@ def test_a_row_is_shown_beside_its_variant_with_more_knowledge() -> None:
     assert "knowing the future: a: preset fifo; knows the future" in made.differs
 
 
-def test_a_row_may_be_measured_under_the_first_variant_alone() -> None:
+def test_a_row_may_be_measured_only_under_the_first_variant() -> None:
     both = [Variant(name="as shipped"), Variant(name="load 2", fields={"load": 2})]
     text = GAIN + 'over = ["b"]'
     (claim,) = paper(text + "\nfirst_variant = true", variants=lambda grid: both).claims(SmallGrid())
@@ -330,7 +330,7 @@ def test_differences_name_every_setting_with_its_values() -> None:
     assert known_by_some(made) == ("x",) and known_by_some([]) == ()
 
 
-def test_only_recipes_loads_profiles_of_reproductions() -> None:
+def test_in_reproductions_only_the_recipes_module_loads_profiles() -> None:
     loads = []
     for path in Path(reproduce.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -349,7 +349,9 @@ def test_a_cell_runs_the_profile_of_its_recipe(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_cells_differ_from_presets_only_by_what_their_rows_print(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_differ_from_presets_only_by_the_settings_that_their_rows_print(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The profile of every policy of every row is loaded, and held against the lines that the row prints."""
     cells = importlib.import_module(f"{reproduce.__name__}.{name}.cells")
     own = find_paper(name)
@@ -393,7 +395,7 @@ def plain(figure: str, verdict: str, **more: Any) -> dict[str, Any]:
     return {**usual, **more}
 
 
-def test_rows_not_simulated_now_keep_their_recorded_verdict_and_are_stale() -> None:
+def test_rows_that_were_not_simulated_keep_their_recorded_verdict_as_stale() -> None:
     earlier = [plain("Fig 1", "holds"), plain("Fig 2", "holds")]
     now = [
         plain("Fig 1", "not measured", why="no seed of it has been run"),
@@ -408,7 +410,7 @@ def test_rows_not_simulated_now_keep_their_recorded_verdict_and_are_stale() -> N
     assert not merged(now, earlier, aged=False)[0]["stale"]
 
 
-def test_the_page_counts_claims_and_not_goals_and_marks_what_is_stale(tmp_path: Path) -> None:
+def test_the_page_counts_claims_without_goals_and_marks_stale_ones(tmp_path: Path) -> None:
     claims = [
         plain("Fig 1", "holds", beside={"analytic S": "undecided: 1.1"}, depends_on="S"),
         plain("Fig 2", "does not hold", here="a|b"),
@@ -474,7 +476,7 @@ def test_a_table_with_fewer_seeds_does_not_replace_the_recorded_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_pages_of_papers_are_those_that_the_command_wrote(name: str) -> None:
+def test_pages_of_papers_equal_those_that_the_command_wrote(name: str) -> None:
     record = json.loads((DOCS / f"{name}.json").read_text())
     assert (DOCS / f"{name}.md").read_text() == markdown(record)
     own = find_paper(name)

@@ -82,12 +82,12 @@ def test_every_effect_has_exactly_one_verdict(three: list[float], printed: float
 @pytest.mark.parametrize(
     ("here", "paper"), [(1.13, 1.24), (1.19, 1.30), (1.002, 1.081), (1.10, 1.15)], ids=["+13", "+19", "+0.2", "+10"]
 )
-def test_a_gain_smaller_than_the_old_tolerance_has_the_right_direction_alone(here: float, paper: float) -> None:
+def test_a_gain_much_smaller_than_printed_has_only_the_right_direction(here: float, paper: float) -> None:
     e = math.log(here)
     assert verdict_on(ClaimKind.GAIN, e, e, e, math.log(paper)) is Verdict.DIRECTION
 
 
-def test_a_gain_and_the_loss_that_it_is_for_the_other_are_judged_alike() -> None:
+def test_a_gain_is_judged_like_the_equivalent_loss_of_the_other_policy() -> None:
     for here in (1.0, 1.2, 1.33, 1.4, 2.0):
         more, less = math.log(here), -math.log(1.0 / here)
         assert verdict_on(ClaimKind.GAIN, more, more, more, math.log(1.4)) is verdict_on(
@@ -95,7 +95,7 @@ def test_a_gain_and_the_loss_that_it_is_for_the_other_are_judged_alike() -> None
         )
 
 
-def test_fewer_than_five_seeds_are_at_most_undecided_unless_nothing_is_drawn() -> None:
+def test_fewer_than_five_seeds_are_at_most_undecided_unless_nothing_is_random() -> None:
     four, five = ([P, P + 0.01, P - 0.01, P, P][:count] for count in (4, 5))
     assert judged_estimate(ClaimKind.GAIN, estimate(four, drawn=True), P) is Verdict.UNDECIDED
     assert judged_estimate(ClaimKind.GAIN, estimate(five, drawn=True), P) is Verdict.HOLDS
@@ -116,7 +116,7 @@ def test_an_estimate_is_a_mean_with_its_t_interval() -> None:
         estimate([], drawn=True)
 
 
-def test_a_claim_of_at_most_is_judged_as_at_least_with_the_signs_changed() -> None:
+def test_a_claim_of_at_most_is_judged_like_at_least_with_reversed_signs() -> None:
     below, above = (estimate([value], drawn=False).negated() for value in (1.0, 2.0))
     assert judged_estimate(ClaimKind.AT_LEAST, below, -1.5) is Verdict.HOLDS
     assert judged_estimate(ClaimKind.AT_LEAST, above, -1.5) is Verdict.FAILS

@@ -44,12 +44,12 @@ def goals(policy: str) -> list[float]:
     return next(row.value for row in ROWS.file.claim if row.where == "Published" and row.own == policy)
 
 
-def test_laxity_as_shipped_is_no_worse_than_the_published_run_in_all_four_figures() -> None:
+def test_the_preset_laxity_is_no_worse_than_the_published_run_in_all_four_figures() -> None:
     found = four_figures(run_cell(cell("laxity")))
     assert all(here <= goal for here, goal in zip(found, goals("laxity"), strict=True)), found
 
 
-def test_shockwave_as_shipped_is_near_the_published_run_and_fairer() -> None:
+def test_the_preset_shockwave_is_near_the_published_run_and_fairer() -> None:
     # Window, λ and k were chosen on other traces. Its mean JCT is 4 % above the published one.
     makespan, mean, worst, unfair = four_figures(run_cell(cell("shockwave")))
     goal = goals("shockwave")
@@ -72,14 +72,14 @@ def figures(
     )
 
 
-def test_the_part_of_unfair_jobs_is_counted_above_the_limit_that_the_claim_names() -> None:
+def test_the_fraction_of_unfair_jobs_uses_the_limit_in_the_claim() -> None:
     one = figures(rho=1.04)  # and 0.5
     assert (NUMBERS["jobs with ρ > 1"](one), NUMBERS["jobs with ρ > 1.05"](one)) == (0.5, 0.0)
     assert NUMBERS["jobs with ρ > 1.05"](figures(rho=1.06)) == 0.5
     assert NUMBERS["jobs with ρ > 1.05"](figures(rho=1.05)) == 0.0
 
 
-def test_claims_without_runs_are_not_measured_and_those_not_done_say_what_they_need() -> None:
+def test_claims_without_runs_are_not_measured_and_missing_ones_state_their_needs() -> None:
     runs: Runs[ShockwaveGrid, ShockwaveCell, ShockwaveFigures] = Runs(grid=ShockwaveGrid(), done={})
     rows = [(claim, claim.measure(runs)) for claim in PAPER.claims(ShockwaveGrid())]
     assert {one.verdict for _, one in rows} == {Verdict.UNMEASURED, Verdict.NOT_MEASURABLE}
@@ -88,7 +88,7 @@ def test_claims_without_runs_are_not_measured_and_those_not_done_say_what_they_n
     assert {"Fig 3", "Fig 11", "Fig 14", "Fig 17"} <= set(needs)
 
 
-def test_every_claim_is_measured_once_its_cells_are_there() -> None:
+def test_every_claim_is_measured_once_its_cells_have_run() -> None:
     own = ShockwaveGrid()
     claims = PAPER.claims(own)
     done = {
@@ -108,7 +108,7 @@ def test_every_claim_is_measured_once_its_cells_are_there() -> None:
     assert makespans.beside == {"knowing the trace's contention": "holds: 1.40"}
 
 
-def test_presets_are_measured_as_shipped_and_beside_it_with_known_contention() -> None:
+def test_presets_are_measured_as_shipped_and_also_with_known_contention() -> None:
     claims = PAPER.claims(ShockwaveGrid())
     for claim in claims:
         cells = list(claim.cells(0))
@@ -127,7 +127,7 @@ def test_presets_are_measured_as_shipped_and_beside_it_with_known_contention() -
     assert marked == {"Fig 2", "Fig 4"}
 
 
-def test_cells_of_figures_are_those_that_the_paper_names() -> None:
+def test_cells_of_figures_equal_those_of_the_paper() -> None:
     own = ShockwaveGrid()
     assert make_cell(own, {"policy": "shockwave"}, 0).trace_seed == CANONICAL_SEED
     assert [scaled(gpus)["jobs"] for gpus in (64, 128, 256)] == [220, 460, 900]
@@ -142,7 +142,7 @@ def test_missing_rates_are_named_with_the_way_to_give_them(tmp_path: Path) -> No
         make_rates(str(tmp_path / "none.json"))
 
 
-def test_a_small_run_leaves_a_page_with_what_was_fixed(tmp_path: Path) -> None:
+def test_a_small_run_writes_a_page_with_its_fixed_settings(tmp_path: Path) -> None:
     rates = str(shared_data(RATES))
     out = tmp_path / "out"
     given = ["reproduce", "shockwave", "--set", f"throughputs={rates}", "--seeds", "0", "--only", "fig12"]

@@ -50,7 +50,9 @@ def static(scheme: str, order: str) -> SynergyCell:
 
 
 @pytest.mark.parametrize(("scheme", "hours"), [("proportional", 15.25), ("greedy", 12.33), ("tune", 11.0)])
-def test_the_makespan_of_the_static_trace_is_that_of_the_authors_simulator(scheme: str, hours: float) -> None:
+def test_the_makespan_of_the_static_trace_equals_that_of_the_simulator_of_the_authors(
+    scheme: str, hours: float
+) -> None:
     assert run_cell(static(scheme, "fifo")).makespan_hours == pytest.approx(hours, rel=0.03)
 
 
@@ -83,11 +85,13 @@ def test_no_machine_of_the_static_trace_is_overcommitted_and_tune_retunes(
 
 
 @pytest.mark.parametrize(("scheme", "hours"), [("proportional", 4.41), ("tune", 4.11)])
-def test_the_mean_completion_time_under_srtf_is_that_of_the_authors_simulator(scheme: str, hours: float) -> None:
+def test_the_mean_completion_time_under_srtf_equals_that_of_the_simulator_of_the_authors(
+    scheme: str, hours: float
+) -> None:
     assert run_cell(static(scheme, "srtf")).hours == pytest.approx(hours, rel=0.05)
 
 
-def test_greedy_gives_j1_what_tune_gives_it_and_proportional_gives_all_the_same() -> None:
+def test_greedy_gives_j1_its_demand_like_tune_while_proportional_gives_equal_amounts() -> None:
     order = tuple(DEMANDS)
     plain = placed(PLAIN, order)
     assert {row[1:] for row in plain.values()} == {(12.0, 250.0)}
@@ -97,7 +101,7 @@ def test_greedy_gives_j1_what_tune_gives_it_and_proportional_gives_all_the_same(
 
 
 @pytest.mark.parametrize("scheme", list(SCHEMES))
-def test_every_scheme_is_a_profile(scheme: str) -> None:
+def test_every_scheme_has_a_profile(scheme: str) -> None:
     cell = SynergyCell(scheme=scheme, seed=0, data="", order="ftf", gpus=32, cpus_per_gpu=4.0)
     cluster = make_cluster(cell)
     assert cluster.machine_cpus.tolist() == [32.0] * 4
@@ -118,7 +122,7 @@ def figures(*, hours: float) -> SynergyFigures:
     )
 
 
-def test_every_claim_is_measured_once_its_cells_are_there() -> None:
+def test_every_claim_is_measured_once_its_cells_have_run() -> None:
     own = SynergyGrid()
     claims = PAPER.claims(own)
     by_scheme = {"proportional": 20.0, "greedy": 30.0, "drf": 72.0, "tetris": 12.0}
@@ -136,7 +140,7 @@ def test_every_claim_is_measured_once_its_cells_are_there() -> None:
     assert (drf.text, drf.verdict, tetris.text, tetris.verdict) == ("7.20", Verdict.HOLDS, "1.20", Verdict.DIRECTION)
 
 
-def test_claims_without_runs_are_not_measured_and_tune_that_is_worse_does_not_hold() -> None:
+def test_claims_without_runs_are_not_measured_and_a_worse_tune_fails_its_claim() -> None:
     own = SynergyGrid(seeds=(0,))
     claims = PAPER.claims(own)
     empty: Runs[SynergyGrid, SynergyCell, SynergyFigures] = Runs(grid=own, done={})
@@ -149,7 +153,7 @@ def test_claims_without_runs_are_not_measured_and_tune_that_is_worse_does_not_ho
     assert (found.text, found.verdict) == ("0.91, 0.91, 0.91", Verdict.FAILS)
 
 
-def test_cells_are_those_that_the_paper_names() -> None:
+def test_cells_equal_those_of_the_paper() -> None:
     own = SynergyGrid()
     claim = next(one for one in PAPER.claims(own) if one.printed == "15.67 h")
     assert {cell.seed for cell in claim.cells(0)} == {0} and list(claim.cells(3)) == []
@@ -158,7 +162,7 @@ def test_cells_are_those_that_the_paper_names() -> None:
     assert [one["jobs_per_hour"] for one in own.highest_load] == [9.0]
 
 
-def test_loads_near_capacity_are_parts_of_what_the_gpus_serve() -> None:
+def test_loads_near_capacity_are_fractions_of_the_gpu_capacity() -> None:
     own = SynergyGrid()
     found = {one["label"]: one["jobs_per_hour"] for one in own.near_capacity}
     assert found == {"load 0.8": 8.624, "load 0.9": 9.703, "load 1": 10.781, "load 1.1": 11.859}
@@ -169,7 +173,7 @@ def test_loads_near_capacity_are_parts_of_what_the_gpus_serve() -> None:
         _ = SynergyGrid(near_loads="0.8,-1").near_capacity
 
 
-def test_a_job_uses_the_cpus_that_its_speed_needs() -> None:
+def test_cpu_use_of_a_job_follows_from_its_speed() -> None:
     profiles = read_profiles(grid().data)
     work = make_workload(cell_of(grid(), "dynamic", 0))
     jobs = np.arange(work.size)
@@ -208,7 +212,7 @@ def test_invalid_loads_are_refused() -> None:
             SynergyGrid(multi_loads=text).loads_of(multi=True)
 
 
-def test_a_range_of_phillys_trace_is_drawn_with_models_and_keeps_its_durations() -> None:
+def test_jobs_drawn_from_a_range_of_the_philly_trace_keep_their_durations() -> None:
     own = grid()
     trace = str(shared_data("philly/philly_full_reconstructed.csv.gz"))
     cell = cell_of(dataclasses.replace(own, trace=trace, philly_jobs=50), "philly", 3)
@@ -229,7 +233,7 @@ def test_durations_of_the_dynamic_trace_are_scaled() -> None:
     assert short.jobs.iterations.sum() == pytest.approx(0.177 * whole.jobs.iterations.sum(), rel=1e-3)
 
 
-def test_profiles_that_are_not_there_are_refused(tmp_path: Path) -> None:
+def test_missing_profiles_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^data must be the folder with Synergy's profiles"):
         read_profiles(str(tmp_path))
 

@@ -63,7 +63,7 @@ def measured(figure: str, themis: Figures, alone: Figures, others: Figures) -> M
 # --- floors -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_is_judged_where_the_floor_is_low_and_its_reason_states_the_floor() -> None:
+def test_a_claim_with_a_low_floor_is_judged_and_its_reason_states_the_floor() -> None:
     themis, alone = two_apps(rho=(1.0, 0.5), hours=(4.0, 4.0)), two_apps(rho=(1.1, 1.2), hours=(2.0, 2.0))
     found = measured("Fig 9", themis, alone, two_apps(rho=(3.4, 3.4), hours=(9.0, 9.0)))
     assert found.verdict is Verdict.UNDECIDED  # one seed
@@ -72,21 +72,21 @@ def test_a_claim_is_judged_where_the_floor_is_low_and_its_reason_states_the_floo
     assert found.by_seed["floor"] == (0.5,) and found.by_seed["slaq"] == (3.4,)
 
 
-def test_a_claim_is_not_measurable_where_the_floor_is_most_of_the_worst_rho() -> None:
+def test_a_claim_whose_floor_is_most_of_the_worst_rho_is_not_measurable() -> None:
     themis, alone = two_apps(rho=(1.0, 0.5), hours=(4.0, 4.0)), two_apps(rho=(1.1, 1.2), hours=(3.3, 2.0))
     found = measured("Fig 9", themis, alone, two_apps(rho=(3.4, 3.4), hours=(9.0, 9.0)))
     assert found.verdict is Verdict.NOT_MEASURABLE
     assert found.text == "3.40, 3.40" and "Floor 0.82" in found.reason
 
 
-def test_a_claim_is_not_measurable_where_the_worst_app_has_less_than_a_lease() -> None:
+def test_a_claim_whose_worst_app_has_less_than_a_lease_is_not_measurable() -> None:
     themis, alone = two_apps(rho=(4.0, 0.5), hours=(0.4, 4.0)), two_apps(rho=(1.1, 1.2), hours=(0.1, 0.1))
     found = measured("Fig 9", themis, alone, two_apps(rho=(13.4, 3.4), hours=(9.0, 9.0)))
     assert found.verdict is Verdict.NOT_MEASURABLE
     assert "at least 0.6 leases" in found.reason
 
 
-def test_the_floor_of_several_cells_is_the_highest_of_them() -> None:
+def test_the_floor_of_several_cells_is_their_maximum() -> None:
     claim = next(claim for claim in claims(ONE) if claim.figure == "Fig 14")
     low, high = two_apps(rho=(1.1, 1.2), hours=(0.1, 0.1)), two_apps(rho=(1.1, 1.2), hours=(4.0, 4.0))
     themis = two_apps(rho=(1.0, 0.5), hours=(4.0, 4.0))
@@ -107,7 +107,7 @@ def test_a_claim_has_no_floor_before_its_apps_ran_alone() -> None:
 # --- apps alone -------------------------------------------------------------------------------------------------------
 
 
-def test_under_the_policy_named_alone_each_app_has_the_cluster_to_itself() -> None:
+def test_under_the_policy_alone_each_app_has_the_cluster_to_itself() -> None:
     cell = Cell(policy="themis", seed=0, apps=3, shorter=64.0)
     alone, shared = run_cell(alone_of(cell)), run_cell(cell)
     assert len(alone.rho) == 3 and alone.unfinished == 0
@@ -118,7 +118,7 @@ def test_under_the_policy_named_alone_each_app_has_the_cluster_to_itself() -> No
     assert np.array(shared.jct_seconds) / ideals(shared) == pytest.approx(np.array(shared.rho))
 
 
-def test_one_app_of_a_workload_keeps_its_jobs_and_its_search() -> None:
+def test_one_app_taken_from_a_workload_keeps_its_jobs_and_its_search() -> None:
     whole = make_workload(Cell(policy="themis", seed=0, workload="2", apps=6))
     one = only_app(whole, 4)
     rows = np.flatnonzero(whole.jobs.app == 4)
@@ -128,7 +128,7 @@ def test_one_app_of_a_workload_keeps_its_jobs_and_its_search() -> None:
     assert one.jobs.arrival_seconds.tolist() == [0.0] * rows.size and one.apps.id == [whole.apps.id[4]]
 
 
-def test_cells_that_differ_in_the_policy_alone_have_the_same_apps_alone() -> None:
+def test_cells_that_differ_only_in_the_policy_share_the_runs_of_apps_alone() -> None:
     same = {alone_of(cell_of("one", policy=policy)).key for policy in POLICIES}
     assert len(same) == 1
     knob, error = cell_of("flat", fairness_knob=0.4, lease_seconds=300.0), cell_of("flat", slowdown_error=0.2)
@@ -150,7 +150,7 @@ def test_the_workload_without_a_floor_fills_the_cluster_with_equal_jobs() -> Non
         assert work.jobs.most[rows].max() <= 4
 
 
-def test_the_error_option_is_on_iterations_or_on_slowdowns() -> None:
+def test_the_error_option_applies_to_iterations_or_to_slowdowns() -> None:
     rows = [claim for claim in claims(ONE) if claim.figure == "Fig 17"]
     errors = [
         {(cell.iterations_error, cell.slowdown_error) for cell in claim.cells(0) if cell.policy == "themis"}
@@ -159,7 +159,7 @@ def test_the_error_option_is_on_iterations_or_on_slowdowns() -> None:
     assert errors == [{(0.0, 0.0), (0.2, 0.0)}, {(0.0, 0.0), (0.0, 0.2)}]
 
 
-def test_every_claim_is_counted_once_with_the_papers_own_slowdowns() -> None:
+def test_with_one_model_of_slowdowns_every_claim_uses_only_that() -> None:
     both, one = claims(Grid(seeds=(0,))), claims(ONE)
     assert [claim.text for claim in both] == [claim.text for claim in one]
     assert all(cell.slowdowns == "footnote" for claim in one for cell in claim.cells(0))
@@ -168,7 +168,7 @@ def test_every_claim_is_counted_once_with_the_papers_own_slowdowns() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_analytic_slowdowns_are_those_of_the_analytic_model(model: str) -> None:
+def test_the_slowdowns_analytic_equal_those_of_the_analytic_model(model: str) -> None:
     speeds, analytic = speeds_of("analytic"), AnalyticModel()
     near = Setting(gpus=4, gpu_type="K80", locality=Locality.ISLAND)
     assert speeds.rate(model, near) == pytest.approx(4.0 * speeds.rate(model, dataclasses.replace(near, gpus=1)))

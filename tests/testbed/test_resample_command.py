@@ -93,7 +93,7 @@ def test_json_names_the_best_by_goal_with_intervals(capsys: pytest.CaptureFixtur
     assert low_high["low"] < low_high["high"]
 
 
-def test_folders_of_resamples_and_of_seeds_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_of_resamples_and_of_seeds_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--resample", "39", "--out", "a", "--no-report", "-q") == 0
     assert simulate("--out", "b", "--no-report", "-q") == 0
     capsys.readouterr()
@@ -108,7 +108,7 @@ def test_folders_of_resamples_and_of_seeds_are_not_mixed(capsys: pytest.CaptureF
     )
 
 
-def test_python_resamples_a_trace() -> None:
+def test_python_can_resample_a_trace() -> None:
     result = simulate_in_python(
         read_trace("jobs.csv"), "1x4 V100", policies=["fifo", "srtf"], cost=["start=5s"], resample=39
     )
@@ -116,7 +116,7 @@ def test_python_resamples_a_trace() -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_of_cpu_time_ends_the_resamples_and_is_said_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_of_cpu_time_ends_the_resamples_and_screen_and_page_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--resample", "100", "--budget", "0.001s", "--out", "out") == 0
     said = "One run: nothing is known about chance. 0.001 s of CPU time allow no 39 resamples"
     assert said in capsys.readouterr().out

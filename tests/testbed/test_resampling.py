@@ -32,7 +32,7 @@ def test_every_app_is_drawn_equally_often() -> None:
 
 
 @given(st.integers(50, 120), st.integers(1, 10), st.integers(0, 2**32))
-def test_a_resample_has_as_many_apps_in_blocks_with_their_gaps(apps: int, block: int, seed: int) -> None:
+def test_a_resample_has_as_many_apps_as_the_trace_in_blocks_with_their_gaps(apps: int, block: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     arrivals = np.cumsum(rng.exponential(size=apps))
     rows, times = draw(rng, arrivals, Blocks(apps=block))
@@ -54,7 +54,7 @@ def test_blocks_by_time_keep_the_time_of_day() -> None:
     assert rows.size == 800
 
 
-def test_independent_values_need_short_blocks_and_correlated_ones_long_blocks() -> None:
+def test_correlated_values_need_longer_blocks_than_independent_ones() -> None:
     rng = np.random.default_rng(3)
     noise = rng.normal(size=2000)
     assert block_length(noise) < 12.0
@@ -83,7 +83,7 @@ def test_traces_that_are_too_short_are_refused(apps: int, blocks: Blocks, rule: 
         check_blocks(blocks, np.arange(apps) * 60.0)
 
 
-def test_a_workload_of_drawn_apps_keeps_what_belongs_to_each() -> None:
+def test_a_workload_of_drawn_apps_keeps_the_data_of_each_app() -> None:
     made = Workload.single_jobs(
         "w",
         ids=["a", "b", "c"],
@@ -178,7 +178,7 @@ def coverage(arrivals: Arrivals, load: float, kind: DrawKind) -> float:
 
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("arrivals", [poisson, bursts])
-def test_95_percent_intervals_of_100_resamples_cover_in_90_to_98_percent(arrivals: Arrivals, load: float) -> None:
+def test_nominal_95_percent_intervals_of_100_resamples_cover_90_to_98_percent(arrivals: Arrivals, load: float) -> None:
     assert 0.90 <= coverage(arrivals, load, DrawKind.RESAMPLES) <= 0.98
 
 

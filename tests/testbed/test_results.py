@@ -40,7 +40,7 @@ def test_published_columns_come_first_in_order(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_seconds_are_float64_and_nothing_is_untyped(table: str) -> None:
+def test_columns_of_seconds_are_float64_and_every_column_has_a_type(table: str) -> None:
     for name, dtype in schema_of(table).items():
         assert dtype in (pl.String, pl.Int64, pl.Float64, pl.Boolean)
         assert dtype == pl.Float64 or not name.endswith("_seconds")
@@ -65,7 +65,7 @@ def test_missing_tables_are_empty_with_their_schema(tmp_path: Path) -> None:
     assert summarise(run).is_empty()
 
 
-def test_same_input_gives_same_bytes(write_sample: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_same_input_gives_the_same_bytes(write_sample: Callable[..., Path], tmp_path: Path) -> None:
     one, two = write_sample(tmp_path / "one", csv=True), write_sample(tmp_path / "two", csv=True)
     names = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert len(names) > 2 * len(TABLES)
@@ -74,7 +74,7 @@ def test_same_input_gives_same_bytes(write_sample: Callable[..., Path], tmp_path
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
 
 
-def test_csv_holds_what_parquet_holds(write_sample: Callable[..., Path], tmp_path: Path) -> None:
+def test_csv_files_have_the_same_content_as_parquet_files(write_sample: Callable[..., Path], tmp_path: Path) -> None:
     folder = write_sample(tmp_path / "run", csv=True)
     for table in ("jobs", "leases", "metrics"):
         read = pl.read_csv(folder / f"{table}.csv", schema=schema_of(table))
@@ -82,7 +82,7 @@ def test_csv_holds_what_parquet_holds(write_sample: Callable[..., Path], tmp_pat
     assert (folder / "plugins" / "themis.csv").exists()
 
 
-def test_policies_share_a_table_and_a_second_write_replaces(tmp_path: Path) -> None:
+def test_policies_share_a_table_and_a_second_write_replaces_rows_of_its_policy(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     for policy, state in (("las", "failed"), ("fifo", "finished"), ("las", "finished")):
         folder.write("apps", [AppRow(app="a", state=state)], policy=policy, seed=0)
@@ -93,7 +93,7 @@ def test_policies_share_a_table_and_a_second_write_replaces(tmp_path: Path) -> N
     assert run.runs() == [("fifo", 0), ("las", 0)]
 
 
-def test_a_write_that_fails_leaves_the_table_before_it(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_earlier_table(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     folder.write("apps", [AppRow(app="a", state="finished")], **DEMO)
     with pytest.raises(InputError, match="table apps must have the columns"):
@@ -115,7 +115,7 @@ def test_tables_of_an_earlier_version_are_read_and_unknown_ones_are_not(tmp_path
         RunData.load(folder.path)
 
 
-def test_existing_folder_is_refused_and_kept(tmp_path: Path) -> None:
+def test_an_existing_folder_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.mkdir()
     (path / "thesis.tex").write_text("years of work")
@@ -128,14 +128,14 @@ def test_existing_folder_is_refused_and_kept(tmp_path: Path) -> None:
     assert (path / "thesis.tex").read_text() == "years of work"
 
 
-def test_overwrite_leaves_nothing_of_the_earlier_run(tmp_path: Path) -> None:
+def test_overwriting_a_folder_removes_everything_of_the_earlier_run(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     folder.write_facts(RunFacts(kind="demo", command=("eunomia", "demo")))
     folder.write("apps", [AppRow(app="a", state="finished")], **DEMO)
     assert RunData.load(ResultFolder.create(folder.path, overwrite=True).path).apps.is_empty()
 
 
-def test_latest_points_to_the_newest(tmp_path: Path) -> None:
+def test_the_link_latest_points_to_the_newest_folder(tmp_path: Path) -> None:
     for name in ("demo-1", "demo-2"):
         ResultFolder.create(tmp_path / name)
     assert (tmp_path / "latest").readlink() == Path("demo-2")
@@ -171,7 +171,7 @@ def test_plugin_names_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
         folder.write_record("../up", [{"round": 1}], **DEMO)
 
 
-def test_summary_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
+def test_the_summary_equals_figures_counted_by_hand(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     apps = [("a", "finished", 10.0, 0.9), ("b", "finished", 20.0, 1.2), ("c", "failed", None, None)]
     folder.write(
@@ -209,7 +209,7 @@ def test_slots_held_twice_are_counted(second: tuple[int, str, float | None, floa
     assert held_twice(frame_of("leases", leases, **DEMO)) == twice
 
 
-def test_an_open_lease_holds_its_slot() -> None:
+def test_an_open_lease_counts_as_holding_its_slot() -> None:
     leases = [
         LeaseRow(app="a", machine="m", slot=0, epoch=1, start_seconds=0.0),
         LeaseRow(app="b", machine="m", slot=0, epoch=2, start_seconds=10.0, end_seconds=12.0),
@@ -217,7 +217,7 @@ def test_an_open_lease_holds_its_slot() -> None:
     assert held_twice(frame_of("leases", leases, **DEMO)) == 1
 
 
-def test_importing_the_testbed_imports_no_polars() -> None:
+def test_importing_the_testbed_does_not_import_polars() -> None:
     code = "import eunomia_testbed, sys; sys.exit('polars' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": ":".join(sys.path)}).returncode
@@ -225,7 +225,7 @@ def test_importing_the_testbed_imports_no_polars() -> None:
     )
 
 
-def test_reference_lists_every_table_as_it_is_declared() -> None:
+def test_the_reference_lists_every_table_as_declared() -> None:
     spec = importlib.util.spec_from_file_location("make_reference", Path(__file__).parents[1] / "make_reference.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
@@ -261,7 +261,9 @@ def test_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "eunomia-out" / "latest" / "report.html").is_file()
 
 
-def test_two_folders_of_one_second_have_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_folders_created_in_one_second_have_different_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     now = datetime(2026, 11, 25, 16, 17, 33, tzinfo=UTC)
     for name in ("simulate-20261125T161733Z", "simulate-20261125T161733Z-2", "simulate-20261125T161733Z-3"):

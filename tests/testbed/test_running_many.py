@@ -83,7 +83,7 @@ def test_results_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> Non
     assert RunData.load(one.folder).runs() == [("fifo", 0), ("fifo", 1), ("srtf", 0), ("srtf", 1)]
 
 
-def test_an_interrupted_run_keeps_what_is_done_and_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_run_keeps_its_results_and_can_be_resumed(tmp_path: Path) -> None:
     whole = run_plan(plan(), tmp_path / "whole", processes=1, report=False)
     broken = run_plan(plan(), tmp_path / "run", processes=1, report=False, watch=Interrupt(3))
     assert (broken.ended, broken.done) == ("interrupted", 2)
@@ -96,7 +96,7 @@ def test_an_interrupted_run_keeps_what_is_done_and_goes_on(tmp_path: Path) -> No
     assert files(resumed.folder) == files(whole.folder)
 
 
-def test_a_finished_run_is_resumed_at_no_cost(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_simulates_nothing(tmp_path: Path) -> None:
     first = run_plan(plan(), tmp_path / "run", processes=1, report=False)
     before = files(first.folder)
     watch = Interrupt(1)
@@ -142,7 +142,7 @@ def test_an_existing_folder_is_refused_and_may_be_replaced(tmp_path: Path) -> No
         run_plan(few, tmp_path / "run", resume=True, overwrite=True)
 
 
-def test_a_load_lets_the_same_jobs_arrive_faster(tmp_path: Path) -> None:
+def test_the_option_load_lets_the_same_jobs_arrive_faster(tmp_path: Path) -> None:
     outcome = run_plan(plan(policies=("fifo",), seeds=(0,), loads=(1.0, 4.0)), tmp_path / "run", report=False)
     run = RunData.load(outcome.folder)
     assert run.runs() == [("fifo", 0), ("fifo x4", 0)]
@@ -153,7 +153,7 @@ def test_a_load_lets_the_same_jobs_arrive_faster(tmp_path: Path) -> None:
     assert outcome.metrics["jct_mean_seconds"][1] > outcome.metrics["jct_mean_seconds"][0]
 
 
-def test_jobs_that_cannot_run_on_the_cluster_are_listed_in_dropped(tmp_path: Path) -> None:
+def test_jobs_that_cannot_run_on_the_cluster_are_listed_as_dropped(tmp_path: Path) -> None:
     wide = Workload.single_jobs(
         "wide", ids=["fits", "wide"], arrival_seconds=np.zeros(2), gpus=np.array([1, 64]), iterations=np.ones(2),
         seconds_per_iteration=np.ones(2),
@@ -194,7 +194,7 @@ except EunomiaError as error:
         pl.read_parquet(path)
 
 
-def test_a_write_that_fails_keeps_the_file_before_it(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_earlier_file(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     target.write_text("old")
     with pytest.raises(DiskError, match=r"but got No space left on device \(.*table.csv\)"), replacing(target) as part:
@@ -210,7 +210,7 @@ def test_plans_can_be_sent_to_other_processes() -> None:
     assert there.profiles["srtf"].resolved() == plan().profiles["srtf"].resolved()
 
 
-def test_few_runs_stay_in_one_process_unless_more_are_asked_for() -> None:
+def test_a_few_runs_stay_in_one_process_unless_more_are_requested() -> None:
     small = plan()
     assert processes_for(small, small.cells(), None) == 0
     assert processes_for(small, small.cells(), 3) == 3
@@ -260,7 +260,7 @@ def test_bad_arguments_are_refused() -> None:
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 10, 29, 30, 99, 1000])
 @pytest.mark.parametrize("probability", [0.75, 0.95, 0.975, 0.995])
-def test_quantiles_of_student_are_those_of_scipy(probability: float, freedom: int) -> None:
+def test_quantiles_of_student_equal_those_of_scipy(probability: float, freedom: int) -> None:
     assert t_quantile(probability, freedom) == pytest.approx(float(stats.t.ppf(probability, freedom)), rel=1e-9)
 
 
@@ -290,7 +290,7 @@ def test_a_line_of_progress_shows_finished_jobs_and_simulated_time() -> None:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_policy_that_fails_does_not_keep_others_from_their_results(processes: str, tmp_path: Path) -> None:
+def test_a_policy_that_fails_does_not_affect_results_of_others(processes: str, tmp_path: Path) -> None:
     (tmp_path / "raising.py").write_text(
         "from eunomia import hookimpl\n"
         "class Raising:\n"

@@ -53,7 +53,7 @@ class Kill(Silent):
 
 
 @pytest.mark.parametrize("server", [False, True], ids=["worker", "server"])
-def test_a_process_that_dies_is_named(server: bool, tmp_path: Path) -> None:
+def test_the_error_for_a_killed_process_names_it(server: bool, tmp_path: Path) -> None:
     with pytest.raises(EunomiaError, match=r"a simulation must not be killed, but got process .* by signal 9"):
         run_plan(plan(), tmp_path / "run", processes=2, report=False, watch=Kill(server=server))
     assert json.loads((tmp_path / "run" / "run.json").read_text())["ended"] == "failed"
@@ -62,7 +62,7 @@ def test_a_process_that_dies_is_named(server: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the threads of a process are read from /proc")
-def test_workers_are_forked_where_no_thread_runs(tmp_path: Path) -> None:
+def test_workers_are_forked_if_no_thread_runs(tmp_path: Path) -> None:
     with Workers(packed(plan()), tmp_path) as workers:
         started = [workers.start() for _ in range(3)]
         (server,) = servers()
@@ -89,7 +89,7 @@ def test_a_process_with_a_thread_does_not_fork(monkeypatch: pytest.MonkeyPatch) 
     assert fork_server.may_fork()
 
 
-def test_a_plugin_with_a_thread_of_its_own_gives_the_same_tables(tmp_path: Path) -> None:
+def test_a_plugin_that_starts_a_thread_gives_the_same_tables(tmp_path: Path) -> None:
     (tmp_path / "threaded.py").write_text(
         "import threading\n"
         "from eunomia import hookimpl\n"
@@ -115,7 +115,7 @@ def test_a_plugin_with_a_thread_of_its_own_gives_the_same_tables(tmp_path: Path)
 
 
 @pytest.mark.parametrize("received", [b"", b"\0\0", (1000).to_bytes(8, "big") + b"part of a plan"])
-def test_a_process_whose_command_was_interrupted_ends_without_a_word(received: bytes) -> None:
+def test_a_worker_whose_command_was_interrupted_exits_silently(received: bytes) -> None:
     here, there = socket.socketpair()
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-m", "eunomia_testbed.running.fork_server", str(there.fileno())]

@@ -75,7 +75,7 @@ def test_no_share_of_a_random_history_exceeds_one(seed: int, policy: str, until:
         assert view.run.queue.is_empty() or float(view.run.queue["busy_gpus"].max() or 0) <= 4  # type: ignore[arg-type]
 
 
-def test_a_lease_that_is_released_after_the_last_finish_counts_until_then(tmp_path: Path) -> None:
+def test_a_lease_released_after_the_last_finish_counts_until_its_release(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     folder.write_facts(RunFacts(kind="simulate", command=("eunomia", "simulate"), slots=1, clock="virtual"))
     done: dict[str, Any] = {"arrival_seconds": 0.0, "finish_seconds": 10.0, "jct_seconds": 10.0, "state": "finished"}

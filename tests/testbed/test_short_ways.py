@@ -70,7 +70,7 @@ def in_turns(policy: str, cluster: str) -> None:
 
 
 @pytest.mark.parametrize(("policy", "cluster"), TURNS)
-def test_jobs_that_stay_or_leave_or_start_are_placed_as_by_the_rule_on_columns(
+def test_the_fast_placement_of_jobs_equals_the_placement_by_columns(
     policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
@@ -152,7 +152,7 @@ def test_cells_share_the_memory_of_columns_after_the_table_grows() -> None:
     assert table.cells.most[rows[2]] == 9
 
 
-def test_a_dropped_row_has_the_values_of_an_empty_one() -> None:
+def test_a_dropped_row_is_reset_to_default_values() -> None:
     table: Table[JobRows] = Table(JobRows, capacity=4, widths={"gpu_types": 2}, shown=Jobs)
     table.add(id="a/1", most=8, cpus=2.0, lease=3, received=np.array([1.0, 2.0]))
     table.drop(0)

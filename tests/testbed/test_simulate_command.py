@@ -41,7 +41,7 @@ def simulate(*more: str, cluster: str = "2x2 V100") -> int:
     return run(["simulate", "jobs.csv", "--cluster", cluster, *more])
 
 
-def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_has_the_expected_lines_and_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--policy", "srtf", "--out", "out") == 0
     shown = capsys.readouterr()
     assert shown.err.splitlines()[0] == "jobs.csv: 16 jobs read, 0 dropped (Eunomia format); 4 slots on 2 machines"
@@ -62,7 +62,7 @@ def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("out/report.html").stat().st_size > 10_000
 
 
-def test_machines_without_gpus_are_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_machines_without_gpus_are_listed_as_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     Path("machines.csv").write_text("machineId,number of GPUs\nm1,2\nm2,0\nm3,2\nm4,0\n")
     assert simulate("--policy", "fifo", "--out", "out", "--no-report", cluster="machines.csv") == 0
     first, _, second = capsys.readouterr().err.splitlines()[:3]
@@ -73,7 +73,7 @@ def test_machines_without_gpus_are_said_to_be_left_out(capsys: pytest.CaptureFix
     )
 
 
-def test_json_holds_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_facts_as_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "random", "--seeds", "0-1", "--out", "out", "--json", "--no-report") == 0
     shown = capsys.readouterr()
     facts = json.loads(shown.out)
@@ -85,7 +85,7 @@ def test_json_holds_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "deciding_seconds" not in summary.columns  # it differs from run to run
 
 
-def test_quiet_prints_the_folder_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_quiet_only_the_folder_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "-q", "--no-report") == 0
     shown = capsys.readouterr()
     assert re.fullmatch(r"eunomia-out/simulate-\d{8}T\d{6}Z\n", shown.out)
@@ -105,7 +105,7 @@ def test_the_same_command_writes_the_same_bytes() -> None:
     assert {"profiles/themis.toml", "cluster.toml", "plugins/themis.parquet", "dropped.csv"} <= names
 
 
-def test_options_reach_the_simulation() -> None:
+def test_options_change_the_simulation() -> None:
     assert simulate("--policy", "fifo", "--out", "plain", "--no-report", "-q") == 0
     costs = ["--cost", "start=10s", "--cost", "release=1s", "--load", "2", "--rho", "exclusive", "--unfair", "1.5"]
     assert simulate("--policy", "fifo", "--out", "dear", "--no-report", "-q", *costs) == 0
@@ -118,7 +118,7 @@ def test_options_reach_the_simulation() -> None:
     assert len(facts.inputs[0].sha256) == 64
 
 
-def test_a_reader_gets_its_options() -> None:
+def test_options_of_the_trace_reader_are_passed_on() -> None:
     assert simulate("--policy", "fifo", "--set", "trace.first_jobs=3", "--out", "out", "--no-report", "-q") == 0
     assert RunData.load(Path("out")).jobs.height == 3
 
@@ -156,7 +156,7 @@ def test_a_trace_without_any_speed_is_refused(capsys: pytest.CaptureFixture[str]
 CURVES = "model,global_batch,num_gpus,step_time_s\nresnet,64,1,0.1\nresnet,64,2,0.06\n"
 
 
-def test_a_trace_whose_models_stand_in_a_column_of_another_name_is_refused(
+def test_a_trace_whose_models_are_in_a_column_of_another_name_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "t.csv").write_text("job,arrival_seconds,most_gpus,iterations,kind\na,0,1,100,resnet\n")
@@ -207,7 +207,7 @@ def test_a_workload_is_generated_with_each_seed(capsys: pytest.CaptureFixture[st
     assert run_data.only("fifo", 0).jobs["iterations"].sum() != run_data.only("fifo", 1).jobs["iterations"].sum()
 
 
-def test_strict_turns_what_is_left_out_into_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_turns_dropped_rows_into_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--out", "out", "--no-report", "-q", cluster="1x1 V100") == 0
     assert "a gang must be at most the cluster's 1 GPUs,2 (j1/0)" in Path("out/dropped.csv").read_text()
     capsys.readouterr()
@@ -312,7 +312,7 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert not Path("out").exists()
 
 
-def test_a_folder_under_a_name_that_no_disk_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_folder_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for more in ((), ("--resume",)):
         assert simulate("--policy", "fifo", "--out", "x" * 300, *more) == 2
         assert "error: --out must be a folder that can be made, but got File name too long" in capsys.readouterr().err
@@ -332,7 +332,7 @@ def python(script: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", script], stdout=-1, stderr=-1, text=True, env=env)
 
 
-def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_keeps_the_finished_runs_and_resume_continues(capsys: pytest.CaptureFixture[str]) -> None:
     seeds = 400
     arguments = ["simulate", "jobs.csv", "--cluster", "2x2 V100", "--policy", "random", "--out", "out", "--no-report"]
     arguments += ["--seeds", f"0-{seeds - 1}", "-j", "1"]
@@ -353,7 +353,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(capsys: pytest.CaptureFixt
     assert "other seeds" in capsys.readouterr().err
 
 
-def test_the_command_loads_no_heavy_module() -> None:
+def test_the_command_imports_no_heavy_module() -> None:
     """Nothing heavy; what may be loaded beyond the standard library is listed here."""
     arguments = ["simulate", "jobs.csv", "--cluster", "2x2 V100", "--policy", "themis", "--out", "out", "-q"]
     script = f"""
@@ -379,7 +379,7 @@ print(*sorted({{name.partition(".")[0] for name in sys.modules if not name.start
     assert not strangers
 
 
-def test_published_figures_come_out_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reproduces_published_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """Shockwave's canonical trace under Gavel's max-min fairness, with the peer's round rules."""
     shared = shared_data("shockwave")
     arguments = [str(shared / "canonical_120jobs_32gpus.trace"), "--cluster", "32x1 V100", "--rules", "gavel"]
@@ -442,7 +442,7 @@ def test_seeds_that_change_nothing_give_no_interval(capsys: pytest.CaptureFixtur
     assert lines[-1] == "One run: nothing is known about chance (--resample 100)."
 
 
-def test_jobs_that_never_fit_are_one_line_apart_from_unfinished_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_that_never_fit_are_reported_separately_from_unfinished_ones(capsys: pytest.CaptureFixture[str]) -> None:
     Path("jobs.csv").write_text(f"{TRACE}huge,ana,0,64,50,1\n")
     assert simulate("--policy", "fifo", "--policy", "random", "--seeds", "0-1", "--out", "out") == 0
     shown = capsys.readouterr().out
@@ -452,7 +452,7 @@ def test_jobs_that_never_fit_are_one_line_apart_from_unfinished_ones(capsys: pyt
     assert set(pl.read_csv("out/summary.csv")["apps_left_out"].to_list()) == {1}
 
 
-def test_runs_in_which_nothing_is_drawn_are_simulated_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_randomness_are_simulated_once(capsys: pytest.CaptureFixture[str]) -> None:
     policies = ["--policy", "fifo", "--policy", "random"]
     assert simulate(*policies, "--seeds", "0-3", "--out", "out", "--no-report") == 0
     shown = capsys.readouterr().out
@@ -474,7 +474,7 @@ def test_runs_in_which_nothing_is_drawn_are_simulated_once(capsys: pytest.Captur
     assert RunData.load(Path("drawn")).runs() == [("fifo", 0), ("fifo", 1)]
 
 
-def test_compare_names_what_differs_between_runs_of_unequal_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_names_differences_between_runs_of_unequal_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--out", "a", "--no-report", "-q") == 0
     assert simulate("--policy", "fifo", "--out", "b", "--no-report", "-q", cluster="3x2 V100") == 0
     assert simulate("--policy", "fifo", "--out", "c", "--no-report", "-q", "--seed", "1") == 0
@@ -492,7 +492,7 @@ def test_compare_names_what_differs_between_runs_of_unequal_settings(capsys: pyt
 # --- flags ---------------------------------------------------------------------------------------------------------
 
 
-def test_lists_of_seeds_and_loads_are_read() -> None:
+def test_lists_of_seeds_and_loads_are_parsed() -> None:
     assert seed_list("0-4") == (0, 1, 2, 3, 4)
     assert seed_list("0,3,5-6,3") == (0, 3, 5, 6)
     assert load_list("1,2,0.5") == (1.0, 2.0, 0.5)
@@ -553,7 +553,7 @@ def test_a_file_of_failures_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
     assert [each.machine for each in failures_of(str(path)).outages] == ["m01"]
 
 
-def test_failures_of_machines_that_are_not_there_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_of_unknown_machines_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("down.csv").write_text("time_seconds,machine,state\n1,m9,down\n")
     assert simulate("--failures", "down.csv", "--out", "out") == 2
     assert 'machine must be one of the cluster, but got "m9"' in capsys.readouterr().err
@@ -578,12 +578,12 @@ def test_an_invalid_search_is_refused_with_the_name_of_its_app(
     assert not Path("out").exists()
 
 
-def test_a_folder_that_no_file_system_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_no_file_system_accepts_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--out", "x" * 300) == 2
     assert "--out must be a folder that can be made, but got File name too long" in capsys.readouterr().err
 
 
-def test_a_pair_of_plugins_says_which_settings_of_a_preset_it_lacks(
+def test_a_policy_of_two_plugins_names_the_preset_settings_that_it_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["simulate", "--workload", "gavel", "--set", "gavel.jobs=2", "--cluster", "1x4 V100", "--no-report"]

@@ -33,7 +33,7 @@ def run(workload: Workload, slowdown: Slowdown = SLOWDOWN, **options: object) ->
 
 
 @pytest.mark.parametrize("agents", [False, True])
-def test_a_job_runs_for_as_long_as_its_bid_says(agents: bool) -> None:
+def test_a_job_runs_for_as_long_as_its_bid_states(agents: bool) -> None:
     """Three GPUs of one rack do 1000 serial seconds in 333 s; with the fourth, in another rack, in 2975 s."""
     alone = run(several([(0.0, [(1, 4, 250.0)])]), agents=agents)
     assert alone.finish_seconds.tolist() == pytest.approx([1000.0 / 3.0])
@@ -46,7 +46,7 @@ def test_a_running_job_is_not_widened_over_racks() -> None:
 
 
 @pytest.mark.parametrize("agents", [False, True])
-def test_a_job_uses_gpus_of_several_machines_where_they_speed_it_up(agents: bool) -> None:
+def test_a_job_uses_gpus_of_several_machines_if_they_speed_it_up(agents: bool) -> None:
     """As the papers' apps do; a live app keeps a job to one node unless its file allows more."""
     alone = run(several([(0.0, [(1, 4, 250.0)])]), (1.0, 1.0, 1.0, 1.0), agents=agents)
     assert alone.finish_seconds.tolist() == pytest.approx([1000.0 / 4.0])

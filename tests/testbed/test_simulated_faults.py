@@ -90,7 +90,7 @@ def test_a_fault_ends_its_run_and_the_other_runs_finish(processes: str, folder: 
     assert RunData.load(folder / "run").runs() == [("fifo", 0)]
 
 
-def test_a_run_whose_simulations_all_failed_leaves_a_page_that_states_it(folder: Path) -> None:
+def test_a_run_whose_simulations_all_failed_writes_a_page_that_states_it(folder: Path) -> None:
     done = command(folder, "--policy", "half", "--out", "run", "--json")
     assert done.returncode == 1, done.stderr
     assert [each["policy"] for each in json.loads(done.stdout)["failed"]] == ["half"]
@@ -100,7 +100,7 @@ def test_a_run_whose_simulations_all_failed_leaves_a_page_that_states_it(folder:
 
 
 @pytest.mark.parametrize("others", [(), pytest.param(("--policy", "fifo"), marks=pytest.mark.slow)])
-def test_resume_runs_a_failed_one_again(others: tuple[str, ...], folder: Path) -> None:
+def test_resume_runs_a_failed_simulation_again(others: tuple[str, ...], folder: Path) -> None:
     given = ("--policy", "half", *others, "--out", "run")
     first, again = command(folder, *given), command(folder, *given, "--resume")
     assert (first.returncode, again.returncode) == (1, 1)
@@ -150,7 +150,7 @@ def test_python_raises_the_fault_unless_it_is_tolerated(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_simulation_that_is_stopped_names_resume_in_one_line(processes: str, folder: Path) -> None:
+def test_an_interrupted_simulation_suggests_resume_in_one_line(processes: str, folder: Path) -> None:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     given = ["simulate", "--workload", "gavel", "--set", "gavel.jobs=20000", "--cluster", "8x8 V100", "--out", "run"]
     given += ["--policy", "srtf", "--policy", "las", "-j", processes]
@@ -179,7 +179,7 @@ def test_an_impossible_output_folder_is_refused_in_one_line_with_exit_code_2(fol
         assert done.stderr.splitlines()[1].startswith("error: --out must ")
 
 
-def test_a_policy_of_two_plugins_has_both_and_the_default_for_other_stages() -> None:
+def test_a_policy_of_two_plugins_uses_both_and_defaults_for_other_stages() -> None:
     profile = Profile.load("srtf+packed")
     assert sorted(profile.plugins.values()) == ["fixed", "ordered", "packed", "srtf"]
     assert profile.name == "srtf+packed"

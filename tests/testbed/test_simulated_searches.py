@@ -107,13 +107,13 @@ def test_the_time_of_sixteen_trials_is_the_sum_of_their_phases(profile: str, age
     assert run.faults == ()
 
 
-def test_with_eight_gpus_the_first_phase_goes_in_two_turns() -> None:
+def test_with_eight_gpus_the_first_phase_of_sixteen_trials_takes_two_turns() -> None:
     run = simulated(search(16), "themis", gpus=8)
     # 8 x 100 s twice; 8 on one GPU, 4 on two, 2 on four, 1 on eight.
     assert run.app_finish_seconds.tolist() == [200.0 + 100.0 + 200 / 2 + 400 / 4 + 800 / 8]
 
 
-def test_rungs_of_equal_budget_run_with_the_whole_demand_from_the_beginning() -> None:
+def test_rungs_of_equal_budget_use_the_full_demand_from_the_beginning() -> None:
     run = simulated(search(4, most=8, iterations=60, rungs="equal_budget", demand="full"), "themis")
     # 4 x 8 iterations on 4 GPUs each, 2 x 16 on 8 each, 36 on 8.
     assert run.app_finish_seconds.tolist() == [8 / 4 + 16 / 8 + 36 / 8]
@@ -122,7 +122,7 @@ def test_rungs_of_equal_budget_run_with_the_whole_demand_from_the_beginning() ->
 COSTS = Costs(start=5.0, checkpoint=2.0, restore=1.0)
 
 
-def test_costs_of_starts_and_saves_are_paid_once_a_phase() -> None:
+def test_costs_of_starts_and_saves_are_paid_once_per_phase() -> None:
     run = simulated(search(4, most=4, iterations=400), "themis", gpus=4, costs=COSTS)
     # Three phases of 100, 50 and 50 s: 5 to start; then twice 2 to save, 5 to start and 1 to restore.
     assert run.app_finish_seconds.tolist() == [100 + 100 / 2 + 200 / 4 + 5 + 2 * (2 + 5 + 1)]
@@ -149,7 +149,7 @@ def test_trials_that_run_one_after_the_other_each_pay_for_their_start() -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_hyperbands_brackets_run_side_by_side(asynchronous: bool) -> None:
+def test_brackets_of_hyperband_run_concurrently(asynchronous: bool) -> None:
     """4 trials to 400, the best 2 to 800 and the best to 1600; 3 to 800 and the best to 1600; 3 to 1600."""
     made = search(10, most=1, kind="hyperband", min_iterations=400, reduction_factor=2, asynchronous=asynchronous)
     run = simulated(made, "themis", gpus=10)
@@ -173,7 +173,7 @@ def test_without_early_stopping_every_trial_runs_to_its_end() -> None:
     assert run.state.tolist() == ["finished"] * 4
 
 
-def test_curves_stop_hopeless_trials_at_a_milestone() -> None:
+def test_curve_stopping_stops_hopeless_trials_at_a_milestone() -> None:
     curves = ((0.1, 2.0, 0.6), (0.9, 2.0, 0.6), (0.12, 2.0, 0.6), (1.5, 1.0, 0.6))
     made = search(4, most=1, iterations=100, kind="curve_stopping", curves=curves, every=5)
     run = simulated(made, "themis", gpus=4)
@@ -182,7 +182,7 @@ def test_curves_stop_hopeless_trials_at_a_milestone() -> None:
     assert run.finish_seconds[[0, 2]].tolist() == [100.0, 100.0]
 
 
-def test_two_searches_share_and_both_finish() -> None:
+def test_two_searches_share_the_cluster_and_both_finish() -> None:
     one = search(8, most=4, iterations=80)
     both = dataclasses.replace(
         one,
@@ -209,7 +209,7 @@ def test_two_searches_share_and_both_finish() -> None:
         assert run.end_seconds >= 2 * 200 / 4
 
 
-def test_the_same_seed_is_the_same_run() -> None:
+def test_the_same_seed_gives_the_same_run() -> None:
     one, two = (simulated(search(16), "themis", agents=True) for _ in range(2))
     assert one.same_as(two)
 
@@ -228,7 +228,7 @@ def test_bad_searches_are_refused() -> None:
 # --- the example of §4.3.3 --------------------------------------------------------------------------------------------
 
 
-def test_the_examples_bid_comes_out_of_the_running_auction() -> None:
+def test_the_running_auction_reproduces_the_bid_of_the_example() -> None:
     """10000, 5000, 2660, 1330 and 863.3 s over T_id = 2500 s (GOLDEN; Table 3 takes work as divisible)."""
     bids = bid_table()
     assert list(bids) == ["1 GPUs", "2 GPUs", "4 GPUs", "8 GPUs", "16 GPUs"]
@@ -266,7 +266,7 @@ class Shares:
         )
 
 
-def test_the_examples_estimate_is_revised_when_the_slower_trials_go_on() -> None:
+def test_the_estimate_of_the_example_is_revised_when_the_slower_trials_are_promoted() -> None:
     """On two GPUs phase one takes 1600 s; then 120 and 100 s an iteration go on: 1920 and 2160 s more, 5680 in all."""
     found = Registry.find(installed=False)
     ours = {name: found.listed(name).found for name in found.names}
@@ -289,7 +289,7 @@ def test_the_examples_estimate_is_revised_when_the_slower_trials_go_on() -> None
     assert rho[1600.0] == pytest.approx(5680.0 / 2500.0) == pytest.approx(2.272)
 
 
-def test_a_search_writes_its_state_as_plain_values_at_any_moment() -> None:
+def test_the_state_of_a_search_is_plain_json_at_any_time() -> None:
     states = []
 
     def watch(sim: SimulationState, decision: Decision) -> None:

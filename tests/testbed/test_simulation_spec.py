@@ -31,7 +31,7 @@ def test_flags_and_keywords_are_fields_of_the_spec() -> None:
     assert set(inspect.signature(command).parameters) == set(SimulateFlags.model_fields) - python_only
 
 
-def test_a_script_and_the_command_line_simulate_the_same(tmp_path: Path) -> None:
+def test_a_script_and_the_command_line_give_the_same_simulation(tmp_path: Path) -> None:
     out = tmp_path / "run"
     flags = ["--cost", "start=20s", "--know", "measured", "--policy", "srtf", "--seeds", "0-1", "--no-progress"]
     assert run(["simulate", "--workload", "gavel", *SETTINGS, "--cluster", CLUSTER, *flags, "--out", str(out)]) == 0
@@ -46,7 +46,7 @@ def test_a_script_and_the_command_line_simulate_the_same(tmp_path: Path) -> None
     assert [float(row.split(",")[at]) for row in rows] == same.metrics["makespan_seconds"].to_list()
 
 
-def test_names_that_are_no_field_are_refused() -> None:
+def test_names_that_are_not_fields_are_refused() -> None:
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'seedz'; did you mean \"seed\""):
         simulate(workload, CLUSTER, seedz=1)  # type: ignore[arg-type]
 
@@ -65,7 +65,7 @@ def test_errors_name_the_keyword(given: dict[str, Any], message: str) -> None:
         simulate(workload, CLUSTER, ["fifo"], **given)
 
 
-def test_compare_names_what_differs_apart_from_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_names_all_differences_except_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["simulate", "--workload", "gavel", *SETTINGS, "--cluster", CLUSTER, "--no-progress", "-q"]
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     assert run([*common, "--policy", "fifo", "--cost", "start=20s", "--out", one]) == 0

@@ -27,14 +27,14 @@ THREE = runs([(0.0, 1, 10.0), (1.0, 1, 3.0), (2.0, 2, 4.0)])
         ("las", [14.0, 8.0, 6.0]),  # c has attained least: both make room at 2
     ],
 )
-def test_finish_times_are_exact(policy: str, finish: list[float]) -> None:
+def test_finish_times_equal_those_computed_by_hand(policy: str, finish: list[float]) -> None:
     run = watched(THREE, "1x2 V100", Profile.load(policy, settings={"rounds.protected": "none"}))
     assert run.finish_seconds.tolist() == finish
     assert run.state.tolist() == ["finished"] * 3
     assert run.faults == ()
 
 
-def test_sums_by_job_are_exact() -> None:
+def test_times_by_job_equal_those_computed_by_hand() -> None:
     run = watched(THREE, "1x2 V100", "srtf")
     assert run.start_seconds.tolist() == [0.0, 1.0, 4.0]
     assert run.run_seconds.tolist() == [10.0, 3.0, 4.0]
@@ -61,7 +61,7 @@ def test_each_wait_has_a_reason() -> None:
     ]
 
 
-def test_each_lease_has_the_cause_of_its_end() -> None:
+def test_each_lease_records_why_it_ended() -> None:
     leases = watched(THREE, "1x2 V100", "srtf").leases
     ended = {
         (int(job), float(start)): word
@@ -71,14 +71,14 @@ def test_each_lease_has_the_cause_of_its_end() -> None:
     assert ended[0, 8.0] == ended[1, 1.0] == ended[2, 4.0] == "released"
 
 
-def test_what_ends_and_what_arrives_at_one_moment_is_one_decision() -> None:
+def test_ends_and_arrivals_at_the_same_time_lead_to_one_decision() -> None:
     # At 5 s a ends, and b and c arrive: c is shorter and must not lose to b, nor b start before c was seen.
     run = watched(runs([(0.0, 1, 5.0), (5.0, 1, 9.0), (5.0, 1, 2.0)]), "1x1 V100", "srtf")
     assert run.finish_seconds.tolist() == [5.0, 16.0, 7.0]
     assert run.restarts.tolist() == [0, 0, 0]
 
 
-def test_a_start_costs_and_a_restart_costs_more() -> None:
+def test_a_start_costs_time_and_a_restart_costs_more() -> None:
     # a runs from 1 (start) and is stopped at 2 with 9 s left; 3 s to save: b begins at 5, runs 6 to 7. a again: 7, and
     # start 1 and restore 2 later it runs on.
     options = SimulationOptions(costs=Costs(start=1.0, checkpoint=3.0, restore=2.0))
@@ -88,13 +88,13 @@ def test_a_start_costs_and_a_restart_costs_more() -> None:
     assert run.slot_seconds.tolist() == [17.0, 2.0]
 
 
-def test_gpus_come_back_after_the_release() -> None:
+def test_gpus_are_free_only_after_the_release_time() -> None:
     options = SimulationOptions(costs=Costs(release=2.0))
     run = watched(runs([(0.0, 1, 10.0), (1.0, 1, 1.0)]), "1x1 V100", "fifo", options)
     assert run.finish_seconds.tolist() == [10.0, 13.0]
 
 
-def test_what_cannot_run_is_rejected_with_the_rule() -> None:
+def test_a_job_that_cannot_run_is_rejected_with_the_rule() -> None:
     run = watched(runs([(0.0, 9, 10.0), (1.0, 1, 1.0)]), "1x8 V100", "fifo")
     assert run.state.tolist() == ["rejected", "finished"]
     assert [(unfit.job, unfit.rule, unfit.value) for unfit in run.dropped] == [
@@ -103,7 +103,7 @@ def test_what_cannot_run_is_rejected_with_the_rule() -> None:
     assert math.isnan(run.finish_seconds[0])
 
 
-def test_a_type_that_the_cluster_lacks_is_rejected() -> None:
+def test_a_job_of_a_missing_type_is_rejected() -> None:
     run = watched(runs([(0.0, 1, 10.0), (1.0, 1, 1.0)], gpu_type=["A100", None]), "1x8 V100", "fifo")
     assert run.state.tolist() == ["rejected", "finished"]
     assert run.dropped[0].rule == "gpu_type must be a type of the cluster"
@@ -141,7 +141,7 @@ def test_a_run_without_jobs_ends_at_once() -> None:
     assert np.isnan(run.start_seconds).all()
 
 
-def test_an_elastic_job_grows_and_shrinks_at_its_price() -> None:
+def test_an_elastic_job_grows_and_shrinks_at_the_given_costs() -> None:
     # a alone runs on two GPUs at full speed. b comes at 4: a stops for 1 s and runs on one GPU from 5 on, at half its
     # speed. b ends at 4 + 6 = 10: a then has 16 - 2.5 = 13.5 s left and runs on as it is for 3 s, until the second GPU
     # is ready, pauses 1 s, and has 12 s left from 14 on.

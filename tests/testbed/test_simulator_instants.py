@@ -43,7 +43,7 @@ def reported(job: str) -> JobReported:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_jobs_of_an_app_that_end_together_leave_no_forecast_behind(policy: str) -> None:
+def test_jobs_of_an_app_that_end_together_leave_no_later_forecast(policy: str) -> None:
     profile = Profile.load(policy, settings={"rounds.bid_deadline": "none"} if policy == "themis" else {})
     run = watched(several([(0.0, [(1, 1, 100.0), (1, 1, 100.0)]), (3.0, [(1, 2, 97.0)] * 3)]), "1x8 V100", profile)
     assert run.faults == ()
@@ -66,7 +66,7 @@ def test_a_regime_that_begins_where_the_job_ends_is_not_reported() -> None:
     assert run.faults == () and list(run.state) == ["finished"]
 
 
-def test_an_answer_that_comes_after_the_end_of_its_app_is_not_sent() -> None:
+def test_an_answer_is_not_sent_after_the_end_of_its_app() -> None:
     work = several([(0.0, [(1, 2, 50.0)] * 2), (49.5, [(1, 1, 10.0)] * 2)])
     run = watched(work, "1x4 V100", "themis", SimulationOptions(agents=True, answer_seconds=1.0))
     assert run.faults == ()
@@ -86,7 +86,7 @@ def searching(trials: int, tuner: str) -> Workload:
 
 @pytest.mark.parametrize("tuner", ["successive_halving", "asha", "median_stopping", "hyperband"])
 @pytest.mark.parametrize("policy", ["las", "themis"])
-def test_trials_that_are_judged_in_one_instant_leave_no_reports_behind(tuner: str, policy: str) -> None:
+def test_trials_judged_at_the_same_time_leave_no_late_reports(tuner: str, policy: str) -> None:
     options = SimulationOptions(
         costs=Costs(checkpoint=2.0),
         reports=Reports(know="measured"),
@@ -141,7 +141,7 @@ def test_no_app_bids_for_an_offer_that_closed_before_its_answer(
     assert np.all(run.state == "finished")
 
 
-def test_an_app_whose_gpus_are_still_on_their_way_gives_back_nothing_after_its_end() -> None:
+def test_an_ended_app_returns_no_gpus_that_are_still_in_transit() -> None:
     apps = [
         (5.0, [(1, 4, 1.0), (2, 4, 28.0)]),
         (11.0, [(2, 2, 23.0)]),

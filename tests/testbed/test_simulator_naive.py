@@ -54,7 +54,7 @@ CASES: dict[str, tuple[str, dict[str, object], Key, dict[str, object]]] = {
 
 @pytest.mark.parametrize("cluster", [pytest.param("32x8 V100", marks=pytest.mark.slow), "40x2 V100, 11x16 V100"])
 @pytest.mark.parametrize("case", CASES)
-def test_every_job_finishes_when_the_naive_reference_says(case: str, cluster: str) -> None:
+def test_finish_times_equal_those_of_the_naive_reference(case: str, cluster: str) -> None:
     policy, settings, key, options = CASES[case]
     jobs = drawn(seed=3)
     expected = finish_times(jobs, 256, key, **options)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def elastic(seconds: float = 1000.0, jobs: int = 1, **more: object) -> Workload:
     return runs([(0.0, 4, seconds)] * jobs, least=np.ones(jobs, np.int64), **more)
 
 
-def test_steps_at_a_probed_size_count_and_a_probe_on_own_gpus_is_a_shrink_and_a_growth() -> None:
+def test_steps_of_a_probe_count_and_a_probe_on_own_gpus_costs_two_resizes() -> None:
     (free, _), (costly, _) = (engine(elastic(), SimulationOptions(costs=costs)) for costs in (Costs(), COSTS))
     run = free.run()
     # 20 iterations on one GPU take 80 s in place of 20, on two 40 s; they are part of the work.
@@ -60,7 +60,7 @@ def test_a_probe_on_other_gpus_costs_two_restarts() -> None:
     assert run.finish_seconds.tolist() == [1000.0 + COSTS.start + 2 * (COSTS.checkpoint + COSTS.start + COSTS.restore)]
 
 
-def test_the_rates_measured_are_the_true_ones() -> None:
+def test_measured_rates_equal_the_true_ones() -> None:
     made, measured = engine(elastic(), SimulationOptions(costs=COSTS))
     made.run()
     assert measured == {"a/0": {1: 0.25, 2: 0.5}}

@@ -147,7 +147,7 @@ def gpu_time_is_conserved(run: SimulatedRun) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"themis"}))  # its draws follow the number of rounds
-def test_costs_of_zero_change_nothing(policy: str) -> None:
+def test_costs_of_zero_equal_a_run_without_costs(policy: str) -> None:
     """The path without costs and the path through the agenda come to the same: changes in no time are three zeros."""
     workload = several([(0.0, [(1, 2, 40.0), (1, 1, 20.0)]), (3.0, [(2, 4, 30.0)]), (11.0, [(1, 1, 9.0)] * 3)])
     runs = [

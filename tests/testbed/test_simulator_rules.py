@@ -43,7 +43,7 @@ class Minutes:
 ROUNDS_ONLY = {"rounds.on": [], "rounds.scope": "all"}
 
 
-def test_rounds_are_as_computed_by_hand() -> None:
+def test_rounds_equal_those_computed_by_hand() -> None:
     # a runs in the first round; b and c arrive in it and wait for the boundary. a runs on to 100, its GPU is idle to
     # 120. Then b loses 10 s and runs from 130 to 150; c comes on at 180 and runs to 180 + 10 + 30.
     rules = Minutes()
@@ -61,7 +61,7 @@ def test_rounds_are_as_computed_by_hand() -> None:
     assert run.slot_seconds.tolist() == [120.0, 60.0, 60.0]
 
 
-def test_a_change_of_batch_size_is_true_from_the_next_round_on() -> None:
+def test_a_change_of_batch_size_takes_effect_in_the_next_round() -> None:
     class Doubling(Minutes):
         def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
             if running.number != 0:
@@ -77,7 +77,7 @@ def test_a_change_of_batch_size_is_true_from_the_next_round_on() -> None:
     assert run.finish_seconds.tolist() == [90.0]
 
 
-def test_an_arriving_job_waits_for_the_round_of_the_rules() -> None:
+def test_an_arriving_job_waits_for_the_next_round_of_the_rules() -> None:
     run = watched(
         runs([(70.0, 1, 30.0)]),
         "1x1 V100",
@@ -88,7 +88,7 @@ def test_an_arriving_job_waits_for_the_round_of_the_rules() -> None:
     assert run.finish_seconds.tolist() == [150.0]
 
 
-def test_a_job_on_a_type_that_it_does_not_run_on_makes_no_progress_and_delays_no_other() -> None:
+def test_a_job_on_a_type_without_a_speed_makes_no_progress_and_delays_no_other() -> None:
     rules = GavelRules(runs([(0.0, 1, 50.0), (0.0, 1, 50.0)]))
     running = RoundJobs(
         number=0,

@@ -26,21 +26,21 @@ def failing(down: float, up: float, *, every: float = 5.0, takes: float = 1.0) -
     return watched(runs([(0.0, 1, 20.0)]), "1x1 V100", "fifo", options)
 
 
-def test_a_job_makes_no_progress_while_it_saves_and_does_not_save_at_its_end() -> None:
+def test_a_job_makes_no_progress_during_a_save_and_does_not_save_at_its_end() -> None:
     run = watched(runs([(0.0, 1, 10.0), (0.0, 1, 9.0), (0.0, 1, 3.0)]), "1x3 V100", "fifo", EVERY_3)
     assert run.finish_seconds.tolist() == [13.0, 11.0, 3.0]
     assert run.run_seconds.tolist() == [10.0, 9.0, 3.0]
     assert run.slot_seconds.tolist() == [13.0, 11.0, 3.0]
 
 
-def test_free_checkpoints_cost_nothing() -> None:
+def test_checkpoints_without_a_cost_change_no_finish_time() -> None:
     work = runs([(0.0, 1, 10.0), (2.0, 2, 5.0), (3.0, 1, 1.0)])
     free = SimulationOptions(costs=Costs(checkpoint_every=0.7))
     one, other = (watched(work, "1x2 V100", "srtf", options) for options in (free, None))
     np.testing.assert_allclose(one.finish_seconds, other.finish_seconds)
 
 
-def test_what_no_checkpoint_holds_is_lost_with_the_machine() -> None:
+def test_work_since_the_last_checkpoint_is_lost_with_the_machine() -> None:
     # Steps 0 to 5 and 6 to 11; at 13.5 a second and a half of the third stretch are lost. 10 s are left from 20 on.
     run = failing(13.5, 20.0)
     assert run.iterations_lost.tolist() == [1.5]
@@ -51,14 +51,14 @@ def test_what_no_checkpoint_holds_is_lost_with_the_machine() -> None:
     assert run.finish_seconds.tolist() == [20.0 + 15.0 + 2.0]
 
 
-def test_a_job_that_is_preempted_saves_and_begins_a_new_cycle() -> None:
+def test_a_preempted_job_saves_and_begins_a_new_save_interval() -> None:
     # a: steps to 3, saves to 4, steps to 5, where b comes: saves to 6. b runs 6 to 8. a then has 6 s left: 3, 1, 3.
     run = watched(runs([(0.0, 1, 10.0), (5.0, 1, 2.0)]), "1x1 V100", "srtf", EVERY_3)
     assert run.finish_seconds.tolist() == [8.0 + 7.0, 8.0]
     assert run.iterations_lost.tolist() == [0.0, 0.0]
 
 
-def test_a_trial_that_is_evaluated_continues_its_cycle_of_saves() -> None:
+def test_an_evaluation_does_not_reset_the_save_interval_of_a_trial() -> None:
     base = several([(0.0, [(1, 1, 20.0)] * 2)])
     search = SimulatedSearch(tuner="median_stopping", options={}, curves=((0.1, 1.0, 0.5),) * 2, every=2)
     work = dataclasses.replace(base, searches={0: search})
@@ -67,7 +67,7 @@ def test_a_trial_that_is_evaluated_continues_its_cycle_of_saves() -> None:
     assert run.finish_seconds.tolist() == [23.0, 23.0]
 
 
-def test_a_job_saves_a_checkpoint_as_a_regime_begins() -> None:
+def test_a_job_saves_a_checkpoint_when_a_regime_begins() -> None:
     def regime(iterations: float) -> Regime:
         return Regime(iterations=iterations, batch_size=8.0, seconds_per_iteration=1.0)
 
@@ -115,7 +115,7 @@ def naive(every: int, takes: int, until: int) -> list[tuple[int, int]]:
 
 
 @given(every=st.integers(1, 6), takes=st.integers(0, 4), stops=st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_the_cycle_of_saves_equals_one_counted_second_by_second(every: int, takes: int, stops: list[int]) -> None:
+def test_computed_saves_equal_those_counted_second_by_second(every: int, takes: int, stops: list[int]) -> None:
     told = naive(every, takes, sum(stops))
     saves, now, done = PeriodicSaves(1, float(every), float(takes)), 0, 0.0
     for ran in stops:

@@ -44,17 +44,17 @@ def test_a_job_with_too_few_cpus_takes_as_long_as_its_profile_says() -> None:
     assert run.ideal_seconds.tolist() == pytest.approx([270.0, 90.0, 45.0])
 
 
-def test_a_job_that_asks_for_nothing_gets_its_share_of_the_machine() -> None:
+def test_a_job_without_requested_cpus_gets_its_share_of_the_machine() -> None:
     for cluster, seconds in (("1x4 V100 4cpu 250GB", 270.0), ("1x4 V100 24cpu 250GB", 45.0), ("1x4 V100", 90.0)):
         run = simulated(asking([np.nan]), cluster)
         assert run.finish_seconds.tolist() == run.ideal_seconds.tolist() == pytest.approx([seconds])
 
 
-def test_asking_for_the_share_equals_asking_for_nothing() -> None:
+def test_requesting_the_share_equals_requesting_nothing() -> None:
     assert simulated(asking([1.0]), "1x4 V100 4cpu 250GB").finish_seconds.tolist() == pytest.approx([270.0])
 
 
-def test_too_little_memory_slows_down() -> None:
+def test_too_little_memory_slows_a_job_down() -> None:
     run = simulated(asking([3.0], memory_gib=16.0), "1x4 V100 12cpu 250GB")
     assert run.finish_seconds.tolist() == pytest.approx([900.0])
 
@@ -65,13 +65,13 @@ def test_a_gang_over_two_machines_has_the_smaller_of_their_shares() -> None:
     assert speeds.seconds_per_iteration(0, (0,)) == pytest.approx(0.5)
 
 
-def test_the_cpus_and_memory_of_a_job_stay_the_same_over_regimes() -> None:
+def test_the_cpus_and_memory_of_a_job_stay_the_same_across_regimes() -> None:
     regime = Regime(iterations=45.0, batch_size=32.0, seconds_per_iteration=1.0)
     work = dataclasses.replace(asking([1.0]), regimes={0: (regime, regime)})
     assert simulated(work, "1x4 V100 12cpu 250GB").finish_seconds.tolist() == pytest.approx([270.0])
 
 
-def test_the_cpus_and_memory_of_a_trial_stay_the_same_from_point_to_point() -> None:
+def test_the_cpus_and_memory_of_a_trial_stay_the_same_between_evaluations() -> None:
     base = several([(0.0, [(1, 1, 90.0)] * 2)])
     columns = {"model": np.zeros(2, np.int64), "cpus_per_gpu": np.array([1.0, 1.0])}
     search = SimulatedSearch(tuner="median_stopping", options={}, curves=((0.1, 1.0, 0.5),) * 2, every=10)

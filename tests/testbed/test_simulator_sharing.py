@@ -87,14 +87,14 @@ def test_jobs_on_other_gpus_are_not_slowed_down() -> None:
     assert world.run() == {0: 100.0, 1: 100.0}
 
 
-def test_a_pair_that_does_not_run_waits_for_its_end() -> None:
+def test_a_job_that_cannot_run_in_a_pair_waits_until_the_other_ends() -> None:
     world = World(jobs("A", "B (batch size 16)"))
     world.put(0, 0, at=0.0)
     world.put(1, 0, at=0.0)
     assert world.run() == pytest.approx({0: 400.0, 1: 500.0})
 
 
-def test_a_neighbour_s_new_batch_size_counts() -> None:
+def test_a_new_batch_size_of_a_neighbour_changes_the_speed() -> None:
     def regime(batch: float) -> Regime:
         return Regime(iterations=50.0, batch_size=batch, seconds_per_iteration=1.0)
 
@@ -106,7 +106,7 @@ def test_a_neighbour_s_new_batch_size_counts() -> None:
     assert world.run() == pytest.approx({0: 62.5 + 68.75 * 4, 1: 62.5 + 68.75 * 4 + 50.0})
 
 
-def test_a_gang_waits_for_the_gpu_that_is_shared() -> None:
+def test_a_gang_runs_at_the_speed_of_its_shared_gpu() -> None:
     work = runs([(0.0, 2, 100.0), (0.0, 1, 10.0), (0.0, 1, 30.0)])
     world = World(work, None)
     world.put(0, 0, 1, at=0.0)
@@ -117,14 +117,14 @@ def test_a_gang_waits_for_the_gpu_that_is_shared() -> None:
 
 
 @pytest.mark.parametrize("models", [None, AnalyticModel()])
-def test_where_no_pair_is_measured_they_run_in_turns(models: PerformanceModel | None) -> None:
+def test_pairs_without_measured_speeds_run_in_turns(models: PerformanceModel | None) -> None:
     world = World(jobs("ResNet-50", "VGG16"), models)
     world.put(0, 0, at=0.0)
     world.put(1, 0, at=0.0)
     assert world.run() == pytest.approx({0: 200.0, 1: 200.0})
 
 
-def test_a_model_that_the_file_lacks_takes_turns() -> None:
+def test_a_model_missing_from_the_speed_file_runs_in_turns() -> None:
     workload = dataclasses.replace(jobs("A", "other"), assumed_speeds={"other": None})
     speeds = Speeds(workload, CLUSTER, PAIRS)
     assert speeds.called(1) == UNKNOWN_MODEL
@@ -134,7 +134,7 @@ def test_a_model_that_the_file_lacks_takes_turns() -> None:
     assert speeds.seconds_per_iteration(0, (0,), beside=("A", "B (batch size 8)")) == 2.0
 
 
-def test_a_third_job_is_refused() -> None:
+def test_a_third_job_on_a_gpu_is_refused() -> None:
     world = World(jobs("A", "A", "A"))
     for job in range(3):
         world.put(job, 0, at=0.0)
@@ -142,7 +142,7 @@ def test_a_third_job_is_refused() -> None:
         world.run()
 
 
-def test_a_machine_s_failure_takes_both() -> None:
+def test_a_failure_of_the_machine_stops_both_jobs() -> None:
     world = World(jobs("A", "A"), checkpoint_every=math.inf)
     lost = world.work.lost
     world.put(0, 0, at=0.0)
@@ -153,7 +153,7 @@ def test_a_machine_s_failure_takes_both() -> None:
     assert not world.ended
 
 
-def test_a_job_whose_neighbour_crashed_goes_on_alone() -> None:
+def test_a_job_whose_neighbour_crashed_continues_alone() -> None:
     work = runs([(0.0, 2, 100.0), (0.0, 1, 100.0)])
     world = World(work, None)
     world.put(0, 0, 1, at=0.0)
@@ -162,7 +162,7 @@ def test_a_job_whose_neighbour_crashed_goes_on_alone() -> None:
     assert world.run() == {1: 105.0}
 
 
-def test_neighbours_do_not_disturb_the_cycle_of_checkpoints() -> None:
+def test_neighbours_do_not_change_the_checkpoint_interval() -> None:
     world = World(jobs("A", "A", seconds=12.0), saves=PeriodicSaves(2, 10.0, 1.0))
     world.put(0, 0, at=0.0)
     world.put(1, 0, at=5.0)

@@ -41,7 +41,7 @@ class Halved:
         return setting.gpus / (slow * (3.0 if setting.gpu_type == "K80" else 1.0) * 4.0)
 
 
-def test_a_gang_over_machines_is_slower() -> None:
+def test_a_gang_over_several_machines_is_slower() -> None:
     # a and b leave one GPU free on each machine: c runs over both, at half its speed.
     workload = runs([(0.0, 1, 9.0), (0.0, 1, 9.0), (1.0, 2, 10.0)], models=["net"] * 3)
     run = watched(workload, TWO, Profile.load("fifo", settings={"stages.placement": "spread"}), models=Halved())
@@ -49,7 +49,7 @@ def test_a_gang_over_machines_is_slower() -> None:
     assert run.ideal_seconds.tolist() == [9.0, 9.0, 10.0]
 
 
-def test_the_model_gives_the_speed_where_the_workload_does_not() -> None:
+def test_the_performance_model_gives_speeds_that_the_workload_lacks() -> None:
     workload = runs([(0.0, 1, 10.0), (0.0, 1, 10.0)], models=["net", "big"], gpu_type=["K80", "V100"])
     untold = dataclasses.replace(
         workload, jobs=dataclasses.replace(workload.jobs, seconds_per_iteration=np.full(2, np.nan))
@@ -58,14 +58,14 @@ def test_the_model_gives_the_speed_where_the_workload_does_not() -> None:
     assert run.finish_seconds.tolist() == run.ideal_seconds.tolist() == [120.0, 40.0]
 
 
-def test_a_job_that_runs_nowhere_here_is_rejected() -> None:
+def test_a_job_that_can_run_nowhere_on_the_cluster_is_rejected() -> None:
     workload = runs([(0.0, 1, 10.0), (0.0, 1, 10.0)], models=["net", "big"])
     run = watched(workload, "1x1 K80", "fifo", models=Halved())
     assert run.state.tolist() == ["finished", "rejected"]
     assert run.dropped[0].rule == UNKNOWN_SPEED
 
 
-def test_a_job_that_is_placed_where_it_makes_no_progress_is_reported() -> None:
+def test_a_job_placed_where_it_makes_no_progress_is_reported() -> None:
     """A policy that looks at no type puts it on the K80: nobody moves it, and the run says so."""
     workload = runs([(0.0, 1, 10.0)], models=["big"], reference_type="V100")
     run = watched(workload, "1x1 K80, 1x1 V100", "fifo", models=Halved())
@@ -76,7 +76,7 @@ def test_a_job_that_is_placed_where_it_makes_no_progress_is_reported() -> None:
         assert run.state.tolist() == ["finished"]
 
 
-def test_a_time_of_a_type_on_which_the_model_does_not_run_is_refused() -> None:
+def test_a_time_on_a_type_that_cannot_run_the_model_is_refused() -> None:
     """The speeds say that "big" cannot have run on the K80 of its times: nothing scales them to the V100."""
     workload = runs([(0.0, 1, 10.0)] * 2, models=["big", "net"], reference_type="k80")
     run = watched(workload, "1x1 K80, 1x1 V100", "fifo", models=Halved())
@@ -84,13 +84,13 @@ def test_a_time_of_a_type_on_which_the_model_does_not_run_is_refused() -> None:
     assert run.dropped[0].rule == NO_TIME
 
 
-def test_times_of_a_type_that_the_cluster_lacks_are_scaled_from_it() -> None:
+def test_times_on_a_type_that_the_cluster_lacks_are_scaled() -> None:
     """10 s on a V100 are 30 s on a K80, which is all that the cluster has."""
     run = watched(runs([(0.0, 1, 10.0)], models=["net"], reference_type="V100"), "1x1 K80", "fifo", models=Halved())
     assert run.finish_seconds.tolist() == [30.0]
 
 
-def test_no_type_of_a_time_is_inferred_from_the_cluster() -> None:
+def test_the_type_of_a_time_is_never_inferred_from_the_cluster() -> None:
     timed = runs([(0.0, 1, 10.0)], models=["net"])
     with pytest.raises(InputError, match="must say on which GPU type they were measured"):
         watched(timed, "3x1 K80, 1x1 V100", "fifo", models=Halved())
@@ -99,7 +99,7 @@ def test_no_type_of_a_time_is_inferred_from_the_cluster() -> None:
     assert run.finish_seconds.tolist() == [30.0]
 
 
-def test_no_model_runs_at_speeds_that_were_not_given() -> None:
+def test_a_model_without_given_speeds_is_refused_unless_speeds_are_assumed() -> None:
     other = runs([(0.0, 1, 10.0)], models=["other"])
     with pytest.raises(InputError, match=r'model must be one that is known: net, big, but got "other"'):
         watched(other, "1x1 K80", "fifo", models=Halved())
@@ -115,7 +115,7 @@ class ByBatch(Halved):
         return super().rate(model, setting) / (setting.batch_size or 1.0)
 
 
-def test_the_time_of_a_later_batch_size_is_not_that_of_the_first() -> None:
+def test_a_later_batch_size_does_not_reuse_the_time_of_the_first() -> None:
     """10 steps of 1 s at batch 32; at batch 64, for which the trace has no time, 10 steps take 2 s each."""
     regimes = {0: (_regime(10, 32, 1.0), _regime(10, 64, np.nan))}
     workload = runs([(0.0, 1, 20.0)], models=["net"], regimes=regimes, batch_size=np.array([32.0]))
@@ -194,7 +194,7 @@ def test_reports_correct_the_iterations_that_the_arbiter_expects(know: str) -> N
     assert beliefs[-1] == (2.0 if know == "declared" else 6.0)  # in truth it is half as fast
 
 
-def test_a_failure_costs_what_was_not_saved() -> None:
+def test_a_failure_loses_the_work_since_the_last_save() -> None:
     # m01 fails at 25 s: a, saved at 20, does 5 s again from 25 on, on m02.
     failures = Failures(outages=(Outage(time_seconds=25.0, machine="m01"),), checkpoint_every_seconds=10.0)
     run = watched(runs([(0.0, 1, 40.0)]), "2x1 V100", "fifo", SimulationOptions(failures=failures))
@@ -204,7 +204,7 @@ def test_a_failure_costs_what_was_not_saved() -> None:
     assert run.leases.ended_by.tolist() == ["lost", "released"]
 
 
-def test_a_job_waits_until_its_machine_comes_back() -> None:
+def test_a_job_waits_until_its_machine_returns() -> None:
     outages = (Outage(time_seconds=4.0, machine="m01"), Outage(time_seconds=10.0, machine="m01", up=True))
     run = watched(runs([(0.0, 1, 8.0)]), "1x1 V100", "fifo", SimulationOptions(failures=Failures(outages=outages)))
     assert run.finish_seconds.tolist() == [18.0]

@@ -20,7 +20,7 @@ def simulate(folder: Path, least: int, *more: str, cluster: str = "1x8 V100", po
 
 
 @pytest.mark.parametrize("know", ["declared", "sizes"])
-def test_a_smallest_gang_without_a_speed_is_refused_before_the_first_round(
+def test_a_minimum_gang_without_a_speed_is_refused_before_the_first_round(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], know: str
 ) -> None:
     assert simulate(tmp_path, 1, "--know", know) == 2
@@ -30,7 +30,9 @@ def test_a_smallest_gang_without_a_speed_is_refused_before_the_first_round(
     assert not (tmp_path / "run").exists()
 
 
-def test_gangs_from_the_smallest_known_size_on_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gangs_run_from_the_smallest_size_with_a_known_speed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert simulate(tmp_path, 4, "--strict", "--no-report") == 0
     assert "not used" not in capsys.readouterr().out
 
@@ -48,7 +50,7 @@ def test_screen_and_page_say_that_policies_do_not_know_the_speeds(
     assert ("the speeds of --speeds" in screen) == ("the speeds of --speeds" in page) == bool(says)
 
 
-def test_speeds_by_gpu_type_are_named_where_there_are_several(
+def test_a_warning_suggests_speeds_by_type_if_the_cluster_has_several_types(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulate(tmp_path, 8, "--no-report", cluster="1x8 V100, 1x8 P100") == 0
@@ -74,7 +76,7 @@ def test_the_screen_names_machines_and_why_apps_did_not_finish(
     assert "2 of 2 apps did not finish; --until 10s cut the run off" in said.out
 
 
-def test_a_file_of_rates_of_a_kind_is_refused_with_its_command(
+def test_a_file_of_kind_profiles_is_refused_with_the_right_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "kind.toml"

@@ -15,7 +15,7 @@ from chaos.storms.plan import KINDS, LONG_STOP_SECONDS, SHEPHERD, STOP_SECONDS, 
 from chaos.storms.redone import _work, redone
 
 
-def test_a_plan_follows_from_its_seed_and_hits_each_kind_alone_in_each_way() -> None:
+def test_a_plan_follows_from_its_seed_and_covers_each_kind_and_way() -> None:
     made = list(plan(500, 1))
     assert made == list(plan(500, 1)) != list(plan(500, 2))
     assert made[:100] == list(islice(plan(500, 1), 100))  # as a run that goes on takes it
@@ -34,7 +34,7 @@ def test_actions_are_divided_evenly_among_runs() -> None:
     assert sum(shares(7, 3)) == 7
 
 
-def test_time_in_which_a_worker_was_stopped_is_no_work() -> None:
+def test_time_in_which_a_worker_was_stopped_does_not_count_as_work() -> None:
     logged = {step: 100.0 + step for step in range(1, 11)} | {11: 141.0}
     assert _work(logged, 8, [(110.5, 140.5)]) == 141.0 - 108.0 - 30.0
     assert _work(logged, 8, []) == 33.0
@@ -42,7 +42,7 @@ def test_time_in_which_a_worker_was_stopped_is_no_work() -> None:
     assert _work(logged, 8, [(110.5, 130.0), (120.0, 140.5)]) == 141.0 - 108.0 - 30.0  # two workers of a gang
 
 
-def test_time_between_two_incarnations_is_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_between_two_incarnations_does_not_count_as_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial that waits at a rung for 21 s, goes on for 0.2 s, and is killed."""
     steps = {1: {19: 99.9, 20: 100.0}, 2: {21: 121.0, 22: 121.1, 23: 121.2}, 3: {21: 160.0, 22: 160.1}}
     (tmp_path / "apps" / "halving" / "2").mkdir(parents=True)
@@ -70,13 +70,13 @@ def hit(kind: str, way: Way) -> Hit:
     return Hit(action=1, scope=Scope.ONE, kind=kind, name="a.1.1.0", pid=1, way=way, at=0.0)
 
 
-def test_what_was_ended_as_hung_must_have_been_stopped_for_long() -> None:
+def test_only_processes_that_were_stopped_for_long_may_be_killed_as_hung() -> None:
     hits = [hit("worker", Way.STOP), hit("app master", Way.LONG_STOP)]
     assert list(_needless(hits, {"worker": 0, "app master": 1})) == []
     assert len(list(_needless(hits, {"worker": 1, "app master": 2}))) == 2
 
 
-def test_the_outcome_of_a_run_is_kept_in_a_file(tmp_path: Path) -> None:
+def test_the_outcome_of_a_run_is_stored_in_a_file(tmp_path: Path) -> None:
     made = StormRun(
         hits=[hit("worker", Way.KILL)],
         seconds=10.0,
@@ -94,7 +94,7 @@ def test_the_outcome_of_a_run_is_kept_in_a_file(tmp_path: Path) -> None:
     assert "at most 1.50 s" in shown
 
 
-def test_a_slope_that_is_there_is_found_and_noise_has_zero_inside() -> None:
+def test_a_real_slope_is_found_and_the_interval_of_noise_contains_zero() -> None:
     chance = random.Random(7)
     at = [10.0 * number for number in range(360)]
     noise = [chance.gauss(100.0, 1.0) for _ in at]

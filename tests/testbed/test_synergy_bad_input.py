@@ -44,7 +44,7 @@ def simulated(folder: Path, *, cluster: str = CLUSTER, speeds: bool = True, poli
     return code
 
 
-def test_profiles_without_a_fault_are_simulated(tmp_path: Path) -> None:
+def test_valid_profiles_are_simulated(tmp_path: Path) -> None:
     profiles(tmp_path, GRID)
     assert simulated(tmp_path) == 0
 
@@ -93,9 +93,7 @@ def test_memory_without_a_unit_is_refused(tmp_path: Path, capsys: pytest.Capture
     assert 'a cluster must be written like "4x8 V100" or "4x8 V100 24cpu 500GB' in capsys.readouterr().err
 
 
-def test_amounts_are_not_known_without_speeds_that_have_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_known_amounts_need_speeds_by_cpus_and_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(TRACE.replace("iterations\n", "iterations,seconds_per_iteration\n").replace(",100\n", ",100,1\n"))
     given = ["--cluster", CLUSTER, "--know", "amounts", "--policy", "synergy", "--out", str(tmp_path / "out")]

@@ -44,7 +44,7 @@ def left_out(workload: Workload) -> list[tuple[int, str, str]]:
         ("small.swf", "Standard Workload Format"),
     ],
 )
-def test_the_format_is_told_from_the_file_itself(name: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_format_is_detected_from_the_file(name: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sample(name).source == source
     stdin = SimpleNamespace(buffer=io.BytesIO((SAMPLES_FOLDER / name).read_bytes()))
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -63,7 +63,7 @@ def test_philly_jobs_are_sorted_by_arrival_and_belong_to_virtual_clusters() -> N
     assert read.models == () and read.jobs.model.tolist() == [-1, -1, -1]
 
 
-def test_models_that_others_drew_are_taken_on_demand_only() -> None:
+def test_models_drawn_by_others_are_used_only_if_requested() -> None:
     read = sample("philly.csv", drawn_models=True)
     assert [read.models[kind] for kind in read.jobs.model] == [
         "TransformerModel256",
@@ -90,7 +90,7 @@ def test_a_trace_can_be_limited_to_some_users_or_to_its_first_jobs() -> None:
     assert list(sample("philly.csv", first_jobs=2).jobs.id) == ["p0/0", "p2/0"]
 
 
-def test_philly_json_adds_attempts_up_and_allows_for_summer_time() -> None:
+def test_for_philly_json_attempts_are_summed_and_summer_time_is_respected() -> None:
     read = sample("cluster_job_log.json")
     assert list(read.apps.id) == ["application_1_0001", "application_1_0003"]
     assert read.jobs.iterations.tolist() == [3600.0 + 1800.0, 600.0]
@@ -101,7 +101,7 @@ def test_philly_json_adds_attempts_up_and_allows_for_summer_time() -> None:
     assert left_out(read) == [(27, "attempts must hold one with a start_time and an end_time", "0 attempts")]
 
 
-def test_openb_pods_bring_parts_of_gpus_types_cpus_and_memory() -> None:
+def test_openb_pods_give_parts_of_gpus_types_cpus_and_memory() -> None:
     read = sample("openb_pods.csv")
     assert list(read.apps.id) == ["openb-pod-0", "openb-pod-2", "openb-pod-4"]
     assert read.jobs.iterations.tolist() == [790.0, 1000.0, 750.0]
@@ -120,7 +120,7 @@ def test_helios_leaves_out_jobs_without_gpus() -> None:
     assert left_out(read) == [(4, "gpu_num must be at least 1", "0"), (5, "duration must be above 0", "0")]
 
 
-def test_pai_tasks_of_a_job_are_one_gang() -> None:
+def test_pai_tasks_of_a_job_form_one_gang() -> None:
     read = sample("pai_task_table.csv")
     assert list(read.apps.id) == ["a1", "b2", "e5"]
     assert read.jobs.most.tolist() == [1, 4, 1]
@@ -147,27 +147,27 @@ def test_pollux_workloads_are_epochs_at_the_batch_size_of_the_trace() -> None:
     assert left_out(read)[0][::2] == (4, "alexnet")
 
 
-def test_pollux_philly_rows_in_no_order_and_a_product_that_is_none() -> None:
+def test_pollux_philly_rows_are_sorted_and_inconsistent_ones_dropped() -> None:
     read = sample("pollux_philly.csv")
     assert list(read.apps.id) == ["line3", "line2"] and read.jobs.most.tolist() == [2, 1]
     assert read.jobs.arrival_seconds.tolist() == [0.0, 48 * 60 + 52]
     assert left_out(read) == [(4, "gpu_time must be duration times num_gpus", "2759000.0")]
 
 
-def test_swf_has_comments_and_unknown_values() -> None:
+def test_swf_comments_and_unknown_values_are_read() -> None:
     read = sample("small.swf")
     assert read.jobs.most.tolist() == [4, 2] and read.jobs.iterations.tolist() == [100.0, 50.0]
     assert owners(read) == ["user3", "user5"] and owners(sample("small.swf", by_group=True)) == ["group1", "group2"]
     assert left_out(read) == [(7, "run_time must be above 0", "-1"), (8, "a row must have 18 fields", "11")]
 
 
-def test_synergy_s_fourth_column_is_iterations() -> None:
+def test_the_fourth_column_of_synergy_is_iterations() -> None:
     read = sample("synergy_static")
     assert read.jobs.iterations.tolist() == [3349.0, 26435.0]
     assert np.isnan(read.jobs.seconds_per_iteration).all() and read.models == ("alexnet", "gnmt")
 
 
-def test_gavel_s_steps_take_what_the_throughputs_say() -> None:
+def test_the_time_of_a_gavel_step_comes_from_the_throughputs() -> None:
     untold = sample("gavel.trace")
     assert np.isnan(untold.jobs.seconds_per_iteration).all() and untold.reference_type is None
     read = sample("gavel.trace", throughputs=SAMPLES_FOLDER / "throughputs.json")
@@ -176,7 +176,7 @@ def test_gavel_s_steps_take_what_the_throughputs_say() -> None:
     assert read.jobs.batch_size is not None and read.jobs.batch_size.tolist() == [128.0, 10.0]
 
 
-def test_shockwave_s_jobs_change_their_batch_size() -> None:
+def test_shockwave_jobs_change_their_batch_size() -> None:
     read = sample("shockwave.trace", throughputs=SAMPLES_FOLDER / "throughputs.json")
     assert read.jobs.adaptation == ["accordion", "gns", "static"]
     assert [part.batch_size for part in read.regimes[0]] == [32.0, 256.0]
@@ -189,7 +189,7 @@ def test_shockwave_s_jobs_change_their_batch_size() -> None:
     assert np.isnan(read.jobs.seconds_per_iteration[2])  # it runs, but not on the type that is meant
 
 
-def test_shockwave_s_own_durations_give_the_time_of_a_step_without_throughputs() -> None:
+def test_without_throughputs_step_times_come_from_the_durations_of_shockwave() -> None:
     read = sample("shockwave.trace")
     assert read.jobs.seconds_per_iteration[0] == pytest.approx(3338 / 143450)
     first, grown = read.regimes[0]

@@ -60,7 +60,9 @@ def refusal(path: Path | str, **options: object) -> str:
         ('b,0,,10,1,"vc1,Pass,m', "a quoted field must end on its line", 'b,0,,10,1,"vc1,Pass,m'),
     ],
 )
-def test_a_row_is_left_out_with_its_rule_or_refused(tmp_path: Path, bad: str, rule: str, value: str) -> None:
+def test_a_bad_row_is_dropped_with_its_rule_or_refused_if_strict(
+    tmp_path: Path, bad: str, rule: str, value: str
+) -> None:
     path = philly(tmp_path, [row("a"), "", bad, row("c", submit=20)])
     read = read_trace(path)
     assert list(read.apps.id) == ["a", "c"]
@@ -71,16 +73,16 @@ def test_a_row_is_left_out_with_its_rule_or_refused(tmp_path: Path, bad: str, ru
     assert refusal(path, strict=True) == f"{rule}, but got {shown} (philly.csv, line 4)"
 
 
-def test_strict_names_the_first_line_whatever_its_rule(tmp_path: Path) -> None:
+def test_strict_names_the_first_bad_line_whatever_its_rule(tmp_path: Path) -> None:
     path = philly(tmp_path, [row("a"), row("b", gpus=0), row("c", submit=-1)])
     assert refusal(path, strict=True).endswith("(philly.csv, line 3)")
 
 
-def test_strict_reads_a_trace_without_a_fault(tmp_path: Path) -> None:
+def test_strict_accepts_a_trace_without_a_fault(tmp_path: Path) -> None:
     assert read_trace(philly(tmp_path, [row("a"), row("b", submit=3)]), strict=True).size == 2
 
 
-def test_milliseconds_beside_seconds_are_found(tmp_path: Path) -> None:
+def test_milliseconds_among_seconds_are_detected(tmp_path: Path) -> None:
     rows = [row(f"j{number}", submit=1000 * number) for number in range(100)]
     rows[50] = row("j50", submit=50_000_000)
     rows[90] = row("j90", submit=90_000_000)
@@ -89,12 +91,12 @@ def test_milliseconds_beside_seconds_are_found(tmp_path: Path) -> None:
     assert read.dropped[0].rule.startswith("submit_s must be in one unit, seconds")
 
 
-def test_a_calendar_s_milliseconds_are_no_seconds(tmp_path: Path) -> None:
+def test_milliseconds_since_1970_are_not_accepted_as_seconds(tmp_path: Path) -> None:
     path = philly(tmp_path, [row("a", submit=1_600_000_000_000)])
     assert "submit_s must be at most 1e+11" in refusal(path)
 
 
-def test_arrivals_far_apart_are_of_one_unit_where_most_are(tmp_path: Path) -> None:
+def test_arrivals_far_apart_are_accepted_if_most_are_in_the_same_unit(tmp_path: Path) -> None:
     rows = [row(f"j{number}", submit=86400 * number) for number in range(400)]
     assert not read_trace(philly(tmp_path, rows)).dropped
 
@@ -104,7 +106,7 @@ def test_a_column_in_another_unit_is_named(tmp_path: Path) -> None:
     assert 'no "duration_s", but "duration_ms", which is in another unit (philly.csv, line 1)' in said
 
 
-def test_missing_and_doubled_columns_are_refused(tmp_path: Path) -> None:
+def test_missing_and_duplicate_columns_are_refused(tmp_path: Path) -> None:
     said = refusal(philly(tmp_path, ["a,0,1"], header="job_id,submit_s,num_gpus"), format="philly")
     assert said == (
         "a trace of format philly must have columns job_id, submit_s, duration_s, num_gpus, vc, "
@@ -120,7 +122,7 @@ def test_a_trace_without_a_good_row_is_refused_with_the_first_broken_rule(tmp_pa
     assert 'none of 2 rows; the first: num_gpus must be at least 1, but got "0", line 2 (philly.csv)' in said
 
 
-def test_users_that_the_trace_lacks_are_refused(tmp_path: Path) -> None:
+def test_users_missing_from_the_trace_are_refused(tmp_path: Path) -> None:
     said = refusal(philly(tmp_path, [row("a")]), users=("vc2",))
     assert said == "a trace must hold jobs of the users asked for, but got vc2 (philly.csv)"
 
@@ -131,7 +133,7 @@ def gavel(tmp_path: Path, *lines: tuple[object, object, object]) -> Path:
     return path
 
 
-def test_gavel_demands_order(tmp_path: Path) -> None:
+def test_gavel_rows_out_of_order_are_sorted_or_refused_if_strict(tmp_path: Path) -> None:
     path = gavel(tmp_path, (100, 1, 0), (100, 1, 50), (100, 1, 40), (100, 1, 60))
     read = read_trace(path)
     assert list(read.apps.id) == ["0", "2", "1", "3"] and not read.dropped
@@ -157,7 +159,7 @@ def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
     assert (entry.line, entry.rule) == (2, "mode must be one of static, accordion, gns")
 
 
-def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
+def test_paths_that_are_not_files_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nowhere.csv").startswith("a trace must exist, but got ")
     assert refusal(tmp_path).endswith(", a directory")
     (tmp_path / "empty.csv").write_bytes(b"")
@@ -174,7 +176,7 @@ def test_binary_garbage_is_refused(tmp_path: Path) -> None:
     assert "must be text in UTF-8" in refusal(tmp_path / "a.csv", format="philly")
 
 
-def test_a_gzip_file_that_breaks_off_or_is_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_or_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(philly(tmp_path, [row(f"j{number}", submit=number) for number in range(9)]).read_bytes())
     (tmp_path / "a.csv.gz").write_bytes(packed[: len(packed) // 2])
     assert refusal(tmp_path / "a.csv.gz").startswith("a gzip file must be whole, but got Compressed file ended")
@@ -208,12 +210,12 @@ def test_an_empty_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "text", ['[{"jobid": "a", "attempts": [', '{"jobid": 1, "attempts": 2}', '["jobid","attempts"]']
 )
-def test_text_that_is_no_json_or_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_json_and_json_of_another_form_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "log.json").write_text("\n" + text)
     assert refusal(tmp_path / "log.json").startswith("cluster_job_log must be ")
 
 
-def test_crlf_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+def test_crlf_and_a_byte_order_mark_are_accepted(tmp_path: Path) -> None:
     text = "\r\n".join(["\ufeff" + HEADER, row("a"), row("b", submit=1), ""])
     (tmp_path / "dos.csv").write_bytes(text.encode())
     read = read_trace(tmp_path / "dos.csv")
@@ -277,6 +279,6 @@ def test_lists_nested_without_end_are_refused(tmp_path: Path) -> None:
     assert [each.rule for each in dropped] == ["regimes must be JSON as the reference says"]
 
 
-def test_a_name_that_no_file_has_is_refused(tmp_path: Path) -> None:
+def test_an_impossible_file_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a trace must be readable, but got File name too long"):
         read_trace(tmp_path / ("x" * 300))

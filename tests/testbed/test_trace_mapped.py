@@ -29,7 +29,7 @@ def test_columns_are_read_in_their_units(tmp_path: Path, separator: str) -> None
     assert workload.dropped == () and workload.source == "mapped"
 
 
-def test_ends_and_calendar_times_give_durations(tmp_path: Path) -> None:
+def test_durations_are_computed_from_start_and_end_times(tmp_path: Path) -> None:
     rows = (
         "s,e,g,u,m\n2020-06-09 18:00:00,2020-06-09 19:00:00,1,ana,net\n2020-06-09 18:30:00,2020-06-09 18:20:00,1,bo,\n"
     )
@@ -54,12 +54,12 @@ def test_ends_and_calendar_times_give_durations(tmp_path: Path) -> None:
         ({"submit": ":ms"}, "a column must have a name"),
     ],
 )
-def test_a_mapping_that_does_not_suit_is_refused(tmp_path: Path, changed: dict[str, str], message: str) -> None:
+def test_an_unsuitable_mapping_is_refused(tmp_path: Path, changed: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_trace(written(tmp_path, ROWS), columns=COLUMNS | changed)
 
 
-def test_columns_that_are_missing_are_named(tmp_path: Path) -> None:
+def test_missing_columns_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, ROWS)
     with pytest.raises(InputError, match="columns must name submit"):
         read_trace(path, columns={"gpus": "cards"})

@@ -77,7 +77,7 @@ def test_unknown_times_and_models_are_refused_together(folder: Path, capsys: pyt
     assert said.out == "" and not Path("run").exists()
 
 
-def test_the_result_does_not_depend_on_the_spelling(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_result_does_not_depend_on_the_spelling_of_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = ("--speeds", "speeds.json", *OF_V100)
     assert simulated("as-spelt.csv", *known, out="spelt") == 0
     assert "Speeds" not in capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_the_result_does_not_depend_on_the_spelling(folder: Path, capsys: pytest
 
 
 @pytest.mark.slow
-def test_no_policy_depends_on_the_spelling(folder: Path) -> None:
+def test_no_policy_depends_on_the_spelling_of_models(folder: Path) -> None:
     """The names sort in another order as spelt: policies that keep rates by type and model still decide the same."""
     assert sorted(three_types.SPELT.values()) != [three_types.SPELT[name] for name in sorted(three_types.SPELT)]
     policies = ("themis", "max_min_fairness_perf", "oef", "gandiva_fair", "allox")
@@ -109,7 +109,7 @@ def test_no_policy_depends_on_the_spelling(folder: Path) -> None:
     assert spelt.equals(mapped) and spelt["policy"].n_unique() == len(policies) + 1
 
 
-def test_sizes_of_elastic_jobs_do_not_depend_on_the_spelling(folder: Path) -> None:
+def test_sizes_of_elastic_jobs_do_not_depend_on_the_spelling_of_models(folder: Path) -> None:
     known = ("--speeds", "speeds.json", *OF_V100, "--elastic", "1..8")
     assert simulated("as-spelt.csv", *known, out="spelt") == 0
     assert simulated("by-hand.csv", *known, "--unknown-models", AS_SPELT, out="mapped") == 0
@@ -186,7 +186,9 @@ def test_jobs_that_are_left_out_are_listed_and_not_simulated(folder: Path, capsy
     assert pl.read_csv("run/summary.csv")["jobs"].to_list() == [100 - left]
 
 
-def test_the_published_table_refuses_the_same_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_models_are_refused_with_the_published_table_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(shared_data("gavel/simulation_throughputs.json.gz"))
     assert simulated("by-hand.csv", "--speeds", path, *OF_V100) == 2
     said = capsys.readouterr().err
@@ -215,7 +217,7 @@ def test_the_published_table_refuses_the_same_models(folder: Path, capsys: pytes
         ("K80", "2x1 V100", 900.0),
     ],
 )
-def test_the_reference_type_of_times_is_the_given_one_whatever_type_is_frequent(
+def test_the_reference_type_of_times_is_the_given_one_not_the_most_frequent(
     folder: Path, measured: str, cluster: str, ideal: float
 ) -> None:
     """The model of the job is four times as fast on a V100 as on a K80."""
@@ -262,7 +264,9 @@ def test_a_mapped_column_gives_the_type_of_each_time(tmp_path: Path) -> None:
     assert (read.reference_type, read.jobs.measured_on) == ("K80", ["V100", None])
 
 
-def test_formats_that_had_the_option_gpu_type_still_read_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_with_the_former_option_gpu_type_still_accept_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert simulated("by-hand.csv", "--speeds", "speeds.json", "--set", "trace.gpu_type=V100") == 2
     rule = "gpu_type must stand with a trace of format gavel or shockwave; other traces read reference_type"
     assert rule in capsys.readouterr().err
@@ -284,7 +288,9 @@ def test_generators_know_the_type_of_their_times(folder: Path) -> None:
     assert generate_workload("gavel", {"jobs": 3, "throughputs": str(path)}).reference_type == "v100"
 
 
-def test_models_without_speeds_by_type_are_said_to_be_equal(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_models_without_speeds_by_type_are_reported_as_equally_fast(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
     """AFS' file has no GPU types: on several its speeds are assumed to be the same."""
     Path("afs.csv").write_text("model,global_batch,num_gpus,step_time_s\nm,64,1,1.0\nm,64,2,0.6\n")
     Path("jobs.csv").write_text("job,arrival_seconds,most_gpus,iterations,model\na,0,2,10,m\n")
@@ -335,20 +341,18 @@ def test_choices_without_a_speed_source_are_refused(
     assert "unknown models must stand with a speed source, which lacks them" in capsys.readouterr().err
 
 
-def test_choices_that_nothing_needs_change_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unneeded_choices_change_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulated("as-spelt.csv", "--speeds", "speeds.json", *OF_V100, "--unknown-models", "equal") == 0
     assert capsys.readouterr().out.startswith("policy ")
 
 
-def test_unknown_models_taken_as_equal_need_times_in_the_trace(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_models_assumed_equal_need_times_in_the_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("steps.csv").write_text("job,arrival_seconds,most_gpus,iterations,model\na,0,1,10,ResNet-50\nb,0,1,10,mine\n")
     assert simulated("steps.csv", "--speeds", "speeds.json", "--unknown-models", "equal") == 2
     assert 'must have times in the trace (seconds_per_iteration), but got "mine"' in capsys.readouterr().err
 
 
-def test_a_job_without_a_model_counts_as_unknown_where_types_differ(
+def test_a_job_without_a_model_counts_as_unknown_if_types_differ(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = "job,arrival_seconds,most_gpus,iterations,seconds_per_iteration,model,gpu_type\n"
@@ -409,7 +413,7 @@ def test_a_speed_file_with_a_model_twice_is_refused(tmp_path: Path) -> None:
         ElasticFlowTables.read(tables)
 
 
-def test_synergy_s_models_stand_once(tmp_path: Path) -> None:
+def test_a_duplicate_model_in_synergy_files_is_refused(tmp_path: Path) -> None:
     source = shared_data("synergy/models.csv")
     for name in ("models.csv", "profiles.csv"):
         (tmp_path / name).write_text((source.parent / name).read_text())
@@ -436,7 +440,7 @@ def test_synergy_s_models_stand_once(tmp_path: Path) -> None:
         ("---", ""),
     ],
 )
-def test_the_nearest_name_ignores_case_marks_and_batch(name: str, near: str) -> None:
+def test_the_nearest_name_ignores_case_punctuation_and_batch_size(name: str, near: str) -> None:
     known = [*(f"ResNet-50 (batch size {size})" for size in (16, 32, 64)), "LM (batch size 5)", "VGG16"]
     assert nearest(known, name) == near
 
@@ -480,7 +484,7 @@ def test_a_batch_size_that_is_not_measured_is_unknown(folder: Path, capsys: pyte
         ),
     ],
 )
-def test_unknown_columns_get_the_command_that_maps_them(
+def test_for_unknown_columns_the_error_suggests_a_mapping(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mapping: str
 ) -> None:
     path = tmp_path / "my jobs.csv"
@@ -513,7 +517,7 @@ def test_the_screen_states_the_gpu_hours_of_a_trace_so_that_a_mistaken_unit_show
         assert said in shown
 
 
-def test_text_that_is_no_table_gets_no_mapping(tmp_path: Path) -> None:
+def test_for_text_that_is_not_a_table_no_mapping_is_suggested(tmp_path: Path) -> None:
     for text in ("a,b,c\n1,2,3\n", "1,2,3\n4,5,6\n", "gpus,submit\n", "hello\n" * 5, '"job,submit,gpus\n1,2,3\n'):
         (tmp_path / "text").write_text(text)
         with pytest.raises(InputError, match="a trace must be of a known format"):

@@ -88,7 +88,7 @@ def test_a_written_trace_reads_back_the_same(tmp_path: Path, ending: str) -> Non
     assert_same(searching(), read)
 
 
-def test_names_that_a_spreadsheet_would_compute_are_quoted_in_the_file_and_read_back(tmp_path: Path) -> None:
+def test_names_like_formulas_are_quoted_in_the_file_and_read_back(tmp_path: Path) -> None:
     workload = searching()
     workload.users.id[:] = ["'@bob", "=1+1"]
     workload.jobs.id[:] = ["+s/0", "-t/0", "+s/1"]
@@ -153,7 +153,7 @@ def test_a_table_made_by_hand_needs_four_columns(tmp_path: Path) -> None:
         ("user_weight", "0", "user_weight must be above 0"),
     ],
 )
-def test_optional_columns_have_rules_too(tmp_path: Path, column: str, value: str, rule: str) -> None:
+def test_optional_columns_are_checked_too(tmp_path: Path, column: str, value: str, rule: str) -> None:
     quoted = '"' + value.replace('"', '""') + '"'
     head = f"job,arrival_seconds,most_gpus,iterations,{column}\n"
     (tmp_path / "t.csv").write_text(f"{head}a,0,2,100,{quoted}\nb,1,2,50,\n")
@@ -161,7 +161,7 @@ def test_optional_columns_have_rules_too(tmp_path: Path, column: str, value: str
     assert (entry.line, entry.rule) == (2, rule)
 
 
-def test_a_damaged_parquet_file_and_one_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_and_another_parquet_table_are_refused(tmp_path: Path) -> None:
     write_trace(searching(), tmp_path / "w.parquet")
     whole = (tmp_path / "w.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[:200])
@@ -174,7 +174,7 @@ def test_a_damaged_parquet_file_and_one_of_something_else_are_refused(tmp_path: 
         read_trace(tmp_path / "other.parquet")
 
 
-def test_a_trace_is_written_to_a_new_file_of_a_known_format(tmp_path: Path) -> None:
+def test_a_trace_is_written_only_to_a_new_file_of_a_known_format(tmp_path: Path) -> None:
     write_trace(searching(), tmp_path / "w.csv")
     with pytest.raises(InputError, match="a trace must be written to a new file"):
         write_trace(searching(), tmp_path / "w.csv")

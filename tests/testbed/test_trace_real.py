@@ -29,7 +29,7 @@ def test_the_whole_trace_of_philly_is_read() -> None:
     assert read.jobs.arrival_seconds[-1] / 86400 == pytest.approx(129, abs=1)
 
 
-def test_afs_s_eleven_clusters_have_the_jobs_of_table_3() -> None:
+def test_the_eleven_clusters_of_afs_have_the_jobs_of_table_3() -> None:
     read = read_trace(shared_data("philly/philly_full_reconstructed.csv.gz"))
     jobs = {read.users.id[user]: int(count) for user, count in enumerate(np.bincount(read.apps.user))}
     table = {"0e4a51": 2465, "6c71a0": 14783, "b436b2": 9031, "e13805": 938, "6214e9": 51258, "7f04ca": 1461}

@@ -65,7 +65,7 @@ def test_windows_count_their_own_apps_and_give_batch_means(capsys: pytest.Captur
     assert mean.value == pytest.approx(rows["jct_mean_seconds"].mean())
 
 
-def test_a_window_has_half_a_part_before_and_after_it() -> None:
+def test_a_window_includes_half_a_part_before_and_after_it() -> None:
     write("jobs.csv", 600)
     trace = read_trace("jobs.csv")
     windows = windows_of(trace, 3, place="--windows")
@@ -113,7 +113,7 @@ def relative_bias(load: float, number: int, *, after: bool, trials: int = 100) -
     return float(np.mean(found))
 
 
-def test_the_mean_over_a_part_of_a_stationary_queue_is_unbiased_by_the_apps_after_it() -> None:
+def test_including_later_apps_makes_the_mean_over_a_part_unbiased() -> None:
     # The first part begins as the whole does, so that the end of the part alone makes the difference.
     assert abs(relative_bias(0.9, 1, after=True)) < 0.004
     assert relative_bias(0.9, 1, after=False) < -0.01
