@@ -1,5 +1,6 @@
 """Two launchers on one host, with folders of their own, under one arbiter: joins at run time, kills, restarts."""
 
+import hashlib
 import json
 import os
 import signal
@@ -64,6 +65,8 @@ def test_a_second_launcher_joins_and_a_killed_arbiter_knows_it_after_recovery(ma
     with client(made) as arbiter:
         (head,) = [node for node in alive(arbiter) if node != "annex"]
         eventually(lambda: alive(arbiter).get("annex"), "it joined")
+        said, banner = annex._folder / "annex.log", f"annex: 1 cpu; joined the arbiter at {made.address}; Ctrl-C stops"
+        eventually(lambda: banner in said.read_text().splitlines(), "it says so")
         assert arbiter.health().slots == 3
         assert made.arbiter is not None and made.arbiter.pid is not None
         before = made.arbiter.pid
@@ -140,6 +143,33 @@ def test_an_arbiter_without_a_launcher_waits_for_the_first_node(tmp_path: Path) 
         assert alive(arbiter) == {"annex": True}
         assert not list((made.state_dir / "launcher").glob("*"))
         annex.end()
+
+
+def test_a_refused_launcher_prints_the_refusal_alone_and_leaves_nothing(made: Supervisor, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    apps = made.state_dir / "apps"
+    with client(made) as arbiter:
+        (tmp_path / "join").write_text(arbiter.make_join_token().text)
+        (tmp_path / "join").chmod(0o600)
+
+    def refused(node: str, apps: Path, *options: str) -> str:
+        own = tmp_path / node
+        command = [sys.executable, "-m", "eunomia.cli", "launcher", "--apps", str(apps), "--node-dir", str(own)]
+        command += ["--node", node, "--cpu-only", "--arbiter", made.address, *options]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        group = f"eunomia-{hashlib.sha256(str(own).encode()).hexdigest()[:12]}"
+        assert not [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if name == group]
+        return ended.stderr.removesuffix("\n")
+
+    paced = refused("b06", apps, "--slot-types", "2x fast:0.5", "--control-groups", "none")
+    assert paced.startswith("error: paced slots need control groups with the controller cpu")
+    without = refused("b07", apps)
+    assert without.startswith("error: a launcher must have a token") and not (tmp_path / "b07").exists()
+    storage = refused("b08", tmp_path / "other", "--join", str(tmp_path / "join"))
+    assert storage.startswith("error: a node must see the folder of apps' folders of the arbiter")
+    assert "\n" not in paced + without + storage
+    assert not (tmp_path / "b06").exists()
 
 
 @pytest.mark.slow

@@ -173,6 +173,4 @@ def launcher(flags: LauncherFlags) -> int:
     command = flags.command
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the launcher itself says what was refused
     os.environ.setdefault("EUNOMIA_LOG", "info")  # whether it has joined, and whether the arbiter answers
-    typer.echo(f"{flags.name}: a launcher for the arbiter at {flags.arbiter}; Ctrl-C stops")
-    sys.stdout.flush()
     os.execv(sys.executable, command)  # signals reach the launcher itself

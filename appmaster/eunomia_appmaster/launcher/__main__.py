@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.beats import beat
 from eunomia_appmaster.node.connections import PATIENCE_SECONDS, Connections, most_connections, watch
-from eunomia_appmaster.node.control_groups import DEVICES, choose
+from eunomia_appmaster.node.control_groups import DEVICES, ControlGroups, choose
 from eunomia_appmaster.node.exit_codes import REMOVED
 from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
@@ -124,13 +125,42 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
-    is_new = options.node_dir is not None and not options.node_dir.exists()
-    node = Node(options.state, options.node, machine, folder=options.node_dir, apps=options.apps, system=system)
-    groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
-    node.lease.goes_on = options.when_alone == WHEN_ALONE[1]
-    access = _access(options, node, is_new=is_new)
+    with contextlib.ExitStack() as ends:
+        with _gone_if_refused(options.node_dir):
+            node = Node(options.state, options.node, machine, folder=options.node_dir, apps=options.apps, system=system)
+            groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
+            ends.callback(groups.close)
+            access = _access(options, node)
+        node.lease.goes_on = options.when_alone == WHEN_ALONE[1]
+        await _run(options, node, groups, access, end)
+    beats.cancel()
+
+
+@contextlib.contextmanager
+def _gone_if_refused(folder: Path | None) -> Iterator[None]:
+    """Remove a node's folder that this launcher has made if the launcher is refused before it serves."""
+    is_new = folder is not None and not folder.exists()
+    try:
+        yield
+    except EunomiaError:
+        if folder is not None and is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+async def _run(
+    options: argparse.Namespace, node: Node, groups: ControlGroups, access: ArbiterAccess, end: "asyncio.Future[int]"
+) -> None:
+    """Run a machine's node until a signal ends its launcher.
+
+    Args:
+        options: of the command line.
+        node: the machine.
+        groups: of its containers.
+        access: how the arbiter is reached.
+        end: the signal.
+    """
     zygotes = _zygotes(node, options)
-    structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
     confinement = Confinement(groups, node.machine, limits=lambda: node.limits)
     containers = Containers(
         node, zygotes, zygote_wait_seconds=options.zygote_wait_seconds, confinement=confinement, orphans=Orphans()
@@ -149,7 +179,6 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
     masters.adopt()
     if options.end:
         await _end_all(containers, masters, options.stop_seconds)
-        confinement.close()
         return
     zygotes.start()
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
@@ -157,8 +186,7 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
     server = await serve(node, containers, stalls, listening, connections)
     quotas = Quotas(node, containers, masters)
     tracker = Tracker(node, containers, masters, access, limit_disks=quotas.limit_users, rack=options.rack)
-    devices_closed = DEVICES in groups.controllers
-    lives = _lives(options, node, containers, masters, tracker, quotas, devices_closed=devices_closed)
+    lives = _lives(options, node, containers, masters, tracker, quotas, groups)
     tasks = [asyncio.create_task(life) for life in (*lives, stalls.run(), watch(connections), zygotes.end_idle())]
     if listening.joined is not None:
         tasks.append(asyncio.create_task(listening.joined.keep_renewed()))
@@ -171,9 +199,7 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
-    beats.cancel()
     await zygotes.close()
-    confinement.close()
     if isinstance(ends[0], Exception):
         raise ends[0]
 
@@ -186,13 +212,12 @@ async def _part(node: Node, tracker: Tracker, life: "asyncio.Task[None]", joined
         await tracker.leave()
 
 
-def _access(options: argparse.Namespace, node: Node, *, is_new: bool) -> ArbiterAccess:
+def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
     """Return the launcher's access to the arbiter; a node that has not joined yet joins with its token.
 
     Args:
         options: of the command line.
         node: this machine.
-        is_new: whether this launcher has created the node's folder, which is removed if the join is refused.
 
     Raises:
         InputError: there is no token of any kind, or the arbiter refuses it; or the folder is of another arbiter's
@@ -208,12 +233,7 @@ def _access(options: argparse.Namespace, node: Node, *, is_new: bool) -> Arbiter
             user.check_arbiter(options.arbiter, JoinText.read(options.join).authority)
         joined.mend()
         return joined
-    try:
-        _join(options, joined)
-    except EunomiaError:
-        if is_new:
-            shutil.rmtree(node.folder, ignore_errors=True)
-        raise
+    _join(options, joined)
     return joined
 
 
@@ -253,8 +273,7 @@ def _lives(
     masters: AppMasters,
     tracker: Tracker,
     quotas: Quotas,
-    *,
-    devices_closed: bool,
+    groups: ControlGroups,
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """Yield the launcher's endless tasks; the tracker first, whose error ends the launcher.
 
@@ -262,6 +281,7 @@ def _lives(
     """
     gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
     yield tracker.run()
+    yield _say_joined(node, masters, groups, options.arbiter)
     yield _tidy(node, containers, masters, options.keep_seconds)
     yield _watch_memory(containers)
     yield collect_garbage()
@@ -269,7 +289,7 @@ def _lives(
     yield quotas.run()
     yield keep(node.lease, containers)
     yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()
-    if not devices_closed:
+    if DEVICES not in groups.controllers:  # they would keep workers from GPUs of other slots
         yield ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end").run()
 
 
@@ -325,6 +345,17 @@ def _save_again(containers: Containers, masters: AppMasters) -> None:
         for one in (*containers, *masters):
             if one.unsaved:
                 one.save()
+
+
+async def _say_joined(node: Node, masters: AppMasters, groups: ControlGroups, arbiter: str) -> None:
+    """Write that a node other than the head's has joined, once all checks of it have passed."""
+    await masters.registered.wait()
+    structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
+    if not node.is_head:
+        kinds = Counter(slot.gpu_type for slot in node.machine.slots)
+        slots = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no slots"
+        sys.stdout.write(f"{node.name}: {slots}; joined the arbiter at {arbiter}; Ctrl-C stops\n")
+        sys.stdout.flush()
 
 
 async def _tidy(node: Node, containers: Containers, masters: AppMasters, keep_seconds: float) -> None:

@@ -108,7 +108,7 @@ class OwnJoin:
             {"node": self.node, "join": answer.join, "credential": answer.credential, "arbiter": self._arbiter},
             sync=True,
         )
-        log.info("join.token_valid", node=self.node, join=answer.join, arbiter=self._arbiter)
+        log.debug("join.token_valid", node=self.node, join=answer.join, arbiter=self._arbiter)
 
     def forget(self) -> None:
         """Remove the credential and its backup, so that the next start joins with another token."""
