@@ -1,6 +1,6 @@
-"""Runs and shows whole workloads: the demo, traces and generators, the simulator, metrics, the report.
+"""The public API for whole workloads: the demo, traces and generators, the simulator, metrics, the report.
 
-What scripts and notebooks need stands here and is imported when it is first used.
+Each public name is imported from its module on first use.
 """
 
 import importlib

@@ -14,7 +14,7 @@ from eunomia_testbed.evidence.goals import GOALS
 from eunomia_testbed.spec.simulation import SimulateFlags
 
 NOT_HERE = ("workload", "seeds", "resample", "windows")
-"""Fields of a simulation that advice sets itself."""
+"""Fields of ``SimulateFlags`` that advice sets itself and refuses as flags."""
 
 
 class AdviseFlags(SimulateFlags):
@@ -35,7 +35,7 @@ class AdviseFlags(SimulateFlags):
         """Return the budget in seconds of CPU time.
 
         Raises:
-            InputError: no duration.
+            InputError: the budget is not a duration.
         """
         return parse_duration(self.budget or "30m", name="budget", place="--budget")
 
@@ -43,7 +43,7 @@ class AdviseFlags(SimulateFlags):
         """Refuse flags that advice sets itself, and unknown goals.
 
         Raises:
-            InputError: the first of them.
+            InputError: such a flag was given, or a goal is unknown.
         """
         for name in NOT_HERE:
             if getattr(self, name) is not None:

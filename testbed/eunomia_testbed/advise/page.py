@@ -1,4 +1,4 @@
-"""Writes an advice as one self-contained HTML page."""
+"""Writes advice as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ var(--line); text-align: left; } .wide { overflow-x: auto; } @media print { body
 
 
 def page(advice: Advice, table: Sequence[str], title: str) -> str:
-    """Return the page.
+    """Return the advice as an HTML page.
 
     Args:
         advice: the advice.

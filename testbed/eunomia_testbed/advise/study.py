@@ -1,4 +1,4 @@
-"""Runs what advice on a trace needs: a trial of each policy, the trace with its resamples, and the variations."""
+"""Runs the simulations behind advice: a trial of each policy, the trace with its resamples, and the variations."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from eunomia_testbed.workload import Workload
 
 MOST_RESAMPLES: Final = 400
 STILL: Final = 0.1
-"""An interval has converged when the error of its ends is below this part of its width, and no end is near 0."""
+"""Largest Monte Carlo error of an interval's ends, as a fraction of its width, at which the interval has converged."""
 PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
-"""Parts of the budget: for the trace with its resamples, and for the variations; the rest is for trials."""
+"""Fractions of the budget for the trace with its resamples, and for the variations; the rest is for trials."""
 LEAST_TRIAL_SECONDS: Final = 5.0
-"""CPU time that each run of a trial may take; after it, a run is cut off if its resamples would exceed the budget."""
+"""Least limit on a trial run's CPU time, in seconds, however small the budget."""
 FEWEST_POLICIES: Final = 3
-"""The fastest policies, which are compared whatever the budget."""
+"""Number of policies, the fastest ones, that are compared even if their resamples exceed the budget."""
 
 
 @builds
 class Turn:
-    """A variation, and what it changes: the answers of the contending policies, by the same resamples."""
+    """A variation of the plan, and the answers among the contending policies under it, on the same resamples."""
 
     text: str
     answers: Answers
@@ -51,7 +51,7 @@ class Turn:
 
 @builds
 class Study:
-    """What the runs of one advice show.
+    """The findings of all simulations behind one piece of advice.
 
     Attributes:
         plan: the plan of the trace, with the policies that were compared.
@@ -62,10 +62,10 @@ class Study:
         trials: the trial of each compared policy.
         turns: the variations that were run.
         without_lengths: the judgement among policies that do not use lengths; None: all or none use them.
-        still: whether the ends of the intervals stand still; otherwise the budget ended first.
+        still: whether the intervals have converged; otherwise the budget was spent first.
         spent_seconds: CPU time of all simulations.
         limits: sentences on what the budget or the trace did not allow.
-        failed: why runs failed, such as by a fault of a plugin; their policies are left out.
+        failed: errors of failed runs, such as a plugin's exception; their policies are left out.
     """
 
     plan: Plan
@@ -145,9 +145,9 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
 
 
 def _broken(plan: Plan, trace: Workload, spender: _Spender) -> list[LeftOut]:
-    """Return the policies that fail on the beginning of the trace, if plugins were found that are not Eunomia's own.
+    """Return the policies that fail on the start of the trace; they are tried only if third-party plugins are in use.
 
-    They run in another process, which can be ended with a call that does not return.
+    They run in another process, which can be killed if a plugin's call does not return.
     """
     if not has_others(plan):
         return []
@@ -157,7 +157,7 @@ def _broken(plan: Plan, trace: Workload, spender: _Spender) -> list[LeftOut]:
 
 
 def _too_slow(trials: Mapping[str, FirstRun], seconds: float) -> list[str]:
-    """Return the policies whose resamples do not fit the budget beside those of all faster ones.
+    """Return the policies whose resamples, added to those of all faster policies, exceed the budget.
 
     The three fastest policies are kept in any case.
 
@@ -187,7 +187,7 @@ def _limits(apps: int, draws: Draws, outcome: Outcome) -> list[str]:
 
 
 class _Spender:
-    """Runs plans and adds up their CPU time."""
+    """A runner of plans that adds up their CPU time."""
 
     def __init__(self, means: Means) -> None:
         self.means, self.spent = means, 0.0
@@ -228,7 +228,7 @@ def _only(plan: Plan, names: Sequence[str]) -> Plan:
 
 
 def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Outcome:
-    """Run the trace, and resamples until the ends of the intervals have converged or their part of the budget ends."""
+    """Run the trace, and resamples until the intervals have converged or their part of the budget is spent."""
     if len(trace.apps.id) < FEWEST_APPS:
         return spender.run(plan, "trace", report=True)
     resampled = dataclasses.replace(
@@ -240,10 +240,10 @@ def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Out
 
 
 def stand_still(rows: pl.DataFrame) -> bool:
-    """Return whether the ends of the intervals of mean JCT against the best policy have converged.
+    """Return whether the interval of each policy's mean JCT relative to the best has converged.
 
-    An end does if its Monte Carlo error is under a tenth of the interval's width, and if it lies twice this error or
-    more from 0, so that other resamples would hardly change which policies differ.
+    An interval has converged if the Monte Carlo error of its ends is at most a tenth of its width, and if no end is
+    within two such errors of 0, so that other resamples would hardly change which policies differ.
 
     Args:
         rows: the figures of every policy by resample.
@@ -259,7 +259,7 @@ def stand_still(rows: pl.DataFrame) -> bool:
 
 
 def _stands_still(ratios: Sequence[float]) -> bool:
-    """Return whether the ends of an interval from these values by resample have converged, and not to 0."""
+    """Return whether the interval of these ratios, one for each resample, has converged, with its ends away from 0."""
     found = estimate(ratios, Draws(kind=DrawKind.RESAMPLES, count=len(ratios)))
     if found is None or found.low is None or found.high is None:
         return False
@@ -277,7 +277,7 @@ def _turns(
     spender: _Spender,
     limits: list[str],
 ) -> list[Turn]:
-    """Run each variation under the contending policies, with intervals where the budget allows them."""
+    """Run each variation under the contending policies, with intervals if the budget allows."""
     names = _contenders(answers, list(plan.profiles))
     variations = variations_of(plan)
     budget = PART_OF_VARIATIONS * spender.means.budget_seconds / max(len(variations), 1)
@@ -301,7 +301,7 @@ def _turn(variation: Variation, names: Sequence[str], trace: Workload, seed: int
 
 
 def _contenders(answers: Answers, names: list[str]) -> list[str]:
-    """Return the policies that are best by some goal, and for each goal the next one."""
+    """Return the policies that rank first or second by any goal."""
     wanted: set[str] = set()
     for each in [*answers.goals, *(found for by_kind in answers.fairness.values() for found in by_kind)]:
         sign = -1.0 if each.goal.more_is_better else 1.0

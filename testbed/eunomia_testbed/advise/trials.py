@@ -22,9 +22,9 @@ from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.taking import taken
 
 TRIAL_APPS: Final = 200
-"""Apps of the trace's beginning on which each policy is tried first."""
+"""Number of apps at the start of the trace on which each policy is tried first."""
 GROWTH: Final = 1.3
-"""Exponent by which the CPU time of a simulation is taken to grow with the apps."""
+"""Exponent of the assumed growth of a simulation's CPU time with the number of apps."""
 
 
 @builds
@@ -34,7 +34,7 @@ class FirstRun:
     cpu_seconds: float
     """Expected CPU time of one run of the whole trace."""
     uses_lengths: bool
-    """Whether the policy decides otherwise when the reported work of jobs is wrong."""
+    """Whether wrong reports of the jobs' work change the policy's decisions."""
     spent_seconds: float
     """CPU time of the trial itself."""
     failure: str = ""
@@ -42,13 +42,14 @@ class FirstRun:
 
 
 class _TooLongError(Exception):
-    """A trial has taken as much CPU time as it may."""
+    """The trial has used up its CPU time."""
 
 
 def trial(plan: Plan, name: str, trace: Workload, most_seconds: float) -> FirstRun:
     """Run a policy on the first apps of the trace, with true and with wrong reports of work.
 
-    A run that takes more than ``most_seconds`` of CPU time is cut off, and the policy counts as at least so slow.
+    A run that takes more than ``most_seconds`` of CPU time is cut off, and the policy is assumed to be at least that
+    slow.
     """
     start = start_of(trace)
     longer = (len(trace.apps.id) / len(start.apps.id)) ** GROWTH
@@ -83,7 +84,7 @@ def trial(plan: Plan, name: str, trace: Workload, most_seconds: float) -> FirstR
 
 
 def _until(end: float) -> Callable[[Progress], None]:
-    """Return a watcher of a run's progress that ends the run at a time of ``time.process_time``."""
+    """Return a progress callback that aborts the run once ``time.process_time`` passes ``end``."""
 
     def check(_: Progress) -> None:
         if time.process_time() > end:
@@ -103,7 +104,7 @@ def start_of(trace: Workload) -> Workload:
 
 
 def too_slow(name: str, tried: FirstRun, resamples: int) -> LeftOut:
-    """Return a policy that is left out since its resamples do not fit the budget.
+    """Return a policy as left out because its resamples do not fit the budget.
 
     Args:
         name: the policy.

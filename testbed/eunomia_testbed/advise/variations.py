@@ -1,4 +1,4 @@
-"""Variations of a plan that might change its answer: costs doubled, lengths off, one more machine."""
+"""Variations of a plan that might change its answer: costs doubled, job lengths misreported, one more machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USUAL_COSTS: Final = Costs(start=30.0, checkpoint=20.0, restore=20.0)
 """The costs that are tried where none are given. Themis (NSDI'20, §8.3.2) measures 5 to 10 s for a checkpoint and 35 to
 50 s for a change of containers."""
 LENGTH_ERROR: Final = 0.5
-"""Relative error of all reported work, by which a policy that uses lengths decides otherwise."""
+"""Largest relative error of the reported work, to which a policy that uses job lengths reacts."""
 
 
 @builds
@@ -36,7 +36,7 @@ class Variation:
 
 
 def variations_of(plan: Plan) -> list[Variation]:
-    """Return the variations that the plan allows; a peer's rules have their own costs, and keep them."""
+    """Return the variations of a plan; under a peer simulator's rules, which fix the costs, costs are not varied."""
     return [*_costs(plan), _one_more_machine(plan)]
 
 

@@ -16,7 +16,7 @@ from eunomia_testbed.results.assumptions import assumption_sentences
 
 @value
 class Advice:
-    """The parts of an advice, each as sentences."""
+    """Advice as text, in parts."""
 
     assumed: Sequence[str]
     fits: str
@@ -31,7 +31,7 @@ class Advice:
 
 
 def worded(study: Study, goals: Sequence[str], command: Sequence[str]) -> Advice:
-    """Return a study as advice.
+    """Return the findings of a study as text.
 
     Args:
         study: what the runs show.
@@ -62,7 +62,7 @@ def _label(answers: Answers, goal: str) -> str:
 
 
 def _conditions(study: Study) -> list[str]:
-    """Return what the answer rests on: lengths, costs, knowledge, notes on the trace."""
+    """Return the assumptions behind the answer, as sentences: job lengths, costs, knowledge, notes on the trace."""
     options = study.plan.options
     costs = {
         name: getattr(options.costs, name)
@@ -87,7 +87,7 @@ def _cost(seconds: float) -> str:
 
 
 def _turns(study: Study, goals: Sequence[str]) -> list[str]:
-    """Return for each variation the goals for which other policies are best."""
+    """Return, for each variation, the goals for which other policies are best."""
     lines = [_changed(f"With {turn.text}", study.answers, turn.answers, goals) for turn in study.turns]
     if study.without_lengths is not None:
         lines.append(_changed("With lengths unknown", study.answers, study.without_lengths, goals))
@@ -106,14 +106,14 @@ def _changed(what: str, before: Answers, after: Answers, goals: Sequence[str]) -
 
 
 def _pairs(before: Answers, after: Answers) -> list[tuple[GoalAnswer, GoalAnswer]]:
-    """Pair the answers of both by goal; fairness is judged by the 90th percentile of the judging kind of ρ."""
+    """Pair the answers of two judgements by goal; fairness is compared by the 90th percentile of ρ."""
     found = [(one, after.of(one.goal.name)) for one in before.goals]
     found += [(each, after.of(FAIRNESS)) for each in [before.of(FAIRNESS)] if each is not None]
     return [(one, other) for one, other in found if other is not None]
 
 
 def screen(advice: Advice) -> list[str]:
-    """Return the lines of the screen."""
+    """Return the lines that the command prints."""
     width = max((len(line.label) for line in advice.answers), default=0)
     return [
         *advice.assumed,

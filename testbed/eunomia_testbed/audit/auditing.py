@@ -17,9 +17,9 @@ from eunomia_testbed.audit.tally import Tally
 from eunomia_testbed.audit.violations import LYING, Property, Violation
 
 FOR_INSTANCES: Final = 0.8
-"""The part of the time that instances may take; the rest is for smaller counterexamples."""
+"""Fraction of the time limit for instances; the rest is for smaller counterexamples."""
 LIES: Final = 0x11E
-"""The stream of random numbers that draws lies."""
+"""Seed of the random stream that draws lies."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,9 +30,9 @@ class Audit:
     tallies: dict[Property, Tally]
     cpu_seconds: float = 0.0
     cut_short: bool = False
-    """Whether time was up before all instances were judged."""
+    """Whether the time limit was reached before all instances were judged."""
     sensitive: bool = False
-    """Whether some report of a speedup changed what users got."""
+    """Whether a lie about speedups ever changed the GPUs that users received."""
     lies: int = 0
     """Number of lies tried."""
 
@@ -77,7 +77,7 @@ def audit(
 
 
 def _make_smaller(made: Audit, until: float) -> None:
-    """Make the counterexamples smaller until the process has used a CPU time, in seconds."""
+    """Shrink the counterexamples until the process has used ``until`` seconds of CPU time."""
 
     def judge(instance: AuditInstance, found: Violation) -> Violation | None:
         if time.process_time() > until:
@@ -123,9 +123,10 @@ def _judged(policy: AuditedPolicy, kind: Property, instance: AuditInstance, hone
 
 
 def judged_again(policy: AuditedPolicy, instance: AuditInstance, found: Violation) -> Violation | None:
-    """Judge an instance by the property of a violation found on another; None: it does not apply.
+    """Judge an instance by the property that a known violation breaks; None: the property does not apply.
 
-    For a lie, all lies of the instance's users are searched again; on the same instance the result is the same lie.
+    For a lie, all lies of the instance's users are searched; on the violation's own instance, only the stored lie is
+    tried.
     """
     honest = policy.outcome(instance)
     if not found.kind.by_lying:

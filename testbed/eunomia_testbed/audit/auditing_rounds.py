@@ -16,9 +16,9 @@ from eunomia_testbed.audit.tally import Tally
 from eunomia_testbed.audit.violations import Property, Violation
 
 LEAST: Final = 0.05
-"""A violation over rounds of at most this size counts as none, since time is received in whole rounds."""
+"""A violation over rounds of at most this size counts as none, since GPU time is granted in whole rounds."""
 LIES: Final = 0x11F
-"""The stream of random numbers that draws lies over rounds."""
+"""Seed of the random stream that draws lies over rounds."""
 OVER_ROUNDS: Final = (*JUDGES, Property.OVER_REPORTS, Property.UNDER_REPORTS)
 
 
@@ -84,7 +84,7 @@ def _lies(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
 
 
 def judged_over_rounds(policy: AuditedPolicy, kind: Property, instance: AuditInstance, honest: Received) -> Violation:
-    """Judge the GPU time received by one property."""
+    """Measure the violation of one property by the GPU time received."""
     size, users, other = JUDGES[kind](instance, honest)
     return Violation(
         kind=kind,
@@ -99,7 +99,7 @@ def judged_over_rounds(policy: AuditedPolicy, kind: Property, instance: AuditIns
 
 
 def lied_over_rounds(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
-    """Return the throughput over the run that a user gains by a lie."""
+    """Measure a user's gain in throughput over the run from a lie."""
     outcome = received(policy, instance, lie.reports(instance))
     return violation_of(instance, (honest, outcome), lie, seed=policy.seed, over_rounds=True)
 

@@ -46,7 +46,7 @@ def read(path: Path) -> Stored:
     """Read a counterexample.
 
     Raises:
-        InputError: no such file, or one that holds no counterexample.
+        InputError: the file does not exist, or is no counterexample.
     """
     place = path.name
     plain = _loaded(path)

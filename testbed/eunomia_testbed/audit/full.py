@@ -13,9 +13,9 @@ from eunomia_testbed.audit.tally import Tally
 from eunomia_testbed.audit.violations import Property, Violation
 
 ONCE: Final = 0.75
-"""The part of the time that instances judged one-shot may take, where others are simulated."""
+"""Fraction of the time limit for one-shot instances, if others are simulated."""
 BEGUN: Final = 0.95
-"""The part of the time after which nothing is begun, so that what runs then can end."""
+"""Fraction of the time limit after which nothing new starts, so that whatever runs then can finish."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def full_audit(
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``mixed``.
         counts: number of instances judged by a single allocation, and number judged over simulated rounds.
-        seconds: limit on CPU time, in seconds; the search for smaller counterexamples and simulated rounds count.
+        seconds: limit on CPU time, in seconds; it includes simulated rounds and the search for smaller counterexamples.
         kinds: the properties that are judged.
         said: called with the number of instances judged so far by a single allocation.
     """

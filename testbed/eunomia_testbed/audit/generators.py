@@ -11,7 +11,7 @@ from eunomia.words import did_you_mean, shown
 from eunomia_testbed.audit.instances import AuditInstance
 
 TYPE_SPEEDS: Final = (1.0, 1.7, 2.6, 4.0)
-"""How much faster each GPU type is for a model that gains in proportion."""
+"""Speed of each GPU type relative to the slowest; a user's speedup is a power of it."""
 NOISE: Final = 0.15
 """Standard deviation of the logarithm of the noise on a catalogue's speedups."""
 
@@ -27,7 +27,7 @@ def _ordered(luck: np.random.Generator, users: int, types: int) -> Reals:
 
 
 def _models(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Return power laws with noise, so that the slowest type differs between users and orders cross."""
+    """Return noisy power laws, so that users differ in their slowest type and in how they rank types."""
     found: Reals = _ordered(luck, users, types) * luck.lognormal(0.0, NOISE, (users, types))
     return found
 
@@ -49,10 +49,10 @@ def _corners(luck: np.random.Generator, users: int, types: int) -> Reals:
 
 Draw = Callable[[np.random.Generator, int, int], Reals]
 FEW_JOBS: Final = "few_jobs"
-"""As ``models``, but users have no more jobs than their part of the GPUs."""
+"""The generator like ``models`` in which users have no more jobs than their share of the GPUs."""
 GENERATORS: Final[Mapping[str, Draw]] = {"ordered": _ordered, "models": _models, "corners": _corners, FEW_JOBS: _models}
 MIXED: Final = "mixed"
-"""The generators in which users have jobs enough, each in turn."""
+"""The name of all generators in which users have enough jobs, used in turn."""
 
 
 def chosen_generators(name: str) -> tuple[str, ...]:

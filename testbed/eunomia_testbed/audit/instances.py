@@ -51,7 +51,7 @@ class AuditInstance:
         return np.array(self.speedup, dtype=float).reshape(self.users, self.types)
 
     def throughput(self, gpus: Reals) -> Reals:
-        """Return throughput by user from its row of ``gpus`` [user, type], on the best that its jobs can use."""
+        """Return each user's throughput on the fastest of its GPUs that its jobs can use; ``gpus`` is [user, type]."""
         speeds = self.speeds()
         return np.array([_best(speeds[user], gpus[user], self.jobs[user]) for user in range(self.users)])
 
@@ -60,7 +60,7 @@ class AuditInstance:
         return _best(np.array(self.speedup[user]), gpus, self.jobs[user])
 
     def equal_share(self) -> Reals:
-        """Return each user's throughput, [user], with its part by weight of every GPU type."""
+        """Return each user's throughput, [user], with its weighted share of every GPU type."""
         part = np.array(self.weight) / sum(self.weight)
         return self.throughput(part[:, None] * np.array(self.gpus, dtype=float))
 

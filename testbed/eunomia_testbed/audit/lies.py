@@ -14,11 +14,11 @@ from eunomia_testbed.audit.properties import table
 from eunomia_testbed.audit.violations import Property, Violation
 
 OVER: Final = (1.25, 2.0, 4.0)
-"""Factors on the speedups of all types but the slowest."""
+"""Factors by which a lie raises the speedups of all types but the slowest."""
 UNDER: Final = (0.02, 0.25, 0.5, 0.9)
-"""Factors on what speedups are above 1."""
+"""Factors by which a lie scales how far a speedup exceeds that of the slowest type."""
 BESIDES: Final = 1.005
-"""Distance from another user's speedups, as a factor."""
+"""Factor by which a lie exceeds, or stays below, another user's speedups."""
 TRIED: Final = 3
 """Greatest number of lies tried for each user and kind of lie."""
 
@@ -30,7 +30,7 @@ class Lie:
     kind: Property
     users: tuple[int, ...]
     rows: Table
-    """By user of ``users``, the speedups that it reports."""
+    """The reported speedups, one row for each user in ``users``."""
 
     def reports(self, instance: AuditInstance) -> Table:
         """Return the reports of all users."""
@@ -39,9 +39,9 @@ class Lie:
 
 
 def over_reports(instance: AuditInstance, user: int) -> list[Row]:
-    """Return rows with no value below the truth, true for the slowest type.
+    """Return reports that overstate a user's speedups, and state the slowest type's truthfully.
 
-    Faster types are scaled by a factor, or set just above another user's.
+    Faster types are scaled by a factor, or set just above another user's speedups.
     """
     own, slowest = _own(instance, user)
     fast = (np.arange(own.size) != slowest) & (own > 0.0)
@@ -51,7 +51,7 @@ def over_reports(instance: AuditInstance, user: int) -> list[Row]:
 
 
 def under_reports(instance: AuditInstance, user: int) -> list[Row]:
-    """Return rows nowhere above the truth, true for the slowest type: with less gain, or close to another user's."""
+    """Return reports that understate a user's speedups: scaled down, or close to another user's."""
     own, slowest = _own(instance, user)
     least = own[slowest]
     rows = [np.where(own > 0.0, least + (own - least) * factor, 0.0) for factor in UNDER]
@@ -62,7 +62,7 @@ def under_reports(instance: AuditInstance, user: int) -> list[Row]:
 
 
 def _own(instance: AuditInstance, user: int) -> tuple[Reals, int]:
-    """Return a user's speedups and its slowest type, for which no lie is tried since reports are relative to it."""
+    """Return a user's speedups and its slowest type, which every report states truthfully."""
     own = np.array(instance.speedup[user])
     return own, int(np.where(own > 0.0, own, np.inf).argmin())
 
@@ -109,7 +109,7 @@ def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, li
 def violation_of(
     instance: AuditInstance, given: tuple[Received, Received], lie: Lie, *, seed: int, over_rounds: bool = False
 ) -> Violation:
-    """Return the violation by a lie: the gain over what honest users receive."""
+    """Return a lie as a violation, whose size is the gain over honest reports."""
     honest, outcome = given
     before, after = instance.throughput(honest.gpus), instance.throughput(outcome.gpus)
     share = instance.equal_share()

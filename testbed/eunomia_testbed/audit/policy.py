@@ -26,7 +26,7 @@ from eunomia_testbed.audit.instances import AuditInstance, Table
 WORK: Final = 1e6
 """Iterations of each job: more than any audit runs."""
 SMALLEST: Final = AuditInstance(speedup=((1.0, 1.5), (1.0, 1.5)), weight=(1.0, 1.0), gpus=(2, 2), jobs=(4, 4))
-"""Users that are alike, to see whether a policy grants whole GPUs or shares."""
+"""An instance of identical users, which shows whether a policy grants whole GPUs or shares."""
 
 
 @builds
@@ -54,10 +54,10 @@ class AuditedPolicy:
         self.profile = profile
         self.seed = seed
         self.rounds = 0
-        """Number of rounds made so far."""
+        """Number of rounds run so far."""
         self._clusters: dict[tuple[int, ...], tuple[Cluster, Stages]] = {}
         self.whole = self.outcome(SMALLEST).whole
-        """Whether it grants whole GPUs."""
+        """Whether the policy grants whole GPUs."""
 
     def outcome(self, instance: AuditInstance, reports: Table | None = None) -> Received:
         """Return the GPUs that users receive for some reported speedups; None: they report the true ones.
@@ -117,7 +117,7 @@ def _rate(job: JobId, kind: int, rate: float) -> RateMeasured:
 
 
 class _Watch:
-    """The allocation stage, with its shares recorded."""
+    """A wrapper around the allocation stage that records the shares it returns."""
 
     def __init__(self, stage: AllocationStage) -> None:
         self._stage = stage
@@ -132,7 +132,7 @@ class _Watch:
 
 
 def _shares(snapshot: Snapshot, menus: Menus, answer: Allocation) -> dict[str, Reals] | None:
-    """Return by user the GPUs of each type that shares of time or devices amount to; None: whole GPUs are granted."""
+    """Convert shares of time or devices to GPUs by user and type; None: the stage granted whole GPUs."""
     amount = answer.amount
     if isinstance(amount, Grants):
         return None

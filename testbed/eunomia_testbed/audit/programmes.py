@@ -1,4 +1,4 @@
-"""The auditor's own programmes: the allocation that dominates another, and the greatest sum of throughputs."""
+"""The auditor's optimization problems: the allocation that dominates another, and the greatest sum of throughputs."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Best(NamedTuple):
 
 
 def dominating(instance: AuditInstance, least: Reals, *, whole: bool) -> Best:
-    """Return the allocation in which no user has less and the sum of throughputs, in equal shares, is greatest.
+    """Maximise the sum of throughputs, in equal shares, such that no user falls below its lower bound.
 
     Args:
         instance: users and GPUs.

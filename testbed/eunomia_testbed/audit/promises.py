@@ -1,4 +1,4 @@
-"""Judges an allocation's promises to users; the conformance suite loads it, as ``eunomia`` loads its commands."""
+"""Judges an allocation's promises to users; the conformance suite imports this module at run time."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -18,18 +18,18 @@ AUDITED: Final[Mapping[Promise, Property]] = {
     Promise.STRATEGY_PROOF_OVER: Property.OVER_REPORTS,
     Promise.STRATEGY_PROOF_UNDER: Property.UNDER_REPORTS,
 }
-"""The promises that are judged."""
+"""The property by which each promise is judged."""
 INSTANCES: Final = 24
-"""Instances on which they are judged."""
+"""Number of instances on which promises are judged."""
 SEED: Final = 11
 
 
 def broken_promises(profile: Profile, promised: Iterable[Promise], *, seconds: float) -> Iterator[tuple[str, str]]:
-    """Yield each promise that does not hold: its rule, and the smallest counterexample in words.
+    """Yield each broken promise: its rule, and the smallest counterexample in words.
 
     Args:
-        profile: with the allocation.
-        promised: promises of the allocation; others than those to users are left out.
+        profile: the profile that uses the allocation.
+        promised: promises of the allocation; those that are not made to users are ignored.
         seconds: time after which no further instance is drawn.
     """
     kinds = [AUDITED[promise] for promise in promised if promise in AUDITED]

@@ -17,23 +17,23 @@ from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumns
 
 ROUND: Final = 360.0
-"""The longest round that an audit reckons with, in seconds."""
+"""Longest time between rounds that an audit simulates, in seconds."""
 ROUNDS: Final = 60
-"""Rounds of a run whose jobs do not end."""
+"""Number of rounds in a run whose jobs do not end."""
 SHARED_ROUNDS: Final = 20
-"""Rounds that each user's work takes on an equal share of the cluster, where jobs end."""
+"""Number of rounds that each user's work takes on an equal share of the cluster, in a run whose jobs end."""
 NOWHERE: Final = 1e-9
-"""Speed where a job does not run: a declared speed must be positive."""
+"""Speed declared for types on which a job cannot run, since a speed must be positive."""
 
 
 @value
 class OverTime:
-    """The GPU time of users over a run, compared with their shares.
+    """The users' finish times and GPU time over a run, compared with their shares.
 
     Attributes:
         rho: [user] the time of the user's work, relative to its time on an equal share of the cluster.
-        deviation: fraction of the GPU time that other users received than by their ideal shares: those of the
-            allocation before rounding, or equal shares where the policy grants whole GPUs.
+        deviation: fraction of the GPU time that went to other users than the ideal shares give it to. Ideal shares are
+            those of the allocation before rounding, or equal shares where the policy grants whole GPUs.
     """
 
     rho: tuple[float, ...]
@@ -71,7 +71,7 @@ def over_time(policy: AuditedPolicy, instance: AuditInstance, time_received: Rec
     Args:
         policy: the profile.
         instance: the instance.
-        time_received: of honest users whose jobs do not end.
+        time_received: the result of ``received`` for honest users.
     """
     share, seconds = instance.equal_share(), SHARED_ROUNDS * round_seconds(policy)
     run = _run(policy, instance, share * seconds / np.array(instance.jobs), None, until=40.0 * seconds)

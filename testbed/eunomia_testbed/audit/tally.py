@@ -21,7 +21,7 @@ class Tally:
     """A violation of at most this size counts as none."""
 
     def note(self, found: Violation | None) -> None:
-        """Count an instance; None: the property holds there."""
+        """Count an instance, and its violation unless the property holds (None)."""
         self.instances += 1
         if found is None or not found.size > self.least:
             return

@@ -34,7 +34,7 @@ class Property(Enum):
 
     @property
     def unit(self) -> str:
-        """Return the whole of which the size of a violation is a part."""
+        """Return the unit of a violation's size, such as ``of a share``."""
         return _UNITS.get(self, "of a share")
 
 
@@ -91,7 +91,7 @@ class Violation:
 
     @property
     def rank(self) -> tuple[int, int, int, float]:
-        """Return a key that is smaller for easier instances: users, GPU types, GPUs, then the greater violation."""
+        """Return a sort key: fewer users, GPU types and GPUs first, then the larger violation."""
         return (*self.instance.size, -self.size)
 
 

@@ -1,1 +1,1 @@
-"""Limits on the time of a plugin's call: what is under way is noted, watched, and ended by name."""
+"""Limits on the time of plugin calls: each call is recorded and timed, and one that takes too long is ended."""

@@ -1,18 +1,18 @@
-"""Measures the time of a plugin's call, by reading the number of the present call from time to time."""
+"""Measures the time of a plugin's call, by polling the number of the current call."""
 
 from typing import Final
 
 CPU: Final = "cpu"
 WALL: Final = "wall"
 TICKS: Final = 5
-"""Number of looks at the clock within the shorter limit."""
+"""Number of polls within the shorter of the two limits."""
 LONGEST_TICK: Final = 1.0
 
 
 class CallClock:
-    """Sums the CPU time and the time that a call has taken.
+    """The CPU time and wall time that the current call has taken.
 
-    Time in which nothing looked, since the process or the machine was stopped, counts as two looks at most.
+    A gap between two polls, as while the process or the machine is suspended, counts as at most two ticks.
 
     Args:
         cpu_limit: seconds of CPU time that a call may take.
@@ -26,12 +26,12 @@ class CallClock:
         self._cpu_at = self._seen_at = self._waited = 0.0
 
     def look(self, number: int, cpu: float, wall: float) -> str | None:
-        """Return the limit that the call of this number exceeds, ``CPU`` or ``WALL``; None: neither.
+        """Return the limit that the current call exceeds, ``CPU`` or ``WALL``; None: neither.
 
         Args:
-            number: of the call; 0: none is under way.
+            number: number of the current call; 0: no call.
             cpu: CPU time of the process in seconds.
-            wall: seconds on a clock that only goes forward.
+            wall: seconds on a monotonic clock.
         """
         if number == 0 or number != self._number:
             self._number, self._cpu_at, self._seen_at, self._waited = number, cpu, wall, 0.0
@@ -44,12 +44,12 @@ class CallClock:
 
 
 def tick_of(cpu_limit: float, wall_limit: float) -> float:
-    """Return the seconds between two looks."""
+    """Return the seconds between two polls."""
     return max(0.01, min(LONGEST_TICK, cpu_limit / TICKS, wall_limit / TICKS))
 
 
 class LateCall:
-    """Finds a call of another process that goes on although an exception should have ended it.
+    """Detects a call in another process that continues although an exception should have ended it.
 
     Args:
         cpu_limit: seconds of CPU time that a call may take.
@@ -59,16 +59,16 @@ class LateCall:
     def __init__(self, cpu_limit: float, wall_limit: float) -> None:
         self._clock = CallClock(cpu_limit, wall_limit)
         self.grace = 2.0 + TICKS * self._clock.tick
-        """Seconds in which the exception may take effect."""
+        """Seconds that the exception has to end the call."""
         self._number, self._since, self._limit = 0, 0.0, CPU
 
     @property
     def tick(self) -> float:
-        """Seconds between two looks."""
+        """Return the seconds between two polls."""
         return self._clock.tick
 
     def look(self, number: int, cpu: float, wall: float) -> str | None:
-        """Return the limit that the call exceeded, if it goes on long after; None: it did not, or not yet."""
+        """Return the limit that the call exceeded, if it outlasts the grace period too; None otherwise."""
         exceeded = self._clock.look(number, cpu, wall)
         if exceeded is None:
             self._number = 0

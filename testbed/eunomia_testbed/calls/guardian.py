@@ -1,7 +1,7 @@
-"""A process that ends another one with a plugin's call that no exception ends: ``python -m ...guardian FILE PID ...``.
+"""A process that kills another one if no exception can end its plugin call: ``python -m ...guardian FILE PID ...``.
 
 A plugin in a call of native code may hold the interpreter's lock for ever, so nothing in its own process can end it.
-The arguments are the descriptor of the page of calls, the process to watch, both limits, and what is said at the end.
+The arguments are the descriptor of the page of calls, the process to watch, both limits, and the error texts.
 """
 
 import os
@@ -22,7 +22,7 @@ def cpu_seconds(process: int) -> float | None:
 
 
 def main(file: str, process: str, cpu_limit: str, wall_limit: str, cpu_rule: str, wall_rule: str, rest: str) -> None:
-    """Look at the page until the process ends, or end it and write why to stderr."""
+    """Poll the page until the process ends; kill the process if a call takes too long, and write why to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     page, watched, late = CallPage(int(file)), int(process), LateCall(float(cpu_limit), float(wall_limit))
     while os.getppid() == watched and (spent := cpu_seconds(watched)) is not None:

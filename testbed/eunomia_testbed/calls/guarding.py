@@ -14,7 +14,7 @@ from eunomia_testbed.calls.page import CallPage, shared_file
 
 @contextlib.contextmanager
 def guarded(limits: CallLimits, folder: Path) -> Iterator[CallPage | None]:
-    """Let another process watch this one within the block; it is given the page that names the present call.
+    """Watch this process from another one within the block; yield the page that names the current call.
 
     Args:
         limits: how long a call may take.
@@ -42,7 +42,7 @@ def guarded(limits: CallLimits, folder: Path) -> Iterator[CallPage | None]:
 
 
 def end_process(error: CallTooLongError, folder: Path) -> None:
-    """End this process at once, with exit code 1: its plugin catches every exception."""
+    """End this process at once with exit code 1, because its plugin catches every exception."""
     os.write(2, f"\nerror: {error}; {_end(folder)}\n".encode())
     os._exit(1)
 

@@ -29,7 +29,7 @@ class CallTooLongError(EunomiaError):
 
 
 def too_long(limits: CallLimits, exceeded: str, page: CallPage, *, line: str = "") -> CallTooLongError:
-    """Return the error of the call that is under way.
+    """Return the error of the current call, which exceeded a limit.
 
     Args:
         limits: the limits.
@@ -43,7 +43,7 @@ def too_long(limits: CallLimits, exceeded: str, page: CallPage, *, line: str = "
 
 
 def rules_of(limits: CallLimits) -> dict[str, str]:
-    """Return the rule of each limit."""
+    """Return the rule that an error states, by limit."""
     rule = "a call of a plugin must take at most"
     return {
         CPU: f"{rule} {format_duration(limits.cpu_seconds)} of CPU time (--call-cpu)",

@@ -10,14 +10,14 @@ from eunomia_testbed.calls.page import CallPage
 
 
 class CallNotes:
-    """Writes the call that is under way on a page.
+    """Records the current call on a page.
 
     Attributes:
-        numbers: those of the page; the first is set to 0 when no call is under way.
+        numbers: the numbers of the page; the first is 0 when there is no current call.
 
     Args:
         place: policy and seed, for errors.
-        page: the page; None: one of this process.
+        page: the page; None: a page in this process's memory.
     """
 
     def __init__(self, place: str = "", page: CallPage | None = None) -> None:
@@ -28,11 +28,11 @@ class CallNotes:
         self._codes: dict[tuple[str, str], int] = {}
 
     def observer(self, view: ClusterView, names: Mapping[Stage, str]) -> Callable[[str, Stage], None]:
-        """Return what an arbiter calls before each call of a stage.
+        """Return a callback for the arbiter that records each call of a stage before it starts.
 
         Args:
-            view: of the arbiter.
-            names: of the plugins by stage, which are written on the page before the first call.
+            view: the arbiter's view of the cluster.
+            names: the plugins' names by stage, which are written on the page before the first call.
         """
         numbers, follow = self.numbers, self._next
         codes: dict[str, dict[Stage, int]] = {}
@@ -51,7 +51,7 @@ class CallNotes:
 
     @contextlib.contextmanager
     def asking(self, plugin: str, what: str) -> Iterator[None]:
-        """Note one call outside the stages of a round."""
+        """Record one call outside the stages of a round, for the duration of the block."""
         self.numbers[1] = self._code(plugin, what)
         self.numbers[0] = self._next()
         try:

@@ -1,4 +1,4 @@
-"""The page of memory on which a simulation notes the plugin's call that is under way; another process can read it."""
+"""The memory page on which a simulation records the current plugin call; another process can read it."""
 
 import contextlib
 import mmap
@@ -8,14 +8,14 @@ from typing import Final
 
 SIZE: Final = 4096
 NUMBERS: Final = 24
-"""Bytes of the three numbers; the rest is text."""
+"""Size in bytes of the three numbers; the rest of the page is text."""
 
 
 class CallPage:
     """A page, in memory of this process or of a file that several processes share.
 
     Attributes:
-        numbers: the number of the call that is under way (0: none), the code of its plugin, and its round.
+        numbers: the number of the current call (0: none), the code of its plugin, and its round.
 
     Args:
         file: the descriptor of the shared file; None: memory of this process.
@@ -26,20 +26,20 @@ class CallPage:
         self.numbers = memoryview(self._memory)[:NUMBERS].cast("q")
 
     def begin(self, place: str) -> None:
-        """Forget every call, and note the policy and the seed of the simulation that begins."""
+        """Clear the page, and record the policy and the seed of the simulation that begins."""
         self._memory[:] = bytes(SIZE)
         self._write(f"{place}\n")
 
     def add(self, plugin: str, what: str) -> int:
-        """Note a plugin and what it is asked for; return their code, or 0 if the page is full."""
+        """Register a plugin and the purpose of its calls; return the code of the pair, or 0 if the page is full."""
         return self._write(f"{plugin}\t{what}\n")
 
     def place(self) -> str:
-        """Return policy, seed and round of the call that is under way."""
+        """Return policy, seed and round of the current call."""
         return f"{self._lines()[0]}, round {self.numbers[2]}"
 
     def call(self) -> tuple[str, str]:
-        """Return the plugin that is called, and what it is asked for."""
+        """Return the plugin and the purpose of the current call."""
         lines, code = self._lines(), self.numbers[1]
         if not 0 < code < len(lines):
             return "a plugin", "unknown"
@@ -61,7 +61,7 @@ class CallPage:
 
 
 def shared_file() -> int:
-    """Return the descriptor of a file of one page that child processes can be given."""
+    """Return the descriptor of a one-page file that child processes can inherit."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("eunomia-calls")
     else:

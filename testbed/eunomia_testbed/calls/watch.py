@@ -1,4 +1,4 @@
-"""Ends a plugin's call of this process by an exception, when it takes longer than its limit."""
+"""Ends a plugin's call in this process by an exception, when it exceeds its limit."""
 
 import contextlib
 import signal
@@ -14,7 +14,7 @@ from eunomia_testbed.calls.limits import CallLimits, CallTooLongError, too_long
 from eunomia_testbed.calls.notes import CallNotes
 
 TRIES: Final = 5
-"""Exceptions that a plugin may catch before it counts as out of reach."""
+"""Number of exceptions that a plugin may catch before its call counts as unstoppable."""
 
 
 class OverLimitError(BaseException):
@@ -22,15 +22,15 @@ class OverLimitError(BaseException):
 
 
 class CallWatch:
-    """Watches the calls of one simulation by a timer of this process.
+    """A watch on the plugin calls of one simulation, by a timer of this process.
 
-    Only the main thread has a timer; in another one calls have no limit.
+    Timers exist only in the main thread; calls in other threads have no limit.
 
     Args:
         limits: how long a call may take.
-        notes: where the simulation notes its calls.
-        unreachable: called when the plugin has caught the exception again and again; it ends the process. None: another
-            process does so.
+        notes: the simulation's record of its calls.
+        unreachable: called when the plugin has caught the exception more than ``TRIES`` times; it ends the process.
+            None: another process does so.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class CallWatch:
 
 
 def _line(frame: FrameType | None) -> str:
-    """Return the innermost line of the files beside the one that was called, such as `` at half.py:12``."""
+    """Return the innermost line in the plugin's own folder, such as `` at half.py:12``."""
     frames: list[tuple[str, str, int]] = []
     while frame is not None:
         frames.append((str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename, frame.f_lineno))

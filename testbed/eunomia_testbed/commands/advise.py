@@ -1,4 +1,4 @@
-"""``eunomia advise``: which policy for a trace on a cluster, by goal, with what the answer rests on."""
+"""``eunomia advise``: recommends a policy for a trace on a cluster, by goal, with the assumptions of the answer."""
 
 import dataclasses
 import json
@@ -27,12 +27,12 @@ CANDIDATES: Final = (
     *("fifo", "srtf", "las", "tiresias", "themis", "max_min_fairness", "oef", "gandiva_fair", "allox"),
     *("synergy", "shockwave", "afs", "afs_p"),
 )
-"""The policies that are compared unless ``--policy`` names others: of each paper the main one, and the usual orders."""
+"""The policies compared unless ``--policy`` names others: the main policy of each paper, and common queue orders."""
 
 
 @with_flags(AdviseFlags)
 def advise(flags: AdviseFlags) -> int:
-    """Say which policy suits a trace on a cluster, by goal, and what the answer rests on."""
+    """Recommend a policy for a trace on a cluster, by goal, and state the assumptions."""
     flags.check()
     with uncollected(), own_stdout():
         plan, left = _plan(flags)
@@ -47,7 +47,7 @@ def advise(flags: AdviseFlags) -> int:
 
 
 def _plan(flags: AdviseFlags) -> tuple["Plan", list["LeftOut"]]:
-    """Return the plan of the trace under the policies that fit, and the others with their reasons."""
+    """Return the plan of the trace with the policies that fit, and the left-out policies with reasons."""
     from eunomia_testbed.spec.fitting import fitting_presets
     from eunomia_testbed.spec.planning import plan_of
 

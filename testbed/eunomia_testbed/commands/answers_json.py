@@ -9,7 +9,7 @@ from eunomia_testbed.results.facts import RunFacts
 
 
 def answers_json(evidence: Evidence, facts: RunFacts) -> dict[str, Any]:
-    """Return what the runs are draws of, and the answers by load and goal; no answers: a single policy."""
+    """Return the kind of draws, and the answers by load and goal; a load with a single policy has no answers."""
     answers = []
     done = set(evidence.drawn["policy"].to_list()) if evidence.drawn.width else set()
     for load, policies in policies_by_load(facts, done).items():

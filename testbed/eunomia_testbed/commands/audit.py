@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OK, ANSWER_IS_NO = 0, 1
 SAME_WITHIN = 1e-6
-"""Distance of a replayed violation from the stored one that still counts as the same."""
+"""Largest difference between a replayed violation and the stored one at which both count as the same."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ()), FlagType(list[str] | None)]
 
 

@@ -25,7 +25,7 @@ from eunomia_testbed.results.facts import FailedRun, RunFacts
 
 @value
 class Metric:
-    """A metric to compare: shares in points, other metrics in per cent of the first policy's value, by log ratios."""
+    """A metric to compare, by log ratios in per cent of the first policy's value; shares are compared in points."""
 
     name: str
     label: str
@@ -33,11 +33,11 @@ class Metric:
     share: bool = False
     more_is_better: bool = False
     difference: bool = False
-    """Whether policies are compared by the difference, since the figure may be 0."""
+    """Whether policies are compared by the difference instead of the ratio, since the value may be 0."""
 
 
 def _of_rho() -> list[Metric]:
-    """Return the figures of every kind of ρ: worst, 99th and 90th percentile, and the part above 1."""
+    """Return the metrics of every kind of ρ: worst, 99th and 90th percentile, and the fraction above 1."""
     shown = {"themis": "ρ", "static": "static ρ", "contention": "contention ρ"}
     ways = (("worst", "worst {}", False), ("p99", "p99 of {}", False), ("p90", "p90 of {}", False))
     return [
@@ -61,7 +61,7 @@ METRICS: Final = (
 
 
 NOTHING: Final = 0.0005
-"""Largest relative difference that is shown as none."""
+"""Largest relative difference that counts as no difference."""
 
 
 WORLD: Final = (
@@ -138,7 +138,7 @@ def compare(
 
 
 def _common_seeds(first: Side, second: Side) -> list[int]:
-    """Return the seeds of both; a policy without randomness is compared with every seed of the other."""
+    """Return the seeds that both sides have; a policy without randomness is compared with every seed of the other."""
     mine, others = (set(side.metrics["seed"].to_list()) for side in (first, second))
     if _is_fixed(first) != _is_fixed(second) and mine and others:
         return sorted(others if _is_fixed(first) else mine)
@@ -231,7 +231,7 @@ def _draws(side: Side) -> Draws:
 
 
 def _joint(first: Side, second: Side, seeds: list[int]) -> Evidence:
-    """Return the evidence of both sides, whose policies are called by the names of the sides.
+    """Return the evidence of both sides, in which a policy is called by the name of its side.
 
     Raises:
         InputError: the runs are draws of different kinds, or resamples of different traces.
@@ -262,7 +262,7 @@ def _called(side: Side, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _drawn_as(draws: Draws) -> str:
-    """Return what the runs are draws of, in words that are equal for comparable resamples."""
+    """Describe what the runs are draws of; comparable resamples have the same text."""
     if draws.kind is DrawKind.RESAMPLES:
         block = f"{draws.block_apps} apps" if draws.block_seconds is None else f"{draws.block_seconds:g} s"
         return f"resamples of {draws.source} in blocks of {block}, seed {draws.seed}"
@@ -277,7 +277,7 @@ def _drawn_as(draws: Draws) -> str:
 class Compared:
     """A metric of both policies, and the second's difference from the first.
 
-    The difference is a log ratio, or for shares and figures that may be 0 the difference itself.
+    The difference is a log ratio, or the plain difference for shares and values that may be 0.
     """
 
     metric: Metric
@@ -306,7 +306,7 @@ def _compared(metric: Metric, first: Side, second: Side, evidence: Evidence) -> 
 
 
 def _alike(side: Side, seeds: list[int]) -> bool:
-    """Return whether several seeds gave equal values of every metric, so that nothing in the run is random."""
+    """Return whether several seeds gave equal values of every metric, so that nothing in the runs is random."""
     found = [_values(side, metric.name) for metric in METRICS]
     return len(seeds) > 1 and all(len({values.get(seed) for seed in seeds}) == 1 for values in found)
 
@@ -327,7 +327,7 @@ def _values(side: Side, name: str) -> Mapping[int, float | None]:
 
 
 def _verdict(metric: Metric, difference: Estimate, first: str, second: str) -> str:
-    """State which policy is better as far as the draws show; without an interval nothing is claimed."""
+    """Say which policy is better if the draws show it; without an interval, say only whether the values are equal."""
     if not difference.known:
         return "equal" if abs(difference.value) < NOTHING else ""
     if abs(difference.value) < NOTHING and difference.low == difference.high:
@@ -382,7 +382,7 @@ def _number(row: Compared, difference: float) -> str:
 
 
 def _same(first: Side, second: Side) -> str:
-    """List the settings that both runs share; only the policies should differ."""
+    """Say whether trace, cluster and kind of ρ are the same for both runs; only the policies should differ."""
     if first.facts is None or second.facts is None:
         return "trace and cluster not known"
     trace = [(each.sha256) for each in first.facts.inputs] == [(each.sha256) for each in second.facts.inputs]
@@ -409,7 +409,7 @@ def _written(given: object) -> str:
 
 
 def _assumed(first: Side, second: Side) -> list[str]:
-    """Return what both runs assumed of speeds, or what each of them did."""
+    """Return the assumptions on speeds, once if both runs share them, otherwise for each side."""
     one, other = (assumption_sentences(side.facts.assumptions) if side.facts else [] for side in (first, second))
     if one == other:
         return one
@@ -442,5 +442,5 @@ def _facts(first: Side, second: Side, seeds: list[int], evidence: Evidence, rows
 
 
 def _plain(row: Compared, difference: float | None) -> float | None:
-    """Return a difference for JSON: of relative metrics second / first - 1."""
+    """Return a difference for JSON: second / first - 1 for relative metrics."""
     return None if difference is None else math.expm1(difference) if row.relative else difference

@@ -18,7 +18,7 @@ def example(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as one JSON object.")] = False,
 ) -> int:
-    """Write a small trace and a cluster file into a folder, to try things on."""
+    """Write a small trace and a cluster file into a folder, to try out commands."""
     paths = write_example(folder, overwrite=overwrite)
     if as_json:
         typer.echo(json.dumps({"schema": "eunomia/example@1", "files": [str(path) for path in paths]}))

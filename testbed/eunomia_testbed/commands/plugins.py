@@ -42,7 +42,7 @@ def plugins(
 
 
 def _tell_paper(paper: str, registry: Registry, *, as_json: bool) -> None:
-    """List the presets of a paper, its default first.
+    """Print the presets of a paper, its default first.
 
     Raises:
         InputError: no preset names the paper.

@@ -1,4 +1,4 @@
-"""``eunomia report``: writes tables and a page of what an arbiter has served, while it runs or after it."""
+"""``eunomia report``: writes tables and an HTML page about what an arbiter has served, during or after its run."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ def report(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Write tables and a page of all that an arbiter has served so far; its state folder is only read."""
+    """Write tables and an HTML page about all that an arbiter has served so far; its state folder is only read."""
     from eunomia_appmaster.service.settings import default_state_dir
 
     state = folder or default_state_dir()
@@ -72,7 +72,7 @@ def _check_state(state: Path) -> None:
 
 
 def _check_apart(state: Path, target: Path) -> None:
-    """Check that the results do not go into the state folder or over it.
+    """Check that the results folder neither is the state folder nor contains it or lies within it.
 
     Raises:
         InputError: they would.
@@ -84,7 +84,7 @@ def _check_apart(state: Path, target: Path) -> None:
 
 
 def _check_record(record: LiveRecord) -> None:
-    """Check that an app has arrived and that the journal has all steps.
+    """Check that an app has arrived, and that the journal still has all of its steps.
 
     Raises:
         InputError: no app has arrived, or the journal has dropped its first steps.

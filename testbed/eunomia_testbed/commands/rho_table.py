@@ -1,4 +1,4 @@
-"""The table of fairness below a simulation's answers: by policy and kind of ρ, its percentiles, maximum and tail."""
+"""The fairness table below a simulation's answers: percentiles, maximum and tail by policy and kind of ρ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rho_lines(facts: RunFacts, evidence: Evidence, policies: Sequence[str]) -> l
     """Return the lines of the table: a row for each policy, and a column for each kind of ρ; empty: no ρ is known.
 
     Args:
-        facts: facts of the run; the kind that judges it comes first.
+        facts: facts of the run; the kind of ρ that judges the run comes first.
         evidence: the figures.
         policies: the policies of the table.
     """

@@ -1,4 +1,4 @@
-"""``eunomia serve``: runs the arbiter and this machine's launcher, and writes tables and a page at the end."""
+"""``eunomia serve``: runs the arbiter and this machine's launcher, and finally writes tables and an HTML page."""
 
 import json
 import sys
@@ -44,7 +44,7 @@ def serve(flags: ServeAndReportFlags) -> int:
 
 
 def _leave(flags: ServeAndReportFlags, out: Path, begun: str) -> None:
-    """Write tables and page, and print the path of the page."""
+    """Write tables and the HTML page, and print the path of the page."""
     from eunomia_testbed.live_runs.leaving import leave_served
     from eunomia_testbed.results import ResultFolder
 

@@ -132,7 +132,7 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
 
 
 def _dropped(rules: Mapping[str, int]) -> list[str]:
-    """Return the jobs and apps that were not used, with the most frequent reason."""
+    """Return a line on the jobs and apps that were dropped, with the most frequent reason; empty: none were."""
     if not rules:
         return []
     rule, count = next(iter(rules.items()))

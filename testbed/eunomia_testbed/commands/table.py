@@ -1,4 +1,4 @@
-"""The table that ends a simulation's output: a row for each policy with intervals, and a line for each goal."""
+"""The table at the end of a simulation's output: a row for each policy with intervals, and a line for each goal."""
 
 from collections.abc import Callable, Sequence
 
@@ -48,7 +48,7 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts, e
 
 
 def _columns(evidence: Evidence, facts: RunFacts, policies: Sequence[str]) -> dict[str, Callable[[str], str]]:
-    """Return the text of a policy's cell by head of column; all times have one unit."""
+    """Return for each column heading a function from a policy to the text of its cell; all times have one unit."""
     figure = evidence.figure
     known = [found.value for each in policies if (found := figure(each, "jct_mean_seconds")) is not None]
     unit = unit_of(min(known, default=0.0))
@@ -70,7 +70,7 @@ def _rho_named(kind: str) -> str:
 
 
 def _rho(evidence: Evidence, policy: str, kind: str, *, worst: bool) -> str:
-    """Return 90th percentile with its interval, the part of apps above 1, and the worst ρ of this run."""
+    """Return the 90th percentile of ρ with its interval, the fraction of apps above 1, and the worst ρ of this run."""
     above, most = (evidence.figure(policy, f"rho_{kind}_{way}") for way in ("above_1_share", "worst"))
     parts = [with_interval(evidence.figure(policy, f"rho_{kind}_p90"), lambda number: f"{number:.2f}")]
     parts.append("-" if above is None else _percent(above.value))
@@ -83,7 +83,7 @@ def _percent(share: float) -> str:
 
 
 def _deciding(metrics: pl.DataFrame, timings: pl.DataFrame, policy: str) -> str:
-    """Return the CPU seconds of the arbiter's decisions, the mean over seeds."""
+    """Return the CPU seconds of the arbiter's decisions as text, the mean over seeds."""
     seeds = metrics.filter(pl.col("policy") == policy)["seed"].to_list()
     found = known([deciding_seconds(timings, policy, seed) for seed in seeds])
     return f"{sum(found) / len(found):.2f} s" if found else "-"
@@ -120,7 +120,7 @@ def _shown_name(metrics: pl.DataFrame, policy: str) -> str:
 
 
 def faults_told(metrics: pl.DataFrame) -> list[str]:
-    """Return a line for each run with tolerated faults: the first fault, and the fallback's first round."""
+    """Return a line for each run with tolerated faults: the first fault, and the fallback's first round, if any."""
     lines = []
     for row in metrics.filter(pl.col("faults") > 0).iter_rows(named=True):
         since = row["fallback_round"]
@@ -160,7 +160,7 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
 
 
 def slower_alone(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
-    """Return a line on the apps whose Themis' rho counts sublinear speed-up against any policy; empty: none are."""
+    """Return a line on apps for which any policy has a high Themis ρ, since their speedup is sublinear; empty: none."""
     if facts.rho != "themis" or "apps_slower_alone" not in metrics.columns:
         return []
     found = known(metrics.filter(pl.col("apps_slower_alone") > 0)["apps_slower_alone"].to_list())
@@ -201,7 +201,7 @@ def free_resizes(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
 
 
 def probed(metrics: pl.DataFrame) -> list[str]:
-    """Return a line for each policy that had jobs measured by probes, and what each of them costs."""
+    """Return a line for each policy that measures jobs by probes, with the number of probes and their cost."""
     if "probes" not in metrics.columns:
         return []
     counted = metrics.group_by("policy", maintain_order=True).agg(pl.col("probes").sum(), pl.col("jobs").sum())

@@ -11,10 +11,10 @@ SEED = 7
 """The seed in the app files."""
 PRESET = "demo"
 ONE_SLOT = ("plugins.themis.fairness_knob=0.75", "rounds.lease=15s")
-"""Settings of the preset on a machine with one slot: each offer goes to the worst-off app alone.
+"""Settings for the preset on a machine with one slot: each offer goes to the worst-off app alone.
 
-One slot cannot be divided. Where several apps bid for it, the winner keeps it with the probability of its fraction,
-and else the best-off app, outside the auction, gets it again. On a GPU a start takes up to six seconds.
+One slot cannot be divided. If several apps bid for it, the winner gets it with a probability equal to its fraction;
+otherwise the best-off app, which is not in the auction, gets it again. On a GPU a start takes up to six seconds.
 """
 
 _SEED = re.compile(r"^seed = \d+$", re.MULTILINE)
@@ -34,7 +34,7 @@ class AppSource:
 
     @property
     def max_iterations(self) -> int:
-        """Return the whole work of a trial, in steps."""
+        """Return the total work of a trial, in steps."""
         return int(tomllib.loads(self.text)["job"]["max_iterations"])
 
     def with_seed(self, seed: int) -> "AppSource":
@@ -42,9 +42,9 @@ class AppSource:
         return dataclasses.replace(self, text=_SEED.sub(f"seed = {seed}", self.text))
 
     def with_setting(self, key: str, value: object) -> "AppSource":
-        """Return the same app with another plain value for a key at the start of a line.
+        """Return the same app with a key at the start of a line set to another plain value.
 
-        A tuner's first rung keeps its fraction of ``max_iterations``.
+        The first rung of a tuner keeps its ratio to ``max_iterations``.
         """
         text = _put(self.text, key, value)
         first = tomllib.loads(self.text).get("tuner", {}).get("min_iterations")
@@ -58,10 +58,10 @@ def _put(text: str, key: str, value: object) -> str:
 
 
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:
-    """Adapt the apps to a machine with this many slots: gangs fit it, and trials have more work the more GPUs it has.
+    """Adapt the apps to a machine: gangs fit its number of slots, and trials have more work the more GPUs there are.
 
-    One H200 makes a step of these small models in 4 to 9 ms, half a core in about 30 ms, so each GPU gets the work that
-    four such slots of CPUs have together.
+    For these small models a step takes 4 to 9 ms on one H200 and about 30 ms on half a core, so each GPU gets the work
+    of four such CPU slots.
     """
     made = [source if slots >= 2 else source.with_setting("slots", 1) for source in sources]
     factor = slots if on_gpus else 1
@@ -69,7 +69,7 @@ def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[A
 
 
 def settings_for(policy: str, *, slots: int) -> tuple[str, ...]:
-    """Return what the demo's preset needs on a machine with this many slots; another policy is left as it is."""
+    """Return the settings that the demo's preset needs on a machine with this many slots; none for other policies."""
     return ONE_SLOT if slots == 1 and policy == PRESET else ()
 
 

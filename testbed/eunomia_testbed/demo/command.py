@@ -68,9 +68,10 @@ def demo(flags: DemoFlags) -> int:
 
 
 def run_in_this_installation(env: MutableMapping[str, str]) -> None:
-    """Let `python` in a submission mean this process' interpreter, whatever environment the shell has activated.
+    """Make ``python`` in submissions this process's interpreter, whatever environment the shell has activated.
 
-    With another one no worker could start from the zygote, and what the scripts import might be missing.
+    With another interpreter, no worker could start from the zygote, and modules that the scripts import might be
+    missing.
     """
     env["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), env.get("PATH")]))
     if sys.prefix == sys.base_prefix:
@@ -98,7 +99,7 @@ def _facts(profile: Any, machine: local_machine.LocalMachine, sources: Sequence[
 
 
 class _View:
-    """Shows a run on stderr: a live screen on a terminal, else a line for each event."""
+    """The display of a run on stderr: a live screen on a terminal, otherwise a line for each event."""
 
     def __init__(self, *, profile: Any, machine: Any, seed: int, run: Any, shown: bool) -> None:
         self._profile = profile
@@ -132,7 +133,7 @@ class _View:
                 yield
 
     def show(self, look: Any) -> None:
-        """Show the present state of the run."""
+        """Show the current state of the run."""
         if self._live is not None:
             self._live.update(self._screen.draw(look), refresh=True)
         elif self._shown:
@@ -147,7 +148,7 @@ class _View:
 
 
 def _watch(run: Any, view: _View) -> str:
-    """Run to the end; return how the run ended. SIGTERM counts as Ctrl-C."""
+    """Run until the end and return how the run ended; SIGTERM counts as Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with view.open():

@@ -21,13 +21,13 @@ PRELOAD = ("sklearn.datasets", "eunomia_testbed.demo.workloads.digits")
 SAMPLE_SECONDS = 1.0
 """Seconds between two samples of ρ."""
 SETTLE_SECONDS = 3.0
-"""Seconds after the last app's end in which slots may be given back."""
+"""Seconds after the last app's end within which its slots may still be released."""
 OVER = ("finished", "failed", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The observable state of a run at one time.
+    """The state of a run as seen at one time.
 
     Attributes:
         at: Unix time.
@@ -43,7 +43,7 @@ class Look:
 
 
 def _slots(slot_types: str) -> tuple[str, str]:
-    """Return the option of the launcher about control groups: jobs on slots without a pace may borrow idle cores."""
+    """Return the launcher's option for control groups, which let jobs on unpaced slots borrow idle cores."""
     return "--control-groups", "auto" if slot_types else "none"
 
 
@@ -144,7 +144,7 @@ class LiveRun:
         return not held or time.time() - max(at for at in ended if at is not None) > SETTLE_SECONDS
 
     def look(self) -> Look:
-        """Read new events and query the arbiter; a restarting arbiter is queried again at the next call.
+        """Read new events and query the arbiter; if the arbiter is restarting, the next call queries it again.
 
         Raises:
             EunomiaError: arbiter or launcher failed too often and was not restarted.
@@ -165,7 +165,7 @@ class LiveRun:
         return Look(at=now, apps=apps, slots=slots, news=self.record.poll())
 
     def _sample(self, app: pb.App, now: float) -> RhoSample:
-        """Record the ρ that the arbiter reports, once the app's work is known."""
+        """Return a sample of the ρ that the arbiter reports; it is None until the app's work is known."""
         life = self.record.apps.get(app.app)
         known = life is not None and life.forecast is not None and app.HasField("rho")
         return RhoSample(at=now, app=app.app, rho=app.rho if known else None, slots=app.slots)

@@ -20,11 +20,11 @@ MARK_SECONDS = 2.0
 MARKS = 30
 """Marks in a slot's history, which covers the last minute."""
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
-"""Colours of Okabe and Ito, by an app's rank by name, as in the report."""
+"""The colours of Okabe and Ito, assigned to apps in order of their names, as in the report."""
 BUSY, IDLE = "~", "·"
 OVER = ("finished", "failed", "cancelled")
 LEAST_LEFT_SECONDS = 5.0
-"""Least estimate of the seconds left while an app runs."""
+"""Least remaining time that is shown while an app runs, in seconds."""
 GOING_ON = "Searches and trainings of real models share this machine's slots. A job without a slot is saved and waits."
 HOW = "Every few seconds leases end, and the policy decides which jobs run next."
 HOW_WITH_AUCTIONS = "Every few seconds leases end, and the free slots are auctioned to the apps that are worst off."
@@ -42,7 +42,7 @@ def clock(seconds: float) -> str:
 
 
 def letters(apps: Iterable[str]) -> dict[str, str]:
-    """Return a capital letter for each app: the first letter of its name that no other app has."""
+    """Return a distinct capital letter for each app, the first free one in its name or else in the alphabet."""
     taken: dict[str, str] = {}
     for app in sorted(apps):
         free = [letter for letter in [*app.upper(), *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"] if letter.isalpha()]
@@ -51,7 +51,7 @@ def letters(apps: Iterable[str]) -> dict[str, str]:
 
 
 def about_seconds(apps: Sequence[pb.App], passed: float, usual: float) -> float:
-    """Estimate a run's total seconds from the progress of its apps; at first the usual duration."""
+    """Estimate a run's total seconds from the progress of its apps; without progress, return the usual duration."""
     done = [1.0 if app.state in OVER else min(max(app.done, 0.0), 1.0) for app in apps]
     share = sum(done) / len(done) if done else 0.0
     if done and share >= 1.0:
@@ -73,7 +73,7 @@ def _now_in_words(look: Look) -> str:
 
 
 class History:
-    """The last minute of each slot, with a mark for every two seconds."""
+    """The activity of each slot over the last minute, with a mark for every two seconds."""
 
     def __init__(self, slots: int) -> None:
         self.marks: dict[int, deque[str]] = {slot: deque(maxlen=MARKS) for slot in range(slots)}
@@ -101,7 +101,7 @@ class History:
 
 
 class Screen:
-    """Draws the state of a live run.
+    """The screen of a live run.
 
     Args:
         record: record of the run.
@@ -219,7 +219,7 @@ def title_of(made: Round) -> str:
 
 
 def bid_of(row: dict[str, object], letter: dict[str, str]) -> str:
-    """Return a line of an auction."""
+    """Return the line of one bid in an auction."""
     app = str(row["app"])
     least = row["won_slots"] or row["asked_least"]
     then = row["rho_won"] if row["rho_won"] is not None else row["rho_least"]
@@ -301,7 +301,7 @@ def _winners(made: Round) -> str:
 
 
 def _short(record: LiveRecord, job: str) -> str:
-    """Return a job's name; an app of one job has its app's name."""
+    """Return a job's short name: that of its app, if the app has no other job."""
     app = job.rpartition("/")[0]
     alone = sum(known.rpartition("/")[0] == app for known in record.jobs) == 1
     return app if job and alone else job

@@ -1,8 +1,8 @@
-"""Measures the cost of sharing: searches together under Themis, and each search alone on its share.
+"""Measures the cost of sharing: searches run together under Themis, and each search alone on its share.
 
 ``python -m eunomia_testbed.demo.shares`` runs the demo's three searches together on three slots, and each alone on one
-slot of a separate arbiter. All run at the same time, so that other load on the machine slows their steps equally.
-The measured ρ is the time together over the time alone; the predicted ρ is the arbiter's own value during the run.
+slot of a separate arbiter. All run at the same time, so that other load on the machine slows their steps equally. The
+measured ρ is the time together over the time alone; the predicted ρ is the arbiter's own value during the run.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LIMIT_SECONDS = 1200.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The time of a search together with the others, and alone on its share.
+    """The time of a search while it shares the machine, and alone on its share.
 
     Attributes:
         app: name of the search.
@@ -37,7 +37,7 @@ class Share:
         alone_seconds: seconds from submission to end, alone.
         first: the first ρ that the arbiter reported.
         middle: the median of the reported ρ, sampled once a second.
-        last: ρ from the whole work, as known at the end, and the number of apps (Themis eq. 1 and 2).
+        last: ρ from the total work, as known at the end, and the number of apps (Themis eq. 1 and 2).
     """
 
     app: str
@@ -91,7 +91,7 @@ def measure(folder: Path, sources: Sequence[AppSource], *, policy: str = "demo",
 
 
 def run_to_the_end(runs: Sequence[LiveRun]) -> None:
-    """Run several arbiters with their apps at once, and end all processes."""
+    """Run several arbiters with their apps at the same time until all apps end, then stop all processes."""
     with contextlib.ExitStack() as stack:
         for run in runs:
             stack.enter_context(run)

@@ -1,1 +1,1 @@
-"""What runs show of a difference between policies: the draws behind a figure, and intervals that follow from them."""
+"""Evidence on differences between policies: the draws behind each figure, and intervals estimated from them."""

@@ -1,4 +1,4 @@
-"""What the runs of a policy are draws of: seeds, resamples of one trace, its windows, or several traces."""
+"""How the runs of a policy were drawn: by seeds, as resamples of one trace, as its windows, or from several traces."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from eunomia.model.shapes import value
 
 
 class DrawKind(enum.StrEnum):
-    """How the runs of one policy differ from each other."""
+    """The way in which the runs of one policy were drawn."""
 
     ONE = "one"
-    """A single run, or runs in which nothing is drawn: nothing is known about chance."""
+    """A single run, or runs without randomness: intervals cannot be estimated."""
     SEEDS = "seeds"
-    """Independent workloads or runs, one for each seed: Student's t over the seeds."""
+    """Independent workloads or runs, one for each seed; intervals are Student's t over the seeds."""
     RESAMPLES = "resamples"
-    """Draws of one trace's uncertainty, by circular blocks of apps: percentiles over the resamples."""
+    """Resamples of one trace by circular blocks of apps; intervals are percentiles over the resamples."""
     WINDOWS = "windows"
-    """Consecutive parts of one trace: Student's t over the parts (batch means)."""
+    """Consecutive parts of one trace; intervals are Student's t over the parts (batch means)."""
     TRACES = "traces"
-    """Independent traces of one cluster: Student's t over the traces."""
+    """Independent traces of one cluster; intervals are Student's t over the traces."""
 
 
 METHODS: Final[Mapping[DrawKind, str]] = {
@@ -38,18 +38,18 @@ class Draws:
     """The draws of a run, as ``run.json`` keeps them.
 
     Attributes:
-        kind: how the runs of a policy differ.
+        kind: how the runs of a policy were drawn.
         count: number of draws of each policy.
         source: the trace that is resampled or cut into windows; empty: none.
         block_apps: apps in a block of a resample; None: no resamples, or blocks by time.
         block_seconds: seconds in a block of a resample that begins at the same time of day; None: blocks of apps.
         seed: the seed of the resamples.
-        asked: number of resamples that were asked for, where a budget of CPU time allowed fewer; else None.
-        budget_seconds: that budget; None: all that were asked for.
-        without: policies that the budget left without resamples, the slowest first.
-        needed_seconds: CPU time by which every policy would probably have the fewest resamples that give an interval;
-            None: every policy has them.
-        fixed: policies whose runs draw nothing on a workload that is the same for all seeds; each was simulated once.
+        asked: number of resamples requested, if a budget of CPU time allowed fewer; else None.
+        budget_seconds: that budget; None: all requested resamples were made.
+        without: policies without resamples because of the budget, the slowest first.
+        needed_seconds: CPU time that would probably suffice for every policy to have the fewest resamples for an
+            interval; None: every policy has them.
+        fixed: policies without randomness on a workload that is the same for all seeds; each was simulated once.
     """
 
     kind: DrawKind = DrawKind.ONE
@@ -66,7 +66,7 @@ class Draws:
 
     @property
     def shows_chance(self) -> bool:
-        """Return whether intervals exist, so that a difference can be distinguished from chance."""
+        """Return whether there are intervals, which can distinguish a difference from chance."""
         return self.kind is not DrawKind.ONE and self.count > 1
 
     def to_plain(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Draws:
 
     @classmethod
     def from_plain(cls, given: Mapping[str, Any]) -> Self:
-        """Return the draws of the JSON object that ``to_plain`` makes."""
+        """Return the draws from a JSON object as ``to_plain`` returns it."""
         lists = {name: tuple(given.get(name, ())) for name in ("without", "fixed")}
         return cls(**{**given, "kind": DrawKind(given["kind"]), **lists})
 
@@ -96,5 +96,5 @@ NO_DRAWS: Final = Draws()
 
 
 def draws_of_seeds(count: int) -> Draws:
-    """Return the draws of a run with this number of seeds; of one seed, a single run."""
+    """Return the draws of a run with this number of seeds; one seed is a single run."""
     return Draws(kind=DrawKind.SEEDS, count=count) if count > 1 else NO_DRAWS

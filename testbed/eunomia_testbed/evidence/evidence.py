@@ -1,4 +1,4 @@
-"""The figures of every policy by draw, with estimates of a policy and of the difference between two."""
+"""The figures of every policy by draw, with estimates of each figure and of its difference between two policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RESAMPLES: Final = "resamples.parquet"
 """The file of a result folder with a row for each policy and resample."""
 MAXIMA: Final = frozenset({"makespan_seconds", "queue_length_max"})
-"""Figures that are a maximum over a trace, as are those that end in ``_worst``: resampling gives them no interval."""
+"""Figures that are maxima over a trace, like those that end in ``_worst``: resampling gives them no interval."""
 
 
 @builds
@@ -27,9 +27,9 @@ class Evidence:
     """The figures of every policy, by draw.
 
     Attributes:
-        draws: what the rows of ``drawn`` are draws of.
+        draws: how the rows of ``drawn`` were drawn.
         drawn: a row for each policy and draw (column ``seed``), with the columns of ``summary.csv``.
-        whole: of resamples, a row for each policy with the figures of the trace itself; else None.
+        whole: a row for each policy with the figures of the trace itself, if ``drawn`` has resamples; else None.
     """
 
     draws: Draws
@@ -39,8 +39,8 @@ class Evidence:
     def figure(self, policy: str, name: str) -> Estimate | None:
         """Return a policy's figure with its interval; None: not known.
 
-        A maximum over resamples has no interval, nor has the 99th percentile of fewer than 300 apps: it is a figure of
-        this trace.
+        With resamples, a maximum has no interval, and neither has the 99th percentile of fewer than 300 apps: they
+        describe this trace only.
         """
         whole = self._of_trace(policy, name)
         if self._has_no_interval(name):
@@ -74,13 +74,13 @@ class Evidence:
         return (log_ratio if relative else difference)(first, second, self.draws, whole=whole)
 
     def _repeated(self, policy: str, mine: dict[int, float], others: dict[int, float]) -> dict[int, float]:
-        """Return the figure of a policy that draws nothing for each draw of the other policy."""
+        """Repeat the figure of a policy without randomness for each draw of the other policy."""
         if policy not in self.draws.fixed or len(mine) != 1:
             return mine
         return dict.fromkeys(others, next(iter(mine.values()))) if others else mine
 
     def _has_no_interval(self, name: str) -> bool:
-        """Return whether resamples give no interval: to a maximum, and to a percentile that one or two apps decide."""
+        """Return whether resamples give no interval: for a maximum, and for a percentile set by one or two apps."""
         if self.draws.kind is not DrawKind.RESAMPLES:
             return False
         return name in MAXIMA or name.endswith("_worst") or ("_p99" in name and self._apps < FEWEST_APPS_FOR_P99)
@@ -121,7 +121,7 @@ def evidence_of(facts: RunFacts | None, summaries: pl.DataFrame, resamples: pl.D
 
 
 def _complete(rows: pl.DataFrame, draws: Draws) -> pl.DataFrame:
-    """Return the rows of the draws that all policies have finished, of those with resamples."""
+    """Return the rows of the draws that all policies with resamples have finished."""
     rows = rows.filter(~pl.col("policy").is_in(list(draws.without)))
     policies = rows["policy"].n_unique()
     whole = rows.group_by("seed").len().filter(pl.col("len") == policies)

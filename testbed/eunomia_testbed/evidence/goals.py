@@ -1,4 +1,4 @@
-"""The goals by which policies are judged: each is a figure of ``summary.csv`` and a direction."""
+"""The goals by which policies are judged, each a column of ``summary.csv`` and a direction."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 from eunomia.model.shapes import value
 
 FEWEST_APPS_FOR_P99: Final = 300
-"""Apps from which resamples give the 99th percentile an interval: of fewer, it is the figure of one or two apps."""
+"""Fewest apps for which resamples give the 99th percentile an interval; with fewer, one or two apps determine it."""
 
 
 @value
 class Goal:
-    """A goal of a cluster's owner.
+    """A goal of the cluster's owner, by which policies are compared.
 
     Attributes:
-        name: the word of ``--goal``.
+        name: the value of ``--goal``.
         label: the goal in words, such as ``shortest mean JCT``.
         figure: the column of ``summary.csv`` that measures it.
         more_is_better: the direction.
@@ -37,15 +37,15 @@ _END: Final = Goal(name="end", label="Earliest end", figure="makespan_seconds", 
 _WORK: Final = Goal(name="work", label="Most work while jobs waited", figure="work_while_waiting", more_is_better=True)
 _MOVES: Final = Goal(name="moves", label="Fewest moves", figure="moves_per_job", relative=False)
 FAIRNESS: Final = "fairness"
-"""The word of ``--goal`` for the fairest policy, whose figure depends on the kind of ρ."""
+"""The value of ``--goal`` for the fairest policy; its figure depends on the kind of ρ."""
 GOALS: Final = ("mean_jct", "p99_jct", "end", "work", FAIRNESS, "moves")
-"""The words of ``--goal``, in the order of screens and pages."""
+"""The values of ``--goal``, in the order of screens and pages."""
 
 
 def fairness_goals(kind: str, apps: int) -> tuple[Goal, ...]:
-    """Return the goals of fairness by one kind of ρ: mean, 90th and 99th percentile, and the part of apps above 1.
+    """Return the fairness goals for one kind of ρ: mean, 90th and 99th percentile, and the fraction of apps above 1.
 
-    The worst ρ is the figure of one app, and no goal. A screen shows the first goal, the 90th percentile.
+    The worst ρ is not a goal, since it is the figure of a single app. Screens show the first goal, the 90th percentile.
 
     Args:
         kind: themis, static, contention or exclusive.

@@ -1,8 +1,8 @@
 """Estimates with 95 % intervals: percentiles over resamples of one trace, Student's t over independent draws.
 
-Resamples are draws of one trace's uncertainty and not observations: a t interval over N resamples shrinks as N grows,
-and covers far less than 95 %. Percentiles of the resampled figures do not (Efron and Tibshirani, An Introduction to the
-Bootstrap, 13.3).
+Resamples of one trace are not independent observations: a t interval over N resamples shrinks as N grows, and covers
+the true value far less often than in 95 % of cases. Percentiles of the resampled figures do not shrink (Efron and
+Tibshirani, An Introduction to the Bootstrap, 13.3).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.metrics.intervals import interval
 
 FEWEST_RESAMPLES: Final = 39
-"""The fewest resamples that give a 95 % percentile interval: the outermost values of 39 are its ends."""
+"""The fewest resamples that give a 95 % percentile interval: its ends are the smallest and largest of 39 values."""
 LOW, HIGH = 2.5, 97.5
 """Percentiles of the ends of an interval."""
 
 
 CLEAR: Final = 2.0
-"""An end is clear of 0 from this many times its Monte Carlo error on: other resamples would hardly move it across."""
+"""Number of Monte Carlo errors by which an end must differ from 0 to exclude it clearly."""
 _BOOTSTRAPS: Final = 200
 
 
@@ -33,11 +33,11 @@ class Estimate:
     """A figure with its 95 % interval.
 
     Attributes:
-        value: of resamples, the figure of the trace itself; else the mean of the draws.
-        low: lower end of the interval; None: nothing is known about chance.
+        value: for resamples, the figure of the trace itself; else the mean of the draws.
+        low: lower end of the interval; None: there is no interval.
         high: upper end.
         count: number of draws.
-        near_zero: whether the interval excludes 0, and not clearly: other resamples of the same trace might include it.
+        near_zero: whether the interval only just excludes 0, so that other resamples of the trace might not.
     """
 
     value: float
@@ -53,7 +53,7 @@ class Estimate:
 
     @property
     def holds_zero(self) -> bool:
-        """Return whether the interval contains 0; without an interval, True: chance may explain anything."""
+        """Return whether the interval contains 0; True without an interval, since chance may explain any value."""
         return self.low is None or self.high is None or self.low <= 0.0 <= self.high
 
 
@@ -62,8 +62,8 @@ def estimate(values: Sequence[float], draws: Draws, *, whole: float | None = Non
 
     Args:
         values: the figure by draw, in any order.
-        draws: what the values are draws of.
-        whole: of resamples, the figure of the trace itself; None: the mean of the resamples.
+        draws: how the values were drawn.
+        whole: for resamples, the figure of the trace itself; None: the mean of the resamples.
     """
     known = [each for each in values if math.isfinite(each)]
     if not known:
@@ -82,8 +82,8 @@ def log_ratio(
     Args:
         first: a figure of one policy, by draw.
         second: the same figure of another policy, on the same draws.
-        draws: what the values are draws of.
-        whole: of resamples, both figures of the trace itself.
+        draws: how the values were drawn.
+        whole: for resamples, both figures of the trace itself.
     """
     pairs = [math.log(b / a) for a, b in zip(first, second, strict=True) if a > 0.0 and b > 0.0]
     of_trace = None if whole is None or min(whole) <= 0.0 else math.log(whole[1] / whole[0])
@@ -109,7 +109,7 @@ def _percentiles(values: Sequence[float], whole: float | None) -> Estimate:
 
 
 def clear_of_zero(values: Sequence[float], low: float, high: float) -> bool:
-    """Return whether the end of a percentile interval that is nearest to 0 would hardly cross it in other resamples.
+    """Return whether a percentile interval is clear of 0: its nearer end would hardly cross 0 in other resamples.
 
     Args:
         values: the figure by resample.
@@ -124,15 +124,15 @@ def clear_of_zero(values: Sequence[float], low: float, high: float) -> bool:
 
 
 def end_error(values: Sequence[float]) -> float:
-    """Return the larger error of the two ends, as a part of the interval's width: see ``end_errors``."""
+    """Return the larger Monte Carlo error of both ends, as a fraction of the interval's width: see ``end_errors``."""
     return max(end_errors(values))
 
 
 def end_errors(values: Sequence[float]) -> tuple[float, float]:
-    """Return the Monte Carlo error of both ends of a percentile interval, as parts of its width.
+    """Return the Monte Carlo error of both ends of a percentile interval, as fractions of its width.
 
-    Further resamples make these errors smaller, and not the interval narrower. They are the standard deviations of the
-    ends over bootstrap samples of the resampled figures, which are drawn with a fixed seed.
+    More resamples reduce these errors, but do not narrow the interval. The errors are the standard deviations of the
+    ends over bootstrap samples of the resampled figures, drawn with a fixed seed.
 
     Args:
         values: the figure by resample; fewer than 39 give no interval, and the errors are infinite.

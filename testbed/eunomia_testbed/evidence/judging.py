@@ -1,4 +1,4 @@
-"""Judges policies by goal: the best ones by the evidence of the runs, and the further evidence that would decide."""
+"""Judges policies by goal: finds the best, and estimates how much more evidence would decide."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from eunomia_testbed.results.facts import RunFacts
 
 MOST_MORE: Final = 100.0
-"""The largest factor of further evidence that an answer names; beyond it, policies count as equally good."""
+"""The largest factor of additional evidence that an answer states; beyond it, policies count as equally good."""
 EQUAL: Final = 1e-9
-"""Differences up to this part of a figure are rounding."""
+"""Relative differences up to this size are rounding errors."""
 
 
 @builds
@@ -29,13 +29,13 @@ class GoalAnswer:
 
     Attributes:
         goal: the goal.
-        best: the policies that the runs cannot tell from the best, the best by its own figure first: an interval holds
-            0, or ends so near to it that other resamples might. Of one run, the policies of the least figure.
+        best: the policies that the runs cannot distinguish from the best, sorted by their figures: the interval of the
+            difference contains 0, or might with other resamples. For a single run, the policies with the best figure.
         decided: whether intervals show one policy, or several equal ones, to be better than all others.
         figures: by policy, its figure with the interval; policies without a known figure are left out.
-        against: by policy other than the best, its difference from the best: of relative goals ln(policy / best).
-        factor: how many times as much evidence would probably tell all of ``best`` apart; None: decided, or no factor
-            up to ``MOST_MORE`` does.
+        against: by policy other than the best, its difference from the best; for relative goals ln(policy / best).
+        factor: how many times as much evidence would probably distinguish all of ``best``; None: decided, or more than
+            ``MOST_MORE``.
         shows_chance: whether there are intervals at all.
     """
 
@@ -50,7 +50,7 @@ class GoalAnswer:
 
 @value
 class Unfinished:
-    """A policy under which fewer apps finished than under another, which no goal compares."""
+    """A policy that is left out because fewer apps finished under it than under another."""
 
     policy: str
     finished: int
@@ -59,12 +59,12 @@ class Unfinished:
 
 @builds
 class Answers:
-    """The answers of one comparison.
+    """The answers of one comparison of policies.
 
     Attributes:
         goals: an answer for each goal that does not depend on the kind of ρ.
         fairness: by kind of ρ, an answer for each of its figures; the first is the 90th percentile.
-        fronts: by kind of ρ, the policies that no other policy beats in both mean JCT and its 90th percentile.
+        fronts: by kind of ρ, the Pareto front of mean JCT and the 90th percentile of ρ.
         kind: the kind of ρ that judges the run.
         unfinished: policies that are left out.
     """
@@ -75,15 +75,15 @@ class Answers:
     kind: str
     unfinished: Sequence[Unfinished]
     apps: int
-    """Apps of the workload, from which follows the length of a trace that probably decides."""
+    """Number of apps of the workload, from which the length of a trace that would probably decide is estimated."""
 
     @property
     def front(self) -> tuple[str, ...]:
-        """Return the front of the kind of ρ that judges the run."""
+        """Return the Pareto front for the kind of ρ that judges the run."""
         return self.fronts.get(self.kind, ())
 
     def of(self, name: str) -> GoalAnswer | None:
-        """Return the answer to a goal by the word of ``--goal``; None: no policy has the figure."""
+        """Return the answer to a goal by its ``--goal`` value; None: no policy has the figure."""
         if name == FAIRNESS:
             return next(iter(self.fairness.get(self.kind, ())), None)
         return next((each for each in self.goals if each.goal.name == name), None)
@@ -96,8 +96,8 @@ class Answers:
 def judge(evidence: Evidence, policies: Sequence[str], *, kind: str = "themis") -> Answers:
     """Judge policies by every goal.
 
-    A policy under which fewer apps finished than under another is left out. Without intervals an answer names the
-    policy of the best figure and claims nothing.
+    A policy is left out if fewer apps finished under it than under another. Without intervals, an answer names the
+    policy with the best figure as undecided.
 
     Args:
         evidence: the figures of every policy.
@@ -160,9 +160,9 @@ def _equal(found: Estimate | None) -> bool:
 
 
 def _factor(differences: Sequence[Estimate]) -> float | None:
-    """Return the factor of further evidence at which the narrowed intervals would exclude 0; None: beyond the limit.
+    """Return the factor of additional evidence at which all intervals would exclude 0; None: beyond the limit.
 
-    An interval narrows with the root of the evidence.
+    The width of an interval shrinks with the square root of the evidence.
     """
     wanted = []
     for each in differences:
@@ -177,7 +177,7 @@ def _factor(differences: Sequence[Estimate]) -> float | None:
 
 
 def _fronts(fast: GoalAnswer | None, fairness: Mapping[str, Sequence[GoalAnswer]]) -> dict[str, tuple[str, ...]]:
-    """Return the front of mean JCT and the first figure of fairness, by kind of ρ; only kinds with figures."""
+    """Return by kind of ρ the Pareto front of mean JCT and the first fairness figure, where both have figures."""
     return {} if fast is None else {kind: _front(fast, found[0]) for kind, found in fairness.items() if found}
 
 
@@ -202,10 +202,10 @@ def _apps(evidence: Evidence) -> int:
 
 
 def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[Unfinished]]:
-    """Return the policies under which the largest part of the apps finished, and the others with their counts.
+    """Return the policies under which the largest fraction of apps finished, and the others with their counts.
 
-    Policies that a budget left without resamples are in neither, unless fewer than two others have them. Where no app
-    finished, there is nothing to compare.
+    Policies that a budget left without resamples are in neither list, unless fewer than two policies have resamples. If
+    no app finished, both lists are empty.
     """
     rows = _rows(evidence)
     resampled = [each for each in policies if each not in evidence.draws.without]

@@ -1,8 +1,8 @@
-"""Resamples of one trace: circular blocks of apps in order of arrival, and their length by an automatic rule.
+"""Resamples of one trace: circular blocks of apps in order of arrival, with an automatic rule for the block length.
 
-An app is drawn with its gap to the app before, so that bursts and the queues that they cause are drawn with it.
-Circular blocks draw every app equally often; plain moving blocks draw the ends of the trace too seldom (Politis and
-Romano, 1992).
+An app is drawn together with the gap to its predecessor, so that bursts and the queues they cause are kept. Circular
+blocks draw every app equally often; plain moving blocks draw the ends of the trace too seldom (Politis and Romano,
+1992).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ FEWEST_APPS: Final = 50
 FEWEST_BLOCKS: Final = 5
 DAY_SECONDS: Final = 86_400.0
 FEWEST_DAYS: Final = 10.0
-"""Days of a trace from which blocks by time of day can be drawn."""
+"""Shortest trace, in days, from which blocks by time of day can be drawn."""
 
 
 @value
 class Blocks:
-    """The blocks of a resample: a number of apps each, or a length of time that begins at the same time of day."""
+    """The length of a resample's blocks: a number of apps, or a duration whose blocks begin at the same time of day."""
 
     apps: int
-    """Apps in a block; of blocks by time, the mean."""
+    """Apps in a block; for blocks by time, the mean number."""
     seconds: float | None = None
     """Length of a block by time; None: blocks of apps."""
 
@@ -60,7 +60,7 @@ def block_length(series: Reals) -> float:
 
 
 def _last_lag(correlation: Reals, close: int, size: int) -> int:
-    """Return the least lag, at least 1, after which ``close`` autocorrelations in a row are insignificant."""
+    """Return the least lag, at least 1, after which ``close`` consecutive autocorrelations are insignificant."""
     significant = np.abs(correlation) > 2.0 * math.sqrt(math.log10(size) / size)
     for lag in range(significant.size - close + 1):
         if not significant[lag : lag + close].any():
@@ -70,10 +70,10 @@ def _last_lag(correlation: Reals, close: int, size: int) -> int:
 
 
 def automatic_blocks(gaps: Reals, work: Reals) -> Blocks:
-    """Return blocks of apps by the automatic rule: the longer of gaps' and work's, at least the root of the apps.
+    """Return blocks of apps with the longer length of both series by the automatic rule, at least the root of the apps.
 
     Args:
-        gaps: by app in order of arrival, the seconds since the app before.
+        gaps: by app in order of arrival, the seconds since the previous app.
         work: by app, its GPU-seconds.
     """
     by_rule = max(block_length(gaps), block_length(work))
@@ -81,7 +81,7 @@ def automatic_blocks(gaps: Reals, work: Reals) -> Blocks:
 
 
 def check_blocks(blocks: Blocks, arrival_seconds: Reals, *, place: str = "--block") -> None:
-    """Refuse a trace that is too short for resamples, or for these blocks.
+    """Check that a trace is long enough for resamples in these blocks.
 
     Raises:
         InputError: fewer than 50 apps, fewer than five blocks, or blocks by time of day in a trace under ten days.
@@ -102,13 +102,13 @@ def check_blocks(blocks: Blocks, arrival_seconds: Reals, *, place: str = "--bloc
 
 
 def gaps_of(arrival_seconds: Reals) -> Reals:
-    """Return by app the seconds since the app before; the first app, which has none before it, gets the mean."""
+    """Return for each app the seconds since the previous app; the first app gets the mean gap."""
     gaps = np.diff(arrival_seconds)
     return np.concatenate([[gaps.mean() if gaps.size else 0.0], gaps])
 
 
 def draw(rng: np.random.Generator, arrival_seconds: Reals, blocks: Blocks) -> tuple[Ints, Reals]:
-    """Draw a resample: as many apps, by circular blocks.
+    """Draw a resample with as many apps as the trace, by circular blocks.
 
     Args:
         rng: the source of the draw.
@@ -129,9 +129,9 @@ def draw(rng: np.random.Generator, arrival_seconds: Reals, blocks: Blocks) -> tu
 
 
 def _draw_by_time(rng: np.random.Generator, arrival_seconds: Reals, seconds: float) -> tuple[Ints, Reals]:
-    """Draw stretches of time that begin at the same time of day as the stretch that they replace, until enough apps.
+    """Draw periods that begin at the same time of day as the periods they replace, until there are enough apps.
 
-    The trace is a circle of whole days, so that time of day is kept where it closes.
+    The trace is treated as a circle of whole days, so that the time of day is kept where the circle closes.
     """
     size, first = arrival_seconds.size, arrival_seconds[0]
     since = arrival_seconds - first

@@ -1,4 +1,4 @@
-"""Answers in words, for the screen and the page: what each goal's answer is, and what remains open."""
+"""Words the answers for the screen and the page: the answer to each goal, and what remains open."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ONE_RUN: Final = "One run: nothing is known about chance (--resample 100)."
 FAIRNESS_PAGE: Final = "docs/explanation/fairness.md"
 LEFT_OPEN: Final = "not decided"
 KIND_WORDS: Final = {"themis": "Themis'", "static": "static", "contention": "contention", "exclusive": "exclusive"}
-"""The kinds of ρ in words that precede it."""
+"""The kinds of ρ as adjectives that precede it."""
 DRAW_WORDS: Final = {DrawKind.SEEDS: "seeds", DrawKind.WINDOWS: "windows", DrawKind.TRACES: "traces"}
 EQUAL_PART: Final = 0.05
-"""Policies are as good as equal where no interval of their differences exceeds 5 %, or 0.05 in the goal's unit."""
+"""Policies are practically equal if no interval of their differences exceeds 5 %, or 0.05 in the goal's unit."""
 TIME_UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "s": 1.0}
 
 
@@ -33,7 +33,7 @@ class AnswerLine:
 
 
 def unit_of(least_seconds: float) -> str:
-    """Return the largest unit of time in which a time is at least 3."""
+    """Return the largest unit of time in which the least value to show is at least 3."""
     return next((name for name, size in TIME_UNITS.items() if least_seconds >= 3 * size), "s")
 
 
@@ -57,7 +57,7 @@ def with_interval(found: Estimate | None, show: Callable[[float], str], unit: st
 
 
 def relative(found: Estimate) -> str:
-    """Return a log ratio in per cent, such as ``-5 % (-11 to +1 %)``."""
+    """Return a log ratio as a percentage, such as ``-5 % (-11 to +1 %)``."""
     low, high = found.low, found.high
     text = f"{_percent(found.value)} %"
     return text if low is None or high is None else f"{text} ({_percent(low)} to {_percent(high)} %)"
@@ -81,7 +81,7 @@ def lines_of(answers: Answers, draws: Draws) -> list[AnswerLine]:
 
     Args:
         answers: the judgement.
-        draws: what the runs are draws of.
+        draws: how the runs were drawn.
     """
     lines, apps = [], answers.apps
     for each in answers.goals:
@@ -110,7 +110,7 @@ def _line(found: GoalAnswer, draws: Draws, apps: int) -> AnswerLine:
 
 
 def _decided(found: GoalAnswer) -> str:
-    """Return the best policies and the difference of the next one from them."""
+    """Return the best policies, and the next one's difference from them."""
     rest = {policy: each for policy, each in found.against.items() if policy not in found.best}
     best = _listed(found.best)
     if not rest:
@@ -121,7 +121,7 @@ def _decided(found: GoalAnswer) -> str:
 
 
 def _further(found: GoalAnswer, draws: Draws, apps: int) -> str:
-    """Return what would decide: further resamples, a longer trace, more seeds, or nothing of reasonable size."""
+    """Return the additional evidence that would decide: more resamples, a longer trace, more seeds, or none."""
     alike = [found.against[policy] for policy in found.best if policy in found.against]
     if alike and all(each.near_zero for each in alike):
         return "tied, as an interval ends near 0; further resamples might decide"
@@ -133,7 +133,7 @@ def _further(found: GoalAnswer, draws: Draws, apps: int) -> str:
 
 
 def _open(found: GoalAnswer, draws: Draws) -> str:
-    """Return why no amount of further evidence is named: no interval, next to no difference, or too small a one."""
+    """Return why no additional evidence is suggested: no interval, practical equality, or an unreasonable amount."""
     others = {policy: found.against[policy] for policy in found.best if policy in found.against}
     without = [policy for policy, each in others.items() if not each.known]
     if without:
@@ -147,7 +147,7 @@ def _open(found: GoalAnswer, draws: Draws) -> str:
 
 
 def _rounded(number: float) -> int:
-    """Return a number to two significant digits, upwards."""
+    """Round a number up to two significant digits."""
     size = 10 ** max(0, math.floor(math.log10(max(number, 1.0))) - 1)
     return int(math.ceil(number / size) * size)
 
@@ -220,7 +220,7 @@ def _of_resamples(draws: Draws) -> str:
 
 
 def _too_small(draws: Draws, budget_seconds: float) -> str:
-    """Return that a budget allowed too few resamples for intervals."""
+    """Return a sentence that the budget allowed too few resamples for intervals."""
     budget = _duration(budget_seconds)
     few = f"{budget} of CPU time allow no {FEWEST_RESAMPLES} resamples, the fewest that give an interval"
     return f"One run: nothing is known about chance. {few}{_would_do(draws)}."

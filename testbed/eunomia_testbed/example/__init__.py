@@ -1,6 +1,6 @@
-"""The files of ``eunomia example``: a small trace, the same jobs under other columns, and a cluster of two GPU types.
+"""The files of ``eunomia example``: a small trace, the same jobs in another format, and a cluster of two GPU types.
 
-They are the authors' own invention; ``tests/make_example.py`` makes them again.
+The data are invented; ``tests/make_example.py`` generates the files.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ EXAMPLE_FILES: Final[Mapping[str, str]] = {
     "accounting.csv": "the same jobs as another system exports them: other columns, calendar times, minutes",
     "lab.toml": "a cluster of 2 machines with 8 V100 and 4 machines with 4 K80",
 }
-"""A description of each file, by its name."""
+"""The description of each file, by file name."""
 
 
 def example_text(name: str) -> str:
@@ -28,7 +28,7 @@ def example_text(name: str) -> str:
 
 
 def write_example(folder: str | Path = ".", *, overwrite: bool = False) -> list[Path]:
-    """Write the files into a folder, which is made if it is missing, and return their paths.
+    """Write the example files into a folder, which is created if it is missing, and return their paths.
 
     Args:
         folder: where the files go; by default the current folder.

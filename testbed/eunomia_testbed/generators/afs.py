@@ -1,9 +1,9 @@
-"""AFS' workloads (NSDI'21, Appendix F): Philly's virtual clusters, with one of nine models drawn for each job.
+"""AFS's workloads (NSDI'21, Appendix F): Philly's virtual clusters, with one of nine models drawn for each job.
 
-Any other trace can take Philly's place, and keep models of its own.
+Any other trace can be used instead of Philly's, and keep its own models.
 
 The model is drawn among those whose throughput still grows at the number of GPUs that the job requests (Table 4). Its
-number of iterations is such that the job runs on these GPUs as long as in Philly's trace.
+number of iterations is chosen such that the job runs on these GPUs as long as in Philly's trace.
 """
 
 import dataclasses
@@ -34,15 +34,15 @@ MOST_GPUS: Final[Mapping[str, int]] = {
     "DeepspeechModel64": 20,
     "TransformerModel256": 44,
 }
-"""Table 4: the nine models and the most GPUs that each can use."""
+"""The nine models of Table 4, with the most GPUs that each can use."""
 
 CLUSTERS: Final = (
     *("0e4a51", "6c71a0", "b436b2", "e13805", "6214e9", "7f04ca"),
     *("103959", "ee9e8c", "2869ce", "11cb48", "ed69ec"),
 )
-"""Table 3: the eleven virtual clusters, in its order."""
+"""The eleven virtual clusters of Table 3, in its order."""
 ALL: Final = "all"
-"""In place of a cluster: all jobs of the trace."""
+"""The value of ``cluster`` that selects all jobs of the trace."""
 
 
 class AfsOptions(GeneratorOptions):
@@ -51,27 +51,28 @@ class AfsOptions(GeneratorOptions):
     trace: Path
     """Philly's trace, or any other, in a format of ``read_trace``."""
     cluster: str = "2869ce"
-    """One of the eleven virtual clusters of Table 3, or its number there, 1 to 11; of any trace the name of a user, or
-    ``all``: all of its jobs."""
+    """One of the eleven virtual clusters of Table 3, or its number there, 1 to 11. For other traces, the name of a
+    user, or ``all`` for all jobs."""
     reference_type: str | None = None
-    """The GPU type on which the trace's times were measured, for rows that name none."""
+    """The GPU type on which the trace's times were measured, for rows without a type."""
     scaling: Path | None = None
     """The authors' seconds per step by GPUs. Without it, a step takes a second on the GPUs of the trace."""
     told_models: bool = False
-    """Whether jobs keep the models of the trace, which in Philly's are the authors' own draw, instead of a new draw."""
+    """Whether jobs keep the trace's models, which in Philly's trace the authors drew, instead of newly drawn ones."""
     work: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
-    """The part of each job's iterations that is left; §5.3 has 0.002 on its testbed, with submissions at 1 % (``--load
-    100``)."""
+    """The fraction of each job's iterations that remains; §5.3 uses 0.002 on its testbed, with submissions at 1 %
+    (``--load 100``)."""
     elastic: bool = True
-    """Whether a job runs on 1 GPU to its model's most; otherwise on the GPUs of the trace. Needs ``scaling``."""
+    """Whether a job runs on any number of GPUs from 1 to its model's most, instead of the trace's. Needs
+    ``scaling``."""
 
 
 def generate(options: AfsOptions, seed: int) -> Workload:
     """Read one cluster of Philly's trace, or another trace, and draw models for its jobs.
 
     Raises:
-        InputError: a cluster that is neither in Table 3 nor a user of the trace, a file that cannot be read, a job that
-            no model fits, or a model that ``scaling`` does not have.
+        InputError: the cluster is neither in Table 3 nor a user of the trace, a file cannot be read, no model fits a
+            job, or ``scaling`` lacks a model.
     """
     cluster = _cluster(options.cluster)
     scaling = None if options.scaling is None else AfsScaling.read(options.scaling)
@@ -105,7 +106,7 @@ def with_drawn_models(workload: Workload, seed: int) -> Workload:
     """Return the workload with a model for each job, drawn among those that can use its gang.
 
     Raises:
-        InputError: a job that requests more GPUs than any model can use.
+        InputError: a job requests more GPUs than any model can use.
     """
     gpus = workload.jobs.most
     names = np.array(list(MOST_GPUS))
@@ -120,15 +121,15 @@ def with_drawn_models(workload: Workload, seed: int) -> Workload:
 
 
 def with_scaling(workload: Workload, scaling: AfsScaling, *, elastic: bool) -> Workload:
-    """Return the workload with steps of its models in place of seconds, as many as fill the trace's time.
+    """Return the workload with work in measured steps instead of seconds, such that run times stay as in the trace.
 
     Args:
-        workload: the workload in durations: iterations times seconds per iteration at the requested GPUs.
+        workload: the workload with durations: iterations times seconds per iteration on the requested GPUs.
         scaling: seconds per step of each model by number of GPUs.
         elastic: whether a job can use any number of GPUs from 1 to its model's maximum.
 
     Raises:
-        InputError: a model that ``scaling`` does not have.
+        InputError: ``scaling`` lacks a model.
     """
     jobs = workload.jobs
     most = _most(workload, scaling) if elastic else jobs.most

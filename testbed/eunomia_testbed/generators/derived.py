@@ -29,37 +29,37 @@ class GavelOptions(GeneratorOptions):
     jobs: Count = 100
     """Number of jobs."""
     interarrival: Duration = Seconds(1200.0)
-    """Mean time between arrivals; ``0s``: all at once (a static trace)."""
+    """Mean time between arrivals; ``0s``: all jobs arrive at once (a static trace)."""
     gpu_split: Chances4 = (0.70, 0.10, 0.15, 0.05)
     """Probabilities of 1, 2, 4 and 8 GPUs, as in the authors' generator."""
     throughputs: Path | None = None
-    """Measured throughputs in Gavel's format: a job's steps are its duration times its rate. Without it, a step
-    takes a second."""
+    """Measured throughputs in Gavel's format, by which a job's steps are its duration times its rate. Without them, a
+    step takes a second."""
     gpu_type: str = "v100"
-    """GPU type on which the durations hold."""
+    """GPU type to which the durations apply."""
 
 
 class SynergyOptions(GeneratorOptions):
-    """Options of ``synergy``."""
+    """Number of jobs; the paper measures 1000 jobs."""
 
     jobs: Count = 1000
     """Number of jobs; the paper measures 1000."""
     jobs_per_hour: float = Field(default=6.0, ge=0.0, le=1e6, allow_inf_nan=False)
-    """The load: mean arrivals per hour; 0: all at once (a static trace)."""
+    """The load as mean arrivals per hour; 0: all jobs arrive at once (a static trace)."""
     split: tuple[float, float, float] = (0.20, 0.70, 0.10)
     """Fractions of image, language and speech models."""
     gpu_split: Chances5 = (0.83, 0.03, 0.03, 0.10, 0.01)
-    """Probabilities of 1, 2, 4, 8 and 16 GPUs, as in the authors' simulator; ``[1]``: one GPU each."""
+    """Probabilities of 1, 2, 4, 8 and 16 GPUs, as in the authors' simulator; ``[1]``: every job has one GPU."""
     profiles: Path | None = None
-    """A folder with Synergy's profiles: a job's iterations are its duration over its model's iteration time at the
-    GPU-proportional share. Without it, an iteration takes a second."""
+    """A folder with Synergy's profiles, by which a job's iterations are its duration over its model's iteration time at
+    the GPU-proportional share. Without it, an iteration takes a second."""
 
 
 def generate_gavel(options: GavelOptions, seed: int) -> Workload:
-    """Draw a trace as Gavel (OSDI'20) does; a gang of more than one GPU gets a model that can be distributed.
+    """Draw a trace like Gavel's (OSDI'20); a job on several GPUs gets a model that supports distributed training.
 
     Raises:
-        InputError: throughputs that cannot be read, or that lack a job type that runs with such a gang.
+        InputError: the throughputs cannot be read, or lack every job type for a drawn gang size.
     """
     count = options.jobs
     rates = None if options.throughputs is None else GavelThroughputs.read(options.throughputs)
@@ -89,10 +89,10 @@ def generate_gavel(options: GavelOptions, seed: int) -> Workload:
 
 
 def generate_synergy(options: SynergyOptions, seed: int) -> Workload:
-    """Draw a production-derived trace as Synergy (OSDI'22, §5.1) does, without Philly's own arrivals.
+    """Draw a production-derived trace like Synergy's (OSDI'22, §5.1), with Poisson arrivals instead of Philly's.
 
     Raises:
-        InputError: profiles that cannot be read, or that lack one of the models.
+        InputError: the profiles cannot be read, or lack a model.
     """
     count = options.jobs
     task = picked(stream(seed, "tasks"), count, options.split)
@@ -125,7 +125,7 @@ def _kinds(gpus: Ints, place: Reals, rates: GavelThroughputs | None, gpu_type: s
 
 
 def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[JobType]:
-    """Return the job types that run with such a gang; if none has a rate, the first raises an error."""
+    """Return the job types that can run on ``gang`` GPUs; raise an error if none of them has a rate."""
     kinds = [kind for kind in GAVEL if gang == 1 or kind.distributed]
     if rates is None:
         return kinds
@@ -136,12 +136,12 @@ def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[
 
 
 def _steps(seconds: Reals, per_step: Reals) -> Reals:
-    """Return each job's work in whole steps."""
+    """Return each job's work as a whole number of steps."""
     return np.maximum(1.0, np.floor(seconds / per_step))
 
 
 def _passes(models: list[str], steps: Reals) -> dict[str, Reals]:
-    """Return the columns of epochs and samples per epoch; NaN where the size of the model's data set is unknown."""
+    """Return the columns of epochs and samples per epoch; NaN if the size of a model's data set is unknown."""
     passes = np.array([passes_of(model, work) for model, work in zip(models, steps.tolist(), strict=True)])
     return {"epochs": passes[:, 0], "samples_per_epoch": passes[:, 1]}
 

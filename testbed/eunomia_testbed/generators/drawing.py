@@ -12,26 +12,26 @@ from eunomia.units import Ints, Reals
 
 @value
 class Steps:
-    """A distribution as points ``(value, cumulative probability)``, linear between them."""
+    """A distribution given as points ``(value, cumulative probability)``, linear between them."""
 
     points: tuple[tuple[float, float], ...]
     source: str
 
     def at(self, uniform: Reals) -> Reals:
-        """Return the values at these cumulative probabilities; below that of the first point, the first value."""
+        """Return the values at these cumulative probabilities; below the first point's, the first value."""
         values, chances = zip(*self.points, strict=True)
         found: Reals = np.interp(uniform, chances, values)
         return found
 
     def cdf(self, value: Reals) -> Reals:
-        """Return the probability of at most these values."""
+        """Return the probability that a draw is at most each of these values."""
         values, chances = zip(*self.points, strict=True)
         found: Reals = np.interp(value, values, chances, left=0.0)
         return found
 
     @property
     def mean(self) -> float:
-        """Return the mean."""
+        """Return the mean of the distribution."""
         total = self.points[0][0] * self.points[0][1]
         for (low, below), (high, above) in zip(self.points, self.points[1:], strict=False):
             total += (above - below) * (low + high) / 2.0
@@ -39,10 +39,10 @@ class Steps:
 
 
 def stream(seed: int, quantity: str) -> np.random.Generator:
-    """Return the random numbers of one quantity, such as ``arrivals``; equal for equal seeds on every machine.
+    """Return the random generator of one quantity, such as ``arrivals``; it depends on the seed only.
 
     Raises:
-        InputError: a negative seed.
+        InputError: the seed is negative.
     """
     if seed < 0:
         raise InputError("seed must not be negative", value=str(seed))
@@ -50,15 +50,15 @@ def stream(seed: int, quantity: str) -> np.random.Generator:
 
 
 def poisson_arrivals(draws: np.random.Generator, count: int, mean_seconds: float) -> Reals:
-    """Return ``count`` arrivals of a Poisson process, the first at 0; with a mean of 0 all arrive at once."""
+    """Return ``count`` arrival times of a Poisson process in seconds, the first at 0; mean 0: all arrive at once."""
     gaps = draws.exponential(1.0, size=max(0, count - 1)) * mean_seconds
     return np.concatenate([np.zeros(min(count, 1)), np.cumsum(gaps)])
 
 
 def derived_minutes(draws: np.random.Generator, count: int) -> Reals:
-    """Return durations in minutes: 10^x, x uniform in [1.5, 3] with probability 0.8 and in [3, 4] with 0.2.
+    """Return durations in minutes: 10^x with x uniform in [1.5, 3] (probability 0.8) or in [3, 4] (probability 0.2).
 
-    Gavel (OSDI'20) and Synergy (OSDI'22, §5.1), both after Philly.
+    Source: Gavel (OSDI'20) and Synergy (OSDI'22, §5.1), both after Philly.
     """
     long = draws.random(count) >= 0.8
     place = draws.random(count)
@@ -67,7 +67,7 @@ def derived_minutes(draws: np.random.Generator, count: int) -> Reals:
 
 
 def picked(draws: np.random.Generator, count: int, chances: Sequence[float]) -> Ints:
-    """Return indices into ``chances``, which need not add up to 1, drawn with these probabilities."""
+    """Return indices drawn with the probabilities ``chances``, which need not sum to 1."""
     bounds = np.cumsum(np.asarray(chances, float))
     rows = np.searchsorted(bounds / bounds[-1], draws.random(count), side="right")
     return np.minimum(rows, len(chances) - 1).astype(np.int64)
@@ -77,7 +77,7 @@ def check_chances(chances: Sequence[float], most: int) -> Sequence[float]:
     """Check the probabilities of an option.
 
     Raises:
-        ValueError: no or too many probabilities, a negative one, or a sum that is not 1.
+        ValueError: there are no or too many probabilities, one is negative, or their sum is not 1.
     """
     if not 0 < len(chances) <= most or min(chances) < 0.0 or abs(sum(chances) - 1.0) > 1e-6:
         raise ValueError(f"must be 1 to {most} probabilities that add up to 1")

@@ -1,7 +1,7 @@
-"""Makes identical apps that arrive together, for experiments in which differences between apps would be noise.
+"""Generates identical apps that arrive together, for experiments in which differences between apps would be noise.
 
-Themis' experiment on truth-telling (§6.3) uses eight apps with equal preferences on one machine of 8 GPUs and 28
-machines of 2; the paper does not give the number and length of their jobs.
+Themis's experiment on truth-telling (§6.3) uses eight apps with equal preferences on one machine of 8 GPUs and 28
+machines of 2; the paper does not state the number and length of their jobs.
 """
 
 from typing import Annotated
@@ -27,7 +27,7 @@ class IdenticalOptions(GeneratorOptions):
     least: Annotated[int, Field(ge=1, le=100_000)] = 1
     """The fewest GPUs that a job runs on."""
     time: Duration = Seconds(36_000.0)
-    """Time of a job on its most GPUs, on one machine."""
+    """Run time of a job on its most GPUs, on one machine."""
     iterations: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Iterations of a job."""
     model: str = "VGG16"
@@ -35,10 +35,10 @@ class IdenticalOptions(GeneratorOptions):
 
 
 def generate(options: IdenticalOptions, seed: int) -> Workload:
-    """Make identical apps; the seed has no effect.
+    """Generate identical apps; the seed has no effect.
 
     Raises:
-        InputError: jobs with a duration of 0.
+        InputError: ``time`` is not positive.
     """
     if options.time <= 0.0:
         raise InputError("time must be positive", value=str(options.time), place="--set identical.time")

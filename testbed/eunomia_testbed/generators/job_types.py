@@ -1,7 +1,7 @@
 """The job types of Gavel's and Shockwave's generators: model, batch sizes, and whether they run on several GPUs.
 
-Source: the public repositories ``stanford-futuredata/gavel`` and ``uw-mad-dash/shockwave``, in the order in which their
-tables list them (a draw by index depends on it).
+Source: the public repositories ``stanford-futuredata/gavel`` and ``uw-mad-dash/shockwave``. Job types are in the order
+of their tables, since they are drawn by index.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class JobType:
     family: str
     batch_size: int | None
     distributed: bool = True
-    """Whether the model may get more than one GPU."""
+    """Whether the model can run on more than one GPU."""
 
     @property
     def model(self) -> str:

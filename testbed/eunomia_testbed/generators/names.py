@@ -1,4 +1,4 @@
-"""The generators by name; each makes a workload from settings."""
+"""The generators by name; each generates a workload from its options."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,9 +22,10 @@ class Generator:
     summary: str
     options_type: type[GeneratorOptions]
     generate: Callable[[Any, int], Workload]
-    """Makes the workload from options of that type and a seed."""
+    """Generates the workload from options of ``options_type`` and a seed."""
     speeds: Callable[[Any], PerformanceModel | None]
-    """Makes the workload's performance model from options of that type; None: the workload's own times are used."""
+    """Returns the workload's performance model from options of ``options_type``; None: the workload's own times are
+    used."""
 
 
 GENERATORS: Final[Mapping[str, Generator]] = {
@@ -89,8 +90,8 @@ def generate_workload(name: str, settings: Mapping[str, object] | None = None, s
         seed: at least 0.
 
     Raises:
-        InputError: an unknown generator or option, an option out of bounds, an option's file that cannot be read, or a
-            negative seed; all invalid options are reported together.
+        InputError: the generator or an option is unknown, an option is out of bounds, a file cannot be read, or the
+            seed is negative; all invalid options are reported together.
     """
     options = generator_options(name, settings)
     if seed < 0:
@@ -115,7 +116,7 @@ def generator_options(name: str, settings: Mapping[str, object] | None = None) -
     """Check settings, and return the options that they define.
 
     Raises:
-        InputErrors: every setting that is unknown or out of bounds.
+        InputErrors: settings are unknown or out of bounds; all are reported.
         InputError: no generator has this name.
     """
     kind = generator_named(name).options_type
@@ -131,7 +132,7 @@ def generator_options(name: str, settings: Mapping[str, object] | None = None) -
 
 
 def generator_named(name: str) -> Generator:
-    """Return a generator.
+    """Return the generator with this name.
 
     Raises:
         InputError: no generator has this name.

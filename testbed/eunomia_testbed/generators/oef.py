@@ -1,4 +1,4 @@
-"""OEF's tenants: each trains many jobs of one type, which has its own speed-up on faster GPUs (OEF, §6).
+"""OEF's tenants, each with many jobs of one model, whose speed-up on faster GPUs differs by model (OEF, §6).
 
 The paper gives two speed-ups of the RTX 3090 over the 3070: 1.39 for VGG and 2.15 for LSTM. The memory bandwidths of
 these GPUs, 448 and 936 GB/s (data sheets; 760 GB/s for the 3080), have the ratio 2.09. A speed-up is assumed to be a
@@ -19,11 +19,11 @@ from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds
 from eunomia_testbed.workload import Workload
 
 BANDWIDTH: Final[Mapping[str, float]] = {"RTX3070": 448.0, "RTX3080": 760.0, "RTX3090": 936.0}
-"""GB/s of memory, from NVIDIA's data sheets."""
+"""Memory bandwidth in GB/s, from NVIDIA's data sheets."""
 PRINTED: Final[Mapping[str, float]] = {"VGG": 1.39, "LSTM": 2.15}
-"""Speed-up of the RTX 3090 over the 3070 (§2.2)."""
+"""Speed-ups of the RTX 3090 over the 3070 that the paper states (§2.2)."""
 MODELS: Final = ("VGG", "ResNet", "DenseNet", "Transformer", "RNN", "LSTM")
-"""§6.1.2, in order of gain from faster GPUs, the smallest first."""
+"""The models of §6.1.2, by increasing gain from faster GPUs."""
 GANGS: Final = np.array([1, 2, 4, 8], dtype=np.int64)
 
 
@@ -35,23 +35,23 @@ class OefOptions(GeneratorOptions):
     jobs_per_tenant: float = Field(default=20.0, ge=1.0, le=10_000.0)
     """Mean number of jobs per tenant; each has at least one."""
     days: float = Field(default=3.0, gt=0.0, le=3650.0)
-    """Intended length of the run."""
+    """Planned length of the run, in days."""
     arriving: Share = 0.5
-    """Tenants arrive with all their jobs, evenly spread over this fraction of the run."""
+    """Fraction of the run over which tenants arrive, evenly spaced and each with all its jobs."""
     gpus: Count = 24
-    """GPUs of the cluster: 8 of each type."""
+    """Number of GPUs of the cluster: 8 of each type."""
     load: float = Field(default=1.0, gt=0.0, le=1000.0)
-    """The whole work, as a fraction of what as many GPUs of the slowest type do in that time; the paper says only that
-    contention is Philly's."""
+    """The total work, as a fraction of what ``gpus`` GPUs of the slowest type do in ``days``; the paper states only
+    that the contention is Philly's."""
     gpu_split: Chances4 = (0.70, 0.10, 0.20)
     """Probabilities of 1, 2, 4 and 8 GPUs (assumed: Gavel's, cut at the 4 GPUs of a host)."""
 
 
 def generate(options: OefOptions, seed: int) -> Workload:
-    """Draw tenants and their jobs; the distribution of durations has the shape of Philly's, scaled to the load.
+    """Draw tenants and their jobs; durations are distributed as in Philly's trace, scaled to the load.
 
     Raises:
-        InputError: a negative seed.
+        InputError: the seed is negative.
     """
     extra = stream(seed, "jobs").poisson(options.jobs_per_tenant - 1.0, options.tenants)
     owner = np.repeat(np.arange(options.tenants), 1 + extra)
@@ -78,7 +78,7 @@ def generate(options: OefOptions, seed: int) -> Workload:
 
 
 def oef_speeds() -> DeclaredSpeeds:
-    """Return the speeds of these models: linear in GPUs, with the speed-ups by GPU type of the module's docstring."""
+    """Return the models' speeds: linear in GPUs, with the speed-ups by GPU type that the module's docstring derives."""
     ratio = math.log(BANDWIDTH["RTX3090"] / BANDWIDTH["RTX3070"])
     powers = np.linspace(math.log(PRINTED["VGG"]) / ratio, math.log(PRINTED["LSTM"]) / ratio, len(MODELS))
     slowest = min(BANDWIDTH.values())

@@ -14,7 +14,7 @@ MOST_JOBS = 1_000_000
 
 
 class GeneratorOptions(PluginOptions):
-    """Base of a generator's options: frozen, without extra keys; the docstring below an option describes it."""
+    """The base of a generator's options: frozen, without extra keys; an option's docstring is its description."""
 
 
 Count = Annotated[int, Field(ge=1, le=MOST_JOBS)]

@@ -1,4 +1,4 @@
-"""Makes searches for simulation: loss curves known in advance, and the work that a tuner allows each trial."""
+"""Generates hyperparameter searches for simulation: loss curves, and the iterations that each trial runs."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,7 +15,8 @@ Rungs = Literal["geometric", "equal_budget"]
 def draw_curves(draws: np.random.Generator, trials: int) -> Reals:
     """Draw ``[trial, (asymptote, amplitude, exponent)]`` of falling losses ``a + b (k + 1)^-c`` (assumed ranges).
 
-    Good trials end near 0.1, bad ones near 1; all start between 1.1 and 4, and fall at different rates.
+    The asymptotes are between 0.1 (good trials) and 1 (bad ones); all losses start between 1.1 and 4, and fall at
+    different rates.
     """
     uniform = draws.random((trials, 3))
     lowest = np.array([0.1, 1.0, 0.3])
@@ -32,14 +33,14 @@ def losses(curves: Reals, iteration: int) -> Reals:
 
 
 def halving_rungs(trials: int, iterations: int, reduction_factor: int, rungs: Rungs) -> tuple[list[int], list[int]]:
-    """Return for each phase the number of trials that run, and the iteration at which the phase ends."""
+    """Return the number of running trials in each phase, and the iteration at which each phase ends."""
     sizes = phase_sizes(trials, reduction_factor)
     place = equal_budget_rungs if rungs == "equal_budget" else geometric_rungs
     return sizes, place(iterations, len(sizes), reduction_factor)
 
 
 def halving_iterations(curves: Reals, iterations: int, reduction_factor: int, rungs: Rungs) -> Ints:
-    """Return the number of iterations that each trial runs before successive halving drops it, with these curves."""
+    """Return the number of iterations that each trial runs under successive halving, given its loss curve."""
     sizes, ends = halving_rungs(len(curves), iterations, reduction_factor, rungs)
     done = np.zeros(len(curves), dtype=np.int64)
     members: Sequence[int] = range(len(curves))

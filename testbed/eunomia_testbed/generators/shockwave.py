@@ -1,8 +1,8 @@
 """Shockwave's traces (NSDI'23), drawn as by its public generator: equal parameters give an equal trace.
 
-The file ``120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace`` of their repository equals,
-line by line, the trace drawn here from the parameters in its name and their throughputs of TACC's cluster. For this
-equality, Python's and numpy's classic generators are used, one per quantity, with seeds S to S + 4.
+The file ``120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace`` of their repository equals, line by
+line, the trace that is drawn here with the parameters in its name and their throughputs of the TACC cluster. To
+reproduce it, Python's and numpy's legacy generators are used, one per quantity, with seeds S to S + 4.
 """
 
 import math
@@ -27,9 +27,10 @@ from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.adaptation import MODES
 
 BANDS: Final = ((0.72, 0.2), (0.2, 0.5), (0.05, 0.9), (0.03, 1.0))
-"""Probability of each band of the candidate durations, and the fraction at which the band ends (Table 2, §8.1)."""
+"""Probability of each band of candidate durations, and the fraction of the candidates at which it ends (Table 2,
+§8.1)."""
 SHORTEST_ACCORDION_SECONDS: Final = 1000
-"""A shorter Accordion job is static, as in the authors' generator."""
+"""Accordion jobs shorter than this become static jobs, as in the authors' generator."""
 GPU_TYPE: Final = "v100"
 _NAME: Final = re.compile(
     r"(?P<jobs>\d+)_(?P<shortest_hours>[\d.]+)_(?P<longest_hours>[\d.]+)_(?P<durations>\d+)_(?P<interarrival_seconds>"
@@ -43,15 +44,15 @@ class ShockwaveOptions(GeneratorOptions):
     jobs: Count = 120
     """Number of jobs."""
     shortest_hours: float = Field(default=0.2, gt=0.0, le=1e4)
-    """Shortest candidate duration."""
+    """Shortest candidate duration, in hours."""
     longest_hours: float = Field(default=5.0, gt=0.0, le=1e4)
-    """Longest candidate duration."""
+    """Longest candidate duration, in hours."""
     durations: int = Field(default=100, ge=10, le=100_000)
     """Number of candidate durations, equally spaced."""
     interarrival_seconds: float = Field(default=40.0, ge=0.0, le=1e9)
     """Mean seconds between arrivals."""
     mode_split: Annotated[tuple[float, ...], AfterValidator(lambda given: check_chances(given, 3))] = (0.0, 0.5, 0.5)
-    """Probabilities of static, accordion and gns."""
+    """Probabilities of the modes static, accordion and gns."""
     gpu_split: Chances4 = (0.6, 0.3, 0.09, 0.01)
     """Probabilities of 1, 2, 4 and 8 GPUs; recommendation models always have one."""
     throughputs: Path
@@ -66,10 +67,10 @@ class ShockwaveOptions(GeneratorOptions):
 
     @classmethod
     def of_name(cls, name: str, throughputs: Path) -> tuple[Self, int]:
-        """Read options and seed from the file name of a trace of Shockwave.
+        """Read options and seed from the file name of a Shockwave trace.
 
         Raises:
-            InputError: the name has another form.
+            InputError: the name does not have the form of a Shockwave trace.
         """
         match = _NAME.fullmatch(Path(name).name)
         if match is None:
@@ -84,10 +85,10 @@ class ShockwaveOptions(GeneratorOptions):
 
 
 def generate(options: ShockwaveOptions, seed: int) -> Workload:
-    """Draw a trace, and read it with the reader of Shockwave's files.
+    """Draw a trace as text, and parse it with the reader of Shockwave's files.
 
     Raises:
-        InputError: throughputs that cannot be read, or that lack a drawn job type.
+        InputError: the throughputs cannot be read, or lack a drawn job type.
     """
     rates = GavelThroughputs.read(options.throughputs)
     text = "".join(f"{line}\n" for line in trace_lines(options, seed, rates))
@@ -96,10 +97,10 @@ def generate(options: ShockwaveOptions, seed: int) -> Workload:
 
 
 def trace_lines(options: ShockwaveOptions, seed: int, rates: GavelThroughputs) -> Iterator[str]:
-    """Yield the lines of a trace with their twelve columns; values that only a real run needs are abridged.
+    """Yield the lines of a trace, with twelve columns; values that only a real run needs are abbreviated.
 
     Raises:
-        InputError: a job type without a rate.
+        InputError: a job type has no rate.
     """
     draws = _Draws(options, seed)
     arrival = 0.0

@@ -1,7 +1,7 @@
-"""Themis' workloads 1 and 2 (NSDI'20, §6.1): apps that search, with the distributions of Figures 2, 4 and 8.
+"""Themis's workloads 1 and 2 (NSDI'20, §6.1): hyperparameter searches, with the distributions of Figures 2, 4 and 8.
 
-The task durations of an app's jobs are drawn from Figure 4 and summed to the app's GPU time. The jobs of an app search
-around one model, so that their lengths lie around a typical length, which is drawn for each app.
+The durations of a job's tasks are drawn from Figure 4 and summed to the app's GPU time. The jobs of an app are variants
+of one model, so their lengths vary around a typical length that is drawn for each app.
 """
 
 from collections.abc import Sequence
@@ -32,78 +32,79 @@ DAY_SECONDS: Final = 86_400.0
 
 
 class ThemisOptions(GeneratorOptions):
-    """Options of ``themis1`` and ``themis2``; ``Themis2Options`` overrides those that differ."""
+    """Options of ``themis1`` and, unless ``Themis2Options`` overrides them, of ``themis2``."""
 
     apps: Count = APPS
     """Number of apps."""
     days: float = Field(default=DAYS, gt=0.0, le=36_500.0)
-    """Mean days until all have arrived, as a Poisson process; the paper gives no arrival times."""
+    """Mean number of days until all apps have arrived, as a Poisson process; the paper gives no arrival times."""
     contention: float = Field(default=1.0, gt=0.0, le=1000.0)
-    """Divisor of the times between arrivals: 1, 2, 4."""
+    """Divisor of the times between arrivals; the paper uses 1, 2 and 4."""
     network_intensive: Share | None = None
     """Fraction of the apps that are network-intensive; not given: that of Table 4's models (0.68)."""
     search: SearchKind = "none"
-    """How an app decides which of its jobs go on."""
+    """How an app decides which of its jobs continue."""
     shortest: float = Field(default=0.5, gt=0.0, le=1.0)
-    """The shortest job of an app as a fraction of the longest, since the trace holds jobs that Hyperdrive stopped
-    early; with a search, of what a job's tasks add to the app's budget."""
+    """Shortest job of an app as a fraction of the longest, since the trace has jobs that Hyperdrive stopped early; with
+    a search, the fraction refers to what a job's tasks add to the app's budget."""
     least_task: Duration = Seconds(0.0)
-    """A shorter typical task of an app is lengthened to it."""
+    """Lower bound on the typical task length of an app."""
     most_gpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """The most GPUs of a job; not given: those of Figure 8."""
+    """The most GPUs that a job can use; not given: those of Figure 8."""
     most_demand: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """The most GPUs that the jobs of an app can use together; an app with more has fewer jobs."""
+    """Upper bound on the GPUs that the jobs of an app can use together; it reduces the number of jobs."""
     least_demand: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """The fewest GPUs that the jobs of an app can use together; an app with fewer has more jobs, within
+    """Lower bound on the GPUs that the jobs of an app can use together; it raises the number of jobs, up to
     ``most_demand``."""
     spread: Share = 0.2
-    """Largest relative deviation of an iteration's time within an app: 80 to 120 s in §4.3.3."""
+    """Largest relative deviation of the time per iteration within an app; §4.3.3 has 80 to 120 s."""
     iterations: int = Field(default=1000, ge=200, le=10_000_000)
     """Iterations of the longest job of an app."""
     reduction_factor: int = Field(default=2, ge=2, le=64)
-    """Successive halving: one of this many trials goes on."""
+    """Reduction factor of successive halving: one in this many trials continues."""
     rungs: Rungs = "equal_budget"
-    """Successive halving: each phase has the same budget (§4.3.3), or each ends eta times later."""
+    """Rungs of successive halving: every phase has the same budget (§4.3.3), or ends eta times later than the one
+    before."""
     demand: Literal["full", "growing"] = "growing"
-    """Successive halving: whether a job can use its most GPUs from the beginning (§4.3.3), or reduction_factor times as
-    many in each phase as in the one before (§4.3.2); under every policy."""
+    """How many GPUs a job can use under successive halving, with any policy: its most from the beginning (§4.3.3), or
+    in each phase reduction_factor times as many as in the one before (§4.3.2)."""
     elastic: bool = True
-    """Whether a job also runs on fewer GPUs than its most: min(|G|, job_demand_max) of §4.3.1."""
+    """Whether a job also runs on fewer GPUs than its most: min(|G|, job_demand_max) in §4.3.1."""
 
 
 class Themis2Options(ThemisOptions):
     """Options of ``themis2``."""
 
     search: SearchKind = "successive_halving"
-    """How an app decides which of its jobs go on; workload 2 follows successive halving (§6.1)."""
+    """How an app decides which of its jobs continue; workload 2 follows successive halving (§6.1)."""
 
 
 @builds
 class _App:
-    """One drawn app; values that differ between its jobs are columns."""
+    """One drawn app; values that differ between its jobs are arrays by job."""
 
     gpus: int
     curves: Reals
     iterations: Ints
-    """Whole work of each job; a search may end the job earlier."""
+    """Total work of each job in iterations; a search may end the job earlier."""
     seconds_per_iteration: Reals
-    """By job, seconds per iteration on all its GPUs."""
+    """Seconds per iteration of each job, on all GPUs that it can use."""
 
 
 def generate_themis1(options: ThemisOptions, seed: int) -> Workload:
-    """Draw workload 1: few GPUs per job, many jobs per app, each job as long as in the trace.
+    """Draw workload 1: few GPUs per job, many jobs per app, with job lengths as in the trace.
 
     Raises:
-        InputError: a negative seed.
+        InputError: the seed is negative.
     """
     return _generate(1, options, seed)
 
 
 def generate_themis2(options: Themis2Options, seed: int) -> Workload:
-    """Draw workload 2: workload 1's arrivals with the same seed, fewer jobs, more GPUs per job, successive halving.
+    """Draw workload 2: the arrivals of workload 1 with that seed, fewer jobs, more GPUs per job, successive halving.
 
     Raises:
-        InputError: a negative seed.
+        InputError: the seed is negative.
     """
     return _generate(2, options, seed)
 
@@ -125,7 +126,7 @@ def _generate(number: int, options: ThemisOptions, seed: int) -> Workload:
 
 
 def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
-    """Draw models of Table 4 by its mix, or by the mix within network-intensive and within other models."""
+    """Draw models in the proportions of Table 4, or with a given fraction of network-intensive ones."""
     draws = stream(seed, "models")
     if network_intensive is None:
         return picked(draws, count, SHARES)
@@ -136,14 +137,14 @@ def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
 
 
 def _app(options: ThemisOptions, draws: np.random.Generator, jobs: int, gpus: int, task_seconds: float) -> _App:
-    """Draw an app's jobs; under its search, they take in total the GPU time of all its tasks.
+    """Draw an app's jobs, which under its search take the GPU time of all its tasks in total.
 
     Args:
         options: options of the workload.
         draws: random numbers of the app.
         jobs: number of jobs.
-        gpus: tasks of each job.
-        task_seconds: the typical GPU time of a task, about the median within the app.
+        gpus: number of tasks of each job, one per GPU.
+        task_seconds: typical GPU time of a task, roughly the app's median.
     """
     pace = 1.0 + options.spread * (2.0 * draws.random(jobs) - 1.0)
     curves = draw_curves(draws, jobs)
@@ -188,7 +189,7 @@ def _laid_out(name: str, options: ThemisOptions, arrivals: Reals, apps: Sequence
 
 
 def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
-    """Return the search of an app; without one, its jobs still have the losses that SLAQ uses."""
+    """Return the search of an app; an app without a search still has loss curves, which SLAQ uses."""
     kind = options.search if app.iterations.size > 1 else "none"
     details: dict[str, object] = {}
     if kind == "successive_halving":
@@ -202,8 +203,8 @@ def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
 
 
 def _rounded_up(amount: Reals) -> Ints:
-    """Round amounts up, so that no point of the curve has more of them below it than the curve states.
+    """Round amounts up to whole numbers, ignoring rounding noise.
 
-    Rounding noise is ignored.
+    Rounding up keeps the distribution at or below the curve at each of its points.
     """
     return np.ceil(amount - 1e-9).astype(np.int64)

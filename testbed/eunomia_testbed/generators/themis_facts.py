@@ -1,6 +1,6 @@
-"""Facts of Themis' workloads 1 and 2 (NSDI'20): the distributions of Figures 3 and 8, Table 4's mix, the slowdown.
+"""Data on Themis's workloads 1 and 2 (NSDI'20): distributions of Figures 3 and 8, the mix of Table 4, the slowdown.
 
-The paper has only plots; the points are those that the public repository ``TuftsNATLab/PCS`` (MIT) took from them.
+The paper has only plots; the points were digitized by the public repository ``TuftsNATLab/PCS`` (MIT).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ JOBS_PER_APP: Final[Mapping[int, Steps]] = {
         source=f"{_SOURCE}: Figure 8, workload 2; its 10 % of one job: Figure 2",
     ),
 }
-"""Workload 1 is the trace of §2.2, so that it has Figure 2's jobs: Figure 8's, as read off, have a median of 47."""
+"""Number of jobs per app, by workload. Workload 1 is the trace of §2.2 and follows Figure 2; Figure 8, as digitized,
+has a median of 47."""
 TASK_SECONDS: Final = Steps(
     points=(
         *((360, 0), (1_600, 0.05), (4_000, 0.15), (15_000, 0.50)),
@@ -37,7 +38,7 @@ TASK_SECONDS: Final = Steps(
         "chosen so that the sums over an app agree with Figure 3, with 11.5 GPU-days and with 0.2 % and 2 % of §6.2.3"
     ),
 )
-"""GPU time of a task, which is a job's time on one of its GPUs."""
+"""GPU time of a task in seconds, which is a job's time on one of its GPUs."""
 GPU_SECONDS_PER_APP: Final = Steps(
     points=(
         *((3_600, 0), (9_216, 0.01), (40_284, 0.11), (108_864, 0.28), (297_072, 0.35), (447_552, 0.45)),
@@ -51,23 +52,24 @@ MIX: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
     "language": (0.6, ("Bi-Att-Flow", "LangModel", "GNMT", "Transformer")),
     "speech": (0.3, ("WaveNet", "DeepSpeech")),
 }
-"""Table 4: the fraction of each category, and its models, all equally frequent (the paper says only that they are
-Gandiva's)."""
+"""The fraction and the models of each category in Table 4. Its models are equally frequent (an assumption; the paper
+says only that they are Gandiva's)."""
 
 MODELS: Final = tuple(model for _, models in MIX.values() for model in models)
 SHARES: Final = tuple(part / len(models) for part, models in MIX.values() for _ in models)
 NETWORK_INTENSIVE_MODELS: Final = frozenset(filter(AnalyticModel().is_network_intensive, MODELS))
-"""Models that lose more than 5 % over two servers by the analytic model: all but Inception-v3, Bi-Att-Flow, WaveNet."""
+"""Models that lose more than 5 % across two servers in the analytic model: all but Inception-v3, Bi-Att-Flow,
+WaveNet."""
 
 APPS: Final = 85
-"""Apps of the trace that a tuning framework submitted (§2.2)."""
+"""Number of apps in the trace that a tuning framework submitted (§2.2)."""
 DAYS: Final = 14.0
-"""Length of the snapshot (§6.1). 85 apps of the mean of Figure 3 in 14 days need 58 GPUs on average; the paper gives
-about 50 (§2.2)."""
+"""Length of the snapshot in days (§6.1). 85 apps with the mean of Figure 3 in 14 days need 58 GPUs on average; the
+paper states about 50 (§2.2)."""
 
 
 def themis_speeds() -> DeclaredSpeeds:
-    """Return the speeds of Themis' simulator: linear, network-intensive models slowed by 1.1 and 1.3 (footnote 3)."""
+    """Return the speeds of Themis's simulator: linear, network-intensive models slowed by 1.1 and 1.3 (footnote 3)."""
     return DeclaredSpeeds(
         {
             model: DeclaredModel(slowdown=NETWORK_INTENSIVE if model in NETWORK_INTENSIVE_MODELS else COMPUTE_INTENSIVE)

@@ -1,1 +1,1 @@
-"""Reads a live run from its state folder: the arbiter replayed from the journal, activities, trials and event files."""
+"""Reads a live run from its state folder: the arbiter is replayed from the journal; activities and trials are read."""

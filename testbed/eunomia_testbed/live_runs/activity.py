@@ -1,4 +1,4 @@
-"""The activities of jobs on their slots, from the events that the app masters have noted."""
+"""The activities of jobs on their slots, derived from the events that app masters recorded."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +19,12 @@ class Segment:
 
 
 def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int], float]) -> list[Line]:
-    """Return the lines with a job running from the end of its first step on, where that is known and later.
+    """Return the lines with each job running only from the end of its first step, where that is known and later.
 
-    The app master takes a job for running once its process stands; it may still import its modules and read its data.
+    The app master counts a job as running once its process has started; it may still import modules and read data.
 
     Args:
-        lines: all lines of the run, in the order of their times.
+        lines: all lines of the run, in order of time.
         first_steps: Unix time of the end of the first step, by job and incarnation.
     """
     made, following = list(lines), dict[str, float]()
@@ -39,7 +39,7 @@ def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int]
 
 
 def segments(lines: Sequence[Line], until: float) -> list[Segment]:
-    """Return each job's activities with their times; one without an end lasts until the next start, or ``until``."""
+    """Return each job's activities; one without an end lasts until the job's next activity, or ``until``."""
     made: list[Segment] = []
     for job in dict.fromkeys(line.job for line in lines):
         made += _of_job([line for line in lines if line.job == job], until)

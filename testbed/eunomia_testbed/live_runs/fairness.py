@@ -6,7 +6,7 @@ from eunomia_testbed.live_runs.record import AppLife
 
 
 def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float:
-    """Return N_avg: the mean number of apps present over the app's life (Themis eq. 1)."""
+    """Return N_avg, the mean number of apps present over the app's life (Themis eq. 1)."""
     start, end = app.again_at or app.arrived_at, app.ended_at or until
     if end <= start:
         return 1.0
@@ -15,10 +15,10 @@ def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float
 
 
 def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
-    """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or never reported its work.
+    """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or has not reported its work.
 
-    T_id is the app's whole work, as last reported, on all slots that it could use, times N_avg. For an app that was
-    resumed after an end, both count from its resumption.
+    T_id is the time of the app's total work, as last reported, on all slots that it could use, times N_avg. For an app
+    that was resumed after it had ended, both times count from the resumption.
     """
     if app.ended_at is None or app.forecast is None or app.forecast.total_gpu_seconds <= 0.0 or not slots:
         return None

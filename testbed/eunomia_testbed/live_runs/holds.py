@@ -1,6 +1,6 @@
 """The holder of each slot over time, read from the replayed arbiter after each step.
 
-That no slot has two holders is checked by ``eunomia journal check``, which shares no code with the arbiter.
+``eunomia journal check``, which shares no code with the arbiter, checks that no slot has two holders.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ class Hold:
 
     Attributes:
         gpu: number of the slot in the cluster.
-        job: the job that the lease names; None: the app divides the lease.
-        epoch: epoch of the last order that concerns it.
+        job: the job that the lease names; None: the app distributes the lease among its jobs.
+        epoch: epoch of the last order that concerns the slot.
         start: Unix time of the step that granted the slot.
-        end: Unix time at which the slot was free again; None: not yet.
-        ended_by: expired, preempted, released or lost; the first two from the order to leave on.
+        end: Unix time at which the slot was free again; None: it is still held.
+        ended_by: expired, preempted, released or lost; the first two are set once the job is ordered to leave.
     """
 
     gpu: int
@@ -42,7 +42,7 @@ class Hold:
 
 
 class Holds:
-    """The holds of a run.
+    """The slots held over a run, updated step by step.
 
     Args:
         gpus: number of slots.
@@ -59,7 +59,7 @@ class Holds:
         return len(self._now)
 
     def take(self, step: Step, view: ClusterView) -> None:
-        """Read the state after a step."""
+        """Update the holds with the state after a step."""
         lost = any(isinstance(event, MachineLost) for event in step.events)
         held, gpus = view.gpus, self._seen.shape[1]
         now: Ints = np.stack([held.lease[:gpus], held.epoch[:gpus], held.state[:gpus].astype(np.int64)])

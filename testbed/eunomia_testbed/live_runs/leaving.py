@@ -1,4 +1,4 @@
-"""Writes tables and page of a served workload, from the arbiter's state folder."""
+"""Writes the tables and the HTML page of a served workload, from the arbiter's state folder."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ _PACKAGES = ("eunomia", "numpy", "grpcio", "polars")
 def leave_served(
     state: Path, folder: ResultFolder, command: tuple[str, ...], started_at: str, ended_at: str
 ) -> Path | None:
-    """Write facts, tables and page of everything in a state folder's journal.
+    """Write facts, tables and HTML page from everything in a state folder's journal.
 
     Args:
         state: the arbiter's state folder.
         folder: the folder for the results.
-        command: the words of the command.
+        command: the command line, as words.
         started_at: start of this run of the arbiter, UTC; earlier runs of the same state folder are in the tables too.
         ended_at: end of this run, UTC.
 
@@ -40,12 +40,12 @@ def leave_served(
 def leave_record(
     record: LiveRecord, folder: ResultFolder, command: tuple[str, ...], started_at: str, ended_at: str | None
 ) -> Path:
-    """Write facts, tables and page of what has been read of a state folder; returns the page.
+    """Write facts, tables and HTML page from a record of a state folder; return the path of the page.
 
     Args:
-        record: with a cluster and at least one app.
+        record: a record with a cluster and at least one app.
         folder: the folder for the results.
-        command: the words of the command.
+        command: the command line, as words.
         started_at: start, UTC.
         ended_at: end, UTC; None: the arbiter still runs.
     """

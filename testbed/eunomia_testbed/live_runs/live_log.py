@@ -25,11 +25,11 @@ OVER = frozenset({"finished", "failed", "stopped"})
 
 
 class LiveLog:
-    """Reads the log of a live run.
+    """A reader of a live run's log.
 
     Args:
         record: the record of the run, already read to its end.
-        first_steps: Unix time of the end of an incarnation's first step, by job and incarnation, where it is known.
+        first_steps: Unix time at which the first step ended, by job and incarnation, where it is known.
     """
 
     def __init__(self, record: LiveRecord, first_steps: Mapping[tuple[str, int], float] = MappingProxyType({})) -> None:
@@ -49,7 +49,7 @@ class LiveLog:
         self._jobs = {job: row for row, job in enumerate(listed)}
 
     def _waits_without_slots(self) -> list[Spell]:
-        """Return the waits of the journal, without the time in which the job's processes hold slots."""
+        """Return the waits of the journal, without periods in which the job's processes still hold slots."""
         held: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for each in self.segments:
             if each.slots:
@@ -58,15 +58,15 @@ class LiveLog:
         return [part for wait in waits for part in outside(wait, held[wait.job], self.until)]
 
     def since(self, at: float) -> float:
-        """Return seconds since the first arrival."""
+        """Return the seconds from the first arrival to a Unix time."""
         return round(at - self._zero, 6)
 
     def ended(self, at: float | None) -> float | None:
-        """Return seconds since the first arrival; None: there is no end."""
+        """Return the seconds from the first arrival to a Unix time; None: there is no such time."""
         return None if at is None else self.since(at)
 
     def name(self, job: str) -> str:
-        """Return ``app/number``, or the app's name if it has one job."""
+        """Return a job's name, ``app/number``, or the app's name if that is the app's only job."""
         app = job.rpartition("/")[0]
         return app if len(self.trials.get(app, ())) == 1 else job
 
@@ -82,7 +82,8 @@ class LiveLog:
         """Return the columns of the log.
 
         Args:
-            repeated: by job, the iterations that its event files hold twice; other jobs use their trials' number.
+            repeated: by job, the number of iterations that occur twice in its event files; for other jobs, the number
+                that their trials report is used.
         """
         arrivals, apps = self._arrivals(repeated), self._app_log()
         leases, waits, activity = self._leases(), self._waits(), self._activity()
@@ -183,7 +184,7 @@ class LiveLog:
         )
 
     def _suspensions(self, rounds: Sequence[Round]) -> list[int]:
-        """Return by round the number of unfinished jobs suspended; the last round that revoked slots causes it."""
+        """Return by round the number of unfinished jobs suspended, attributed to the last round that revoked slots."""
         counts = [0] * len(rounds)
         for line in self._record.lines:
             decided = [at for at, made in enumerate(rounds) if (made.decided_at or made.at) <= line.at]
@@ -205,7 +206,7 @@ class LiveLog:
         )
 
     def _job_of(self, hold: Hold) -> int:
-        """Return the job of the lease, or the only job that ran under it; -1: neither."""
+        """Return the row of the lease's job, or of the only job that ran under the lease; -1: there is none."""
         if hold.job is not None:
             return self._job(hold.job)
         ran = {each.job for each in self.segments if _overlaps(each, hold, self.until)}
@@ -267,7 +268,7 @@ def _overlaps(segment: Segment, hold: Hold, until: float) -> bool:
 
 
 def _gaps(start: float, end: float, busy: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the gaps of at least 50 ms between start and end (Unix times) that no period covers."""
+    """Return the gaps of at least 50 ms between ``start`` and ``end`` (Unix times) that no busy period covers."""
     at, found = start, []
     for begun, over in sorted(busy):
         if over <= at or begun >= end:

@@ -1,6 +1,6 @@
-"""Reads the event files of jobs: logged values, and steps that were done twice.
+"""Reads the event files of jobs: logged values, and steps that were executed twice.
 
-For root, files of an app are read with the rights of its folder's owner, so that no link there leads further.
+When run as root, it reads an app's files with the rights of the folder's owner, so that links cannot reach other files.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from eunomia_appmaster.profiler import LogFolder
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A resumed job: one incarnation ended at ``reached``, and the next began after ``resumed``."""
+    """The overlap of two incarnations of a job: the first ended at ``reached``, the next began after ``resumed``."""
 
     incarnation: int
     reached: int
@@ -28,13 +28,13 @@ class Overlap:
 
     @property
     def twice(self) -> int:
-        """Return the number of steps that were done twice."""
+        """Return the number of steps that were executed twice."""
         return max(0, self.reached - self.resumed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppSearch:
-    """The search in an app file; ``metric`` is empty, and ``max_iterations`` None, if it says none."""
+    """The search that an app file describes; without one, ``metric`` is empty and ``max_iterations`` None."""
 
     metric: str
     mode: str
@@ -53,7 +53,7 @@ class Trial:
     best: float | None
     lost: int
     why: str = ""
-    """The last error of a trial that failed."""
+    """The last error of a failed trial."""
 
 
 def read_logs(run_dir: Path) -> LogFolder:
@@ -64,7 +64,7 @@ def read_logs(run_dir: Path) -> LogFolder:
 
 
 def tag_of_steps(logs: LogFolder) -> str | None:
-    """Return the tag with the most points, if the job logs it at each iteration; None: it logs no tag so often."""
+    """Return the tag with the most points, if the job logs it at each iteration; None: there is no such tag."""
     sizes = {tag: logs.series(tag).step for tag in logs.tags()}
     if not sizes:
         return None
@@ -74,7 +74,7 @@ def tag_of_steps(logs: LogFolder) -> str | None:
 
 
 def overlaps(logs: LogFolder, tag: str) -> list[Overlap]:
-    """Compare the steps that each incarnation logged under a tag of each iteration with those of the earlier ones."""
+    """Compare the steps that each incarnation logged under a per-iteration tag with those of earlier incarnations."""
     found: list[Overlap] = []
     reached: int | None = None
     for writer in logs.writers():
@@ -88,7 +88,7 @@ def overlaps(logs: LogFolder, tag: str) -> list[Overlap]:
 
 
 def first_steps(logs: LogFolder, tag: str) -> Iterator[tuple[int, int, float]]:
-    """Yield each incarnation with the first step that it logged under a tag of each iteration, and its Unix time."""
+    """Yield each incarnation with the first step that it logged under a per-iteration tag, and its Unix time."""
     for writer in logs.writers():
         series = logs.as_written(tag, writer=writer)
         if len(series):
@@ -97,7 +97,7 @@ def first_steps(logs: LogFolder, tag: str) -> Iterator[tuple[int, int, float]]:
 
 
 def read_trials(app_dir: Path) -> list[Trial]:
-    """Read ``trials.csv``; empty: the app has no such file."""
+    """Read the app's ``trials.csv``; without such a file, return no trials."""
     rows = reading_as_owner(app_dir, lambda: read_trials_file(app_dir))
     return [_trial(row) for row in rows]
 
@@ -116,7 +116,7 @@ def _trial(row: dict[str, str]) -> Trial:
 
 
 def finite(text: str) -> float | None:
-    """Return a finite number; None: the text is not one."""
+    """Return the text as a finite number; None: it is not one."""
     number = float(text) if text else math.nan
     return number if math.isfinite(number) else None
 
@@ -137,7 +137,7 @@ def model_of(app_dir: Path) -> str | None:
 
 
 def search_of(app_dir: Path) -> AppSearch:
-    """Read the metric that an app's tuner compares, its mode, and the iterations of a trial trained to the end."""
+    """Read the metric that an app's tuner compares, its mode, and the iterations of a complete trial."""
     plain = _app_file(app_dir)
     tuner, most = plain.get("tuner", {}), plain.get("job", {}).get("max_iterations")
     return AppSearch(

@@ -19,7 +19,7 @@ FAILED = "failed"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppOutcome:
-    """The results of one app; ``twice`` counts iterations that were done a second time."""
+    """The results of one app; ``twice`` counts iterations that were executed twice."""
 
     app: str
     state: str
@@ -45,12 +45,12 @@ class DemoOutcome:
 
     Attributes:
         seconds: time from the first arrival to the last end, or to the interruption.
-        contested: number of auctions with at least two bids and a c_i below 1.
+        contested: number of auctions with at least two bids and some c_i below 1.
         suspensions: number of suspensions of unfinished jobs.
-        resumed: number of suspensions after which the job ran again.
-        in_use: fraction of all slot time under lease.
-        held_twice: every sign, in the journal and in the workers' own files, of a slot with two holders.
-        twice_at_most: largest number of iterations that one resume repeated.
+        resumed: number of suspensions after which the job resumed.
+        in_use: fraction of the slot time that was leased.
+        held_twice: evidence, in the journal and in the workers' own files, of slots with two holders.
+        twice_at_most: largest number of iterations that were repeated after one resumption.
     """
 
     apps: tuple[AppOutcome, ...]
@@ -108,7 +108,7 @@ def outcome_of(record: LiveRecord) -> DemoOutcome:
 
 
 def held_twice(record: LiveRecord) -> tuple[str, ...]:
-    """Return what ``eunomia journal check`` finds of slots with two holders: by the journal, by the workers' files."""
+    """Return what ``eunomia journal check`` finds on slots with two holders, by the journal and the workers' files."""
     found = check_folder(record.folder).findings
     return tuple(finding.what for finding in found if finding.rule in (Rule.HELD_TWICE, Rule.RAN_TWICE))
 
@@ -149,7 +149,7 @@ def _last_error(record: LiveRecord, app: str, trials: Sequence[Trial]) -> str:
 
 
 def _doubles(record: LiveRecord, app: str, trial: Trial) -> list[int]:
-    """Return the iterations repeated at each resume of a trial; their sum, if it does not log each iteration."""
+    """Return the iterations repeated at each resumption of a trial; only their sum, if steps are not all logged."""
     logs = read_logs(record.app_dir(app) / trial.job.rpartition("/")[2])
     tag = tag_of_steps(logs)
     return [trial.lost] if tag is None else [each.twice for each in overlaps(logs, tag)]

@@ -23,14 +23,14 @@ _RUN, _WAITING = (int(JobState.STARTING), int(JobState.RUNNING)), int(JobState.W
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class AppLife:
-    """One app as recorded in the journal; Unix times."""
+    """One app as recorded in the journal; times are Unix times."""
 
     app: str
     arrived_at: float
     again_at: float | None = None
-    """When it was last resumed after an end; None: never."""
+    """Time at which the app was last resumed after it had ended; None: never."""
     away_seconds: float = 0.0
-    """Seconds between its ends and resumptions, summed."""
+    """Total seconds between its ends and resumptions."""
     ended_at: float | None = None
     state: str = "live"
     forecast: Forecast | None = None
@@ -38,7 +38,7 @@ class AppLife:
 
     @property
     def jct_seconds(self) -> float | None:
-        """Seconds from its arrival to its end, without those in which it had ended; None: it has not ended."""
+        """Return the seconds from arrival to end, without those between ends and resumptions; None: not ended."""
         return None if self.ended_at is None else self.ended_at - self.arrived_at - self.away_seconds
 
 
@@ -51,7 +51,7 @@ class News:
 
 
 class LiveRecord:
-    """Reads a run's folder incrementally, also while the run continues.
+    """A run's folder, read incrementally, also while the run continues.
 
     Args:
         folder: the folder with ``journal.sqlite`` and ``apps/``.
@@ -64,11 +64,11 @@ class LiveRecord:
         self.job_arrived_at: dict[str, float] = {}
         self.lines: list[Line] = []
         self.spells = Spells()
-        """Periods of jobs by state and reason, in Unix time."""
+        """The states of jobs over time with their reasons, in Unix time."""
         self.holds = Holds()
         self.rounds = Rounds()
         self.adapted: dict[Adapted, float] = {}
-        """Adaptations of jobs, in order, and the Unix time of each; a restarted app master reports some again."""
+        """Adaptations of jobs in order, each with its Unix time; a restarted app master reports some again."""
         self.refused: list[str] = []
         """Events that the arbiter refused."""
         self.first_at: float | None = None
@@ -102,7 +102,7 @@ class LiveRecord:
 
     @property
     def dropped_steps(self) -> int:
-        """Return the number of first steps that the journal has dropped."""
+        """Return the number of early steps that the journal has dropped."""
         return 0 if self._journal is None else self._journal.first_step - 1
 
     def meta(self, key: str) -> Any:
@@ -110,11 +110,11 @@ class LiveRecord:
         return None if self._journal is None else self._journal.meta.get(key)
 
     def notes(self) -> dict[str, Any]:
-        """Return the arbiter's notes on apps, by name."""
+        """Return the arbiter's notes on apps, by the app's name."""
         return {} if self._journal is None else self._journal.notes("app")
 
     def poll(self) -> News:
-        """Read new entries."""
+        """Read the new entries of journal and activity logs, and return them."""
         replay = self._replaying()
         steps = () if replay is None or self._journal is None else tuple(self._journal.steps(after=replay.last))
         for step in steps:

@@ -12,17 +12,17 @@ from eunomia_testbed.results.record_names import COLUMNS
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Round:
-    """A round of the arbiter, from its cause to its decision; a round with bids spans two steps of the journal.
+    """A round of the arbiter, from its trigger to its decision; a round with bids spans two steps of the journal.
 
     Attributes:
-        at: Unix time of its begin.
+        at: Unix time at which it began.
         decided_at: Unix time of the decision; None: not yet.
         offered: number of slots on offer.
         shown_to: apps that received the offer; None: all.
         busy: number of slots held when the round began.
         kept: number of leases renewed.
-        revoked: number of slots that their holders had to give back.
-        changes: number of leases by the past tense of the transition's kind, such as started or grown.
+        revoked: number of slots that their holders had to release.
+        changes: number of leases by kind of transition, in the past tense, such as started or grown.
         records: rows of each plugin's record.
     """
 
@@ -54,12 +54,12 @@ class Round:
 
     @property
     def paid(self) -> bool:
-        """Return whether an app paid: some c_i is below 1."""
+        """Return whether an app paid, that is, some c_i is below 1."""
         return any(row["c"] is not None and row["c"] < 1.0 - 1e-9 for row in self.lines)
 
 
 class Rounds:
-    """Derives rounds from the steps of a journal."""
+    """The rounds of a run, derived from the steps of a journal."""
 
     def __init__(self) -> None:
         self.rounds: list[Round] = []
@@ -71,11 +71,11 @@ class Rounds:
 
     @property
     def contested(self) -> list[Round]:
-        """Return the auctions with at least two bids and a c_i below 1."""
+        """Return the auctions with at least two bids and some c_i below 1."""
         return [each for each in self.auctions if each.bidders >= 2 and each.paid]
 
     def take(self, step: Step, *, running: int, waiting: int, busy: int) -> None:
-        """Apply one step; the numbers describe the state before it."""
+        """Apply one step; the counts describe the state before it."""
         decision = step.decision
         if not decision.causes:
             return

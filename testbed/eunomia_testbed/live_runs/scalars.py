@@ -1,4 +1,4 @@
-"""The scalars that the trials of a live run logged: thinned rows for the tables, and each app's metric in full."""
+"""The scalars logged by the trials of a live run: thinned rows for the tables, and each app's metric in full."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +23,9 @@ from eunomia_testbed.report.thin import thin
 from eunomia_testbed.results import tables as t
 
 MOST_ROWS: Final = 400_000
-"""Rows for all trials together; each trial, and each of its tags, has an equal part."""
+"""Limit on the rows of all trials together; trials have equal parts, and so have the tags of a trial."""
 MOST_POINTS, LEAST_POINTS, MOST_TAGS = 500, 16, 100
-"""Limits on the points of a series, and on the tags of a trial, of which its app's metric is the first."""
+"""Upper and lower limit on the points of a series, and limit on the tags of a trial; the app's metric comes first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,7 +38,7 @@ class _Metric:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Thinned:
-    """Points (step, Unix time, value) of one tag of a trial."""
+    """Thinned points (step, Unix time, value) of one tag of a trial."""
 
     app: str
     job: str
@@ -48,7 +48,7 @@ class _Thinned:
 
 
 class Scalars:
-    """Reads the event files of every trial once.
+    """The scalars of every trial; its event files are read once.
 
     Args:
         record: record of the run, already read to its end.
@@ -56,9 +56,10 @@ class Scalars:
 
     def __init__(self, record: LiveRecord) -> None:
         self.repeated: dict[str, int] = {}
-        """By job, the iterations that its event files hold twice; jobs that do not log each iteration are left out."""
+        """By job, the iterations that occur twice in its event files; jobs that do not log each iteration are left
+        out."""
         self.first_steps: dict[tuple[str, int], float] = {}
-        """By job and incarnation, the Unix time of the end of its first step; of jobs that log each iteration."""
+        """Unix time at which the first step ended, by job and incarnation, for jobs that log each iteration."""
         self._series: list[_Thinned] = []
         self._metrics: dict[str, _Metric] = {}
         trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
@@ -78,7 +79,7 @@ class Scalars:
         return None if found is None or at < 0 else finite(str(found.value[at]))
 
     def rows(self, live: LiveLog) -> Iterator[t.MetricRow]:
-        """Yield a row for each point that was kept; ``live`` is the log of the same run."""
+        """Yield a row for each kept point; ``live`` is the log of the same run."""
         for each in self._series:
             for step, at, value in each.points:
                 yield t.MetricRow(

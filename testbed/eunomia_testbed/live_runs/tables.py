@@ -1,4 +1,4 @@
-"""A live run's tables: those of its log, and those made from its event files, trials and auctions."""
+"""The tables of a live run, from its log, event files, trials and auctions."""
 
 import dataclasses
 import functools
@@ -71,7 +71,7 @@ class Tables:
         folder.write_summary()
 
     def _measured(self, tables: MadeTables) -> tuple[Added, Mapping[str, pl.DataFrame]]:
-        """Return the tables with the metrics of plugins; without any if one fails: a run cannot be repeated."""
+        """Return the tables with the metrics of plugins, or without them if one fails: a run cannot be repeated."""
         try:
             added, made = added_by([self._plugins]), with_metrics(tables, metrics_of(self._plugins))
             return added, dict(made.items())
@@ -80,7 +80,7 @@ class Tables:
             return {}, tables
 
     def _tables(self, policy: str, seed: int) -> MadeTables:
-        """Return the tables of the log, and those made from rows."""
+        """Return the tables by name, each made when it is read."""
         rows: dict[str, Callable[[], Iterable[Any]]] = {
             "rho": self._rho,
             "searches": self._searches,

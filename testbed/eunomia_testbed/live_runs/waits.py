@@ -10,7 +10,7 @@ WITHOUT_SLOTS = ("waiting", "stopping", "paused")
 
 
 def waits_of(spells: Iterable[Spell]) -> list[Spell]:
-    """Return the periods in which a job is not to run, with their reasons, at first that no round has seen the job."""
+    """Return the periods in which a job was not running, each with its reason (at first, awaiting a round)."""
     waits: list[Spell] = []
     last: dict[str, Spell] = {}
     for spell in spells:
@@ -33,7 +33,7 @@ def waits_of(spells: Iterable[Spell]) -> list[Spell]:
 def outside(wait: Spell, held: Iterable[tuple[float, float]], until: float) -> Iterator[Spell]:
     """Yield the parts of a wait that lie outside the periods in which the job's processes hold slots.
 
-    An app master starts and ends processes somewhat before or after the journal has it.
+    An app master starts and ends processes slightly earlier or later than the journal records it.
 
     Args:
         wait: the wait, in Unix time; without an end it lasts until ``until`` and beyond.

@@ -1,4 +1,4 @@
-"""The activity of GPUs: divides each lease into the periods of its job's activities."""
+"""The activity of GPUs: splits each lease into the periods of its job's activities."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from eunomia_testbed.simulator.logs.run import SimulatedRun
 
 _LOST = frozenset({"expired", "preempted", "lost"})
 _SAME = 1e-6
-"""Two times closer than this many seconds count as equal."""
+"""Times that differ by less than this many seconds count as equal."""
 
 
 def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[str]]:
@@ -19,7 +19,7 @@ def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[s
 
     A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before. After the last
     step it is ``save`` if the job lost the lease unfinished, else ``idle``. Periods in between are also ``idle``. A GPU
-    that a running job adds is in ``start`` until a run uses it (``--cost join``).
+    that is added to a running job is in ``start`` until the job uses it (``--cost join``).
     """
     rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
     job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5
@@ -33,7 +33,7 @@ def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[s
 
 
 def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals]:
-    """Merge touching periods of each job, ordered by job and start."""
+    """Merge adjacent running periods of each job; the result is ordered by job and start."""
     order = np.lexsort((start, job))
     job, start, end = job[order], start[order], end[order]
     if not job.size:
@@ -44,15 +44,15 @@ def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals
 
 
 class _Held(NamedTuple):
-    """A job's leases, its periods of running, and its runs of one gang; each list is ascending.
+    """A job's leases, its running periods, and its runs with a fixed gang; each list is ascending.
 
     Attributes:
-        starts: start of each period of running.
-        ends: end of each period of running.
-        leases: GPU, start, end, cause of the end.
-        run_starts: start of each run of one gang.
+        starts: start of each running period.
+        ends: end of each running period.
+        leases: GPU, start, end and cause of the end of each lease.
+        run_starts: start of each run with a fixed gang.
         run_ends: end of each run.
-        run_gpus: GPUs of each run.
+        run_gpus: number of GPUs of each run.
     """
 
     starts: list[float]
@@ -108,7 +108,7 @@ def _of_job(job: int, held: _Held) -> Iterator[tuple[int, int, float, float, str
 
 
 def _joins(begin: float, held: _Held) -> float | None:
-    """Return when a GPU that was added during a run is first used by one; None: it was not added during a run.
+    """Return the time at which a run first uses a GPU that was added during an earlier run; None: it was not added so.
 
     A run uses the GPUs that its job held at its start. If these are as many as the run has, a GPU that the job got
     later waits for the next run.
@@ -126,7 +126,7 @@ def _joins(begin: float, held: _Held) -> float | None:
 
 
 def _cut(begin: float, end: float, held: _Held, *, again: bool, lost: bool) -> list[tuple[float, float, str]]:
-    """Return the periods of a lease, each with its activity."""
+    """Split a lease into periods, each with its activity."""
     inside = slice(bisect_right(held.ends, begin + _SAME), bisect_left(held.starts, end - _SAME))
     pieces: list[tuple[float, float, str]] = []
     at = begin

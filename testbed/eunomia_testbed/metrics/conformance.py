@@ -35,7 +35,7 @@ class MetricsConformance:
     plugin: ClassVar[type[Any]]
 
     def test_its_hook_is_the_one_that_is_called(self) -> None:
-        """Check name, api, marks and parameters of the hook."""
+        """Check name, API version, marks and parameters of the hook."""
         try:
             check_plugin(self.plugin, str(getattr(self.plugin, "name", "")))
         except EunomiaError as error:
@@ -47,7 +47,7 @@ class MetricsConformance:
             self._broken("eunomia_metrics must list a metric, but lists none")
 
     def test_every_row_gets_a_value(self) -> None:
-        """Check that each metric has one value for each row, on a run of a few jobs of which one never fits."""
+        """Check that each metric has one value for each row, on a run of a few jobs, one of which never fits."""
         self._computed(_tables())
 
     def test_equal_tables_give_equal_values(self) -> None:

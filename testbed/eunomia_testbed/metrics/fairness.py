@@ -1,6 +1,6 @@
-"""Finish-time fairness in its variants, and figures computed from it.
+"""The variants of finish-time fairness, and metrics computed from them.
 
-Every variant is rho = time in the shared cluster / time alone x contention; they differ in the contention:
+Every variant is rho = time in the shared cluster / (time alone x contention); they differ in the contention:
 
 - ``themis``: N_avg, the mean number of apps in the cluster over the app's life (Themis, NSDI'20, section 4.2, eq. 2);
 - ``static``: jobs of the trace per GPU, at least 1 (Gavel's and Shockwave's published rho);
@@ -16,11 +16,11 @@ from eunomia.units import Reals
 
 KINDS: Final = ("themis", "static", "contention", "exclusive")
 UNFAIR_RHO: Final = 1.05
-"""Above this rho an app counts as treated unfairly: 1, with a margin for whole GPUs and rounds (Shockwave)."""
+"""An app with a larger rho counts as treated unfairly: 1, plus a margin for whole GPUs and rounds (Shockwave)."""
 
 
 def mean_present(arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-    """Return the mean number of apps (or jobs) present over the life of each, itself included; see ``Presence``."""
+    """Return the mean number of apps (or jobs) present over the life of each, including itself; see ``Presence``."""
     return Presence(arrival_seconds, finish_seconds).over(arrival_seconds, finish_seconds)
 
 
@@ -28,8 +28,8 @@ class Presence:
     """The number of apps (or jobs) present at any time.
 
     Args:
-        start_seconds: start of each.
-        end_seconds: end of each; NaN: never.
+        start_seconds: start of each app or job.
+        end_seconds: end of each app or job; NaN: never.
     """
 
     def __init__(self, start_seconds: Reals, end_seconds: Reals) -> None:
@@ -37,7 +37,7 @@ class Presence:
         self._area = np.concatenate([[0.0], np.cumsum(self.present[:-1] * np.diff(self.moments))])
 
     def over(self, arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-        """Return the mean number present over each life; for a life of length 0 the number at that time, at least 1.
+        """Return the mean number present over each life; for a life of length 0, the number at that time, at least 1.
 
         Args:
             arrival_seconds: start of each life.
@@ -57,9 +57,9 @@ class Presence:
 
 
 def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:
-    """Return the number present as a step function: the times of changes, ascending, and the number after each.
+    """Return the number present as a step function: the times of changes, ascending, and the number from each time on.
 
-    NaN ends count as never.
+    An end of NaN counts as never.
     """
     ends = end_seconds[np.isfinite(end_seconds)]
     moments = np.concatenate([start_seconds, ends])
@@ -85,20 +85,20 @@ def alone_seconds(work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int
     Args:
         work_gpu_seconds: by app, GPU-seconds of all its jobs.
         demand_gpus: by app, the most GPUs that its jobs can use together.
-        cluster_gpus: R_C.
+        cluster_gpus: number of GPUs of the cluster (R_C).
     """
     return work_gpu_seconds / np.clip(demand_gpus, 1, max(1, cluster_gpus))
 
 
 def rho(jct_seconds: Reals, alone: Reals, contention: Reals | float = 1.0) -> Reals:
-    """Return shared time over time alone times contention; NaN where the time alone is 0 or a value is unknown."""
+    """Return shared time / (time alone x contention); NaN if the time alone is 0 or a value is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = jct_seconds / (alone * contention)
     return np.where(np.isfinite(found), found, np.nan)
 
 
 def static_contention(jobs: int, cluster_gpus: int) -> float:
-    """Return jobs of the trace per GPU, at least 1.
+    """Return the jobs of the trace per GPU, at least 1.
 
     Source: ``get_finish_time_fairness`` of Gavel's and Shockwave's simulator.
     """
@@ -106,9 +106,9 @@ def static_contention(jobs: int, cluster_gpus: int) -> float:
 
 
 def jain(rhos: Reals) -> float | None:
-    """Return Jain's index of 1 / rho, the received part of the fair share: 1 if all are equal, 1 / n if one has all.
+    """Return Jain's index of x = 1 / rho, the received fraction of the fair share; None: no rho is known.
 
-    (sum x)^2 / (n sum x^2) with x = received / fair (Jain, Chiu and Hawe 1984). None: no rho is known.
+    The index (sum x)^2 / (n sum x^2) is 1 if all are equal, and 1 / n if one has everything (Jain, Chiu and Hawe 1984).
     """
     with np.errstate(divide="ignore"):
         shares = 1.0 / rhos[rhos > 0.0]

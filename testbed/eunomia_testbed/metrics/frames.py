@@ -1,4 +1,4 @@
-"""Makes the tables of a result folder from a simulated run, by columns instead of an object for each row."""
+"""Makes the tables of a result folder from a simulated run, column by column instead of an object for each row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,8 @@ Columns = Mapping[str, object]
 class Frames:
     """The tables of one policy and seed by name, and the plugins' records by plugin.
 
-    Each table is made when it is read, and not kept: all tables of a long run together take several times its memory.
+    Each table is made when it is read, and is not cached: all tables of a long run together take several times its
+    memory.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -174,6 +175,6 @@ class _Maker:
 
 
 def result_names(table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's columns with the names of results: an auction's as in the demo, others as in the plugin."""
+    """Return a record's columns under their names in results: auctions' are renamed, others keep the plugin's names."""
     known = COLUMNS if table == "auction" else {}
     return {known.get(name, name): column for name, column in columns.items()}

@@ -17,7 +17,7 @@ class Interval:
 
     @property
     def holds_zero(self) -> bool:
-        """Return whether the interval contains 0; for a single value, whether it is 0."""
+        """Return whether the interval contains 0; for a single value, whether the value is 0."""
         if self.low is None or self.high is None:
             return self.mean == 0.0
         return self.low <= 0.0 <= self.high
@@ -37,13 +37,13 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | No
 
 
 def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
-    """Return how many paired differences with the same mean and spread would exclude 0.
+    """Return how many paired differences with the same mean and spread would exclude 0; None: more than ``most``.
 
-    This is the smallest count above the present one whose 95 % t interval excludes 0.
+    This is the smallest number above the current one whose 95 % t interval excludes 0.
 
     Args:
         differences: at least two.
-        most: the largest useful count; None is returned if even that count does not decide.
+        most: the largest useful number.
     """
     count = len(differences)
     mean = math.fsum(differences) / count
@@ -62,10 +62,7 @@ def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
 
 
 def t_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile of Student's t with ``freedom`` degrees of freedom, for probabilities above 0.5.
-
-    It is exact to nine digits.
-    """
+    """Return a quantile, above the median, of Student's t with ``freedom`` degrees of freedom, exact to nine digits."""
     low, high = 0.0, 1.0
     while t_below(high, freedom) < probability:
         high *= 2.0

@@ -1,4 +1,4 @@
-"""Computes the figures of a simulated run by job and app, as columns."""
+"""Computes the metrics of a simulated run by job and by app, as arrays."""
 
 import numpy as np
 
@@ -12,16 +12,16 @@ from eunomia_testbed.workload import Workload
 
 @builds
 class JobFigures:
-    """By job of the workload; NaN: unknown."""
+    """The metrics of each job, as arrays by job of the workload; NaN: unknown."""
 
     jct_seconds: Reals
     busy_slot_seconds: Reals
-    """GPU-seconds that made progress."""
+    """GPU-seconds in which the job made progress."""
     placement_score: Reals
     serial_seconds: Reals
-    """Seconds of the work on one GPU."""
+    """Seconds that the job's work takes on one GPU."""
     rho: Reals
-    """Themis' rho; only for apps of one job, since a tuner decides how an app's jobs are treated."""
+    """Themis's rho; only for apps with a single job, since in others a tuner decides how jobs are treated."""
     rho_static: Reals
     rho_contention: Reals
     rho_exclusive: Reals
@@ -29,7 +29,7 @@ class JobFigures:
 
 @builds
 class AppFigures:
-    """By app of the workload; NaN: unknown."""
+    """The metrics of each app, as arrays by app of the workload; NaN: unknown."""
 
     jobs: Ints
     jct_seconds: Reals
@@ -37,9 +37,9 @@ class AppFigures:
     slot_seconds: Reals
     placement_score: Reals
     alone_seconds: Reals
-    """Time of the app alone on the cluster, T_cluster."""
+    """Time of the app when alone on the cluster, in seconds (T_cluster)."""
     mean_apps: Reals
-    """Mean number of apps over the app's life, N_avg."""
+    """Mean number of apps present over the app's life (N_avg)."""
     rho: Reals
     rho_static: Reals
     rho_contention: Reals
@@ -48,7 +48,7 @@ class AppFigures:
 
 @builds
 class Judged:
-    """All figures of a run."""
+    """All metrics of a run, by job and by app."""
 
     jobs: JobFigures
     apps: AppFigures
@@ -60,7 +60,7 @@ class Judged:
 
 
 def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_seconds: Reals | None = None) -> Judged:
-    """Compute the figures of each job and app.
+    """Compute the metrics of each job and app.
 
     Args:
         run: the run of that workload on that cluster.
@@ -100,7 +100,7 @@ def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_second
 
 
 def done_share(run: SimulatedRun, workload: Workload) -> Reals:
-    """Return by job the fraction of its work that its app needed: less than 1 if its tuner ended the job early."""
+    """Return the fraction of each job's work that its app needed; below 1 if the tuner ended the job early."""
     with np.errstate(divide="ignore", invalid="ignore"):
         part = run.iterations_done / workload.jobs.iterations
     early = (run.state == "stopped") & np.isfinite(part)
@@ -108,7 +108,7 @@ def done_share(run: SimulatedRun, workload: Workload) -> Reals:
 
 
 def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
-    """Return by job the GPU-seconds of progress; NaN if the job's size may have changed and no segments were kept."""
+    """Return each job's GPU-seconds of progress; NaN: its size may have changed, and no segments were kept."""
     jobs = workload.jobs
     fixed = run.run_seconds * jobs.most
     if not run.segments.job.size:
@@ -119,10 +119,10 @@ def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
 
 
 def placement_score(run: SimulatedRun, workload: Workload, busy: Reals) -> Reals:
-    """Return by job the mean of 1 / slowdown over its GPU time (Themis, section 6.1).
+    """Return each job's mean of 1 / slowdown over its GPU time (Themis, section 6.1).
 
-    This is the GPU time of its steps at its best placement over the time that they took. NaN: the job did not run, or
-    its sizes are unknown.
+    This is the GPU time that its steps would take at the best placement, divided by the time that they took. NaN: the
+    job did not run, or its sizes are unknown.
     """
     made = run.iterations_done + run.iterations_lost
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -138,7 +138,7 @@ def sum_by(rows: Ints, values: Reals, size: int) -> Reals:
 
 
 class _Apps:
-    """Sums values of jobs by app; if every job has its own app, rows are equal and no sums are needed."""
+    """Sums job values by app; if every job has its own app, no sums are needed."""
 
     def __init__(
         self, run: SimulatedRun, workload: Workload, cluster: Cluster, crowd: fairness.Presence, mean_jobs: Reals
@@ -174,7 +174,7 @@ class _Apps:
         )
 
     def _exclusive(self, alone: Reals, demand: Reals) -> Reals:
-        """Return the app's time alone: at least its longest job, and all its work on the GPUs that it can use."""
+        """Return each app's time alone: all its work on the GPUs that it can use, but at least its longest job."""
         by_area = fairness.alone_seconds(self._sum(alone * self._workload.jobs.most), demand, self._cluster.gpus)
         exclusive: Reals = by_area.copy()
         np.fmax.at(exclusive, self._workload.jobs.app, alone)
@@ -189,5 +189,5 @@ class _Apps:
         return apps.over(arrival, finish), self._crowd.over(arrival, finish)
 
     def _sum(self, values: Reals) -> Reals:
-        """Return the sum of known values of jobs by app."""
+        """Return for each app the sum of its jobs' known values."""
         return np.nan_to_num(values, nan=0.0) if self._lone else sum_by(self._workload.jobs.app, values, self._size)

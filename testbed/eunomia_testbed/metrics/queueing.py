@@ -9,7 +9,7 @@ from eunomia_testbed.metrics.fairness import accumulate
 
 @builds
 class Waits:
-    """Periods in which jobs were pending, one row each; an open period has the end NaN."""
+    """Periods in which jobs were pending, one row each; the end is NaN if the period is still open."""
 
     job: Ints
     start_seconds: Reals
@@ -25,7 +25,7 @@ class Series:
     slope: Reals
 
     def at(self, moments: Reals) -> Reals:
-        """Return the value at each time; at a boundary that of the later piece, and 0 before the first."""
+        """Return the value at each time; at a boundary, that of the later piece; before the first piece, 0."""
         if not self.time_seconds.size:
             return np.zeros_like(moments)
         piece = np.searchsorted(self.time_seconds, moments, side="right") - 1
@@ -33,7 +33,7 @@ class Series:
         return np.where(piece < 0, 0.0, found)
 
     def areas(self, moments: Reals) -> Reals:
-        """Return the integral up to each time."""
+        """Return the integral from the start to each time."""
         if not self.time_seconds.size:
             return np.zeros_like(moments)
         length = np.diff(self.time_seconds)
@@ -56,14 +56,14 @@ class Series:
 def cluster_efficiency(
     start_seconds: Reals, end_seconds: Reals, serial_per_gpu_second: Reals, cluster_gpus: int
 ) -> Series:
-    """Return CE: the sum over running jobs of throughput now / throughput with one GPU, per GPU of the cluster.
+    """Return CE, the sum over running jobs of current throughput / throughput on one GPU, per GPU of the cluster.
 
     Args:
         start_seconds: start of each period in which a job held a GPU.
         end_seconds: end of each period; no NaN.
-        serial_per_gpu_second: seconds of work on one GPU per GPU-second of this job, on average: 1 if it scales
-            linearly. The mean over time is exact, and each value is exact if jobs keep their size.
-        cluster_gpus: M.
+        serial_per_gpu_second: the job's mean speed-up per GPU held, 1 if it scales linearly. The mean of CE over time
+            is exact, and each value is exact if jobs keep their size.
+        cluster_gpus: number of GPUs of the cluster (M).
     """
     moments = np.concatenate([start_seconds, end_seconds])
     change = np.concatenate([serial_per_gpu_second, -serial_per_gpu_second]) / max(1, cluster_gpus)
@@ -74,16 +74,16 @@ def cluster_efficiency(
 def blocking_index(
     waits: Waits, arrival_seconds: Reals, finish_seconds: Reals, serial_seconds: Reals, until: float
 ) -> Series:
-    """Return BI: the mean over pending jobs of pending time so far / remaining time with one GPU.
+    """Return BI, the mean over pending jobs of their pending time so far / their remaining time on one GPU.
 
-    Pending time sums over a job's waits. The fraction of its work that is left is that of its remaining time without
-    waits; a job that never finishes has all its work left.
+    Pending time is the sum of a job's waits. The fraction of work left is estimated as the fraction left of its time
+    without waits; for a job that never finishes, it is 1.
 
     Args:
         waits: in any order.
         arrival_seconds: by job.
         finish_seconds: by job; NaN: never.
-        serial_seconds: by job, its whole work on one GPU.
+        serial_seconds: by job, seconds of its total work on one GPU.
         until: end of open waits.
     """
     if not waits.job.size:
@@ -102,7 +102,7 @@ def blocking_index(
 
 
 def _before(job: Ints, amount: Reals) -> Reals:
-    """Return by row the sum over earlier rows of the same job; the rows of a job are adjacent."""
+    """Return for each row the sum over the same job's earlier rows; the rows of a job must be adjacent."""
     total = np.cumsum(amount) - amount
     first = np.concatenate([[True], job[1:] != job[:-1]])
     before: Reals = total - total[np.flatnonzero(first)][np.cumsum(first) - 1]

@@ -1,4 +1,4 @@
-"""The time of each job's work on one GPU: the reference of Themis' rho and AFS' metrics."""
+"""The time of each job's work on one GPU, to which Themis's rho and AFS's metrics refer."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def serial_seconds(workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Reals | None:
-    """Return by job the seconds of its whole work on one GPU of its own type; NaN: it does not run on one GPU.
+    """Return the seconds of each job's total work on one GPU of its own type; NaN: it cannot run on one GPU.
 
-    None: there is no performance model, so that every job scales linearly from the workload's time.
+    Without a performance model, None is returned: every job then scales linearly from the workload's time.
     """
     if models is None:
         return None

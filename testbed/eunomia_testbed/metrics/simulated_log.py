@@ -1,4 +1,4 @@
-"""The log of a simulated run."""
+"""Makes the log of a simulated run, with the columns that live runs have too."""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,4 @@
-"""How fast each job is on each GPU type, against the type on which its times were measured."""
+"""The speed of each job on each GPU type, relative to the type on which its times were measured."""
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from eunomia_testbed.workload import Workload
 class TrueTypeSpeeds:
     """The true speeds of a workload's jobs by GPU type, at their largest gang on one machine, in their first regime.
 
-    The reference is the type of a job's times; of a job without times, the type by which it is judged, on which it is
-    fastest.
+    Speeds are relative to the type of a job's times; for a job without times, to the type on which it is fastest.
 
     Args:
         workload: the workload with the jobs.
@@ -29,11 +28,11 @@ class TrueTypeSpeeds:
         self._known: dict[tuple[object, ...], float] = {}
 
     def reference(self, job: int) -> str | None:
-        """Return the GPU type that a job's speeds refer to."""
+        """Return the GPU type to which a job's speeds are relative."""
         return self._speeds.reference_type(job)
 
     def speed(self, job: int, kind: int) -> float:
-        """Return a job's speed on a GPU type over that on its reference type; NaN: it does not run there."""
+        """Return a job's speed on a GPU type relative to its reference type; NaN: it cannot run there."""
         if self._plain:
             return 1.0
         key = (kind, self.reference(job), *(column[job] for column in self._alike))
@@ -44,5 +43,5 @@ class TrueTypeSpeeds:
 
 
 def type_speeds(workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> TrueTypeSpeeds | None:
-    """Return the speeds of a workload's jobs by GPU type; None: the cluster has one type."""
+    """Return the speeds of a workload's jobs by GPU type; None: the cluster has only one type."""
     return None if len(cluster.gpu_types) < 2 else TrueTypeSpeeds(workload, cluster, models)

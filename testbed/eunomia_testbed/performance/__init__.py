@@ -1,6 +1,6 @@
-"""The true speed of a job: declared, measured or from an analytic model. No plugin sees it.
+"""The true speeds of jobs: declared, measured or from an analytic model; plugins never see them.
 
-Models and the readers of their files are imported when they are first used.
+Models and the readers of their files are imported on first use.
 """
 
 import importlib
@@ -29,7 +29,7 @@ _HOME = {name: f"eunomia_testbed.performance.{module}" for module, names in _MOD
 
 
 def __getattr__(name: str) -> object:
-    """Import a name from its module, once."""
+    """Import a public name from its module on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'eunomia_testbed.performance' has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOME[name]), name)

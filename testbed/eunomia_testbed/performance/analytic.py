@@ -7,9 +7,10 @@ A step of a data-parallel job with n GPUs and global batch B takes
     A = 2 (n-1) / n * bytes / bandwidth + 2 (n-1) * latency     all-reduce around a ring
     max(C, L) + max(0, A - o * C)
 
-where r is the items per second of a GPU of that type, f the seconds that no smaller batch shortens, c the CPU time of
-an item, bytes four per parameter, and o the fraction of computing that overlaps with the all-reduce, since gradients
-of the last layers are sent while the first are computed. Bandwidth and latency are those of the gang's locality.
+where r is the items per second of a GPU of that type, f the part of a step in seconds that does not depend on the
+batch, c the CPU time of an item, bytes four per parameter, and o the fraction of computing that overlaps with the
+all-reduce, since gradients of the last layers are sent while those of the first are computed. Bandwidth and latency are
+those of the gang's locality.
 """
 
 import re
@@ -31,23 +32,24 @@ _PLACE: Final = "analytic model"
 
 @value
 class Links:
-    """The network between GPUs, by locality: one island, one machine, one rack, the cluster."""
+    """The network between GPUs, by locality: within an island, a machine, a rack, and the cluster."""
 
     gb_per_second: tuple[float, float, float, float] = (20.0, 12.0, 0.852, 0.426)
-    """10^9 bytes. NVLink 1.0, one link per direction; PCIe 3.0 x16 less a quarter; 10 Gbit Ethernet at 68 %, which
-    Themis' Table 1 implies for VGG16 over two servers; half of that across racks (assumed)."""
+    """Bandwidth in 10^9 bytes per second: NVLink 1.0, one link per direction; PCIe 3.0 x16 less a quarter; 10 Gbit
+    Ethernet at 68 %, which Themis's Table 1 implies for VGG16 over two servers; half of that across racks (assumed)."""
     latency_seconds: tuple[float, float, float, float] = (1e-5, 2e-5, 5e-5, 1e-4)
-    """Latency of one step around the ring (assumed)."""
+    """Latency of one step around the ring, in seconds (assumed)."""
     overlap: float = 0.5
-    """Fraction of computing that hides the all-reduce, 0 to 1: about the second half of the backward pass (assumed)."""
+    """Fraction of computing that overlaps with the all-reduce, 0 to 1: about the second half of the backward pass
+    (assumed)."""
 
     @classmethod
     def ethernet(cls, gbit_per_second: float, *, oversubscription: float = 2.0) -> "Links":
-        """Return the same machines on another network, with the utilization that Themis' Table 1 implies.
+        """Return links of the same machines on another network, with the utilization that Themis's Table 1 implies.
 
         Args:
-            gbit_per_second: bandwidth of a machine's port.
-            oversubscription: factor by which a machine's bandwidth between racks is smaller.
+            gbit_per_second: bandwidth of a machine's port, in Gbit/s.
+            oversubscription: factor by which a machine's bandwidth is smaller between racks.
         """
         rack = 0.852 * gbit_per_second / 10.0
         default = cls()
@@ -55,9 +57,10 @@ class Links:
 
 
 class AnalyticModel:
-    """Speeds of the models of Themis' Table 4, Synergy's, AFS' and OEF's on the GPU types of ``GPU_SPEED``.
+    """Speeds of the models of Themis's Table 4, Synergy, AFS and OEF on the GPU types of ``GPU_SPEED``.
 
-    Unknown CPUs count as enough; memory has no effect; two models that share a GPU run at half their speed each.
+    If the number of CPUs is unknown, CPUs are no bottleneck; memory has no effect; two models that share a GPU run at
+    half their speed each.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class AnalyticModel:
         links: Links | None = None,
         gpu_speed: Mapping[str, float] | None = None,
     ) -> None:
-        """Make the model from facts.
+        """Create the model from facts on models and GPU types.
 
         Args:
             models: facts of the models by name.
@@ -98,14 +101,14 @@ class AnalyticModel:
         return tuple(self._speed)
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether a model has facts; its speed is computed at any batch size."""
+        """Return whether there are facts on a model; its speed can be computed for any batch size."""
         return self._found(model) is not None
 
     def facts(self, model: str) -> ModelFacts:
-        """Return the facts of a model, by its name or an alias, with or without a batch size after it.
+        """Return the facts of a model; the name may be an alias, and may end in a batch size.
 
         Raises:
-            InputError: an unknown model.
+            InputError: the model is unknown.
         """
         known = self._found(model)
         if known is None:
@@ -118,10 +121,10 @@ class AnalyticModel:
         return next((each for each in known if each is not None), None)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second.
+        """Return a model's iterations per second in a setting.
 
         Raises:
-            InputError: an unknown model or GPU type.
+            InputError: the model or GPU type is unknown.
         """
         return part_of_gpu(setting) / self.step_seconds(model, setting)
 
@@ -129,7 +132,7 @@ class AnalyticModel:
         """Return the seconds of one iteration, alone on its GPUs.
 
         Raises:
-            InputError: an unknown model or GPU type.
+            InputError: the model or GPU type is unknown.
         """
         facts = self.facts(model)
         items = self._batch(model, facts, setting) / setting.gpus
@@ -140,10 +143,10 @@ class AnalyticModel:
         return max(compute, load) + max(0.0, self.all_reduce_seconds(model, setting) - hidden)
 
     def all_reduce_seconds(self, model: str, setting: Setting) -> float:
-        """Return the seconds in which a ring sums the gradients of all GPUs.
+        """Return the seconds that a ring all-reduce of the gradients takes.
 
         Raises:
-            InputError: an unknown model.
+            InputError: the model is unknown.
         """
         others = setting.gpus - 1
         size = self.facts(model).parameters_millions * 1e6 * BYTES_PER_PARAMETER
@@ -155,7 +158,7 @@ class AnalyticModel:
         """Return whether a model loses more than ``loss`` of its speed if its GPUs are on several machines of a rack.
 
         Raises:
-            InputError: an unknown model or GPU type.
+            InputError: the model or GPU type is unknown.
         """
         near, far = (
             self.rate(model, Setting(gpus=gpus, gpu_type=gpu_type, locality=locality))
@@ -178,10 +181,10 @@ class AnalyticModel:
 
 @lru_cache(maxsize=1024)
 def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
-    """Return the longest known type among the words of a name.
+    """Return the longest known GPU type that occurs as whole words in a name; None: there is none.
 
-    V100 in ``Tesla V100-SXM2`` and in ``V100M32``, whose end is its memory in GiB; none in ``A10G`` and ``GTX 1080Ti``,
-    which are other types.
+    ``Tesla V100-SXM2`` and ``V100M32`` (with its memory in GiB at the end) contain V100; ``A10G`` and ``GTX 1080Ti``
+    are types of their own and match no shorter name.
     """
     words = [re.sub(r"(?<=\d)m\d+$", "", word) for word in re.findall(r"[a-z0-9]+", gpu_type.lower())]
     runs = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}

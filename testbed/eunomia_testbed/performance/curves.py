@@ -1,4 +1,4 @@
-"""Speed as a function of the number of GPUs: measured at some counts, linear between them."""
+"""Speed as a function of the number of GPUs: measured at some numbers, and linear between them."""
 
 from collections.abc import Mapping
 
@@ -10,17 +10,17 @@ from eunomia.units import Ints, Reals
 
 @builds
 class Curve:
-    """Measured points by ascending number of GPUs; beyond the last point, more GPUs do not raise the speed."""
+    """Measured points in ascending order of GPUs; the speed stays constant beyond the last point."""
 
     gpus: Ints
     rates: Reals
-    """Iterations per second of the whole job; 0: the job does not run on this number."""
+    """Iterations per second of the whole job; 0: the job cannot run on this number of GPUs."""
     of_times: bool = False
-    """Whether seconds per iteration are linear between points, rather than iterations per second."""
+    """Whether seconds per iteration are interpolated linearly, instead of iterations per second."""
 
     @classmethod
     def of(cls, points: Mapping[int, float], *, of_times: bool = False) -> "Curve":
-        """Make a curve from points ``{gpus: rate}``."""
+        """Return the curve through points ``{gpus: rate}``."""
         counts = sorted(points)
         return cls(
             gpus=np.array(counts, dtype=np.int64),
@@ -29,7 +29,7 @@ class Curve:
         )
 
     def at(self, gpus: int) -> float:
-        """Return iterations per second; 0 below the first point, and between a point and one of rate 0."""
+        """Return iterations per second; 0 below the first point and next to a point of rate 0."""
         place = int(np.searchsorted(self.gpus, gpus))
         if place == self.gpus.size:
             return float(self.rates[-1])

@@ -1,4 +1,4 @@
-"""Speeds of Themis' simulator: linear in GPUs, divided by a slowdown that depends on their locality.
+"""Speeds as in Themis's simulator: linear in GPUs, divided by a slowdown that depends on the gang's locality.
 
 Source: Themis (NSDI'20), §4.3.1 and footnote 3: S = 1 on one machine, 1.1 across machines, 1.3 across racks.
 """
@@ -23,15 +23,15 @@ class DeclaredModel:
     seconds_per_iteration: float = 1.0
     """Seconds per iteration on one GPU."""
     slowdown: tuple[float, float, float, float] = COMPUTE_INTENSIVE
-    """S by locality: one island, one machine, one rack, the cluster; each at least 1."""
+    """Slowdown S by locality: within an island, a machine, a rack, and the cluster; each at least 1."""
     batch_size: float | None = None
-    """The global batch of these seconds; None: every batch takes the same time."""
+    """The global batch size to which ``seconds_per_iteration`` applies; None: every batch takes the same time."""
     speed: Mapping[str, float] | None = None
-    """By GPU type, the speed relative to the type of these seconds; None: all types are equal."""
+    """Speed by GPU type, relative to the type of ``seconds_per_iteration``; None: all types are equally fast."""
 
 
 class DeclaredSpeeds:
-    """Linear speed-up with a slowdown by locality, without effect of CPUs and memory; jobs on one GPU take turns."""
+    """Speeds linear in GPUs, with a slowdown by locality; CPUs and memory have no effect; jobs on one GPU alternate."""
 
     def __init__(self, models: Mapping[str, DeclaredModel], *, place: str = "declared speeds") -> None:
         for name, model in models.items():
@@ -50,7 +50,7 @@ class DeclaredSpeeds:
         return tuple(self._models)
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether a model is declared; its time is in proportion to the batch, or the same for every batch."""
+        """Return whether a model is declared; any batch size is known, since time is constant or proportional to it."""
         return model in self._models
 
     def ignores_type(self, model: str) -> bool:
@@ -58,10 +58,10 @@ class DeclaredSpeeds:
         return model in self._models and model not in self._speed
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second: GPUs / (seconds on one GPU * S).
+        """Return iterations per second: GPUs / (seconds on one GPU x S).
 
         Raises:
-            InputError: a model or a GPU type without a declared speed.
+            InputError: the model or the GPU type has no declared speed.
         """
         known = self._models.get(model)
         if known is None:

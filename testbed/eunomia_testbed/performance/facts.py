@@ -1,11 +1,11 @@
-"""Public facts of models and GPU types for the analytic model, each with its source.
+"""Public facts on models and GPU types for the analytic model, each with its source.
 
-A rate is that of one reference GPU, computing only. Where none is published, ``source`` states that it is assumed.
+Rates are those of one reference GPU, for computing alone; if none is published, ``source`` says that it is assumed.
 Abbreviations of the sources:
 
 - TF: TensorFlow's benchmarks of May 2017 (tensorflow.org/performance/benchmarks), one GPU, real data.
 - AFS: seconds per step of the authors' published history, on the GTX 1080 of their §5.1. The times on one and four GPUs
-  of a machine, T1 and T4, give the part that more GPUs do not shorten, (4 T4 - T1) / 3, and the rate of the rest.
+  of a machine, T1 and T4, give the part that does not shrink with more GPUs, (4 T4 - T1) / 3, and the rate of the rest.
 - Synergy: iteration times and sensitivity of its published profiles, V100.
 - tv: parameters and FLOPs of torchvision's models.
 """
@@ -22,24 +22,24 @@ class ModelFacts:
 
     parameters_millions: float
     batch_size: float
-    """Global batch of an iteration, in items."""
+    """Global batch size of an iteration, in items."""
     items_per_second: float
-    """Images, sentences, tokens ... that one GPU of the reference type computes per second."""
+    """Items (images, sentences, tokens ...) that one GPU of the reference type computes per second."""
     gpu_type: str
-    """The reference type."""
+    """The reference type of GPU."""
     source: str
-    """Sources of the parameters, and of batch and rate."""
+    """Sources of the number of parameters, and of batch size and rate."""
     cpu_seconds_per_item: float = 0.0
-    """CPU time to load and prepare an item; 0: negligible."""
+    """CPU time to load and prepare an item, in seconds; 0: negligible."""
     fixed_seconds: float = 0.0
-    """Seconds of a step on the reference type that no smaller batch shortens; 0: not measured."""
+    """Seconds of a step on the reference type that do not depend on the batch size; 0: not measured."""
 
 
 JPEG_SECONDS: Final = 0.0036
-"""Decode and crop an ImageNet picture: Synergy's AlexNet, ResNet-18 and ShuffleNet take 0.60 to 0.64 s for 512 pictures
-with 3 CPUs, where the CPUs are the bottleneck."""
+"""CPU seconds to decode and crop an ImageNet image: Synergy's AlexNet, ResNet-18 and ShuffleNet take 0.60 to 0.64 s for
+512 images with 3 CPUs, where CPUs are the bottleneck."""
 AUDIO_SECONDS: Final = 0.0035
-"""Synergy's M5: 0.6 s for 512 clips with 3 CPUs."""
+"""CPU seconds per audio clip: Synergy's M5 takes 0.6 s for 512 clips with 3 CPUs."""
 
 MODELS: Final[Mapping[str, ModelFacts]] = {
     "VGG16": ModelFacts(
@@ -275,7 +275,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "VGG": "VGG16",
     "ResNet": "ResNet-50",
 }
-"""Other names that workloads use."""
+"""Other names of models that workloads use."""
 
 GPU_SPEED: Final[Mapping[str, tuple[float, str]]] = {
     "K20": (0.18, "K80's, times 3.52 / 4.37 TFLOPS of single precision (NVIDIA's data sheets)"),
@@ -291,4 +291,4 @@ GPU_SPEED: Final[Mapping[str, tuple[float, str]]] = {
     "RTX 3080": (1.04, "760 / 732 GB/s of memory (NVIDIA's data sheets)"),
     "RTX 3090": (1.28, "936 / 732 GB/s of memory (NVIDIA's data sheets)"),
 }
-"""Speed relative to the P100, and its source."""
+"""Speed of each GPU type relative to the P100, and its source."""

@@ -22,14 +22,14 @@ from eunomia_testbed.workload.adaptation import named_model, split_model
 _APART: Final = "_unconsolidated"
 _JOB_TYPE: Final = re.compile(r"""\((['"])(?P<model>.*)\1, (?P<gang>\d+)\)""")
 _Key = tuple[str, str]
-"""GPU type as in the file, job type."""
+"""GPU type as in the file, and job type."""
 
 
 class GavelThroughputs:
-    """Measured steps per second of 26 job types; a step counts once per job for any gang.
+    """Measured steps per second of 26 job types; one step of a gang counts as one, whatever its size.
 
-    GPU types match in any case. GPUs on several machines run at the ``_unconsolidated`` rates where the file has them.
-    Rates of gangs between measured ones are interpolated linearly, larger gangs run no faster. ``Setting.batch_size``
+    GPU types match in any case. GPUs on several machines run at the ``_unconsolidated`` rates if the file has them.
+    Rates between measured gangs are interpolated linearly, and larger gangs run no faster. ``Setting.batch_size``
     selects the job type of that batch size.
     """
 
@@ -43,7 +43,8 @@ class GavelThroughputs:
     ) -> None:
         self.place = place
         self.placement = placement
-        """Whether the machines of a gang affect its speed; in peers' published results they do not."""
+        """Whether the placement of a gang on machines affects its speed; in the published results of peers it does
+        not."""
         self._alone = dict(alone)
         self._pairs = dict(pairs)
         self._names = {kind.lower(): kind for kind, _ in alone}
@@ -51,7 +52,7 @@ class GavelThroughputs:
         self._known = frozenset(self._models)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle to the same bytes in every process, by which a resumed run recognizes its throughputs."""
+        """Pickle to the same bytes in every process, so that a resumed run recognizes its throughputs."""
         made = functools.partial(type(self), place=self.place, placement=self.placement)
         return made, (self._alone, self._pairs)
 
@@ -68,7 +69,7 @@ class GavelThroughputs:
 
     @classmethod
     def from_mapping(cls, content: object, *, place: str, placement: bool = True) -> Self:
-        """Check the content of such a file, and make throughputs from it.
+        """Check the content of such a file and return its throughputs.
 
         Raises:
             InputError: see ``read``.
@@ -87,25 +88,25 @@ class GavelThroughputs:
         return cls({key: Curve.of(points) for key, points in alone.items()}, pairs, place=place, placement=placement)
 
     def without_placement(self) -> "GavelThroughputs":
-        """Return the same throughputs without the effect of machines, as in the published simulations."""
+        """Return the same throughputs without the effect of placement, as in the published simulations."""
         return GavelThroughputs(self._alone, self._pairs, place=self.place, placement=False)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return job types, such as ``ResNet-18 (batch size 32)``, in the file's order."""
+        """Return the job types, such as ``ResNet-18 (batch size 32)``, in the file's order."""
         return self._models
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether a job type is in the file, at a batch size or at that of its name."""
+        """Return whether a job type is in the file, at the given batch size or at the one in its name."""
         return _job_type(model, batch_size, self._known) is not None
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """Return GPU types as in the file, without those that end in ``_unconsolidated``."""
+        """Return the GPU types as in the file, without those that end in ``_unconsolidated``."""
         return tuple(name for name in self._names.values() if not name.endswith(_APART))
 
     def gangs(self, model: str) -> tuple[int, ...]:
-        """Return the gangs that are measured for a job type on any GPU type."""
+        """Return the gang sizes that are measured for a job type on any GPU type."""
         curves = [curve for (_, name), curve in self._alone.items() if name == self._name(model, None)]
         return tuple(sorted({int(gang) for curve in curves for gang in curve.gpus}))
 
@@ -113,7 +114,7 @@ class GavelThroughputs:
         """Return iterations per second of the whole job; 0: the job cannot run in this setting.
 
         Raises:
-            InputError: a model or a GPU type that is not in the file.
+            InputError: the file does not have the model or the GPU type.
         """
         kind = self._kind(setting.gpu_type, setting.locality if self.placement else Locality.MACHINE)
         name = self._name(model, setting.batch_size)
@@ -125,10 +126,10 @@ class GavelThroughputs:
         return self._pairs.get((kind, name, setting.gpus, self._name(setting.beside, None)), 0.0)
 
     def measured(self, model: str, gpus: int, gpu_type: str) -> float:
-        """Return the rate alone on one machine with exactly this gang; the work of traces is computed from it.
+        """Return the measured rate of this gang, alone on one machine; traces compute their jobs' work from it.
 
         Raises:
-            InputError: an unknown model or GPU type, a gang that is not measured, or a rate of 0.
+            InputError: the model or GPU type is unknown, the gang is not measured, or its rate is 0.
         """
         kind, name = self._kind(gpu_type, Locality.MACHINE), self._name(model, None)
         curve = self._alone.get((kind, name))
@@ -143,7 +144,7 @@ class GavelThroughputs:
         """Return whether ``measured`` has a rate for these arguments.
 
         Raises:
-            InputError: an unknown model or GPU type.
+            InputError: the model or GPU type is unknown.
         """
         curve = self._alone.get((self._kind(gpu_type, Locality.MACHINE), self._name(model, None)))
         return curve is not None and gpus in curve.gpus and curve.at(gpus) > 0.0
@@ -167,7 +168,7 @@ class GavelThroughputs:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return the time of a file's last change, and its size; None: unknown."""
+    """Return a file's modification time in nanoseconds and its size in bytes; None: they are unknown."""
     try:
         found = path.stat()
     except OSError:
@@ -177,7 +178,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=2)
 def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
-    """Read one version of a file once; the trace reader and the simulation's true speeds share the result."""
+    """Read each version of a file once; the trace reader and the simulation's true speeds share the result."""
     try:
         content = json.loads(read_text(Path(place)), object_pairs_hook=_once)
     except _TwiceError as error:
@@ -193,7 +194,7 @@ def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
 
 
 class _TwiceError(Exception):
-    """A key that a JSON object has twice, of which a plain reader keeps the last alone."""
+    """A JSON object has the same key twice; an ordinary reader would silently keep the last one."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4096)
 def _job_type(model: str, batch: float | None, known: frozenset[str]) -> str | None:
-    """Return the file's name of a model at a batch size; a model without batch sizes keeps its plain name."""
+    """Return the file's name for a model at a batch size, or its plain name if the file has no batch sizes."""
     family, own = split_model(model)
     size = own if batch is None else int(batch)
     return next((name for name in (named_model(family, size), family) if name in known), None)
@@ -251,7 +252,7 @@ def _parse(text: str, place: str) -> tuple[str, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> tuple[str, int | str] | None:
-    """Return job type and GPUs; GPUs stay text unless they are a number above 0."""
+    """Return job type and number of GPUs; GPUs that are not a positive number stay text."""
     match = _JOB_TYPE.fullmatch(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads measured speeds from files in several published formats, recognized by their content."""
+"""Reads measured speeds from files in several published formats, which are recognized by their content."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def read_performance(path: Path | str) -> PerformanceModel:
         path: a file, gzipped or not, or a folder.
 
     Raises:
-        InputError: a missing file, an unknown format, or an error of the format's reader.
+        InputError: the file is missing, its format is unknown, or the format's reader rejects it.
     """
     root = Path(path)
     try:

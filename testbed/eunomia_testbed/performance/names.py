@@ -1,4 +1,4 @@
-"""The names under which a performance model knows the models of a trace, and the nearest ones to a name it lacks."""
+"""Matches the model names of a trace with those of a performance model, and finds near ones for unknown names."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -11,17 +11,17 @@ from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.workload.adaptation import named_model, split_model
 
 MOST_SHOWN = 60
-"""Most characters of a name in a message."""
+"""Longest name in a message, in characters."""
 MOST_NEAR = 4
-"""Most batch sizes of one model that a message lists."""
+"""Largest number of batch sizes of one model that a message lists."""
 
 
 @runtime_checkable
 class ByBatch(Protocol):
-    """A performance model that knows a model's speed at some batch sizes only."""
+    """A performance model that knows a model's speed only at some batch sizes."""
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether there is a speed of a model at a global batch size; None: at the one of its name."""
+        """Return whether a model's speed at a global batch size is known; None: at the batch size in its name."""
         ...
 
 
@@ -30,12 +30,12 @@ class ByType(Protocol):
     """A performance model with models whose speed is the same on every GPU type."""
 
     def ignores_type(self, model: str) -> bool:
-        """Return whether a model has one speed for all GPU types."""
+        """Return whether a model has the same speed on all GPU types."""
         ...
 
 
 def knows(speeds: PerformanceModel, model: str, batch_size: float | None = None) -> bool:
-    """Return whether a performance model has a speed of a model at a batch size; None: at the one of its name."""
+    """Return whether a performance model knows a model at a batch size; None: at the batch size in its name."""
     if isinstance(speeds, ByBatch):
         return speeds.knows(model, batch_size)
     known = speeds.models
@@ -43,30 +43,31 @@ def knows(speeds: PerformanceModel, model: str, batch_size: float | None = None)
 
 
 def known_of(speeds: PerformanceModel, names: Iterable[str]) -> frozenset[str]:
-    """Return the names for which a performance model has speeds, each at the batch size that it names."""
+    """Return the names that a performance model knows, each at the batch size in the name."""
     return frozenset(name for name in names if knows(speeds, name))
 
 
 def ignores_type(speeds: PerformanceModel, model: str) -> bool:
-    """Return whether a performance model gives a model one speed for all GPU types."""
+    """Return whether a performance model gives a model the same speed on all GPU types."""
     return isinstance(speeds, ByType) and speeds.ignores_type(model)
 
 
 @value
 class Taken:
-    """The name and the batch size by which a job's speed is looked up."""
+    """The name and the batch size with which a job's speed is looked up."""
 
     name: str
     batch_size: float | None = None
-    """None: the one of the name."""
+    """Batch size; None: the one in the name."""
 
 
 class SpeedNames:
-    """Finds the name under which a performance model has the speed of a trace's model.
+    """A lookup of the names under which a performance model has the speeds of a trace's models.
 
     Args:
         speeds: the performance model.
-        assumed: by a name that it lacks, the name whose speeds are taken; None: the jobs' own times hold everywhere.
+        assumed: substitute names, by names that the model lacks; None as a substitute: the jobs' own times hold
+            everywhere.
     """
 
     def __init__(self, speeds: PerformanceModel, assumed: Mapping[str, str | None]) -> None:
@@ -78,11 +79,11 @@ class SpeedNames:
         """Return the name to look up; None: the job's own times hold on every GPU type.
 
         Args:
-            model: the name in the trace; empty: the job names none.
-            batch_size: the job's global batch size; None: that of the name.
+            model: the name in the trace; empty: the job has none.
+            batch_size: the job's global batch size; None: the one in the name.
 
         Raises:
-            InputError: the performance model lacks the name at that batch size, and nothing is assumed of it.
+            InputError: the performance model lacks the name at that batch size, and no substitute is assumed.
         """
         key = (model, batch_size)
         if key not in self._found:
@@ -108,16 +109,16 @@ class SpeedNames:
 
 
 def stand_in(speeds: PerformanceModel, name: str, model: str, batch_size: float | None) -> Taken:
-    """Return how to look up the speeds of another model: at its own batch size, else at the job's.
+    """Return the lookup of a substitute model: at the batch size in its own name, otherwise at the job's.
 
     Args:
         speeds: the performance model.
-        name: the other model, with or without a batch size.
+        name: the substitute, with or without a batch size.
         model: the name that the performance model lacks.
-        batch_size: the job's global batch size; None: that of its name.
+        batch_size: the job's global batch size; None: the one in its model's name.
 
     Raises:
-        InputError: the performance model has no speeds of that name, or none at the job's batch size.
+        InputError: the performance model does not know the substitute, or not at the job's batch size.
     """
     family, own = split_model(name)
     of_job = split_model(model)[1] if batch_size is None else int(batch_size)
@@ -133,9 +134,9 @@ def stand_in(speeds: PerformanceModel, name: str, model: str, batch_size: float 
 
 
 def nearest(known: Iterable[str], name: str) -> str:
-    """Return in words the known names nearest to a name, whatever their case, marks and batch sizes; empty: none.
+    """Return as text the known names nearest to a name, ignoring case, punctuation and batch sizes; empty: none.
 
-    One model at several batch sizes is written with all of them: ``"ResNet-50" (batch size 16, 32, 64)``.
+    A model at several batch sizes is listed once with all of them: ``"ResNet-50" (batch size 16, 32, 64)``.
     """
     family, batch = split_model(name)
     by_family: dict[str, dict[str, list[int]]] = {}
@@ -155,6 +156,6 @@ def nearest(known: Iterable[str], name: str) -> str:
 
 
 def same_name(known: Iterable[str], name: str) -> str | None:
-    """Return the only known name that differs from a name in case and marks alone; None: there is none, or several."""
+    """Return the only known name that equals a name up to case and punctuation; None: there is none, or several."""
     found = [each for each in known if plain(each) == plain(name)]
     return found[0] if len(found) == 1 else None

@@ -58,7 +58,7 @@ def number(text: object, *, name: str, place: str, least: float = 0.0, strictly:
     """Read a finite number.
 
     Raises:
-        InputError: not a finite number, or below ``least`` (or equal to it, if ``strictly``).
+        InputError: the value is no finite number, or is below ``least`` (or equal to it, if ``strictly``).
     """
     try:
         amount = float(text) if isinstance(text, str | int | float) and not isinstance(text, bool) else math.nan
@@ -74,7 +74,7 @@ def whole(text: object, *, name: str, place: str) -> int:
     """Read a whole number of at least 1.
 
     Raises:
-        InputError: anything else.
+        InputError: the text is not such a number.
     """
     amount = number(text, name=name, place=place, least=1.0)
     if amount != int(amount):
@@ -83,11 +83,11 @@ def whole(text: object, *, name: str, place: str) -> int:
 
 
 def unknown(what: str, name: str, known: Sequence[str], place: str) -> InputError:
-    """Make the error for a name that a performance model does not know."""
+    """Return the error for a name that a performance model does not know."""
     listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
     return InputError(f"{what} must be one that is known: {listed}", value=f'"{name}"', place=place)
 
 
 def plain(text: str) -> str:
-    """Return letters and digits in lower case: RTX 3090, rtx-3090 and RTX3090 are one GPU type."""
+    """Return the text's letters and digits in lower case: RTX 3090, rtx-3090 and RTX3090 are the same GPU type."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

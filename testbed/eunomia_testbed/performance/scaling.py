@@ -1,4 +1,4 @@
-"""Measured scaling: seconds per step by GPUs (AFS), iterations per second by batch size and GPUs (ElasticFlow)."""
+"""Measured scaling: seconds per step by GPUs (AFS), and iterations per second by batch size and GPUs (ElasticFlow)."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,15 +17,15 @@ _FOLDER: Final = "throughputs_"
 
 
 class AfsScaling:
-    """Seconds per step of the models of AFS (NSDI'21, Table 4) by GPUs, at the global batch that ends their names.
+    """Seconds per step of AFS's models (NSDI'21, Table 4) by GPUs, at the global batch size at the end of their names.
 
-    The authors do not give the GPU type: any type has these speeds, at any locality. More GPUs than measured do
-    not make a job faster.
+    The authors do not state the GPU type, so the speeds apply to every type, at any locality. More GPUs than measured
+    do not make a job faster.
 
     Args:
         curves: iterations per second by model.
         place: the file, for errors.
-        batches: the global batch of each model; a model that is not in it has these speeds at any batch size.
+        batches: the global batch size of each model; a model without one has its speeds at any batch size.
     """
 
     def __init__(self, curves: Mapping[str, Curve], *, place: str, batches: Mapping[str, float] | None = None) -> None:
@@ -38,8 +38,8 @@ class AfsScaling:
         """Read a CSV file with the columns ``model, global_batch, num_gpus, step_time_s``.
 
         Raises:
-            InputError: a missing column, a value that is not a number above 0, the same model and GPUs twice, or one
-                model with two global batches.
+            InputError: a column is missing, a value is not a positive number, a model has a number of GPUs twice, or
+                has two global batch sizes.
         """
         points: dict[str, dict[int, float]] = {}
         batches: dict[str, float] = {}
@@ -63,22 +63,22 @@ class AfsScaling:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return names such as ``VggnetModel256``."""
+        """Return the models' names, such as ``VggnetModel256``."""
         return tuple(self._curves)
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether a model is in the file, measured at this global batch size; None: at its own."""
+        """Return whether a model is measured at this global batch size; None: at its own."""
         return model in self._curves and batch_size in (None, self._batches.get(model, batch_size))
 
     def ignores_type(self, model: str) -> bool:
-        """Return true: the file has no GPU types."""
+        """Return True, since the file has no GPU types."""
         return True
 
     def most(self, model: str) -> int:
-        """Return the largest number of GPUs that a model can use.
+        """Return the number of GPUs at which a model is fastest.
 
         Raises:
-            InputError: a model that is not in the file.
+            InputError: the file does not have the model.
         """
         curve = self._curve(model)
         return int(curve.gpus[int(curve.rates.argmax())])
@@ -87,16 +87,16 @@ class AfsScaling:
         """Return the speed relative to one GPU.
 
         Raises:
-            InputError: a model that is not in the file.
+            InputError: the file does not have the model.
         """
         curve = self._curve(model)
         return curve.at(gpus) / curve.at(1)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second.
+        """Return a model's iterations per second in a setting.
 
         Raises:
-            InputError: a model that is not in the file.
+            InputError: the file does not have the model.
         """
         return self.at(model, setting.gpus) * part_of_gpu(setting)
 
@@ -104,7 +104,7 @@ class AfsScaling:
         """Return iterations per second on a number of GPUs.
 
         Raises:
-            InputError: a model that is not in the file.
+            InputError: the file does not have the model.
         """
         return self._curve(model).at(gpus)
 
@@ -115,15 +115,15 @@ class AfsScaling:
 
 
 class ElasticFlowTables:
-    """Iterations per second by global batch and GPUs on one or several GPU types (ElasticFlow, ASPLOS'23).
+    """Iterations per second by global batch size and GPUs, on one or several GPU types (ElasticFlow, ASPLOS'23).
 
-    Models are named as in Gavel: ``vgg16 (batch size 64)``. Numbers of GPUs that are not measured are interpolated
+    Models are named as in Gavel: ``vgg16 (batch size 64)``. Rates between measured numbers of GPUs are interpolated
     linearly; more GPUs than measured do not make a job faster; a rate of 0 means that the job cannot run there.
     """
 
     def __init__(self, curves: Mapping[tuple[str, str], Curve], *, place: str) -> None:
         self._curves = dict(curves)
-        """By GPU type in lower case and model."""
+        """Curves by GPU type (in lower case) and model."""
         self.place = place
         self._types = {kind for kind, _ in curves}
         self._models = frozenset(model for _, model in curves)
@@ -133,7 +133,7 @@ class ElasticFlowTables:
         """Read a folder of ``throughputs_<GPU type>`` folders, one such folder, or one table in it.
 
         Raises:
-            InputError: no table, a table of another form, or a rate that is negative or not a number.
+            InputError: there is no table, a table has another form, or a rate is negative or not a number.
         """
         root = Path(path)
         curves: dict[tuple[str, str], Curve] = {}
@@ -150,20 +150,20 @@ class ElasticFlowTables:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return names with batch sizes, in order."""
+        """Return the models' names with batch sizes, in the order of the files."""
         return tuple(dict.fromkeys(model for _, model in self._curves))
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether a model is measured at a global batch size, or at that of its name, on some GPU type."""
+        """Return whether a model is measured on some GPU type at a global batch size, or at the one in its name."""
         return _of_batch(model, batch_size) in self._models
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second; 0 where the model is measured on other GPU types only.
+        """Return iterations per second; 0: the model is measured only on other GPU types.
 
-        ``batch_size`` selects the line of that global batch.
+        ``setting.batch_size`` selects the line of that global batch size.
 
         Raises:
-            InputError: no table has the GPU type, or the model at that batch size on any type.
+            InputError: no table has the GPU type, or none has the model at that batch size.
         """
         kind = setting.gpu_type.lower()
         if kind not in self._types:
@@ -176,7 +176,7 @@ class ElasticFlowTables:
 
 
 def _of_batch(model: str, batch_size: float | None) -> str:
-    """Return the name of a model at a batch size; None: at that of its name."""
+    """Return the name of a model at a batch size; None: at the one in its name."""
     family, own = split_model(model)
     return named_model(family, own if batch_size is None else int(batch_size))
 

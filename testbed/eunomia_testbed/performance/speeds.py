@@ -8,7 +8,7 @@ from eunomia.units import Locality, Reals
 
 @value
 class Setting:
-    """The conditions of a job on which its speed depends."""
+    """The conditions on which a job's speed depends."""
 
     gpus: int
     gpu_type: str
@@ -17,19 +17,19 @@ class Setting:
     batch_size: float | None = None
     """Global batch size; None: the model's own."""
     cpus_per_gpu: float | None = None
-    """None, for CPUs as for memory: the machine's share in proportion to GPUs."""
+    """CPUs per GPU; None, as for memory: the machine's share in proportion to its GPUs."""
     memory_gib_per_gpu: float | None = None
     beside: str | None = None
-    """Another model on the same GPUs, with a gang as large; None: the job is alone."""
+    """Another model with an equally large gang on the same GPUs; None: the job is alone."""
 
 
 def part_of_gpu(setting: Setting) -> float:
-    """Return the share of a GPU if pairs are not measured: two jobs alternate, with half the time each."""
+    """Return the fraction of a GPU that a job gets if pairs are not measured: two jobs alternate, with half each."""
     return 1.0 if setting.beside is None else 0.5
 
 
 class PerformanceModel(Protocol):
-    """Speeds of models by name."""
+    """A performance model: the speeds of models by name."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -40,19 +40,19 @@ class PerformanceModel(Protocol):
         """Return iterations per second of the whole job; 0: the job cannot run in this setting.
 
         Raises:
-            InputError: an unknown model or GPU type.
+            InputError: the model or GPU type is unknown.
         """
         ...
 
 
 @runtime_checkable
 class ByAmounts(Protocol):
-    """A performance model with rates by CPUs and memory."""
+    """A performance model whose rates depend on CPUs and memory."""
 
     def amounts(self, model: str) -> tuple[Reals, Reals]:
-        """Return the CPUs per GPU and the GiB per GPU of a model's measurements, each ascending.
+        """Return the CPUs per GPU and the GiB per GPU at which a model is measured, each ascending.
 
         Raises:
-            InputError: an unknown model.
+            InputError: the model is unknown.
         """
         ...

@@ -1,8 +1,8 @@
-"""Synergy's profiles: a model's speed by the CPUs and the memory per GPU (OSDI'22, §3.1).
+"""Synergy's profiles: a model's speed by CPUs and memory per GPU (OSDI'22, §3.1).
 
-A table gives throughput relative to the GPU-proportional share of their servers (3 CPUs, 62.5 GB per GPU) at 9 numbers
-of CPUs and 5 amounts of memory per GPU; between these points it is interpolated linearly. Source of the format and of
-the columns: ``msr-fiddle/synergy``. Their simulator also uses the tables of one GPU for all gangs.
+A table has the throughput relative to the GPU-proportional share of their servers (3 CPUs, 62.5 GB per GPU) at 9
+numbers of CPUs and 5 amounts of memory per GPU; values between these points are interpolated linearly. Source of the
+format and of the columns: ``msr-fiddle/synergy``. Like here, their simulator uses the tables of one GPU for all gangs.
 """
 
 from collections.abc import Mapping
@@ -27,27 +27,27 @@ _VARIANT: Final = "cpu_per_gpu=3"
 
 @builds
 class Grid:
-    """Relative throughput ``[CPUs, memory]`` of one GPU."""
+    """Relative throughput of one GPU by CPUs and memory, [CPUs, memory]."""
 
     cpus: Reals
     memory_gb: Reals
     relative: Reals
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return relative throughput: linear, proportional to CPUs below the first point, constant beyond the last."""
+        """Return relative throughput, interpolated: in proportion to CPUs below the first point, constant after the last."""
         by_cpus = [float(np.interp(memory_gb, self.memory_gb, row)) for row in self.relative]
         return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
 
 
 @value
 class Demand:
-    """The least CPUs and memory per GPU that give a model its full speed."""
+    """The fewest CPUs and the least memory per GPU with which a model reaches full speed."""
 
     cpus: float
     memory_gib: float
     batch_size: float
     seconds_per_iteration: float
-    """Iteration time at the GPU-proportional share."""
+    """Iteration time in seconds at the GPU-proportional share."""
 
 
 class SynergyProfiles:
@@ -81,38 +81,38 @@ class SynergyProfiles:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return names such as ``res18``."""
+        """Return the models' names, such as ``res18``."""
         return tuple(self._grids)
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether a model is profiled, at this batch size; None: at its own."""
+        """Return whether a model is profiled at this batch size; None: at its own."""
         return model in self._grids and batch_size in (None, self._demands[model].batch_size)
 
     def demand(self, model: str) -> Demand:
-        """Return the least CPUs and memory at full speed, as the authors' profiler computes them.
+        """Return the fewest CPUs and the least memory for full speed, as the authors' profiler computes them.
 
         Raises:
-            InputError: a model that is not profiled.
+            InputError: the model is not profiled.
         """
         if model not in self._demands:
             raise unknown("model", model, self.models, self.place)
         return self._demands[model]
 
     def amounts(self, model: str) -> tuple[Reals, Reals]:
-        """Return the CPUs per GPU and the GiB per GPU of a model's measurements, each ascending.
+        """Return the CPUs per GPU and the GiB per GPU at which a model is measured, each ascending.
 
         Raises:
-            InputError: a model that is not profiled.
+            InputError: the model is not profiled.
         """
         if model not in self._grids:
             raise unknown("model", model, self.models, self.place)
         return self._grids[model].cpus, self._grids[model].memory_gb / GB_PER_GIB
 
     def relative(self, model: str, cpus_per_gpu: float | None, memory_gib_per_gpu: float | None) -> float:
-        """Return the throughput relative to the GPU-proportional share; None: that share.
+        """Return throughput relative to the GPU-proportional share, which None stands for.
 
         Raises:
-            InputError: a model that is not profiled.
+            InputError: the model is not profiled.
         """
         if model not in self._grids:
             raise unknown("model", model, self.models, self.place)
@@ -120,10 +120,10 @@ class SynergyProfiles:
         return self._grids[model].at(SHARE_CPUS if cpus_per_gpu is None else cpus_per_gpu, memory_gb)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second.
+        """Return a model's iterations per second in a setting.
 
         Raises:
-            InputError: a model that is not profiled, or a GPU type other than V100.
+            InputError: the model is not profiled, or the GPU type is not V100.
         """
         if setting.gpu_type.lower() != "v100":
             raise unknown("GPU type", setting.gpu_type, self.gpu_types, self.place)
@@ -157,7 +157,7 @@ def _grid(model: str, cells: Mapping[tuple[float, float], float], place: str) ->
 
 
 def _check_order(model: str, cpus: list[float], memory: list[float], relative: Reals, place: str) -> None:
-    """Refuse rates of 0, and rates that fall as CPUs or memory grow."""
+    """Check that rates are positive, and do not fall as CPUs or memory grow."""
     for at, other in np.argwhere(relative <= 0.0).tolist():
         rule = f"a rate in the grid of {model} must be above 0"
         raise InputError(rule, value=f"0 at {cpus[at]:g} CPUs and {memory[other]:g} GB", place=place)

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page with its data, styles and scripts inside, which opens without a network."""
+"""The report of a run: one self-contained HTML page with its data, styles and scripts, which works offline."""
 
 from eunomia_testbed.report.page import render, write_report
 

@@ -1,4 +1,4 @@
-"""Makes the tooltip of a bar: how its lease ended, and why its job waited afterwards."""
+"""Makes the tooltips of bars: how a lease ended, and why its job waited afterwards."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ REASONS_TOLD: Final = 2
 
 
 def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], pl.Series]:
-    """Return the distinct texts, and for each bar the number of its text.
+    """Return the distinct texts of all tooltips, and for each bar the index of its text.
 
-    A text is such as ``lease expired at 41.2 s; then waited 6.1 s because ...``; it is empty where nothing is known.
+    An example is ``lease expired at 41.2 s; then waited 6.1 s because ...``; a text is empty if nothing is known.
 
     Args:
         run: the run with its leases and waits.
         bars: table with ``machine, slot, job, end_seconds``.
-        waits: whether the notes include the wait afterwards.
+        waits: whether texts include the wait after the lease.
     """
     ends = _lease_ends(run, bars)
     after = _waits_after(run if waits else dataclasses.replace(run, waits=run.waits.clear()), ends)
@@ -44,7 +44,7 @@ def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], 
 
 
 def _lease_ends(run: RunData, bars: pl.DataFrame) -> pl.DataFrame:
-    """Return for each bar its job and the end of its lease: the first lease that covers the bar's end."""
+    """Return for each bar its job and the end of its lease, which is the first lease that covers the bar's end."""
     leases = run.leases.select(
         *SLOT, pl.col("start_seconds").alias("lease_start"), pl.col("end_seconds").alias("lease_end"), "ended_by"
     ).drop_nulls("lease_end")
@@ -60,7 +60,7 @@ def _lease_ends(run: RunData, bars: pl.DataFrame) -> pl.DataFrame:
 
 
 def _waits_after(run: RunData, ends: pl.DataFrame) -> pl.DataFrame:
-    """Return by job and end of lease the reasons of the wait until the next lease, longest first."""
+    """Return by job and end of lease the reasons for the wait until the job's next lease, longest first."""
     after = ends.select("job", "lease_end").drop_nulls().unique(maintain_order=True).sort("lease_end")
     starts = run.leases.drop_nulls("job").select("job", pl.col("start_seconds").alias("next")).sort("next")
     spans = (

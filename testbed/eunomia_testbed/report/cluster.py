@@ -1,4 +1,4 @@
-"""Part 6, cluster and queue: use of the cluster, overheads of sharing, and reasons of waiting."""
+"""Part 6, cluster and queue: use of the cluster, overheads of sharing, and reasons for waiting."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LINES: Final = (
 
 
 def cluster(view: View, until: float) -> Part | None:
-    """Make the part of the page on cluster and queue; None: neither slots nor queue are known.
+    """Make the page's part on cluster and queue; None: nothing is known about them.
 
     Args:
         view: the run.
-        until: the last moment of the page's time axes.
+        until: end of the page's time axes, in seconds.
     """
     lines = _lines(view.run, until)
     waits = sums_by(view.waits, ["reason", "plugin", "user", "app"], "seconds", ordered=False)
@@ -61,7 +61,7 @@ def cluster(view: View, until: float) -> Part | None:
 
 
 def _lines(run: RunData, until: float) -> list[Json]:
-    """Return the lines from the logged queue, or else from leases and waits."""
+    """Return the lines over time from the logged queue, or otherwise from leases and waits."""
     found: dict[str, Json] = {name: series(run.queue, "time_seconds", name, until) for name, _, _ in LINES}
     if found.get("busy_gpus") is None and run.leases.height:
         found["busy_gpus"] = _counted(run.leases, until)
@@ -75,13 +75,13 @@ def _lines(run: RunData, until: float) -> list[Json]:
 
 
 def _counted(spans: pl.DataFrame, until: float) -> Json:
-    """Return the number of open periods over time."""
+    """Return the number of concurrent periods over time."""
     moments, levels = counted(numbers(spans["start_seconds"]), numbers(spans["end_seconds"]))
     return steps(moments, levels, until) if len(moments) else None
 
 
 def _slot_time(view: View) -> Json:
-    """Return the fractions of slot time until the last finish: useful, overheads, held and idle, free.
+    """Return the fractions of slot time until the last finish: useful, overheads, held but idle, free.
 
     None: unknown.
     """
@@ -106,13 +106,13 @@ def _slot_time(view: View) -> Json:
 
 
 def _words(waits: pl.DataFrame, lone: Set[str]) -> dict[str, str]:
-    """Return the meaning of each reason; ``lone`` are the apps that were alone in the cluster."""
+    """Return the meaning of each reason in words; ``lone`` are the apps that were alone in the cluster."""
     others = set(waits.filter(~pl.col("app").is_in(list(lone)))["reason"].unique())
     return {reason: reason_in_words(reason, alone=reason not in others) for reason in waits["reason"].unique()}
 
 
 def _waited(waits: pl.DataFrame, key: str, words: Mapping[str, str]) -> list[Json]:
-    """Return name, words and hours waited by reason, plugin or user, longest first; the last may sum up the others."""
+    """Return name, words and hours waited by reason, plugin or user, longest first; a last row may sum up the rest."""
     known = waits.filter(pl.col(key).is_not_null())
     by_key = sums_by(known, [key], "seconds").sort("seconds", key, descending=[True, False])
     rows: list[Json] = [

@@ -1,4 +1,4 @@
-"""Finds the apps that were alone in the cluster, and so had no other app to share with."""
+"""Finds the apps that were alone in the cluster and never had to share it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eunomia_testbed.results.run_data import RunData
 
 
 def lone_apps(run: RunData) -> frozenset[str]:
-    """Return the apps during whose life no other app was present; an app whose times are unknown is left out.
+    """Return the apps during whose life no other app was present, except apps whose times are unknown.
 
-    An app that was resumed after an end has two lives. Its last one is judged, since its ρ counts from there; for other
-    apps it was present in both, the first of which its leases show.
+    An app that was resumed after it had ended has two lives. Only the last one is judged, since its ρ counts from
+    there; but for other apps it counts as present in both. Its leases show when the first one ended.
     """
     apps = run.apps.select("app", "arrival_seconds", "finish_seconds")
     if apps["arrival_seconds"].null_count() or apps.is_empty():
@@ -31,14 +31,14 @@ def lone_apps(run: RunData) -> frozenset[str]:
 
 
 def _earlier(run: RunData, app: str, arrived: float, resumed: float) -> tuple[float, float]:
-    """Return the start and end of an app's life before it went on, in seconds; an end that is unknown is its start."""
+    """Return start and end in seconds of an app's life before it was resumed; an unknown end equals the start."""
     held = run.leases.filter((pl.col("app") == app) & (pl.col("start_seconds") < resumed))
     end = held["end_seconds"].fill_null(resumed).clip(upper_bound=resumed).max()
     return arrived, float(end) if isinstance(end, int | float) else arrived
 
 
 def _present(begun: Reals, over: Reals, starts: Reals, ends: Reals) -> Reals:
-    """Return how many of the lives ``begun`` to ``over`` meet each period ``starts`` to ``ends``; seconds, (n) each."""
+    """Return how many of the lives ``begun`` to ``over`` overlap each period; all arrays (n), in seconds."""
     before_end = np.searchsorted(np.sort(begun), ends, side="left")
     over_by_start = np.searchsorted(np.sort(over), starts, side="right")
     counted: Reals = (before_end - over_by_start).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Shortens long curves for the page: distributions by quantiles, counts over time by buckets."""
+"""Shortens long curves for the page: distributions to quantiles, and counts over time to buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_QUANTILES, MOST_STEPS, BUCKETS, TAIL = 300, 500, 240, 60
 
 
 def short(values: Reals, digits: int = 6) -> list[float]:
-    """Round floats to a number of significant digits."""
+    """Round values to a number of significant digits."""
     with np.errstate(divide="ignore"):
         size = np.where((values != 0) & np.isfinite(values), np.floor(np.log10(np.abs(values))), 0.0)
     scale = 10.0 ** (digits - 1 - size)
@@ -24,9 +24,9 @@ def short(values: Reals, digits: int = 6) -> list[float]:
 
 
 def distribution(values: Reals) -> Json:
-    """Return exact points (value, share at or below) of the empirical distribution.
+    """Return points (value, fraction at or below) of the empirical distribution.
 
-    Of more than ``MOST_QUANTILES`` values, evenly spaced ones are kept, with increasing density in the upper tail.
+    If there are more than ``MOST_QUANTILES`` values, evenly spaced ones are kept, and denser ones in the upper tail.
     """
     known = np.sort(values[np.isfinite(values)])
     size = len(known)
@@ -40,7 +40,7 @@ def distribution(values: Reals) -> Json:
 
 
 def counted(starts: Reals, ends: Reals, weights: Reals | None = None) -> tuple[Reals, Reals]:
-    """Return the times of changes, and the number (or weight) of open periods after each; NaN ends never come."""
+    """Return the times of changes, and the number (or weight) of open periods after each; an end of NaN means never."""
     weight = np.ones(len(starts)) if weights is None else weights
     known = np.isfinite(ends)
     moments = np.concatenate([starts, ends[known]])
@@ -50,7 +50,7 @@ def counted(starts: Reals, ends: Reals, weights: Reals | None = None) -> tuple[R
 
 
 def last_of_each(moments: Reals, levels: Reals) -> tuple[Reals, Reals]:
-    """Return the last level at each time; times are in order."""
+    """Return the last level at each time; times must be ascending."""
     if not len(moments):
         return moments, levels
     last = np.append(moments[1:] != moments[:-1], True)
@@ -58,9 +58,9 @@ def last_of_each(moments: Reals, levels: Reals) -> tuple[Reals, Reals]:
 
 
 def steps(moments: Reals, levels: Reals, until: float) -> Json:
-    """Return a level that changes at given times, as ``points`` (seconds, level).
+    """Return a level that changes at given times as ``points`` (seconds, level).
 
-    Many changes become ``bands`` (seconds, mean, lowest, highest), with a row for each bucket of ``width`` seconds.
+    If there are many changes, return ``bands`` (seconds, mean, lowest, highest) for buckets of ``width`` seconds.
 
     Args:
         moments: times in seconds, ascending and distinct.
@@ -85,9 +85,9 @@ def steps(moments: Reals, levels: Reals, until: float) -> Json:
 
 
 def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
-    """Return the share of slots in use while jobs waited; None: no job waited, or it is not known when.
+    """Return the fraction of slots in use while jobs waited; None: no job waited, or the times are unknown.
 
-    It is taken from the queue, or else, as in a live run, from waits (but a tuner's own pauses) and leases.
+    It is computed from the queue, or otherwise, as for a live run, from leases and waits, without a tuner's own pauses.
     """
     if not slots:
         return None
@@ -103,7 +103,7 @@ def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
 
 
 def _waiting_and_busy(run: RunData) -> tuple[Reals, Reals, Reals]:
-    """Return the times in seconds at which waits or leases begin or end, and the numbers of both from each time on."""
+    """Return the times in seconds at which waits or leases begin or end, and the numbers of open ones after each."""
     until = horizon_seconds(run) or 0.0
     waits = run.waits.filter(pl.col("reason") != OWN_CHOICE)
     spans = [

@@ -1,4 +1,4 @@
-"""Part 8, decisions: the plugins' records, the rounds, and the time of each stage."""
+"""Part 8, decisions: the plugins' records, the rounds, and the time that each stage took."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_ROWS = 1500
 
 
 def decisions(view: View) -> Part | None:
-    """Make the part of the page on decisions; None: there were no rounds, and no plugin left a record."""
+    """Make the page's part on decisions; None: there were no rounds, and no plugin left a record."""
     run, most = view.run, view.most(MOST_ROWS)
     if run.rounds.is_empty() and not run.records:
         return None
@@ -49,7 +49,7 @@ def _record(name: str, frame: pl.DataFrame, most: int) -> Table:
 
 
 def _payments(name: str, frame: pl.DataFrame, most: int) -> Json:
-    """Return points (seconds or round, app, share paid, slots won) of a record with a hidden payment ``c`` by app."""
+    """Return points (seconds or round, app, fraction paid, slots won) of a record that has a hidden payment ``c``."""
     if not {"round", "app", "c"} <= set(frame.columns):
         return None
     paid = frame.filter(pl.col("c").is_not_null())
@@ -68,7 +68,7 @@ def _payments(name: str, frame: pl.DataFrame, most: int) -> Json:
 
 
 def _timings(timings: pl.DataFrame) -> Table:
-    """Return CPU and wall time by stage and plugin; a simulation only has sums over all of its rounds."""
+    """Return CPU and wall time by stage and plugin; for a simulation, only sums over all rounds are known."""
     summed = timings["round"].n_unique() == 1
     timed = timings["wall_seconds"].null_count() < timings.height
     wall = pl.col("wall_seconds") * 1000

@@ -1,4 +1,4 @@
-"""Lists runs that failed, with their errors; no other part of the page contains them."""
+"""Lists failed runs with their errors; the other parts of the page leave them out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eunomia_testbed.report.words import count
 
 
 def failed_runs(whole: Whole) -> Part | None:
-    """Make the part of the page on failed runs; None: every run completed."""
+    """Make the page's part on failed runs; None: every run completed."""
     facts = whole.run.facts
     if facts is None or not facts.failures:
         return None

@@ -10,11 +10,11 @@ from eunomia_testbed.report.view import View
 
 MOST_FAILURES = 500
 MOST_APPS = 6
-"""Most apps named above the table."""
+"""Largest number of apps named above the table."""
 
 
 def failures(view: View) -> Part | None:
-    """Make the part of the page on failed trials; None: no trial failed."""
+    """Make the page's part on failed trials; None: no trial failed."""
     trials = view.run.trials
     failed = trials.filter(pl.col("state") == "failed")
     if not failed.height:

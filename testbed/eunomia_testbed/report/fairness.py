@@ -1,4 +1,4 @@
-"""Part 4, fairness: the distribution of ρ, ρ over time, and the worst-off apps with their longest reason."""
+"""Part 4, fairness: the distribution of ρ, ρ over time, and the worst-off apps with their main reason for waiting."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from eunomia_testbed.results.gpu_types import apps_by_type
 
 MOST_POINTS, MOST_LINES, WORST, MOST_DOTS = 300, 100, 10, 400
 KINDS = {"rho": "ρ", "rho_static": "static ρ", "rho_contention": "ρ by contention", "rho_exclusive": "exclusive ρ"}
-"""The kinds of ρ by their columns; a run is judged by one of them."""
+"""Names of the kinds of ρ, by column; a run is judged by one of them."""
 ASKS: Final = {
     "themis": "the time alone on the whole cluster with linear speed-up, times the apps present over its life",
     "static": "the time alone, times all jobs of the trace per GPU",
     "contention": "the time alone, times the jobs per GPU over its life",
     "exclusive": "the time alone",
 }
-"""The time with which each kind of ρ compares a JCT."""
+"""The reference time to which each kind of ρ relates a JCT."""
 
 
 def fairness(view: View) -> Part | None:
-    """Make the part of the page on fairness; None: no ρ is known."""
+    """Make the page's part on fairness; None: no ρ is known."""
     run = view.run
     judged = apps_or_jobs(run)
     kind = rho_column(run)
@@ -57,7 +57,7 @@ def fairness(view: View) -> Part | None:
 
 
 def _by_kind(view: View) -> list[Table]:
-    """Return the figures of every kind of ρ in this run, with what each kind asks; empty: one kind is known."""
+    """Return a table of all known kinds of ρ with the reference time of each; empty: fewer than two are known."""
     rows: list[list[Json]] = []
     for kind, asks in ASKS.items():
         found = [view.summary.rho_by_kind.get(f"rho_{kind}_{way}") for way in ("p90", "p99", "worst", "above_1_share")]
@@ -75,7 +75,7 @@ def _by_kind(view: View) -> list[Table]:
 
 
 def _lines(view: View, final: pl.DataFrame) -> list[Json]:
-    """Return points (seconds, ρ, slots) by app; of too many apps, only the worst."""
+    """Return points (seconds, ρ, slots) by app; if there are too many apps, only of the worst."""
     rho, most = view.run.rho, view.most(MOST_LINES)
     if rho["app"].n_unique() > most:
         rho = rho.filter(pl.col("app").is_in(final["app"].head(most).to_list()))

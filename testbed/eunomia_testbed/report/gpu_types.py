@@ -1,4 +1,4 @@
-"""Part on GPU types: GPU time, speed and waiting of apps by type, and the apps that are slow because of their types."""
+"""Part on GPU types: GPU time, speed and waits of apps by type, and the apps that are slow because of their types."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eunomia_testbed.results.gpu_types import AppOnTypes, apps_by_type, gpus_by_
 FEW_APPS: Final = 16
 MOST_APPS: Final = 600
 MOST_MODELS: Final = 6
-"""Most models that are shown one by one on a GPU type; the others are summed."""
+"""Largest number of models that are shown separately on a GPU type; the others are summed."""
 SUMS: Final = ("slot_seconds", "run_seconds", "wait_seconds")
 
 
 def gpu_types(view: View) -> Part | None:
-    """Make the part of the page on GPU types; None: the cluster has one GPU type, or no lease is known."""
+    """Make the page's part on GPU types; None: the cluster has one GPU type, or no lease is known."""
     rows = view.run.gpu_types
     gpus = gpus_by_type(view.run.facts)
     if rows.is_empty() or len({*gpus, *rows["gpu_type"]}) < 2:
@@ -41,7 +41,7 @@ def gpu_types(view: View) -> Part | None:
 
 
 def slow_sentence(apps: Sequence[AppOnTypes]) -> str:
-    """Return how many apps are slow because of their GPU types, and the one that lost most; empty: none is."""
+    """Say how many apps are slow because of their GPU types, and which one lost most; empty: none is."""
     slow = [each for each in apps if each.slow]
     if not slow:
         return ""
@@ -60,13 +60,13 @@ def _sentences(apps: Sequence[AppOnTypes]) -> str:
 
 
 def _reference(rows: pl.DataFrame) -> str | None:
-    """Return the type that all speeds refer to; None: unknown, or several."""
+    """Return the type to which all speeds are relative; None: it is unknown, or differs."""
     known = rows["reference_type"].drop_nulls().unique().to_list()
     return str(known[0]) if len(known) == 1 else None
 
 
 def _types(view: View, gpus: Mapping[str, int]) -> list[Json]:
-    """Return each type with its GPUs, share of time held, jobs, speed, and the mean wait of jobs before they got it."""
+    """Return each type with its GPUs, fraction of time held, jobs, speed, and the mean wait of jobs for it."""
     rows, horizon = view.run.gpu_types, counting.horizon_seconds(view.run)
     sums = sums_by(rows, ["gpu_type"], *SUMS)
     found = {str(each["gpu_type"]): each for each in sums.iter_rows(named=True)}
@@ -95,7 +95,7 @@ def _types(view: View, gpus: Mapping[str, int]) -> list[Json]:
 
 
 def _models(view: View) -> list[Json]:
-    """Return GPU type, model and GPU-seconds; of many models on a type, the largest and the sum of the others."""
+    """Return GPU type, model and GPU-seconds; if a type has many models, the largest and the sum of the others."""
     known = view.run.jobs.select("job", "model").drop_nulls().unique("job", keep="first", maintain_order=True)
     joined = view.run.gpu_types.join(known, on="job", how="inner", maintain_order="left")
     if joined["model"].n_unique() < 2:
@@ -144,7 +144,7 @@ def _speed_label(reference: str | None) -> str:
 
 
 def _app_table(view: View, apps: Sequence[AppOnTypes], names: Sequence[str]) -> Table:
-    """Return a row for each app with its GPU time by type; those that lost most to slower types come first."""
+    """Return a row for each app with its GPU time by type; the apps that lost most to slower types come first."""
     rows, most = view.run.gpu_types, view.most(MOST_APPS)
     by_app = {each.app: each for each in apps}
     lost = {each.app: each.lost_seconds for each in apps}
@@ -177,12 +177,12 @@ def _app_table(view: View, apps: Sequence[AppOnTypes], names: Sequence[str]) -> 
 
 
 def _why(app: AppOnTypes) -> str | None:
-    """Return type and speed, such as ``K80 at 0.25 of V100``; None: the app is not slow because of its types."""
+    """Return type and speed of a slow app, such as ``K80 at 0.25 of V100``; None: its types do not slow it."""
     return f"{app.gpu_type} at {app.speed:.2f} of {app.reference_type}" if app.slow else None
 
 
 def _models_of(view: View, apps: Sequence[str]) -> dict[str, str]:
-    """Return the models that the apps train, by app; of several, all of them."""
+    """Return the models that each app trains, as text."""
     mine = view.run.jobs.filter(pl.col("app").is_in(list(apps)) & pl.col("model").is_not_null())
     found = mine.group_by("app").agg(pl.col("model").unique().sort()).iter_rows()
     return {app: ", ".join(models) for app, models in found}

@@ -1,4 +1,4 @@
-"""Groups of jobs by user, model and length, by which a page colours jobs where apps outnumber colours."""
+"""Groups jobs by user, model and length; a page colours jobs by group if there are more apps than colours."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from eunomia_testbed.report.sums import sums_by
 from eunomia_testbed.results.run_data import RunData
 
 MOST_GROUPS: Final = 18
-"""Groups with a colour of their own, as many as apps have; the others are grey."""
+"""Largest number of groups with a colour of their own, as many as for apps; the others are grey."""
 OTHERS: Final = -1
 LENGTHS: Final = ((10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3_600.0, "1 h"), (21_600.0, "6 h"),
                   (86_400.0, "1 d"), (604_800.0, "7 d"))  # fmt: skip
-"""Bounds of the classes of length, in seconds and in words."""
+"""Upper bounds of the length classes, in seconds and as text."""
 
 
 @builds
 class Groups:
-    """The groups of all runs on the page, so that a colour means the same under every policy.
+    """The groups of all runs on the page, so that a colour has the same meaning under every policy.
 
     Attributes:
-        names: by user, model and length, the names of groups with a colour, in the order of their colours: users and
-            models by their GPU time over all runs, lengths from the shortest; a way with fewer than two is left out.
-        others: by way, the number of groups without a colour.
+        names: for each grouping (user, model, length), the names of groups with a colour, in order of colours: users
+            and models by GPU time over all runs, lengths from the shortest; a grouping with fewer than two groups is
+            left out.
+        others: for each grouping, the number of groups without a colour.
     """
 
     names: Mapping[str, Sequence[str]]
     others: Mapping[str, int]
 
     def of(self, jobs: pl.DataFrame, names: pl.Series) -> dict[str, list[int]]:
-        """Return by way the group of each named job; -1: another group, or unknown.
+        """Return for each grouping the group of each named job; -1: a group without a colour, or unknown.
 
         Args:
             jobs: the table ``jobs`` of one run.
@@ -51,7 +52,7 @@ class Groups:
 
 
 def groups_of(run: RunData) -> Groups:
-    """Return the groups of the jobs of all policies and seeds."""
+    """Return the groups of the jobs under all policies and seeds."""
     jobs = with_length(run.jobs)
     names: dict[str, Sequence[str]] = {}
     others: dict[str, int] = {}
@@ -66,9 +67,9 @@ def groups_of(run: RunData) -> Groups:
 
 
 def with_length(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns by which jobs are grouped; ``length`` is the class of the time that a job takes alone.
+    """Return the columns by which jobs are grouped; ``length`` is the class of a job's time alone on the cluster.
 
-    Where that is unknown, it is the class of the time that the job ran.
+    If that time is unknown, it is the class of the time that the job ran.
     """
     known = jobs.select(
         pl.coalesce(pl.col("ideal_seconds", "exclusive_seconds", "run_seconds").fill_nan(None)).alias("alone")
@@ -79,7 +80,7 @@ def with_length(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _labels() -> list[str]:
-    """Return the names of the classes of length, shortest first."""
+    """Return the names of the length classes, shortest first."""
     words = [word for _, word in LENGTHS]
     between = [f"{low} to {high}" for low, high in itertools.pairwise(words)]
     return [f"under {words[0]}", *between, f"{words[-1]} and more"]

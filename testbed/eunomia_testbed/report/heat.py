@@ -1,4 +1,4 @@
-"""Draws use by machine over time, for clusters with more slots than a Gantt chart has rows."""
+"""Draws the use of machines over time, for clusters with more slots than a Gantt chart has rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_ROWS: Final = 64
 HELD: Final = ("app", "job", "machine", "start_seconds", "end_seconds")
 """Columns of a lease that the drawing uses."""
 MOST_STRIPES: Final = 3000
-"""Most leases on the page for marking a chosen app; with more, no app can be marked."""
+"""Largest number of leases on a page that can highlight a chosen app; with more, no app can be highlighted."""
 
 
 _TINY: Final = 1e-9
@@ -38,15 +38,15 @@ class Machines:
 
     @property
     def row_of(self) -> Ints:
-        """Return the row of each machine; neighbours share a row if there are more machines than rows."""
+        """Return the row of each machine; adjacent machines share a row if there are more machines than rows."""
         each = -(-len(self.names) // MOST_ROWS)
         return np.arange(len(self.names)) // each
 
 
 def heat_map(view: View, until: float, groups: Groups) -> Json:
-    """Return rows of machines with the share of slots in use by bucket of time: a digit 0 to 9, or ``A`` for all.
+    """Return for each row of machines the fraction of slots in use by time bucket: a digit 0 to 9, or ``A`` for all.
 
-    For each way to group jobs there is a letter for each row and bucket: the group that held most of it.
+    For each grouping of jobs, there is also a letter for each row and bucket: the group that held most of it.
     """
     leases = _ended_by(view.run.leases.select(HELD), until)
     machines = _machines(view)
@@ -72,7 +72,7 @@ def heat_map(view: View, until: float, groups: Groups) -> Json:
 
 
 def _by_group(view: View, leases: pl.DataFrame, row: Ints, rows: int, until: float, groups: Groups) -> Json:
-    """Return by way the letters of the groups that held most of each row and bucket."""
+    """Return for each grouping the letters of the groups that held most of each row and bucket."""
     starts, ends = numbers(leases["start_seconds"]), numbers(leases["end_seconds"])
     held = {way: np.array(found) for way, found in groups.of(view.run.jobs, leases["job"]).items()}
     return {
@@ -89,7 +89,7 @@ def _by_group(view: View, leases: pl.DataFrame, row: Ints, rows: int, until: flo
 
 
 def _letters(used: Reals) -> list[str]:
-    """Return a text for each row: by bucket the letter of the group with the largest use, z for others, a dot for none.
+    """Return a text for each row, with a letter per bucket: the group that used most, z for others, a dot for none.
 
     Args:
         used: [group, row, bucket] mean number of slots in use; the last group is that of others.
@@ -100,7 +100,7 @@ def _letters(used: Reals) -> list[str]:
 
 
 def levels_of(shares: Reals) -> list[str]:
-    """Return one text per row: 0 to 9 for the fraction in use, rounded up, and ``A`` for all of it."""
+    """Return a string for each row: 0 to 9 for the fraction in use, rounded up, and ``A`` for all of it."""
     level = np.ceil(np.clip(shares, 0.0, 1.0) * 9 - 1e-9).astype(np.int64)
     level = np.where(shares > 1 - 1e-6, 10, level)
     return ["".join(row) for row in np.array(list("0123456789A"))[level]]
@@ -121,7 +121,7 @@ def used_by_bucket(rows: Ints, starts: Reals, ends: Reals, height: int, until: f
 
 
 def _machines(view: View) -> Machines:
-    """Return the machines of the cluster's description, or else those that were ever leased."""
+    """Return the machines of the cluster's description, or otherwise those that were ever leased."""
     facts = view.run.facts
     seen = slots_of(view.run.leases).group_by("machine").agg((pl.col("slot").max() + 1).alias("slots"))
     known = {str(name): int(slots) for name, slots in seen.iter_rows()}
@@ -142,7 +142,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _row_names(machines: Machines) -> list[str]:
-    """Return a machine's name, or the first and last name of machines in one row."""
+    """Return the names of rows: a machine's name, or the first and last name of the machines in a row."""
     row_of = machines.row_of
     firsts = np.flatnonzero(np.append(True, row_of[1:] != row_of[:-1]))
     lasts = np.append(firsts[1:] - 1, len(row_of) - 1)
@@ -153,12 +153,12 @@ def _row_names(machines: Machines) -> list[str]:
 
 
 def _ended_by(leases: pl.DataFrame, until: float) -> pl.DataFrame:
-    """Return the leases; open ones end at the end of the page."""
+    """Return the leases, with open ones ended at ``until``."""
     return leases.with_columns(pl.col("end_seconds").fill_null(until))
 
 
 def _stripes(leases: pl.DataFrame, rows: Ints, slots: Reals) -> Json:
-    """Return row, start, end and app of each lease; leases of one app in a row are merged, with their share."""
+    """Return row, start, end and app of each lease; an app's equal leases in a row are merged, as a fraction of it."""
     named = leases.select(
         pl.Series("row", rows), pl.col("start_seconds").round(2), pl.col("end_seconds").round(2), "app"
     )

@@ -1,4 +1,4 @@
-"""Makes the page from its parts: one file with data as JSON, styles and scripts."""
+"""Assembles the page from its parts: one HTML file that contains data as JSON, styles and scripts."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
 )
 """The parts in the order of the page: one for each run that the page shows, or one for all of them.
 
-Each is None where there is no data for it.
+A part is None if there is no data for it.
 """
 
 SCRIPTS: Final = ("state.js", "format.js", "svg.js", "chart.js", "labels.js", "bars.js", "policy.js", "table.js",
                   "groups.js", "held.js", "heat.js", "policies.js", "fairness.js", "speed.js", "types.js", "cluster.js",
                   "searches.js", "decisions.js", "page.js")  # fmt: skip
-"""The scripts in the order in which they are joined into one."""
+"""The scripts, in the order in which they are concatenated."""
 
 MOST_NAMES: Final = 2_000
 COLOURED: Final = 18
@@ -110,7 +110,7 @@ def render(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = Non
 def write_report(
     folder: Path, run: RunData | None = None, counted: Mapping[tuple[str, int], Summary] | None = None
 ) -> Path:
-    """Read a result folder and write its ``report.html``; return the file.
+    """Read a result folder, write its ``report.html``, and return the file's path.
 
     Args:
         folder: the result folder.
@@ -124,7 +124,7 @@ def write_report(
 
 
 def write_page(page: str, folder: Path) -> Path:
-    """Write a page into a folder as ``report.html``, in one atomic rename; return the file."""
+    """Write a page into a folder as ``report.html``, atomically by a rename, and return the file's path."""
     target = folder / "report.html"
     part = target.with_name(".report.html.part")
     part.write_text(page, encoding="utf-8")
@@ -133,7 +133,7 @@ def write_page(page: str, folder: Path) -> Path:
 
 
 def embed(data: Json) -> str:
-    """Return JSON for a script element; no text in it can close the element or open a comment."""
+    """Return data as JSON for a script element, escaped so that it can neither close the element nor open a comment."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -169,13 +169,13 @@ def _data(part: Part | None) -> Json:
 
 
 def _table(table: Table) -> Json:
-    """Return the table's fields, without the copies of every cell that ``asdict`` makes."""
+    """Return the table's fields without deep copies of its cells, which ``asdict`` would make."""
     fields = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
     return fields | {"columns": [dataclasses.asdict(column) for column in table.columns]}
 
 
 def _app_names(whole: Whole, sections: Sequence[Section]) -> list[str]:
-    """Return the names of all apps, by which colours are given; of many apps, those with a colour or in a table."""
+    """Return the apps' names, by which they are coloured; of many apps, only those with a colour or in a table."""
     run = whole.run
     frames = next(([frame] for frame in (run.apps, run.jobs) if frame.height), [run.leases, run.segments, run.rho])
     names: list[str] = pl.concat([frame["app"].unique() for frame in frames]).unique().drop_nulls().sort().to_list()
@@ -193,7 +193,7 @@ def _named(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _until(whole: Whole) -> float:
-    """Return the last time in the tables of the shown runs, in seconds since the first arrival."""
+    """Return the latest time in the tables of the shown runs, in seconds since the first arrival."""
     last = [
         end.max()
         for run in (view.run for view in whole.views)

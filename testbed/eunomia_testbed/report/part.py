@@ -11,14 +11,14 @@ import polars as pl
 from eunomia.model.shapes import value
 
 Json: TypeAlias = Any
-"""JSON for the page; the scripts under ``assets`` document what they read."""
+"""JSON for the page; the scripts under ``assets`` document what they expect."""
 
 Kind: TypeAlias = Literal["text", "app", "policy", "code", "number", "seconds", "percent", "flag"]
 
 
 @value
 class Column:
-    """A column of a table on the page; ``digits`` after the point, ``hint`` as its tooltip."""
+    """A column of a table on the page; ``digits`` is the number of decimals, ``hint`` the tooltip."""
 
     label: str
     kind: Kind = "text"
@@ -28,7 +28,7 @@ class Column:
 
 @value
 class Table:
-    """A sortable table; ``app`` and ``group`` are the positions of the columns to filter and to group by."""
+    """A sortable table; ``app`` and ``group`` are the positions of the columns to filter by and to group by."""
 
     title: str
     columns: Sequence[Column]
@@ -37,14 +37,14 @@ class Table:
     group: int | None = None
     folded: bool = False
     unit: str = ""
-    """Unit of all its times: ``s``, ``min``, ``h`` or ``d``; empty: the page chooses one."""
+    """Unit of all times in the table: ``s``, ``min``, ``h`` or ``d``; empty: the page chooses one."""
 
 
 @value
 class Part:
     """A section of the page.
 
-    ``html`` is markup in which everything from users is escaped; ``data`` goes to the script that draws the part.
+    Its ``html`` is markup in which all text from users is escaped; its ``data`` goes to the script that draws it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Part:
 
 
 def table_of(frame: pl.DataFrame, title: str, *, folded: bool = False) -> Table:
-    """Make a table from a frame, without policy and seed, and without columns of unknown values."""
+    """Return a frame as a table, without policy and seed, and without columns that have no known value."""
     kept = [
         name for name in frame.columns if name not in ("policy", "seed") and frame[name].null_count() < frame.height
     ]
@@ -72,7 +72,7 @@ def table_of(frame: pl.DataFrame, title: str, *, folded: bool = False) -> Table:
 
 
 def kept_columns(table: Table) -> Table:
-    """Return the table without columns of unknown values."""
+    """Return the table without columns that have no known value."""
     kept = [at for at in range(len(table.columns)) if any(row[at] is not None for row in table.rows)]
     return dataclasses.replace(
         table,
@@ -83,7 +83,7 @@ def kept_columns(table: Table) -> Table:
 
 
 def rounded(value: object, digits: int = 4) -> Json:
-    """Convert a value for the page: rounds floats, writes null for values that JSON lacks, and text for other types."""
+    """Convert a value for the page: floats are rounded, NaN and infinity become null, other types become text."""
     if isinstance(value, float):
         return round(value, digits) if value - value == 0 else None
     return value if value is None or isinstance(value, str | int) else str(value)

@@ -1,7 +1,7 @@
-"""Takes a picture of a report with headless Chromium.
+"""Takes a screenshot of a report with headless Chromium.
 
 ``python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png`` makes the README's picture. Without
-``--height`` the picture shows the whole page. Chromium is the Debian package ``chromium``.
+``--height``, the picture shows the whole page. Chromium is the Debian package ``chromium``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def browser() -> str | None:
 
 
 def browse(page: Path, *options: str, address: str = "", dark: bool = False) -> str:
-    """Open a page headless without a network, run its scripts, and return what Chromium prints for the options.
+    """Open a page in headless Chromium without network access, run its scripts, and return Chromium's output.
 
     Args:
         page: an HTML file.
         options: options of Chromium, such as ``--dump-dom``.
-        address: text after the file's name in the address, such as ``#app=halving``.
-        dark: show the page as in a browser set to dark pages.
+        address: suffix of the page's URL, such as ``#app=halving``.
+        dark: render the page in dark mode.
 
     Raises:
         InputError: there is no Chromium.
@@ -63,7 +63,7 @@ def browse(page: Path, *options: str, address: str = "", dark: bool = False) -> 
 def take_picture(
     page: Path, picture: Path, *, width: int = 1240, height: int | None = None, dark: bool = False, address: str = ""
 ) -> Path:
-    """Write a PNG of the page; without a height, of the whole page. Errors as in ``browse``."""
+    """Write a PNG of the page; without a height, of the whole page. Raises the errors of ``browse``."""
     if height is None:
         drawn = browse(page, "--dump-dom", f"--window-size={width},900", address=address, dark=dark)
         found = re.search(r'<html[^>]*data-height="(\d+)"', drawn)

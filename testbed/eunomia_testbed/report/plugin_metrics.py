@@ -1,4 +1,4 @@
-"""Shows the metrics that plugins add to the tables: their figures by policy and seed, with unit and meaning."""
+"""Shows the metrics that plugins add to the tables: their values by policy and seed, with unit and meaning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eunomia_testbed.results.columns import ColumnSpec, Figure
 
 
 def plugin_metrics(whole: Whole) -> Part | None:
-    """Make the part of the page on plugins' metrics; None: no plugin declared a figure."""
+    """Make the page's part on plugins' metrics; None: no plugin declared a summary figure."""
     declared = [
         (spec, figure) for each in whole.run.added.values() for spec in each.values() for figure in spec.summary
     ]

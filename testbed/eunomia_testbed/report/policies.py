@@ -1,4 +1,4 @@
-"""Part 2, policies: the answer by goal, every policy by the main metrics with intervals, fairness against mean JCT."""
+"""Part 2, policies: the answer by goal, the main metrics of every policy with intervals, fairness against mean JCT."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eunomia_testbed.results.summary import Summary
 
 @value
 class Compared:
-    """A column of the summary, as declared, on the page; ``drawn`` as bars, or only in the table."""
+    """A column of the summary on the page, as declared; ``drawn``: shown as bars, otherwise only in the table."""
 
     name: str
     label: str
@@ -40,12 +40,12 @@ DRAWN: Final = ("jct_mean_seconds", "jct_p99_seconds", "makespan_seconds", "rho_
 """Metrics that the page compares as bars, in the order of the page."""
 LISTED: Final = ("jct_median_seconds", "jct_p95_seconds", "rho_mean", "rho_jain", "queue_length_mean", "wait_seconds",
                  "restarts", "migrations", "resizes", "faults", "fallback_round")  # fmt: skip
-"""Further metrics of the table."""
+"""Further metrics that only the table shows."""
 _DIGITS: Final = {"rho_worst": 2, "rho_mean": 2, "rho_jain": 3, "queue_length_mean": 1}
 
 
 def compared(whole: Whole) -> list[Compared]:
-    """Return the labelled columns by which the page compares policies; those that plugins declare come last."""
+    """Return the columns with labels by which the page compares policies; those of plugins come last."""
     specs = {name: (spec, spec.label, spec.better) for name, spec in declared(Summary).items()}
     specs |= {figure.name: (spec, figure.label, figure.better) for _, _, spec, figure in all_of(whole.run)}
     of_plugins = [figure.name for columns in whole.run.added.values() for s in columns.values() for figure in s.summary]
@@ -72,7 +72,7 @@ def _compared(whole: Whole, name: str, spec: ColumnSpec, label: str, better: Bet
 
 
 def _of_draws(whole: Whole) -> str:
-    """Say of which runs a worst ρ is: of the only run, of this trace, or the mean over seeds."""
+    """Say to which runs a worst ρ refers: the only run, this trace, or the mean over seeds."""
     if whole.evidence.draws.kind is DrawKind.RESAMPLES:
         return ", this trace"
     if whole.evidence.draws.kind in (DrawKind.WINDOWS, DrawKind.TRACES):
@@ -82,7 +82,7 @@ def _of_draws(whole: Whole) -> str:
 
 
 def policies(whole: Whole) -> Part | None:
-    """Make the part of the page that compares policies; None: the run has a single policy."""
+    """Make the page's part that compares policies; None: the run has a single policy."""
     if len(whole.policies) < 2:
         return None
     rows = {policy: whole.summaries.filter(pl.col("policy") == policy) for policy in whole.policies}
@@ -105,7 +105,7 @@ def policies(whole: Whole) -> Part | None:
 
 
 def _kinds(whole: Whole) -> list[Json]:
-    """Return by kind of ρ, the judging one first, every policy's 90th percentile, and its front with mean JCT."""
+    """Return by kind of ρ, the judging one first, every policy's 90th percentile and the Pareto front with mean JCT."""
     found = []
     for kind in sorted(RHO_NAMES, key=lambda each: each != whole.rho_kind):
         figures = [whole.evidence.figure(policy, f"rho_{kind}_p90") for policy in whole.policies]
@@ -118,7 +118,7 @@ def _kinds(whole: Whole) -> list[Json]:
 
 
 def _fairness(whole: Whole) -> list[Table]:
-    """Return each policy's fairness by every kind of ρ, and whether it is on the front of that kind and mean JCT."""
+    """Return each policy's fairness by every kind of ρ, and whether it is on the Pareto front with mean JCT."""
     fronts = [answers.fronts for answers in whole.answers.values()]
     rows: list[list[Json]] = []
     for kind, label in RHO_NAMES.items():
@@ -161,7 +161,7 @@ def _sentences(whole: Whole) -> str:
 
 
 def _front_sentence(answers: Answers) -> str:
-    """Return the policies that no other beats in both mean JCT and the 90th percentile of ρ, by kind of ρ."""
+    """Name the policies on the Pareto front of mean JCT and the 90th percentile of ρ, by kind of ρ."""
     by_front: dict[tuple[str, ...], list[str]] = {}
     for kind, front in answers.fronts.items():
         by_front.setdefault(front, []).append(RHO_NAMES[kind])
@@ -175,7 +175,7 @@ def _front_sentence(answers: Answers) -> str:
 
 
 def _prices(whole: Whole) -> list[Table]:
-    """Return, by load, each policy's difference from the best policy of each goal: the price of taking it."""
+    """Return, by load, each policy's difference from the best policy of each goal: the price of choosing it."""
     return [_price_table(load, answers, len(whole.answers) > 1) for load, answers in whole.answers.items()]
 
 
@@ -193,7 +193,7 @@ def _price_table(load: float, answers: Answers, several: bool) -> Table:
 
 
 def _headed(goal: Goal) -> str:
-    """Return the goal as the head of a column; a goal of fairness with its kind of ρ."""
+    """Return the heading of a goal's column; a fairness goal's names its kind of ρ."""
     kind = next((kind for kind in RHO_NAMES if f"_{kind}_" in goal.figure), None)
     return goal.label if kind is None else f"Fairest, {RHO_NAMES[kind]}"
 
@@ -223,7 +223,7 @@ def _bars(metric: Compared, found: list[Estimate | None]) -> Json:
 
 
 def _numbers(found: list[Estimate | None]) -> list[Json]:
-    """Return figure, low and high end by policy; null: unknown, or no interval."""
+    """Return value, lower and upper end for each policy; null: unknown, or no interval."""
     return [None if each is None else [rounded(each.value), rounded(each.low), rounded(each.high)] for each in found]
 
 
@@ -233,7 +233,7 @@ def _table(
     known: list[Compared],
     found: dict[str, list[Estimate | None]],
 ) -> Table:
-    """Return a row for each policy: finished apps, and the mean of every metric over seeds."""
+    """Return a row for each policy: the number of finished apps, and the mean of every metric over seeds."""
     listed: list[list[Json]] = []
     for at, policy in enumerate(whole.policies):
         mine = rows[policy]

@@ -12,11 +12,11 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.tables import TABLES
 
 MOST_TABLE_BYTES, MOST_BYTES = 250_000, 1_000_000
-"""Tables up to this size each, and all together, are put into the page; the others stay in the folder."""
+"""Largest size in bytes of a table on the page, and of all together; larger tables stay only in the folder."""
 
 
 def provenance(run: RunData) -> Part | None:
-    """Make the part of the page on provenance; None: the run left neither facts nor tables."""
+    """Make the page's part on provenance; None: the run left neither facts nor tables."""
     tables, left = _tables(run)
     if run.facts is None and not tables:
         return None

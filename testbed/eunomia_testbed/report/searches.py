@@ -28,7 +28,7 @@ class Search(NamedTuple):
 
 
 def searches(view: View) -> Part | None:
-    """Make the part of the page on searches; None: nothing was logged."""
+    """Make the page's part on searches; None: no metrics were logged."""
     run = view.run
     if run.metrics.is_empty():
         return None
@@ -57,7 +57,7 @@ def _tables(view: View, searches: list[Search]) -> list[Table]:
 
 
 def _searches(run: RunData) -> list[Search]:
-    """Return the searches of the run's table; else each app's most logged tag: accuracy is better high, others low."""
+    """Return the run's searches; for other apps, the most logged tag, where only an accuracy is better when high."""
     columns = run.searches.sort("app").select("app", "metric", "mode", "max_iterations")
     said = [Search(str(app), str(metric), str(mode), most) for app, metric, mode, most in columns.iter_rows()]
     unsaid = run.metrics.filter(~pl.col("app").is_in([search.app for search in said]))
@@ -138,7 +138,7 @@ def _best_so_far(logged: pl.DataFrame, search: Search, slot_time: _SlotTime) -> 
 
 
 class _SlotTime:
-    """Slot time of each app up to any time, from the leases."""
+    """The slot time of each app up to any time, computed from the leases."""
 
     def __init__(self, run: RunData) -> None:
         self._leases: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -146,11 +146,11 @@ class _SlotTime:
             self._leases[app].append((start, float("inf") if end is None else end))
 
     def at(self, app: str, moment: float) -> float:
-        """Return the slot-seconds held until a time."""
+        """Return the slot-seconds that an app held until a time."""
         return sum(max(0.0, min(end, moment) - start) for start, end in self._leases[app])
 
     def total(self, app: str) -> float:
-        """Return the total of slot-seconds held."""
+        """Return the slot-seconds that an app held in total."""
         return sum(end - start for start, end in self._leases[app] if end != float("inf"))
 
 
@@ -168,10 +168,10 @@ def params_in_words(params: object) -> str:
 
 
 def _gains(run: RunData, found: list[Search]) -> Table:
-    """Return the iterations of each search, compared with those of training every trial to the end.
+    """Return each search's iterations, compared with those of training every trial to the end.
 
-    The end is that of the app file. In runs that do not know it, it is where the trials that finished ended; if none
-    finished, it is unknown.
+    The app file states the end. For runs without one, it is where finished trials ended; if none finished, it is
+    unknown.
     """
     rows: list[list[Json]] = []
     for search in found:

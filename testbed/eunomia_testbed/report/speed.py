@@ -1,4 +1,4 @@
-"""Part 5, speed: the distribution of JCT, and waiting and running by the size of gangs."""
+"""Part 5, speed: the distribution of JCT, and waiting and running times by gang size."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from eunomia_testbed.results.summary import apps_or_jobs
 
 MOST_NAMED: Final = 400
 MOST_SIZES: Final = 8
-"""Most gang sizes that are shown one by one; with more, sizes are grouped by powers of two."""
+"""Largest number of gang sizes that are shown separately; with more, sizes are grouped by powers of two."""
 
 
 def speed(view: View) -> Part | None:
-    """Make the part of the page on speed; None: no JCT is known."""
+    """Make the page's part on speed; None: no JCT is known."""
     judged = apps_or_jobs(view.run).filter(pl.col("jct_seconds").is_not_null() & pl.col("jct_seconds").is_not_nan())
     if judged.is_empty():
         return None
@@ -46,9 +46,9 @@ def speed(view: View) -> Part | None:
 
 
 def by_size(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Return by gang size, over finished jobs: count, mean wait and run, mean, median and p95 of JCT, in seconds.
+    """Return, by gang size over finished jobs: count, mean wait and run time, mean, median and p95 of JCT, in seconds.
 
-    The run of a job is the time from arrival to finish during which it did not wait; it includes restarts.
+    A job's run time is the time from arrival to finish in which it did not wait; it includes restarts.
     """
     jct, wait = pl.col("jct_seconds"), pl.col("wait_seconds")
     since = pl.col("start_seconds") - pl.col("arrival_seconds")
@@ -66,7 +66,7 @@ def by_size(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _classes(timed: pl.DataFrame) -> pl.DataFrame:
-    """Add ``size``, the least of its class, and ``label``, such as ``4`` or ``5 to 8``."""
+    """Add the columns ``size``, the smallest of the class, and ``label``, such as ``4`` or ``5 to 8``."""
     sizes = timed["slots_asked"].unique().sort()
     if sizes.len() <= MOST_SIZES:
         return timed.with_columns(size=pl.col("slots_asked"), label=pl.col("slots_asked").cast(pl.String))

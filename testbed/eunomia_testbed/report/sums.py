@@ -1,4 +1,4 @@
-"""Sums by group in a fixed order, since polars adds the rows of a group in varying order."""
+"""Sums by group in a fixed order; polars adds the rows of a group in varying order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eunomia.units import Reals
 
 
 def sums_by(frame: pl.DataFrame, keys: Sequence[str], *values: str, ordered: bool = True) -> pl.DataFrame:
-    """Return a row for each group of ``keys`` with the count ``len`` and the sums of the columns ``values``.
+    """Return a row for each group of ``keys``, with the count ``len`` and the sums of the columns ``values``.
 
-    Unknown values are skipped.
+    Unknown values are ignored.
 
     Args:
         frame: any frame.
         keys: names of the columns that define groups.
-        values: names of columns of numbers.
+        values: names of numeric columns.
         ordered: sort groups by their keys; otherwise they come in order of appearance, which is faster.
     """
     if frame.is_empty():
@@ -41,7 +41,7 @@ def numbers(column: pl.Series, unknown: float = float("nan")) -> Reals:
 
 
 def highest(frame: pl.DataFrame, column: str, most: int) -> pl.DataFrame:
-    """Return the rows with the highest known values, highest first; ties by ``app``."""
+    """Return the rows with the highest known values, highest first, with ties ordered by ``app``."""
     known = frame.filter(pl.col(column).is_not_null() & pl.col(column).is_not_nan())
     if known.height > 4 * most:
         least = np.partition(known[column].to_numpy(), known.height - most)[known.height - most]

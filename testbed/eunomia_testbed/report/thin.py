@@ -1,4 +1,4 @@
-"""Shortens long series for the page and keeps their extremes."""
+"""Shortens long series for the page, while keeping their extremes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Point = TypeVar("Point", bound=Sequence[float | int | None])
 
 
 def thin(points: Sequence[Point], *, at_most: int, value: int = 1) -> list[Point]:
-    """Return the first and last point, and the lowest and highest of each bucket between them, in their order.
+    """Return the first and last point, and the lowest and highest of each bucket between them, in order.
 
     Args:
         points: points in order; unknown values (None) are never the lowest or highest of a bucket with known ones.

@@ -28,11 +28,11 @@ COLUMNS: Final = {
     "slot_seconds": Column(label="slot time", kind="seconds", digits=1),
     "slot_share": Column(label="of all", kind="percent", hint="part of the slot time that all users had"),
 }
-"""Shown columns of the table ``users``."""
+"""Columns of the table ``users`` that are shown."""
 
 
 def users_table(view: View) -> Table | None:
-    """Return the users from the run's own table, or computed from apps and jobs; None: fewer than two users."""
+    """Return the users, from the run's own table or computed from apps and jobs; None: fewer than two users."""
     users = view.run.users if view.run.users.height else _counted(view.run)
     if users.height < 2:
         return None

@@ -1,4 +1,4 @@
-"""Part 1, the verdict: a sentence for each question, and a row for each app."""
+"""Part 1, the verdict: an answer to each question in a sentence, and a row for each app."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary
 
 FEW_APPS, MOST_APPS = 16, 600
-"""Up to ``FEW_APPS`` apps the table is open, by name; of more than ``MOST_APPS``, it lists the worst."""
+"""With at most ``FEW_APPS`` apps the table is expanded, by name; with more than ``MOST_APPS``, it has only the
+worst."""
 _OWN = "it comes from starts, speed-up below linear and waits for its own trials"
 _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
@@ -35,7 +36,7 @@ Mark = Literal["good", "poor", "bad", "plain"]
 
 @value
 class Statement:
-    """A short answer, and the figures from which it follows."""
+    """A short answer, and the figures that support it."""
 
     mark: Mark
     question: str
@@ -44,7 +45,7 @@ class Statement:
 
 
 def verdict(view: View) -> Part | None:
-    """Make the part of the page with the verdict; None: the run has no apps and no jobs."""
+    """Make the page's part with the verdict; None: the run has neither apps nor jobs."""
     run, summary = view.run, view.summary
     if not summary.apps:
         return None
@@ -63,7 +64,7 @@ def verdict(view: View) -> Part | None:
 
 
 def _assumed(run: RunData) -> str:
-    """Return a paragraph on speeds that were assumed; empty: none were."""
+    """Return a paragraph on assumed speeds; empty: none were assumed."""
     lines = [] if run.facts is None else assumption_sentences(run.facts.assumptions)
     return f'<p class="assumed"><strong>{html.escape(" ".join(lines))}</strong></p>' if lines else ""
 
@@ -93,12 +94,12 @@ def _finished(run: RunData, summary: Summary) -> Statement:
 
 
 def _share(done: int, total: int) -> str:
-    """Return ``All 4`` or ``3 of 4``."""
+    """Return a count such as ``All 4`` or ``3 of 4``."""
     return f"All {total:,}" if done == total else f"{done:,} of {total:,}"
 
 
 def _fair(view: View) -> Statement | None:
-    """Return the answer on the app with the worst ρ of those that were not alone; None: no ρ is known."""
+    """Return the answer on fairness, with the worst ρ among apps that were not alone; None: no ρ is known."""
     run, summary = view.run, view.summary
     if summary.rho_worst is None or summary.rho_above_1_share is None:
         return None
@@ -125,7 +126,7 @@ def _fair(view: View) -> Statement | None:
 
 
 def _own(rho: float) -> str:
-    """Return what makes the ρ of an app that was alone large; empty: it is not large."""
+    """Explain the large ρ of an app that was alone; empty: its ρ is not large."""
     return f": {_OWN}" if rho > 1.0 else ""
 
 
@@ -168,7 +169,7 @@ def _about_app(view: View, app: str, lone: Set[str]) -> list[str]:
 
 
 def _by_kind(summary: Summary) -> list[str]:
-    """Return the figures of every known kind of ρ in a clause; empty: one kind is known."""
+    """Return a clause with the values of every known kind of ρ; empty: only one kind is known."""
     figures = []
     for kind, name in RHO_NAMES.items():
         found = [summary.rho_by_kind.get(f"rho_{kind}_{way}") for way in ("p90", "p99", "worst", "above_1_share")]
@@ -179,18 +180,18 @@ def _by_kind(summary: Summary) -> list[str]:
 
 
 def _slow_by_type(run: RunData, app: str) -> AppOnTypes | None:
-    """Return an app that is slow because of its GPU types; None: it is not, or its speeds are unknown."""
+    """Return the app if it is slow because of its GPU types; None: it is not, or its speeds are unknown."""
     found = next((each for each in apps_by_type(run) or () if each.app == app), None)
     return found if found is not None and found.slow else None
 
 
 def _is_simulated(run: RunData) -> bool:
-    """Return whether the run is one random draw, so that its marks need intervals."""
+    """Return whether the run is a simulation, that is, one random draw, whose marks need intervals."""
     return run.facts is not None and run.facts.clock == "virtual"
 
 
 def _shown_by(found: Estimate | None, *, good: float, bad: float) -> Mark:
-    """Return the mark that an interval supports, for a figure of which less is better; plain: it supports none."""
+    """Return the mark that an interval supports, for a figure where lower is better; ``plain``: it supports none."""
     if found is None or found.low is None or found.high is None:
         return "plain"
     return "good" if found.high <= good else "bad" if found.low > bad else "poor" if found.low > good else "plain"
@@ -264,7 +265,7 @@ def _cost(view: View) -> Statement | None:
 
 
 def _resizes(summary: Summary) -> int | None:
-    """Return the number of times running gangs grew or shrank; None: never, or unknown."""
+    """Return how often running gangs grew or shrank; None: never, or unknown."""
     return summary.resizes or None
 
 
@@ -276,7 +277,7 @@ def _free_resizes(run: RunData, summary: Summary) -> list[str]:
 
 
 def _unknown_and_free(run: RunData, cost: float) -> bool:
-    """Return whether no change took time in a simulation that does not state its costs."""
+    """Return whether no change took time in a simulation whose costs were not given."""
     return run.facts is not None and run.facts.clock == "virtual" and run.facts.costs_given is None and cost == 0.0
 
 
@@ -292,7 +293,7 @@ def _not_modelled(changes: str) -> Statement:
 
 
 def _uncounted(run: RunData, summary: Summary, changes: str) -> Statement | None:
-    """Return the number of changes, for a run without measured slot times; None: unknown."""
+    """Return the answer on changes by their number, for a run without measured slot times; None: unknown."""
     if summary.restarts is None:
         return None
     if not summary.restarts and not summary.suspensions and not summary.iterations_lost:
@@ -332,7 +333,7 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _which(view: View) -> Statement | None:
-    """Return the answers by goal, marked if intervals show this view's policy to be best; None: one policy."""
+    """Return the answers by goal, marked if intervals show this view's policy to be best; None: there is one policy."""
     if view.answers is None:
         return None
     draws = view.evidence.draws
@@ -364,7 +365,7 @@ def _markup(statement: Statement) -> str:
 
 
 def _worst_first(judged: pl.DataFrame, kind: str, most: int) -> pl.DataFrame:
-    """Return the apps with known ρ, worst first, then the others by name, up to a limit."""
+    """Return the apps with a known ρ, worst first, then the others by name, up to a limit."""
     known = highest(judged, kind, most)
     if known.height == most:
         return known
@@ -373,7 +374,7 @@ def _worst_first(judged: pl.DataFrame, kind: str, most: int) -> pl.DataFrame:
 
 
 def _app_table(view: View) -> Table:
-    """Return a row for each app, as the demo prints it at its end; of too many, the apps with the worst ρ."""
+    """Return a row for each app, like the demo's final table; if there are too many, the apps with the worst ρ."""
     run, most = view.run, view.most(MOST_APPS)
     judged, kind = apps_or_jobs(run), rho_column(run)
     shown = judged.sort("app") if judged.height <= FEW_APPS else _worst_first(judged, kind, most)

@@ -1,4 +1,4 @@
-"""The data of the parts: the runs that the page shows one at a time, and their comparison."""
+"""The data of the page's parts: the runs that the page shows one at a time, and their comparison."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from eunomia_testbed.results.summary import Summary, summary_of
 from eunomia_testbed.results.tables import TABLES
 
 UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 0}
-"""Units of time by their seconds, largest first."""
+"""Units of time with their lengths in seconds, largest first."""
 MOST_RUNS, MOST_POLICIES = 6, 12
-"""Most runs and policies with a view of their own; of more, the first seed of the first policies."""
+"""Largest numbers of runs and policies with a view of their own; of more, the first seed of the first policies."""
 
 
 @builds
 class View:
-    """The data of one policy and seed, for parts about a single run."""
+    """The data of one policy and seed, for parts on a single run."""
 
     run: RunData
     policy: str
     seed: int
     summary: Summary
     waits: pl.DataFrame
-    """The table of ``waits_with_apps``."""
+    """The result of ``waits_with_apps``."""
     share: float
-    """This run's share of the page's limits on rows and points."""
+    """This run's fraction of the page's limits on rows and points."""
     evidence: Evidence
-    """The figures of every policy with their intervals."""
+    """The metrics of every policy with their intervals."""
     answers: Answers | None = None
     """The answers by goal at this run's load; None: there is only one policy."""
 
     def most(self, rows: int) -> int:
-        """Return this run's part of a limit on rows."""
+        """Return this run's part of a limit on rows, at least 20."""
         return max(int(rows * self.share), 20)
 
 
@@ -54,15 +54,15 @@ class Whole:
     policies: Sequence[str]
     """Names of the policies, in the order of the command."""
     summaries: pl.DataFrame
-    """A row for each policy and seed."""
+    """The summaries, one row for each policy and seed."""
     views: Sequence[View]
     """The runs that the page shows one at a time."""
     evidence: Evidence
-    """The figures of every policy with their intervals."""
+    """The metrics of every policy with their intervals."""
     answers: Mapping[float, Answers]
-    """The answers by goal, by load; empty: no load has several policies."""
+    """The answers by goal, for each load; empty: no load has several policies."""
     groups: Groups
-    """Jobs by user, model and length."""
+    """The groups of jobs by user, model and length."""
 
     @property
     def rho_kind(self) -> str:
@@ -76,7 +76,7 @@ class Whole:
 
     @property
     def time_unit(self) -> str:
-        """Return the unit of the compared times: the largest in which the shortest mean JCT is at least 3."""
+        """Return the unit for compared times: the largest in which the shortest mean JCT is at least 3."""
         known = self.summaries["jct_mean_seconds"].cast(pl.Float64).fill_nan(None)
         shortest = known.min()
         least = float(shortest) if isinstance(shortest, int | float) else 0.0
@@ -84,7 +84,7 @@ class Whole:
 
     @property
     def first(self) -> int:
-        """Return the index of the view that the page opens first: the policy of the shortest mean JCT, if compared."""
+        """Return the index of the view that opens first: that of the policy with the shortest mean JCT, if compared."""
         found = [answers.of(MEAN_JCT.name) for answers in self.answers.values()]
         first = [answer.best[0] for answer in found if answer is not None]
         return next((at for at, view in enumerate(self.views) if view.policy in first), 0)
@@ -145,7 +145,7 @@ def split(run: RunData) -> dict[tuple[str, int], RunData]:
 
 
 def _answers(run: RunData, evidence: Evidence, summaries: pl.DataFrame, order: Sequence[str]) -> dict[float, Answers]:
-    """Compare policies at equal load, if they decided every round themselves."""
+    """Compare the policies at each load, without those whose fallback decided some rounds."""
     replaced = set(summaries.filter(pl.col("fallback_round").is_not_null())["policy"].to_list())
     kind = "themis" if run.facts is None else run.facts.rho
     by_load: dict[float, list[str]] = {}

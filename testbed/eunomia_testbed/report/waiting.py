@@ -1,4 +1,4 @@
-"""Seconds that jobs and apps waited by reason, and the reason with the longest wait."""
+"""Computes how long jobs and apps waited by reason, and the main reason."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from eunomia_testbed.report.words import reason_in_words
 from eunomia_testbed.results.run_data import RunData
 
 OWN_CHOICE = "paused_by_app"
-"""The tuner's own pauses do not count as waiting: the job asked for no slots."""
+"""The reason of the tuner's own pauses, which do not count as waiting, since the job requested no slots."""
 
 
 @value
 class Waiting:
-    """Job-seconds that an app waited in total, and the reason with the most, with its plugin."""
+    """The job-seconds that an app waited in total, and the reason for most of them, with its plugin."""
 
     seconds: float
     reason: str
     reason_seconds: float
     plugin: str | None
     alone: bool = False
-    """Whether no other app was in the cluster: only its own trials came first."""
+    """Whether no other app was in the cluster, so that only its own trials were ahead."""
 
     @property
     def words(self) -> str:
@@ -33,9 +33,9 @@ class Waiting:
 
 
 def waits_with_apps(run: RunData) -> pl.DataFrame:
-    """Return finished waits except the apps' own pauses, each with ``seconds``, ``app`` and ``user``.
+    """Return ended waits except the apps' own pauses, each with ``seconds``, ``app`` and ``user``.
 
-    A job that is in no table belongs to the app before the last slash of its name.
+    A job without a table row belongs to the app before the last slash of its name.
     """
     ended = run.waits.filter(pl.col("end_seconds").is_not_null() & (pl.col("reason") != OWN_CHOICE))
     spans = ended.select("job", "reason", "plugin", (pl.col("end_seconds") - pl.col("start_seconds")).alias("seconds"))
@@ -48,7 +48,7 @@ def waits_with_apps(run: RunData) -> pl.DataFrame:
 def waiting_by_app(
     waits: pl.DataFrame, apps: Sequence[str] | None = None, *, lone: Set[str] = frozenset()
 ) -> dict[str, Waiting]:
-    """Return for every app that waited its total wait and its main reason.
+    """Return for every app that waited its total wait and its main reason for waiting.
 
     Args:
         waits: the result of ``waits_with_apps``.

@@ -1,4 +1,4 @@
-"""Part 3, holders of slots: a row for each slot with leases and activity; a heat map for large clusters."""
+"""Part 3, holders of slots: a row for each slot with leases and activity, or a heat map for large clusters."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import SLOT, slots_of
 
 MOST_ROWS, MOST_EVENTS, MOST_ROUNDS = 64, 2_000, 2_000
-"""Limits above which a Gantt chart is neither readable nor small."""
+"""Limits on rows, events and rounds, beyond which a Gantt chart is neither readable nor small."""
 OCCUPANCY_COLUMNS = 1_000
 """Number of time buckets in which leases without a bar of their own are summed."""
 MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
-"""Most bars on the page, of one run, and of one run with notes on waits."""
+"""Largest number of bars on the page, of one run, and of one run with notes on waits."""
 
 
 def who_held_what(view: View, until: float, groups: Groups) -> Part | None:
-    """Make the part of the page on holders of slots; None: no slot was held.
+    """Make the page's part on holders of slots; None: no slot was held.
 
     Args:
         view: the run.
-        until: the last time on the page's time axes.
+        until: end of the page's time axes, in seconds.
         groups: groups of jobs for colours.
     """
     run = view.run
@@ -67,10 +67,10 @@ def _gantt(view: View, slots: pl.DataFrame, until: float, groups: Groups) -> Jso
 
 
 def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Return the bars of slots, the leases that are not drawn, and a note about these.
+    """Return the bars of slots, the leases that are not drawn, and a note on these.
 
-    Periods of activity are bars if the page can hold them; otherwise leases are, the longest if there are too many.
-    If only leases are known, each is a bar.
+    Bars are periods of activity if the page can hold them all; otherwise leases, the longest ones if there are too
+    many. If only leases are known, each is a bar.
     """
     order = [*SLOT, "start_seconds"]
     if 0 < run.segments.height <= most:
@@ -88,7 +88,7 @@ def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
 
 
 def _occupancy(leases: pl.DataFrame, slots: pl.DataFrame, until: float) -> Json:
-    """Return by slot the fraction of each bucket under these leases, as in a heat map; None: no leases."""
+    """Return the leased fraction of each time bucket by slot, as in a heat map; None: there are no leases."""
     placed = leases.join(slots.with_row_index("row"), on=SLOT, how="inner")
     if placed.is_empty():
         return None
@@ -99,7 +99,7 @@ def _occupancy(leases: pl.DataFrame, slots: pl.DataFrame, until: float) -> Json:
 
 
 def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:
-    """Merge consecutive leases of one job on one slot into one bar."""
+    """Merge consecutive leases of a job on a slot into one bar."""
     last = pl.col("end_seconds").max()
     named = leases.with_columns(pl.col("end_seconds").fill_null(last), job=pl.coalesce("job", "app"))
     ordered = named.sort(*SLOT, "start_seconds", maintain_order=True)
@@ -113,7 +113,7 @@ def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:
 
 
 def _packed(bars: pl.DataFrame, known: pl.DataFrame, groups: Groups) -> Json:
-    """Return the bars as columns, with each name stored once."""
+    """Return the bars column by column, with each name stored once."""
     jobs = bars.select("job", "app").unique(maintain_order=True).with_row_index("at")
     activities = bars.select("activity").unique(maintain_order=True).with_row_index("what")
     packed = bars.join(jobs, on=["job", "app"], how="left", maintain_order="left").join(
@@ -133,7 +133,7 @@ def _packed(bars: pl.DataFrame, known: pl.DataFrame, groups: Groups) -> Json:
 
 
 def _rounds(run: RunData, most: int) -> Iterator[Json]:
-    """Yield time, number and changes of each round; of too many rounds, evenly spread ones."""
+    """Yield time, number and changes of each round; of too many rounds, evenly spaced ones."""
     changes = (*(name for name in COUNTED if name not in CHANGED), "kept", *CHANGED)
     every = -(-run.rounds.height // most) if run.rounds.height else 1
     for row in run.rounds.sort("round").gather_every(every).iter_rows(named=True):

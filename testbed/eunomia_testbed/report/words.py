@@ -1,4 +1,4 @@
-"""Numbers and reasons as text, equal in every part of the page."""
+"""Formats numbers and reasons as text, consistently across the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REASONS: Final[dict[str, str]] = {
     "gpu_hours": "its user had used up the GPU hours of the day",
     "suspended": "its app was suspended",
 }
-"""Why a job waits, by the word of ``eunomia.contract.verdicts.Reason``: clauses that follow "because"."""
+"""Why a job waits, by the name of ``eunomia.contract.verdicts.Reason``: clauses that follow "because"."""
 
 
 OWN_TRIALS: Final[dict[str, str]] = {
@@ -34,19 +34,19 @@ OWN_TRIALS: Final[dict[str, str]] = {
     "outbid": "its own trials gained more from the slots",
     "awaiting_release": "its own trial had not let go yet",
 }
-"""The reasons of an app that was alone in the cluster, where ``REASONS`` names other apps."""
+"""Clauses for an app that was alone in the cluster, in place of those in ``REASONS`` that mention other apps."""
 
 
 RHO_NAMES: Final = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}
-"""The kinds of finish-time fairness in words."""
+"""Names of the kinds of finish-time fairness."""
 
 
 def reason_in_words(reason: str, *, alone: bool = False) -> str:
-    """Return the meaning of a reason; an unknown reason is returned as it is.
+    """Return the meaning of a reason as text; an unknown reason is returned unchanged.
 
     Args:
-        reason: its word.
-        alone: whether no other app was there.
+        reason: name of the reason.
+        alone: whether no other app was in the cluster.
     """
     if alone and reason in OWN_TRIALS:
         return OWN_TRIALS[reason]

@@ -1,1 +1,1 @@
-"""Measures the claims of papers and compares them with the printed values; each paper is a folder (see ``paper``)."""
+"""Measures the claims of papers and compares them with the published values; each paper is a folder (see ``paper``)."""

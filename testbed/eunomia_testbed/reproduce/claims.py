@@ -1,4 +1,4 @@
-"""Turns the rows of a paper into claims: the cells behind each, and the function that measures it."""
+"""Turns the rows of a paper into claims, each with its cells and the function that measures it."""
 
 import dataclasses
 import functools
@@ -32,49 +32,50 @@ from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict
 
 @value
 class Variant:
-    """A setting under which all claims are measured; the first of a paper is the one that counts."""
+    """A setting under which all claims are measured; the first variant of a paper determines the verdicts."""
 
     name: str
-    """As the table names it, such as ``analytic S``."""
+    """Name in the table, such as ``analytic S``."""
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Values of fields of the cells under this variant."""
+    """Values that this variant gives to fields of the cells."""
 
 
 Guarded = tuple[bool, str, Mapping[str, tuple[float, ...]]]
-"""Whether the workload can show a claim, the words that say so, and numbers by seed."""
+"""Whether the workload can show a claim, an explanation, and numbers by seed."""
 
 
 @builds
 class RowPaper(Generic[G, C, F]):
-    """The data that turn the rows of a paper into claims."""
+    """The data that turns the rows of a paper into claims."""
 
     file: RowsFile
     cell: Callable[[G, Fields, int], C]
-    """Makes a cell from the grid, its fields and a seed."""
+    """Returns a cell from the grid, its fields and a seed."""
     numbers: Mapping[str, Callable[[F], float]]
-    """Figures by the name that a row's ``number`` gives."""
+    """Functions from a cell's results to a number, by the name in a row's ``number``."""
     recipe: Callable[[C], Recipe]
-    """Returns what a cell runs."""
+    """Returns the preset and settings that a cell runs."""
     axis: str = "policy"
-    """The field that a policy's name fills."""
+    """The cell field that holds the policy's name."""
     variants: Callable[[G], Sequence[Variant]] = lambda grid: (Variant(name=""),)
     depends_on: str = ""
-    """The setting in which variants differ, in a word, such as ``S``."""
+    """The quantity in which variants differ, such as ``S``."""
     draws: Callable[[G], bool] = lambda grid: True
-    """Whether seeds draw the input of rows that do not say otherwise."""
+    """Whether seeds draw the input of rows that do not state otherwise."""
     guard: Callable[[Runs[G, C, F], Sequence[Sequence[C]]], Guarded | None] | None = None
-    """Says whether the workload can show a claim with ``floor``, from the own cells of each seed."""
+    """Checks, from the own cells of each seed, whether the workload can show a claim with ``floor``."""
     behind: Callable[[C], Iterable[C]] = lambda cell: ()
-    """Further cells that the guard of an own cell needs."""
+    """Returns further cells that the guard needs for an own cell."""
     computed: Mapping[str, Callable[[], Mapping[str, float]]] = dataclasses.field(default_factory=dict)
-    """Measures without cells, by name: numbers by label."""
+    """Measurements without cells, by name; each returns numbers by label."""
     notes: Mapping[str, Callable[[Mapping[str, Sequence[F]]], str]] = dataclasses.field(default_factory=dict)
-    """By the name that a row's ``note`` gives: words about its cells, which come by label, one a seed."""
+    """Functions that explain a row's cells in words, by the name in the row's ``note``; cells are given by label, one
+    per seed."""
     group: Callable[[C], str] | None = None
-    """Returns the name of a cell's group in the file's ``[seconds]``; None: the file has no times."""
+    """Returns a cell's group in the file's ``[seconds]``; None: the file has no times."""
 
     def seconds(self, cell: C) -> float | None:
-        """Return the CPU seconds that such a cell took where it was measured; None: none like it was."""
+        """Return the CPU seconds measured for such a cell; None: none was measured."""
         if self.group is None:
             return None
         return self.file.seconds.get(self.group(cell), {}).get(getattr(cell, self.axis))
@@ -83,7 +84,7 @@ class RowPaper(Generic[G, C, F]):
         """Return a claim for each row, in the order of the paper's sections.
 
         Raises:
-            InputError: a row that names what is not there, or of which one policy knows what others do not.
+            InputError: a row refers to something undefined, or one of its policies knows more than the others.
         """
         rows: list[tuple[str, Claim[G, C, F]]] = []
         for group in self.file.missing:
@@ -99,7 +100,7 @@ class RowPaper(Generic[G, C, F]):
         return [claim for _, claim in rows]
 
     def tables(self, runs: Runs[G, C, F]) -> list[dict[str, Any]]:
-        """Return the tables of which cells have been run, as plain values."""
+        """Return the tables whose cells have been run, as plain values."""
         made = []
         for row in self.file.table:
             shared = {name: _of_the_grid(runs.grid, item) for name, item in self.file.cells[row.cells].items()}
@@ -121,18 +122,18 @@ class RowPaper(Generic[G, C, F]):
         return made
 
     def _levels(self, runs: Runs[G, C, F], used: set[str], fields: dict[str, Any], number: str) -> dict[int, float]:
-        """Return a number of a cell by seed that was run; the keys of its cells are added to ``used``."""
+        """Return a number of a cell by seed, for seeds that were run; the keys of its cells are added to ``used``."""
         keys = {seed: self.cell(runs.grid, fields, seed).key for seed in runs.grid.seeds}
         used.update(keys.values())
         return {seed: _number(self.numbers[number], runs.done[key]) for seed, key in keys.items() if key in runs.done}
 
     def _line(self, grid: G, labels: tuple[str, str], fields: Fields, base: Fields) -> TableLine:
-        """Return a line, which is its own base where its cell is the base's."""
+        """Return a line of a table; it has no base if its cell is the base's."""
         first, other = (self.cell(grid, each, grid.seeds[0]) for each in (fields, base))
         return TableLine(labels=labels, fields=fields, base=None if first.key == other.key else base)
 
     def _labelled(self, one: str | Fields) -> tuple[str, Fields]:
-        """Return the label of a policy, or of other fields, and the fields of its cell."""
+        """Return a label and the cell fields for a policy's name, or for other fields."""
         return (one, {self.axis: one}) if isinstance(one, str) else (_named(one), one)
 
     def _computed(self, row: ClaimRow) -> Claim[G, C, F]:
@@ -154,7 +155,7 @@ def _fixed(section: str, where: str, text: str, printed: str, found: Measured) -
 
 
 class _RowClaim(Generic[G, C, F]):
-    """A row with its cells, by variant and seed."""
+    """A row of claims with its cells, by variant and seed."""
 
     def __init__(self, paper: RowPaper[G, C, F], row: ClaimRow, grid: G) -> None:
         self._paper, self._row, self._grid = paper, row, grid
@@ -177,7 +178,7 @@ class _RowClaim(Generic[G, C, F]):
         self._variants = list(paper.variants(grid))[: 1 if row.first_variant else None]
 
     def claim(self) -> Claim[G, C, F]:
-        """Return the claim."""
+        """Return the row as a claim."""
         row, seed = self._row, self._grid.seeds[0]
         own = [self._paper.recipe(cell) for cell in self._cells(seed, self._variants[0])]
         apart = known_by_some(own)
@@ -201,7 +202,7 @@ class _RowClaim(Generic[G, C, F]):
         )
 
     def cells(self, seed: int) -> Iterator[C]:
-        """Yield the cells of a seed under every variant; those of one input stand with the first seed."""
+        """Yield the cells of a seed under every variant; cells whose input is not drawn belong to the first seed."""
         if not self._drawn and seed != self._grid.seeds[0]:
             return
         for variant in self._variants:
@@ -210,7 +211,7 @@ class _RowClaim(Generic[G, C, F]):
                 yield from self._paper.behind(cell) if self._row.floor else ()
 
     def measured(self, runs: Runs[G, C, F]) -> Measured:
-        """Measure the claim under the first variant, with the verdicts under the others beside it."""
+        """Measure the claim under the first variant, and add the verdicts under the others."""
         first, *rest = self._variants
         found = self._under(runs, first)
         own = {cell.key for cell in self._cells(self._grid.seeds[0], first)}
@@ -245,7 +246,7 @@ class _RowClaim(Generic[G, C, F]):
         return dataclasses.replace(self._guarded(runs, found, variant, whole), stale=stale)
 
     def _not_run(self, variant: Variant) -> Measured:
-        """Return the result without finished seeds; its reason has the estimated CPU time of the simulations."""
+        """Return the result if no seed has finished; its reason states the estimated CPU time of the simulations."""
         if not self._settings:
             words = "none of its settings is among those of the run (--set)"
         else:
@@ -256,7 +257,7 @@ class _RowClaim(Generic[G, C, F]):
         return dataclasses.replace(NOT_RUN, reason=f"{NOT_RUN.reason}: {words}{remark}")
 
     def _figures(self, runs: Runs[G, C, F], variant: Variant, whole: Sequence[int]) -> dict[str, list[F]]:
-        """Return the figures of the other policies' cells by label, with one entry for each seed."""
+        """Return the results of the other policies' cells by label, one for each seed."""
         return {
             f"{name} {setting}".strip(): [
                 runs.done[self._cell({**self._own, **changed, **fields, **variant.fields}, seed).key] for seed in whole
@@ -267,7 +268,7 @@ class _RowClaim(Generic[G, C, F]):
 
     @property
     def _of_a_group(self) -> int:
-        """Return the number of adjacent comparisons that each have their own printed value."""
+        """Return the number of consecutive comparisons that each have their own published value."""
         measure = self._measure
         if measure.join == ENDS:
             return 2
@@ -275,7 +276,7 @@ class _RowClaim(Generic[G, C, F]):
         return 1 if measure.form == LEVEL or joined_others else len(self._others)
 
     def _marked_partial(self, comparisons: list[Comparison]) -> list[Comparison]:
-        """Mark comparisons of the greatest setting as partial where the paper has further settings."""
+        """Mark comparisons at the greatest setting as partial if the paper has further settings."""
         if len(self._settings) >= self._row.whole or self._measure.join not in (ENDS, GREATEST):
             return comparisons
         first = comparisons[:1] if self._measure.join == ENDS else []
@@ -325,7 +326,7 @@ class _RowClaim(Generic[G, C, F]):
 
 
 def _number(number: Callable[[F], float], figures: F) -> float:
-    """Return a number of a cell; one that divides by what is 0 is not a number."""
+    """Return a number of a cell's results; NaN: it would divide by 0."""
     try:
         return float(number(figures))
     except ZeroDivisionError:
@@ -333,17 +334,17 @@ def _number(number: Callable[[F], float], figures: F) -> float:
 
 
 def _plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a cell, without the label."""
+    """Return the fields of a cell without the label."""
     return {name: item for name, item in fields.items() if name != "label"}
 
 
 def _of_the_grid(grid: Any, item: Any) -> Any:
-    """Return a field or property of the grid where a text names it; else the item."""
+    """Return the grid's attribute that a text such as ``@name`` refers to; other items are returned unchanged."""
     return getattr(grid, item[1:]) if isinstance(item, str) and item.startswith("@") else item
 
 
 def _named(fields: Mapping[str, Any]) -> str:
-    """Return fields as text, such as ``shrink 2``; the field ``label`` has the words where they are given."""
+    """Return fields as text, such as ``shrink 2``, or the field ``label`` if there is one."""
     if "label" in fields:
         return str(fields["label"])
     plain = {name.replace("_", " "): f"{item:g}" if isinstance(item, float) else item for name, item in fields.items()}
@@ -364,19 +365,19 @@ def paper_of(
     hidden: Sequence[str] = (),
     files: Callable[[C], Iterable[NeededFile | Reading]] = lambda cell: (),
 ) -> Paper[G, C, F]:
-    """Return the paper of some rows.
+    """Return the paper whose claims are these rows.
 
     Args:
-        rows: the rows, and what they need.
+        rows: the rows, and the functions that they refer to.
         grid: the settings of a reproduction.
         figures: the figures of a cell.
-        run: simulates a cell; a function of a module, since worker processes import it.
-        facts: texts that the file's ``fixed`` names, beside the fields of the grid.
-        shows: numbers that a line about a finished cell shows, with their units; NaN, for what the cell does not
-            measure, is left out.
-        hidden: fields of a cell that such a line leaves out, such as paths of files.
-        files: returns the files of others that a cell reads, and what it makes of them first; a run looks for the files
-            and makes each reading before its first simulation.
+        run: simulates a cell; it must be a module's function, since worker processes import it.
+        facts: texts to which the file's ``fixed`` refers, in addition to the fields of the grid.
+        shows: numbers in the line about a finished cell, with their units; NaN, for what the cell does not measure, is
+            left out.
+        hidden: fields of a cell that this line leaves out, such as file paths.
+        files: returns the third-party files that a cell reads, and its readings of them; a run checks the files and
+            makes each reading before its first simulation.
     """
 
     def fixed(settings: G) -> list[str]:

@@ -1,4 +1,4 @@
-"""``eunomia reproduce``: measures a paper's claims and compares them with the printed values."""
+"""``eunomia reproduce``: measures a paper's claims and compares them with the published values."""
 
 import dataclasses
 import json
@@ -57,7 +57,7 @@ class ReproduceFlags(BaseModel):
 
 @with_flags(ReproduceFlags)
 def reproduce(flags: ReproduceFlags) -> int:
-    """Measure a paper's claims and compare them with the printed values."""
+    """Measure a paper's claims and compare them with the published values."""
     from eunomia.units import parse_duration
     from eunomia_testbed.reproduce.papers import find_paper
     from eunomia_testbed.reproduce.run_lock import locked
@@ -84,7 +84,7 @@ def reproduce(flags: ReproduceFlags) -> int:
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-"""The command, with the keys of ``--set`` in its help."""
+"""The command-line app, whose help lists the keys of ``--set``."""
 app.command(cls=KeysInHelp)(reproduce)
 
 
@@ -96,7 +96,7 @@ def _run(
     folder: Path,
     seconds: float,
 ) -> "tuple[_Outcome, bool]":
-    """Run the cells that the claims lack, in a folder whose lock is held.
+    """Run the cells that the claims still need, in a folder whose lock is held.
 
     Returns:
         All finished cells, and whether the user interrupted the run.
@@ -145,11 +145,11 @@ def _run(
 
 
 def chosen(claims: "Sequence[Claim[Any, Any, Any]]", names: Sequence[str]) -> "Sequence[Claim[Any, Any, Any]]":
-    """Select the claims of these figures; all claims if no figure is named.
+    """Return the claims of the named figures; all claims if no figure is named.
 
     Args:
         claims: claims of the paper.
-        names: figures in any case, with or without spaces: ``fig9`` is ``Fig 9``.
+        names: names of figures, in any case and with or without spaces: ``fig9`` is ``Fig 9``.
 
     Raises:
         InputError: no claim has this name.
@@ -170,7 +170,7 @@ def _plain(figure: str) -> str:
 
 
 def _sizes(paper: "Paper[Any, Any, Any]", grid: Any, cells: Sequence[Any]) -> str:
-    """Return seeds and number of simulations with what they are estimated to cost, as a line of text."""
+    """Return a line with the seeds, the number of simulations, and their estimated cost."""
     from eunomia_testbed.reproduce.estimates import estimated
 
     line = f"seeds {', '.join(map(str, grid.seeds))}; {len(cells)} simulations"
@@ -181,7 +181,7 @@ def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
     """Return the paper's grid with the requested seeds and sizes.
 
     Raises:
-        InputError: a setting that the grid lacks, or an invalid value.
+        InputError: the grid lacks a setting, or a value is invalid.
     """
     from eunomia_testbed.spec.settings import filled, seed_list
 
@@ -197,14 +197,14 @@ def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
 
 
 def _fixed_text(grid: Any, flags: ReproduceFlags) -> str:
-    """Return the settings of a run, as its folder keeps them."""
+    """Return the settings of a run as JSON text, as stored in its folder."""
     from eunomia_testbed.reproduce.table import plain_grid
 
     return json.dumps({"paper": flags.paper, **plain_grid(grid)}, indent=2) + "\n"
 
 
 def _check_folder(folder: Path, wanted: str, flags: ReproduceFlags) -> None:
-    """Refuse the folder of another run.
+    """Check that a folder is empty or belongs to this run.
 
     Raises:
         InputError: the folder is a file, belongs to another run, or has files and ``--resume`` is not given.
@@ -228,7 +228,7 @@ def _check_folder(folder: Path, wanted: str, flags: ReproduceFlags) -> None:
 
 
 def _differences(earlier: str, wanted: str) -> str:
-    """Return the settings in which two runs differ, as text: what this run has, and what the earlier one had."""
+    """Return as text the settings in which two runs differ, with the values of this run and of the earlier one."""
     try:
         was, now = json.loads(earlier), json.loads(wanted)
         keys = [key for key in dict.fromkeys([*now, *was]) if was.get(key) != now.get(key)]
@@ -243,10 +243,10 @@ def _short(value: object) -> str:
 
 
 def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags, folder: Path) -> "Store[Any, Any]":
-    """Open the folder of a run, whose lock is held, and write the settings of the run.
+    """Open the folder of a run, whose lock is held, and write the run's settings.
 
     Raises:
-        InputError: a run that has ended in the meantime has left other files in the folder.
+        InputError: another run, which has ended since, left its files in the folder.
     """
     from eunomia_testbed.reproduce.fingerprint import code_of
     from eunomia_testbed.reproduce.running import Store
@@ -263,7 +263,7 @@ def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags, folde
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Outcome:
-    """The result of a reproduction, for files and the screen."""
+    """The results of a reproduction, for files and the screen."""
 
     flags: ReproduceFlags
     paper: "Paper[Any, Any, Any]"
@@ -293,12 +293,12 @@ class _Outcome:
             typer.echo("\n".join([*screen_lines(rows), f"{part}{more}", f"Report   {report}"]))
 
     def write_docs(self, folder: Path, claims: "Sequence[Claim[Any, Any, Any]]", measured: Mapping[Any, Any]) -> None:
-        """Write the paper's record and page; claims that were not asked for keep what the record has of them.
+        """Write the paper's record and page; claims that were not requested keep their earlier results.
 
         Args:
-            folder: of the documents.
+            folder: folder of the documents.
             claims: all claims of the paper.
-            measured: what was measured, by claim that was asked for.
+            measured: results by requested claim.
         """
         from eunomia_testbed.reproduce.fingerprint import code_of
         from eunomia_testbed.reproduce.paper import Runs, cells_of
@@ -328,7 +328,7 @@ class _Outcome:
         }
 
     def exit_code(self, rows: "Sequence[Row]") -> int:
-        """Return 1 under ``--strict`` if a claim of the paper does not hold; else 0."""
+        """Return 1 if ``--strict`` is given and a claim of the paper does not hold; otherwise 0."""
         from eunomia_testbed.reproduce.verdicts import Verdict
 
         failed = any(found.verdict is not Verdict.HOLDS for claim, found in rows if not claim.goal)

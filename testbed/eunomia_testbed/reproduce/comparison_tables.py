@@ -1,4 +1,4 @@
-"""Tables of levels beside the claims: numbers by policy and setting, with their ratio to a base on the same seeds."""
+"""Tables of numbers next to the claims: by policy and setting, with their ratio to a base on the same seeds."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from eunomia_testbed.reproduce.measures import ratio_effects
 
 Plain = dict[str, Any]
 Levels = Callable[[dict[str, Any], str], Mapping[int, float]]
-"""Returns a number of a cell by seed that was run, from the cell's fields and the number's name."""
+"""Returns a number of a cell by seed, for seeds that were run, from the cell's fields and the number's name."""
 
 
 @value

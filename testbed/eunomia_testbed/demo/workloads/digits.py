@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from eunomia_appmaster import training
 
 BATCH_SIZE = 96
-"""Global batch: 15 steps an epoch of the 1437 images that are trained on."""
+"""Global batch size: 15 steps an epoch on the 1437 training images."""
 MOST_EPOCHS = 10_000
-"""More than any app file's ``max_iterations`` allows."""
+"""Number of epochs, more than any app file's ``max_iterations`` allows."""
 
 
 def arguments(**defaults: float) -> argparse.Namespace:
@@ -25,7 +25,7 @@ def arguments(**defaults: float) -> argparse.Namespace:
 
 
 def load() -> tuple[TensorDataset, Tensor, Tensor]:
-    """Return the training set, and images (n, 64), 0 to 1, and labels of the held-out fifth."""
+    """Return the training set, and the images, shape (n, 64), values 0 to 1, and labels of the held-out fifth."""
     images, labels = (torch.tensor(column) for column in load_digits(return_X_y=True))
     images, held_out = images.float() / 16, torch.arange(len(images)) % 5 == 0
     return TensorDataset(images[~held_out], labels[~held_out]), images[held_out], labels[held_out]

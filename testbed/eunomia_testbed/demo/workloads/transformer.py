@@ -8,7 +8,7 @@ from eunomia_testbed.demo.workloads.digits import arguments, train
 
 
 class RowTransformer(nn.Module):
-    """A classifier with rows of pixels as tokens; it classifies their mean after two layers."""
+    """A classifier whose tokens are the rows of an image; it classifies their mean after two layers."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

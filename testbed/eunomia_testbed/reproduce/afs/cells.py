@@ -1,4 +1,4 @@
-"""One simulation of the reproduction (cluster of the trace, policy, costs), and its figures."""
+"""One simulation of AFS's reproduction (cluster of the trace, policy, costs), and its metrics."""
 
 import dataclasses
 import time
@@ -25,66 +25,66 @@ from eunomia_testbed.traces import read_trace
 from eunomia_testbed.workload import Workload
 
 VERSION = 2
-"""Version of the stored figures: figures of other versions are not used again."""
+"""Version of the stored results; results of other versions are not reused."""
 QUARTERS = 4
 CLUSTER = "16x4 V100"
-"""§5.1: 64 GPUs, four a machine."""
+"""The cluster of §5.1: 64 GPUs, four per machine."""
 
 ASKED, ASKED_UP = "asked", "asked to most"
-"""Sizes of jobs: the GPUs of the trace, or from these to the model's most."""
+"""Sizes of jobs: the GPUs of the trace, or a range from these to the model's most."""
 
 
 POLICIES = read_policies(Path(__file__).parent)
 """Policies by their names in the paper."""
 ELASTIC = ("max_min", "max_min_turns", "optimus", "afs_l", "afs_p", "afs_s")
-"""Policies that grant sizes to jobs, so that ``network_packing`` can round them."""
+"""Policies that set the sizes of jobs, so that ``network_packing`` can round them."""
 
 
 @value
 class AfsCell:
-    """One simulation."""
+    """The inputs of one simulation."""
 
     policy: str
     seed: int
-    """0: the models that the authors drew; else a draw of models."""
+    """Seed of the models: 0 for the ones that the authors drew; otherwise they are drawn anew."""
     cluster: str
     trace: str
     scaling: str
     start_seconds: float = 0.0
-    """Seconds that each start and restart costs."""
+    """Seconds that each start and restart takes."""
     packing: bool = False
-    """Whether ``network_packing`` rounds the sizes of an elastic policy."""
+    """Whether ``network_packing`` rounds the job sizes of an elastic policy."""
 
     @property
     def key(self) -> str:
-        """Unique name of the cell."""
+        """Return the unique name of the cell."""
         bare = dataclasses.replace(self, trace="", scaling="")
         return cell_key(bare, VERSION, self.policy, self.cluster, self.seed)
 
 
 @value
 class AfsFigures:
-    """The figures of a simulation."""
+    """The results of a simulation."""
 
     mean_jct_seconds: float
     p99_jct_seconds: float
     makespan_seconds: float
     restarts: int
     resizes: int
-    """Changes of the GPUs of running jobs."""
+    """Number of changes in the GPUs of running jobs."""
     jct_by_length_seconds: tuple[float, ...]
-    """Mean of each quarter of the jobs, from the shortest: by seconds of work on one GPU."""
+    """Mean JCT in each quarter of the jobs, which are ordered by seconds of work on one GPU."""
     queue: float
-    """Queue length (QL): mean number of waiting jobs over time."""
+    """Queue length (QL), the mean over time of the number of waiting jobs."""
     efficiency: float
-    """Cluster efficiency (CE): mean over time."""
+    """Cluster efficiency (CE), the mean over time."""
     blocking: float
-    """Blocking index (BI): mean over time."""
+    """Blocking index (BI), the mean over time."""
     cpu_seconds: float = 0.0
 
 
 def files_of(trace: str, scaling: str) -> tuple[NeededFile, ...]:
-    """Return the files of others that a simulation reads."""
+    """Return the third-party files that a simulation reads."""
     return (
         NeededFile(path=trace, rule="trace must be the file of Philly's trace with models (--set trace=FILE)"),
         NeededFile(path=scaling, rule="scaling must be the file of the authors' seconds per step (--set scaling=FILE)"),
@@ -92,7 +92,7 @@ def files_of(trace: str, scaling: str) -> tuple[NeededFile, ...]:
 
 
 def readings_of(cell: AfsCell) -> tuple[Reading, ...]:
-    """Return what a cell makes of these files first: the curves, all rows of the trace, and its jobs."""
+    """Return the inputs that a cell reads first and shares with others: the curves, the trace's rows, and its jobs."""
     jobs = (cell.trace, cell.scaling, cell.cluster, cell.seed, POLICIES[cell.policy].sizes)
     return (
         Reading(read=AfsScaling.read, arguments=(cell.scaling,)),
@@ -102,21 +102,21 @@ def readings_of(cell: AfsCell) -> tuple[Reading, ...]:
 
 
 def read_strictly(trace: str, told_models: bool) -> Workload:
-    """Read the whole trace; a row that the generator would drop is an error, since jobs would be missing.
+    """Read the whole trace strictly: a row that the generator would drop is an error, since jobs would be missing.
 
     Args:
         trace: path of the trace.
-        told_models: whether jobs have the models of the trace.
+        told_models: whether jobs keep the models of the trace.
 
     Raises:
-        InputError: wrong content, by line.
+        InputError: a line has invalid content.
     """
     return read_trace(trace, drawn_models=told_models, strict=True)
 
 
 @lru_cache(maxsize=4)
 def make_workload(trace: str, scaling: str, cluster: str, seed: int, sizes: str) -> Workload:
-    """Return the jobs of a virtual cluster of the trace.
+    """Return the jobs of a virtual cluster of the trace as a workload.
 
     Raises:
         InputErrors: the trace or the curves are not at the grid's path.
@@ -132,14 +132,14 @@ def make_workload(trace: str, scaling: str, cluster: str, seed: int, sizes: str)
 
 
 def recipe_of(cell: AfsCell) -> Recipe:
-    """Return the preset of a cell, and what is changed in it."""
+    """Return the preset of a cell, and the settings that override it."""
     policy = POLICIES[cell.policy]
     packing = {"stages.refiners": ["network_packing"]} if cell.packing else {}
     return Recipe(policy=cell.policy, preset=policy.preset, settings={**policy.settings, **packing})
 
 
 def run_cell(cell: AfsCell) -> AfsFigures:
-    """Simulate a cell."""
+    """Simulate a cell and return its results."""
     workload = make_workload(cell.trace, cell.scaling, cell.cluster, cell.seed, POLICIES[cell.policy].sizes)
     options = SimulationOptions(
         reports=Reports(know=("sizes", "types")),
@@ -157,7 +157,7 @@ def run_cell(cell: AfsCell) -> AfsFigures:
 
 
 def figures_of(run: SimulatedRun, workload: Workload, queue: pl.DataFrame, length: Reals) -> AfsFigures:
-    """Compute the figures of a run and its table ``queue``; ``length`` orders the jobs."""
+    """Compute the results of a run and its table ``queue``; ``length`` orders the jobs."""
     jct = run.finish_seconds - workload.jobs.arrival_seconds
     by_length = np.array_split(jct[np.argsort(length, kind="stable")], QUARTERS)
     return AfsFigures(

@@ -1,4 +1,4 @@
-"""AFS for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
+"""AFS for ``eunomia reproduce``: the settings, and the numbers to which its rows refer."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -29,12 +29,12 @@ ORDER: Final = (
 )
 """The clusters of Table 3, from #1 to #11."""
 CONTENDED: Final = tuple(ORDER[number - 1] for number in (1, 2, 3, 5, 6, 8))
-"""§5.2: traces that launch many jobs in a short interval."""
+"""The clusters of §5.2 whose traces launch many jobs within a short interval."""
 
 
 @value
 class AfsGrid:
-    """The settings of the reproduction, fixed and printed before the first run."""
+    """The settings of the reproduction, which are fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0,)
     clusters: str = setting(
@@ -60,7 +60,7 @@ class AfsGrid:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the clusters.
+        """Return the names of the selected clusters.
 
         Raises:
             InputError: Table 3 has no such cluster.
@@ -69,12 +69,12 @@ class AfsGrid:
 
     @property
     def each_cluster(self) -> list[Fields]:
-        """Return the clusters as settings of a row."""
+        """Return the selected clusters as settings of a row."""
         return _settings(self.names)
 
     @property
     def with_tiresias(self) -> list[Fields]:
-        """Return the clusters of the rows with Tiresias-L.
+        """Return the clusters of the rows with Tiresias-L as settings of a row.
 
         Raises:
             InputError: Table 3 has no such cluster.
@@ -83,7 +83,7 @@ class AfsGrid:
 
     @property
     def with_orders(self) -> list[Fields]:
-        """Return the clusters of the rows without costly policies.
+        """Return the clusters of the rows without costly policies as settings of a row.
 
         Raises:
             InputError: Table 3 has no such cluster.
@@ -93,17 +93,17 @@ class AfsGrid:
 
     @property
     def contended(self) -> list[Fields]:
-        """Return the clusters with many jobs."""
+        """Return the selected clusters that are in ``CONTENDED`` as settings of a row."""
         return self._of(CONTENDED)
 
     @property
     def third(self) -> list[Fields]:
-        """Return #3 if it is run."""
+        """Return cluster #3 as settings of a row, if it is selected."""
         return self._of(ORDER[2:3])
 
     @property
     def ninth(self) -> list[Fields]:
-        """Return #9 if it is run."""
+        """Return cluster #9 as settings of a row, if it is selected."""
         return self._of(ORDER[8:9])
 
     def _of(self, known: Collection[str]) -> list[Fields]:
@@ -111,7 +111,7 @@ class AfsGrid:
 
 
 def _clusters(text: str, key: str) -> tuple[str, ...]:
-    """Return names of clusters of Table 3.
+    """Parse a comma-separated list of clusters of Table 3.
 
     Raises:
         InputError: Table 3 has no such cluster.
@@ -130,18 +130,18 @@ def _settings(names: Iterable[str]) -> list[Fields]:
 
 
 def number_of(cluster: str) -> str:
-    """Return a number such as ``#9`` for the ninth cluster of Table 3."""
+    """Return the number of a cluster in Table 3, such as ``#9``."""
     return f"#{ORDER.index(cluster) + 1}"
 
 
 def make_cell(grid: AfsGrid, fields: Fields, seed: int) -> AfsCell:
-    """Return a cell; sizes of policies that grant none are not packed."""
+    """Return a cell; packing is off for policies that do not set job sizes."""
     packing = fields.get("packing", False) and fields["policy"] in ELASTIC
     return AfsCell(seed=seed, trace=grid.trace, scaling=grid.scaling, **{**fields, "packing": packing})
 
 
 def quarter(number: int) -> Callable[[AfsFigures], float]:
-    """Return the function that gives the mean JCT of a quarter of the jobs, from the shortest."""
+    """Return a function that returns the mean JCT of a quarter of the jobs, counted from the shortest."""
     return lambda one: one.jct_by_length_seconds[number]
 
 
@@ -156,7 +156,7 @@ NUMBERS: Final[Mapping[str, Callable[[AfsFigures], float]]] = {
     "blocking index": lambda one: one.blocking,
     **{f"mean JCT, quarter {number + 1}": quarter(number) for number in range(QUARTERS)},
 }
-"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
+"""Functions from a cell's results to a number, by the name that rows of claims use."""
 
 
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(

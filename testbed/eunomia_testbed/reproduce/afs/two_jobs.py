@@ -1,4 +1,4 @@
-"""Appendix A: two jobs on two GPUs, one after the other by remaining time, or with equal shares."""
+"""Appendix A: two jobs on two GPUs, either one after the other by remaining time, or with equal shares."""
 
 import math
 from typing import Final
@@ -14,12 +14,12 @@ from eunomia_testbed.simulator import Reports, SimulationOptions, simulate_one
 from eunomia_testbed.workload import Workload
 
 HOURS: Final = {"A": (2.0, 1.0), "B": (2.0, 1.5)}
-"""Hours of each job on one GPU and on two."""
+"""Hours that each job takes on one GPU and on two."""
 STEPS: Final = 7200.0
 
 
 def two_jobs(policy: str) -> tuple[float, ...]:
-    """Return the completion times of jobs A and B in hours, which arrive together on two GPUs.
+    """Return the completion times in hours of jobs A and B, which arrive together on two GPUs.
 
     Args:
         policy: a name of ``policies.toml``.
@@ -50,10 +50,10 @@ def two_jobs(policy: str) -> tuple[float, ...]:
 
 
 def in_turn() -> dict[str, float]:
-    """Return the mean JCT in hours where the shorter job has both GPUs first."""
+    """Return the mean JCT in hours if the shorter job gets both GPUs first."""
     return {"mean JCT": float(np.mean(two_jobs("srtf_max")))}
 
 
 def equal_shares() -> dict[str, float]:
-    """Return the mean JCT in hours where both jobs have a GPU at once."""
+    """Return the mean JCT in hours if each job has one GPU from the start."""
     return {"mean JCT": float(np.mean(two_jobs("max_min")))}
