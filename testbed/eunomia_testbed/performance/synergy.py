@@ -34,7 +34,7 @@ class Grid:
     relative: Reals
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return relative throughput, interpolated: in proportion to CPUs below the first point, constant after the last."""
+        """Return relative throughput, interpolated; proportional to CPUs below the first point, flat after the last."""
         by_cpus = [float(np.interp(memory_gb, self.memory_gb, row)) for row in self.relative]
         return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
 
