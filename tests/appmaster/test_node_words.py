@@ -356,3 +356,31 @@ def test_health_over_http_names_the_nodes_that_are_not_up(two: Any) -> None:
         assert said["healthy"] and [line.partition(":")[0] for line in said["wrong"]] == ["annex is down"]
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("held", [2, 4])
+def test_a_job_that_no_round_can_start_has_one_reason_although_no_slot_is_free(two: Any, held: int) -> None:
+    bob = waiting(two, "bob", held)
+    bob.beat_until(lambda: bob.leases)
+    bob.beat()
+    two.call("DrainNode", pb.DrainNodeRequest(node="annex"))  # held 4: it is busy until bob's job ends
+    ana = waiting(two, "ana", 4)
+    ana.beat()
+    (job,) = [job for job in two.lab.seen().jobs if job.app == "ana"]
+    assert (job.state, job.reason) == ("waiting", "no_size_fits")
+    said = explained(two, "ana/1")
+    assert (said.reason, said.nodes[0]) == ("no_size_fits", "it needs 4 slots, and 2 of 4 are there")
+    assert said.text.startswith("It needs at least 4 slots; the cluster has 2 in service of 4 (2 down)")
+    two.call("UndrainNode", pb.UndrainNodeRequest(node="annex"))
+    assert explained(two, "ana/1").reason != "no_size_fits"
+
+
+def test_the_slots_that_an_app_wishes_stay_as_they_are_when_a_node_leaves(two: Any) -> None:
+    two.lab.submit("wide", "6", wait_for_machines=True)
+    search = '[space]\nlr = {type = "float", low = 0.1, high = 0.5}\n[tuner]\ntrials = 9\nmetric = "loss"\n'
+    text = f'[app]\nname = "search"\n[job]\ncommand = "python train.py"\nslots = 1\n{search}'
+    two.lab.submit(app_file=text)
+    assert (two.lab.app("wide").max_slots, two.lab.app("search").max_slots) == (6, 4)
+    assert two.remove(now=True).left
+    two.quiet()
+    assert (two.lab.app("wide").max_slots, two.lab.app("search").max_slots) == (6, 4)

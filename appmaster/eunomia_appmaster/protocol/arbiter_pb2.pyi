@@ -3081,6 +3081,7 @@ class App(_message.Message):
     rho: _builtins.float
     slots: _builtins.int
     max_slots: _builtins.int
+    """that it can use at once: all of a job, of trials no more than the cluster ever had"""
     running: _builtins.int
     waiting: _builtins.int
     paused: _builtins.int

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 
 from eunomia.arbiter import ClusterView
+from eunomia.contract.verdicts import Reason
 from eunomia.explain.explaining import Explainer
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
@@ -49,7 +50,7 @@ class Views:
         counts = self._counts(row)
         held = np.flatnonzero(view.gpus.app == row) if row != NONE and not app.over else np.empty(0)
         forecast = view.reports.forecasts.get(row)
-        most = app.most * max(1, app.trials) if forecast is None else forecast.most
+        wish = app.most * max(1, app.trials) if forecast is None else forecast.most
         lived = app.lived_seconds(now)
         master = self._master_status(app)
         message = pb.App(
@@ -60,7 +61,7 @@ class Views:
             rho=self._service.standings.rho(app),
             slots=held.size,
             slots_by_type=self._by_type(held.astype(int).tolist()),
-            max_slots=min(most, int(view.cluster.capacity.sum())),
+            max_slots=max(app.most, min(wish, self._service.upkeep.most_slots)),
             running=counts["running"],
             waiting=counts["waiting"],
             paused=counts["paused"],
@@ -161,7 +162,7 @@ class Views:
 
     def _job(self, app: App, row: int) -> pb.Job:
         view = self._view
-        reason = view.verdict(row).reason
+        reason = self._reason(row)
         waits = view.jobs.state[row] in (JobState.WAITING, JobState.PAUSED)
         return pb.Job(
             job=view.job_id(row),
@@ -173,6 +174,13 @@ class Views:
             reason=reason.word if reason is not None and waits else "",
             starts=int(view.jobs.starts[row]),
         )
+
+    def _reason(self, row: int) -> Reason | None:
+        """Return why a job waits: as its last verdict, or the more exact one of a job that no round can start."""
+        jobs, reason = self._view.jobs, self._view.verdict(row).reason
+        waits = reason is Reason.AWAITING_ROUND and jobs.state[row] == JobState.WAITING
+        lacks = waits and self._nodes.shortage(int(jobs.least[row]), int(jobs.gpu_type[row]))
+        return Reason.NO_SIZE_FITS if lacks else reason
 
     def _done(self, row: int) -> float:
         return iterations_done(self._view, row, self._until(row))

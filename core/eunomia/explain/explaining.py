@@ -13,7 +13,7 @@ from eunomia.contract.decisions import Decision
 from eunomia.contract.explanations import Explanation
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Reason
-from eunomia.explain.facts import Facts, facts_of
+from eunomia.explain.facts import Facts, facts_of, usable_gpus
 from eunomia.explain.measuring import measuring
 from eunomia.explain.reasons import SENTENCES
 from eunomia.explain.remedies import NOTHING_FREES, Remedies, Remedy
@@ -195,7 +195,15 @@ class _Case:
             return Reason.AWAITING_RELEASE if lease is not None and lease.state is LeaseState.PENDING else None
         if self.kind not in (JobState.WAITING, JobState.PAUSED):
             return None
-        return self.state.reason(self.row) or Reason.AWAITING_ROUND
+        reason = self.state.reason(self.row) or Reason.AWAITING_ROUND
+        # A round without free GPUs turns no job down, also none that no round could start.
+        return Reason.NO_SIZE_FITS if reason is Reason.AWAITING_ROUND and self._is_too_large() else reason
+
+    def _is_too_large(self) -> bool:
+        """Return whether the job waits and needs more GPUs of its type than leases may begin on."""
+        least, kind = int(self.state.jobs.live.least[self.row]), int(self.state.jobs.live.gpu_type[self.row])
+        is_known = self.kind is JobState.WAITING and kind >= NONE
+        return is_known and least > int(usable_gpus(self.state, kind).sum())
 
     def _seconds(self) -> float:
         """Return for how many seconds the job has been in its present state."""

@@ -18,7 +18,7 @@ from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.show import make_offer
 from eunomia.store.state import State
-from eunomia.units import NEVER, NONE, Ints, Reals, Scope, Unit, format_duration
+from eunomia.units import NEVER, NONE, Bools, Ints, Reals, Scope, Unit, format_duration
 
 
 @builds
@@ -189,7 +189,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
     kind = int(jobs.gpu_type[row])
     least, most = int(jobs.least[row]), int(jobs.most[row])
     usable = np.ones(cluster.gpus, dtype=bool) if kind == NONE else cluster.gpu_type == kind
-    up = usable & (held.state[: cluster.gpus] != GpuState.DOWN)
+    up = usable_gpus(state, kind)
     leaving = held.state[: cluster.gpus] == GpuState.LEAVING
     own = (held.job == row) | ((held.job == NONE) & (held.app == jobs.app[row]))
     offer = make_offer(state, Scope.FREE, NEVER)
@@ -235,6 +235,19 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         fault="no longer known" if fault is None else f"{fault.plugin} ({_stage(fault)}): {fault.what}",
         faulty_plugin="" if fault is None else fault.plugin,
     )
+
+
+def usable_gpus(state: State, kind: int) -> Bools:
+    """Return the mask of the GPUs of a type on which leases may begin or go on: those in service that do not drain.
+
+    Args:
+        state: the arbiter's.
+        kind: number of the GPU type; -1: any.
+    """
+    cluster = state.cluster
+    usable = state.holdings.live.state[: cluster.gpus] != GpuState.DOWN
+    usable[list(state.capacity.draining)] = False
+    return usable if kind == NONE else usable & (cluster.gpu_type == kind)
 
 
 def longest_release(arbiter: Arbiter) -> float:
