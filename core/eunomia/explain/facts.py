@@ -245,7 +245,7 @@ def usable_gpus(state: State, kind: int) -> Bools:
         kind: number of the GPU type; -1: any.
     """
     cluster = state.cluster
-    usable = state.holdings.live.state[: cluster.gpus] != GpuState.DOWN
+    usable: Bools = np.asarray(state.holdings.live.state[: cluster.gpus] != GpuState.DOWN)
     usable[list(state.capacity.draining)] = False
     return usable if kind == NONE else usable & (cluster.gpu_type == kind)
 
