@@ -1,4 +1,4 @@
-"""Calls of a client about nodes, for the operator."""
+"""Client calls about nodes, for the operator."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ A = TypeVar("A")
 
 
 class NodeAdministration(abc.ABC):
-    """Lists nodes, lets them drain, and removes them; part of ``Client``."""
+    """Lists, drains and removes nodes; part of ``Client``."""
 
     _stub: rpc.ClientProtocolStub
 
@@ -20,12 +20,12 @@ class NodeAdministration(abc.ABC):
         return self._call(self._stub.ListNodes, pb.ListNodesRequest()).nodes
 
     def drain_node(self, node: str, why: str = "", *, within_seconds: float | None = None) -> pb.NodeView:
-        """Let no lease begin on a node; those on it end with their term.
+        """Drain a node: no lease begins there any more, and present ones run to their end.
 
         Args:
             node: its name.
-            why: shown to all who ask.
-            within_seconds: leases that would last longer are ended in time; None: none is.
+            why: reason, shown to all users.
+            within_seconds: leases that would last longer are ended by then; None: no lease is ended early.
 
         Raises:
             InputError: there is no such node; nothing was changed.
@@ -34,23 +34,23 @@ class NodeAdministration(abc.ABC):
         return self._call(self._stub.DrainNode, request, retry=False)
 
     def undrain_node(self, node: str) -> pb.NodeView:
-        """Let leases begin on a node again.
+        """End the draining of a node, so that leases may begin there again.
 
         Raises:
-            InputError: there is no such node, or it does not drain.
+            InputError: there is no such node, or it is not being drained.
         """
         return self._call(self._stub.UndrainNode, pb.UndrainNodeRequest(node=node), retry=False)
 
     def remove_node(
         self, node: str, why: str = "", *, now: bool = False, is_off: bool = False
     ) -> pb.RemoveNodeResponse:
-        """Take a node out of the cluster, once nothing runs there.
+        """Remove a node from the cluster, once nothing runs there.
 
         Args:
             node: its name.
-            why: journaled, and shown while it drains.
-            now: at once; what runs there goes on elsewhere from its last checkpoint.
-            is_off: the node does not answer, and its processes are known to be dead.
+            why: reason, journaled and shown while it drains.
+            now: remove it at once; its jobs resume on other nodes from their last checkpoints.
+            is_off: the node does not answer, and the operator knows that its processes are dead.
 
         Raises:
             InputError: there is no such node, it is the only one, or it does not answer and ``is_off`` is False.

@@ -1,1 +1,1 @@
-"""The machine: its slots and locks, processes and their names, and the supervisor of arbiter and launcher."""
+"""The machine: its slots, locks, processes and their names, and the supervisor of arbiter and launcher."""

@@ -1,4 +1,4 @@
-"""Accounts of this machine that jobs run under, and which of them the operator may give to a user."""
+"""Accounts of this machine under which jobs may run, and the rules for which ones the operator may assign to users."""
 
 import os
 import pwd
@@ -11,29 +11,30 @@ from eunomia.model.shapes import value
 _LOGIN_DEFS: Final = Path("/etc/login.defs")
 _LEAST_UID: Final = 1000
 _NOBODY: Final = 65534
-"""The number that the kernel shows for accounts that it cannot name."""
+"""User id that the kernel shows for accounts without a mapping."""
 _SETUID, _SETGID, _KILL, _CHOWN, _DAC_OVERRIDE = 7, 6, 5, 0, 1
 NEEDED: Final = frozenset({_SETUID, _SETGID, _KILL, _CHOWN, _DAC_OVERRIDE})
-"""Capabilities of a service that runs processes under other accounts."""
+"""Capabilities that a service needs to run processes under other accounts."""
 
 
 @value
 class Account:
-    """One account, as the machine knows it."""
+    """An account of this machine."""
 
     login: str
     uid: int
     gid: int
     groups: tuple[int, ...]
-    """Supplementary groups, its own included."""
+    """Ids of all groups of the account, including its primary one."""
     home: str
 
     @classmethod
     def of(cls, login: str) -> "Account":
-        """Look an account up.
+        """Look up an account by its login name.
 
         Raises:
-            InputError: there is none of this name, or jobs may not run under it: root, or an account of the system.
+            InputError: there is none with this name, or jobs may not run under it, since it is root's or a system
+                account.
         """
         try:
             known = pwd.getpwnam(login)
@@ -50,17 +51,17 @@ class Account:
         return cls(login=login, uid=known.pw_uid, gid=known.pw_gid, groups=groups, home=known.pw_dir)
 
     def change(self) -> dict[str, Any]:
-        """Return what a shepherd needs to change to it, as ``start.json`` has it."""
+        """Return the data with which a shepherd changes to this account, as in ``start.json``."""
         return {"login": self.login, "uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that name it."""
+        """The environment variables HOME, USER and LOGNAME of the account."""
         return {"HOME": self.home, "USER": self.login, "LOGNAME": self.login}
 
 
 def uid_of(login: str) -> str:
-    """Return the number of an account of this machine; empty: there is none."""
+    """Return the user id of an account of this machine as text; empty: there is no such account."""
     try:
         return str(pwd.getpwnam(login).pw_uid)
     except (KeyError, ValueError):
@@ -68,7 +69,7 @@ def uid_of(login: str) -> str:
 
 
 def least_uid() -> int:
-    """Return the lowest number of an account of a person, as ``/etc/login.defs`` has it; at least 1."""
+    """Return the lowest user id of a person's account, from ``/etc/login.defs``; at least 1."""
     try:
         lines = _LOGIN_DEFS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -79,12 +80,12 @@ def least_uid() -> int:
 
 
 def may_change_user() -> bool:
-    """Return whether this process may run others under other accounts: it is root, with the capabilities for it."""
+    """Return whether this process may run others under other accounts, as root with the needed capabilities."""
     return os.geteuid() == 0 and _capabilities() >= NEEDED
 
 
 def _capabilities() -> set[int]:
-    """Return the numbers of this process' effective capabilities."""
+    """Return the numbers of this process's effective capabilities."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

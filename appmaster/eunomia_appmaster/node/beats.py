@@ -1,7 +1,7 @@
-"""The beats of a process' event loop: a byte each second through a pipe, whose other end its supervisor reads.
+"""Heartbeats of a process's event loop: one byte per second through a pipe that its supervisor reads.
 
-A loop that hangs cannot say so, and its process lives on: only what a loop itself must send shows that it turns. A pipe
-needs neither a disk nor the arbiter.
+A process whose loop hangs stays alive, so only bytes that the loop itself sends show that it runs. A pipe needs neither
+a disk nor the arbiter.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from eunomia_appmaster.node.stopped_processes import STOPPED, STOPPED_LIMITS, St
 from eunomia_appmaster.node.system import MACHINE
 
 VARIABLE: Final = "EUNOMIA_BEAT_FD"
-"""Names the pipe's end in the environment of the process."""
+"""Environment variable with the descriptor of the pipe's end for the process."""
 STACKS: Final = "EUNOMIA_STACKS_DIR"
-"""Names the folder in which the process writes its stacks on a signal."""
+"""Environment variable with the folder in which the process writes its stacks on a signal."""
 HANGS: Final = "EUNOMIA_HANGS"
 LAST_HANG: Final = "EUNOMIA_LAST_HANG"
-"""How many processes before this one were killed since their loop hung, and why the last of them was."""
+"""Environment variable: how many earlier processes were killed because their loop hung, and the reason for the last."""
 DEFAULT_SILENCE_SECONDS: Final = 30.0
 BEAT_SECONDS: Final = 1.0
 START_LIMITS: Final = 4.0
-"""Limits that a process has to its first beat: it imports and adopts."""
+"""Multiple of the limit that a process has until its first heartbeat, since it imports and adopts first."""
 
 
 async def beat() -> None:
-    """Send a beat each second until cancelled; a process without a supervisor sends none."""
+    """Send a heartbeat each second until cancelled; a process without a supervisor sends none."""
     if folder := os.environ.pop(STACKS, ""):
         Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
         write_stacks_on_signal(folder)
@@ -53,11 +53,12 @@ async def beat() -> None:
 
 
 class Beats:
-    """The supervisor's side: waits for the end of a process, or for its silence.
+    """The supervisor's end of the pipe: waits for the end of a process, or for missing heartbeats.
 
     Args:
-        limit: seconds without a beat after which a loop hangs; a stopped process has ``STOPPED_LIMITS`` of them.
-        clock: uptime of the machine in seconds.
+        limit: seconds without a heartbeat after which a loop counts as hung; ``STOPPED_LIMITS`` times as long for a
+            stopped process.
+        clock: returns the machine's uptime in seconds.
     """
 
     def __init__(self, limit: float, clock: Callable[[], float] = MACHINE.uptime) -> None:
@@ -68,10 +69,10 @@ class Beats:
         self._began = False
         self._stops = StoppedTime(self._clock)
         self._waited = 0.0
-        """Seconds for which the process had waited for a core at its last beat."""
+        """Seconds for which the process had waited for a core until its last heartbeat."""
 
     def wait(self, pid: int) -> float | None:
-        """Wait until a process has ended, or its loop hangs: returns the seconds of silence, else None."""
+        """Wait until a process has ended or its loop hangs; returns the seconds of silence, or None for an end."""
         ended = os.pidfd_open(pid)
         self._waited = waited_seconds(pid)
         try:
@@ -92,7 +93,7 @@ class Beats:
             os.close(ended)
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close both ends of the pipe."""
         os.close(self._read)
         os.close(self.write)
 
@@ -104,9 +105,9 @@ class Beats:
             poll.unregister(self._read)
 
     def _overdue(self, pid: int) -> float | None:
-        """Return the seconds of silence of a loop that hangs; None: it has time left.
+        """Return the seconds without a heartbeat if the loop hangs; None: its limit is not reached.
 
-        The time in which its process waits for a core, on a machine with too few, does not count.
+        Time for which the process waits for a core, on a machine with too few, does not count.
         """
         heard_at = self._heard_at + waited_seconds(pid) - self._waited
         limit = self._limit if self._began else START_LIMITS * self._limit
@@ -114,12 +115,12 @@ class Beats:
 
 
 def end_hung(pid: int, name: str, silent: float, stacks: Path) -> str:
-    """Write down the stacks of a process whose loop hangs, and return what happened; the caller kills it.
+    """Record the stacks of a process whose loop hangs, and return a description; the caller kills it.
 
     Args:
-        pid: of the process, which has not been waited for.
-        name: what it is.
-        silent: seconds without a beat.
+        pid: of the process, which was not reaped yet.
+        name: of the process.
+        silent: seconds without a heartbeat.
         stacks: the folder for its stacks.
     """
     from eunomia_appmaster.launcher.processes import identify

@@ -1,4 +1,4 @@
-"""The identity of this start of the machine."""
+"""Identification of the machine's current boot."""
 
 from pathlib import Path
 

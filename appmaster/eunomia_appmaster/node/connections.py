@@ -1,7 +1,7 @@
-"""Bounds on connections: those that show no valid token are closed, and descriptors are kept for those that do.
+"""Bounds on connections: closes those without a valid token, and reserves descriptors for those with one.
 
-gRPC hides its sockets, so this reads them from the process's own descriptors. A connection without a token holds one
-descriptor and no more; it is shut down, and gRPC then closes it as if its peer had left.
+gRPC hides its sockets, so they are found among the process's own descriptors. A connection without a token takes only
+one descriptor; it is shut down, and gRPC then closes it as if its peer had left.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from eunomia_appmaster.node.system import MACHINE, System
 log = structlog.get_logger()
 
 HURRIED_SECONDS: Final = 1.0
-"""The longest time without a token while no more than ``KEPT`` connections are free."""
+"""Most seconds without a token while at most ``KEPT`` connections are free."""
 KEPT: Final = 64
-"""Connections that those without a token leave free, for launchers and the operator."""
+"""Number of connections that those without a token must leave free, for launchers and the operator."""
 OWN_FILES: Final = 128
-"""Descriptors that no connection takes: journal, logs, metrics and the process's own."""
+"""Number of descriptors reserved for the journal, logs, metrics and the process itself."""
 MOST: Final = 100_000
 PATIENCE_SECONDS: Final = 20.0
-"""Seconds that a connection may last without a valid token, by default."""
+"""Default for the seconds that a connection may exist without a valid token."""
 LOOK_SECONDS: Final = 1.0
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
@@ -46,14 +46,14 @@ def raise_descriptors() -> None:
 
 
 def most_connections() -> int:
-    """Return how many connections this process takes, by its limit of open files."""
+    """Return the number of connections that this process can accept, by its limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(2 * KEPT, soft - OWN_FILES))
 
 
 @dataclasses.dataclass(slots=True)
 class _Seen:
-    """A connection that is open; the inode of its socket names it."""
+    """An open connection, identified by its socket's inode."""
 
     inode: int
     peer: Peer
@@ -65,27 +65,27 @@ class Connections:
     """The connections to one port of this process.
 
     Args:
-        most: connections that the server takes; see ``most_connections``.
+        most: most connections that the server accepts; see ``most_connections``.
         patience_seconds: seconds that a connection may last without a call that carries a valid token.
         system: the clock.
     """
 
     def __init__(self, most: int, *, patience_seconds: float, system: System = MACHINE) -> None:
         self.port = 0
-        """The port; set once it is bound."""
+        """The server's port; set once it is bound."""
         self.most = most
         self._patience, self._system = patience_seconds, system
         self._open: dict[int, _Seen] = {}
         self._with_token: set[Peer] = set()
 
     def vouch(self, peer: str) -> None:
-        """Note a valid call; ``peer`` is gRPC's name of the connection, such as ``ipv4:127.0.0.1:5000``."""
+        """Record a call with a valid token; ``peer`` is gRPC's name of its connection: ``ipv4:127.0.0.1:5000``."""
         found = peer_of_text(peer)
         if found is not None:
             self._with_token.add(found)
 
     def look(self) -> int:
-        """Close what has lasted too long without a token; return how many those are."""
+        """Close connections that have existed too long without a token; returns the number closed."""
         noted, self._with_token = self._with_token, set()
         now = self._system.monotonic()
         self._open = {number: self._seen(number, inode, now) for number, inode in _sockets()}
@@ -114,7 +114,7 @@ async def watch(connections: Connections | None) -> None:
 
 
 def peer_of_text(text: str) -> Peer | None:
-    """Return address and port of gRPC's name of a peer; None: it is not an internet address."""
+    """Parse gRPC's name of a peer to address and port; None: it is not an internet address."""
     kind, _, rest = unquote(text).partition(":")
     host, _, port = rest.rpartition(":")
     if kind not in ("ipv4", "ipv6") or not port.isdigit():
@@ -138,7 +138,7 @@ def _sockets() -> Iterator[tuple[int, int]]:
 
 
 def _peer(number: int, port: int) -> Peer:
-    """Return the peer of a connection to our port; port 0: the socket is another one."""
+    """Return the peer of a connection to the server's port; port 0 if the socket is not such a connection."""
     try:
         with socket.socket(fileno=os.dup(number)) as copy:
             if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.getsockname()[1] == port:
@@ -149,7 +149,7 @@ def _peer(number: int, port: int) -> Peer:
 
 
 def _shut(number: int, inode: int) -> bool:
-    """Shut a connection down, unless its descriptor is another file's by now."""
+    """Shut down a connection, unless its descriptor belongs to another file by now."""
     try:
         with socket.socket(fileno=os.dup(number)) as copy:
             if os.fstat(copy.fileno()).st_ino != inode:

@@ -1,10 +1,10 @@
-"""Exit codes by which the processes of a machine say to their supervisor why they ended."""
+"""Exit codes by which a process tells its supervisor why it ended."""
 
 from typing import Final
 
 BAD_INPUT: Final = 2
-"""A restart changes nothing."""
+"""The input is invalid, so that a restart would change nothing."""
 REMOVED: Final = 5
-"""A launcher's, whose node the operator has removed: what ran there has ended, and the arbiter goes on without it."""
+"""Exit code of a launcher whose node the operator has removed: its containers have ended, and no restart follows."""
 NOT_STARTED: Final = 126
 """The process could not be started."""

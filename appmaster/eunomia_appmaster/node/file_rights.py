@@ -1,12 +1,12 @@
-"""Touches files below a user's folder with its owner's rights, so that no link there reaches further than the user.
+"""Accesses files in a user's folder with the owner's rights, so that no link there gives further access.
 
-A user's processes write into their app's folder, and may put a link at any name in it: at a log, at the older copy of
-a file, at a folder of the output. What root does by such a name, it does to the link's target. So whatever the service
-opens, writes, renames or deletes below an app's folder, it does between ``as_owner``'s lines. The app's folder itself
-stands in a folder of root's, so that its owner is whom root gave it to.
+A user's processes write into their app's folder and may replace any name in it by a link: a log, the backup of a file,
+a folder of the output. If root used such a name, it would act on the link's target. So the service opens, writes,
+renames and deletes below an app's folder only inside a block of ``as_owner``. The app's folder itself is in a folder
+that root owns, so its owner is the one that root has set.
 
-The kernel keeps the rights to files for each thread apart (``setfsuid``, ``setfsgid``, and ``setgroups`` as a bare
-system call); other threads, and everything but files, stay as they are. The lines between must not wait for a task.
+The kernel keeps file rights for each thread separately (``setfsuid``, ``setfsgid``, and ``setgroups`` as a direct
+system call); other threads, and all other rights, are unchanged. Code in the block must not await anything.
 """
 
 import contextlib
@@ -24,35 +24,35 @@ from eunomia_appmaster.node.parent_death import death_signal_kept
 
 _SYSTEM: Final = ctypes.CDLL(None, use_errno=True)
 _SETGROUPS: Final = {"x86_64": 116, "aarch64": 159, "riscv64": 159}
-"""Numbers of the system call; the C library's function of this name changes all threads."""
+"""Numbers of the system call ``setgroups``; the C library's function of this name changes all threads."""
 _READ: Final = -1
 MOST_STUCK: Final = 4
-"""Readers of the files of one owner that may hang at once, for instance in a pipe."""
+"""Most readers of one owner's files that may hang at the same time, for instance in a pipe."""
 READ_SECONDS: Final = 20.0
 R = TypeVar("R")
 
 
 class RightsError(EunomiaError):
-    """The kernel did not change, or give back, the rights of a thread."""
+    """The kernel did not change the rights of a thread, or did not restore them."""
 
 
 def can_act_as_owner() -> bool:
-    """Return whether this process may touch files with the rights of other accounts."""
+    """Return whether this process may access files with the rights of other accounts."""
     return os.geteuid() == 0 and platform.machine() in _SETGROUPS
 
 
 @contextlib.contextmanager
 def as_owner(folder: Path) -> Iterator[None]:
-    """Touch files with the rights of a folder's owner, in this thread, until the end of the block.
+    """Use the rights of a folder's owner for this thread's file accesses, until the end of the block.
 
-    Nothing changes where the folder is this process' own or is gone, and where this process is not root: then the
-    kernel holds it to its own rights.
+    Nothing changes if this process owns the folder, if the folder is gone, or if this process is not root and so is
+    limited by the kernel anyway.
 
     Args:
-        folder: of an app; the folder around it must be root's.
+        folder: of an app; its parent folder must be root's.
 
     Raises:
-        RightsError: the kernel did not change the rights; nothing was touched.
+        RightsError: the kernel did not change the rights; no file was accessed.
     """
     try:
         state = os.lstat(folder)
@@ -72,10 +72,10 @@ def as_owner(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_account(uid: int, gid: int) -> Iterator[None]:
-    """Touch files with the rights of an account and of its group alone, in this thread, until the end of the block.
+    """Use only the rights of an account and its group for this thread's file accesses, until the end of the block.
 
     Raises:
-        RightsError: the kernel did not change the rights; nothing was touched.
+        RightsError: the kernel did not change the rights; no file was accessed.
     """
     if not can_act_as_owner():
         raise RightsError(
@@ -95,17 +95,17 @@ def as_account(uid: int, gid: int) -> Iterator[None]:
 
 
 def reading_as_owner(folder: Path, read: Callable[[], R], *, seconds: float = READ_SECONDS) -> R:
-    """Read files of an app with its owner's rights, in a thread that may be left behind.
+    """Read files of an app with its owner's rights, in a thread that is abandoned if it takes too long.
 
-    A user can put a pipe where a file is read, and let its reader wait for ever.
+    A user can replace a file by a pipe, so that its reader waits forever.
 
     Args:
         folder: of the app.
-        read: does it, and may raise.
-        seconds: after which the reader is left behind.
+        read: reads the files; its exceptions propagate.
+        seconds: time after which the thread is abandoned.
 
     Raises:
-        EunomiaError: it took too long, or earlier readers still wait.
+        EunomiaError: it took too long, or too many earlier readers still hang.
     """
     if not _is_others(folder):
         return read()
@@ -113,7 +113,7 @@ def reading_as_owner(folder: Path, read: Callable[[], R], *, seconds: float = RE
 
 
 class _LeftBehind:
-    """Counts readers that were left behind, by the owner of what they read."""
+    """Counts abandoned readers by the owner of the files."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -160,7 +160,7 @@ def _is_others(folder: Path) -> bool:
 
 
 def _set(call: Callable[[int], int], number: int, what: str) -> None:
-    """Change a right of this thread; the call itself reports no failure, so it is asked again."""
+    """Change a right of this thread; since the call reports no failure, it is repeated to check the result."""
     call(number)
     if call(_READ) != number:
         raise RightsError(f"the {what} whose files a thread touches must change", value=f"{call(_READ)}, not {number}")

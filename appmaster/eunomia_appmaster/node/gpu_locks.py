@@ -1,9 +1,9 @@
-"""Locks of this machine's GPUs, so that only one arbiter offers each GPU; and notes of arbiters that use the CPUs.
+"""Locks of this machine's GPUs, so that only one arbiter offers each GPU; and records of arbiters that use the CPUs.
 
-A lock is ``flock`` on a file named by the GPU's UUID (of a MIG part: the part's own UUID), in folders that all
-users share, whatever state folder they serve from. The kernel releases the lock when the last process that holds
-the open file ends. Other users may have put any files into those folders: links are not followed, and only regular
-files with one name are written.
+A lock is ``flock`` on a file named by the GPU's UUID (of a MIG part: the part's own UUID), in folders that all users
+share, independent of the state folder. The kernel releases the lock when the last process that holds the open file
+ends. Other users may have put any files into those folders: links are not followed, and only regular files with one
+name are written.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from eunomia.model.shapes import value
 from eunomia_appmaster.app.submission import login_name
 
 BASES: Final = (Path("/run/lock"), Path("/tmp"))
-"""Parents of the folders of locks. Every usable one is used, so that two users share at least one if possible."""
+"""Parents of the lock folders. All that are usable are used, so that any two users share at least one if possible."""
 FOLDER: Final = "eunomia"
 MOST_LETTERS: Final = 4096
 MOST_NOTES: Final = 1000
@@ -42,17 +42,17 @@ class Holder:
     """CPUs that the arbiter may use."""
 
     def words(self) -> str:
-        """Return the holder as text."""
+        """Return the holder's description as text."""
         if not self.pid:
             return "a process that did not say its name"
         return f"process {self.pid} of user {self.user} (state in {self.state_dir})"
 
 
 class GpuLocks:
-    """The locks that a process holds; a context manager that gives them back.
+    """The locks that a process holds; a context manager that releases them.
 
     Args:
-        fds: open files, locked or about to be.
+        fds: open lock files, locked or about to be.
     """
 
     def __init__(self, fds: Iterable[int] = ()) -> None:
@@ -79,10 +79,10 @@ class GpuLocks:
         self.fds = []
 
     def take(self, uuids: Iterable[str], state_dir: Path) -> None:
-        """Take the lock of each GPU.
+        """Lock each GPU.
 
         Args:
-            uuids: of the GPUs or MIG parts; empty ones, of CPU slots, are passed over.
+            uuids: of the GPUs or MIG parts; empty ones, of CPU slots, are skipped.
             state_dir: of the arbiter.
 
         Raises:
@@ -100,7 +100,7 @@ class GpuLocks:
                 raise InputError(rule, value="none in which a file can be made and locked", place=places)
 
     def _take(self, folder: int, name: str, me: Holder) -> bool:
-        """Lock a file in a folder; return whether the folder allows it.
+        """Lock a file in a folder; returns whether the folder can be used.
 
         Raises:
             InputError: another process holds it.
@@ -122,9 +122,9 @@ class GpuLocks:
         return True
 
     def note_cpus(self, state_dir: Path) -> list[Holder]:
-        """Record that an arbiter uses this process's CPUs; return other arbiters that use some of them.
+        """Record that an arbiter uses this process's CPUs; returns other arbiters that use some of them.
 
-        Nothing is refused.
+        Shared CPUs are not an error.
         """
         me = _me(state_dir)
         folder = next(_folders(), None)
@@ -146,7 +146,7 @@ class GpuLocks:
 
 
 def _folders() -> Iterator[int]:
-    """Yield the usable folders of locks, opened, and created if missing."""
+    """Yield the usable lock folders as open descriptors; missing ones are created."""
     for base in BASES:
         with contextlib.suppress(OSError):
             above = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -157,7 +157,7 @@ def _folders() -> Iterator[int]:
 
 
 def _folder(above: int) -> int:
-    """Open the folder of locks below another; a new folder is writable for all users and has the sticky bit."""
+    """Open the lock folder inside another folder; a new one is writable for all users and has the sticky bit."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         os.mkdir(FOLDER, 0o700, dir_fd=above)
@@ -169,7 +169,7 @@ def _folder(above: int) -> int:
 
 
 def _open(folder: int, name: str) -> int | None:
-    """Open a lock file, creating it if needed; None: the path exists and is no regular file with one name."""
+    """Open or create a lock file; None: the path exists and is not a regular file with one name."""
     for _ in range(8):
         try:
             fd = _opened(folder, name)
@@ -201,7 +201,7 @@ def _me(state_dir: Path) -> Holder:
 
 
 def _write(fd: int, holder: Holder) -> None:
-    """Write the holder; on a full disk the lock holds without a description."""
+    """Write the holder's description; on a full disk the lock works without one."""
     found = {"pid": holder.pid, "state_dir": holder.state_dir, "user": holder.user, "cpus": holder.cpus}
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
@@ -209,7 +209,7 @@ def _write(fd: int, holder: Holder) -> None:
 
 
 def _holder(fd: int) -> Holder:
-    """Return the content of a lock file; any user may have written it."""
+    """Return the holder in a lock file, which any user may have written."""
     try:
         found: Any = json.loads(os.pread(fd, 4 * MOST_LETTERS, 0).decode())
         cpus = tuple(int(cpu) for cpu in found["cpus"])
@@ -225,7 +225,7 @@ def _plain(text: Any) -> str:
 
 
 def _noted(folder: int, name: str) -> Holder | None:
-    """Return the live process of a note of CPUs; None if it has ended, and then its note is deleted."""
+    """Return the holder in a record of CPU use; None if its process has ended, in which case the record is deleted."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -245,10 +245,10 @@ def _noted(folder: int, name: str) -> Holder | None:
 
 
 def inherited(text: str) -> Sequence[int]:
-    """Return the open files that another process passed on its command line; workers do not inherit them.
+    """Return the open descriptors that another process passed on the command line; workers do not inherit them.
 
     Raises:
-        InputError: no list of open files.
+        InputError: the text is not a list of descriptors.
     """
     try:
         fds = [int(number) for number in text.split(",") if number]

@@ -1,4 +1,4 @@
-"""Limits on jobs and apps that hold on all nodes of a cluster alike; the arbiter hands them to each launcher."""
+"""Limits on jobs and apps that hold on all nodes of a cluster; each launcher gets them from the arbiter."""
 
 from typing import Final, Self
 
@@ -12,13 +12,13 @@ GIB: Final = 1 << 30
 
 @value
 class JobLimits:
-    """What a job or an app may take.
+    """Limits on what a job or an app may use.
 
     Attributes:
-        own_ends: of an app master, before its app is suspended.
-        output_bytes: of each of a job's two files of output; 0: any.
-        app_bytes: of disk for each app's folder; 0: any.
-        processes: processes and threads of one worker, where control groups bound them.
+        own_ends: limit on ends of an app master before its app is suspended.
+        output_bytes: of each of a job's two output files; 0: no limit.
+        app_bytes: of disk space for each app's folder; 0: no limit.
+        processes: number of processes and threads of one worker, if control groups can limit it.
     """
 
     own_ends: OwnEndsLimit = DEFAULT_LIMIT
@@ -27,7 +27,7 @@ class JobLimits:
     processes: int = 4096
 
     def message(self) -> pb.JobLimits:
-        """Return it as the arbiter sends it."""
+        """Return the limits as a message to launchers."""
         return pb.JobLimits(
             own_ends=self.own_ends.ends,
             own_ends_seconds=self.own_ends.seconds,
@@ -38,7 +38,7 @@ class JobLimits:
 
     @classmethod
     def of(cls, message: pb.JobLimits) -> Self:
-        """Return it from the arbiter's message."""
+        """Return the limits in the arbiter's message."""
         return cls(
             own_ends=OwnEndsLimit(ends=message.own_ends, seconds=message.own_ends_seconds),
             output_bytes=message.output_bytes,

@@ -1,18 +1,18 @@
-"""Differences between two plain values of JSON, for logs that hold what changed."""
+"""Differences between two plain JSON values, for logs that store only changes."""
 
 from collections.abc import Mapping
 from typing import Any
 
 Json = Any
-"""None, a truth value, a number, a text, or lists and objects of them."""
+"""A JSON value: None, a boolean, a number, a text, or lists and objects of such values."""
 
 
 def difference(old: Json, new: Json) -> Json | None:
-    """Return what turns a value into another; None: they are equal.
+    """Return the difference that ``changed`` applies to turn ``old`` into ``new``; None: they are equal.
 
-    ``{"is": value}`` replaces it. ``{"in": {key: difference}, "out": [keys]}`` changes an object. ``{"at": start,
-    "drop": count, "put": items}`` replaces items of a list that follow one another; ``{"items": {index: difference}}``
-    changes items of a list of equal length.
+    ``{"is": value}`` replaces the value. ``{"in": {key: difference}, "out": [keys]}`` changes an object. ``{"at":
+    start, "drop": count, "put": items}`` replaces consecutive items of a list; ``{"items": {index: difference}}``
+    changes single items of a list whose length stays the same.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         return _of_objects(old, new)
@@ -22,10 +22,10 @@ def difference(old: Json, new: Json) -> Json | None:
 
 
 def changed(old: Json, by: Json) -> Json:
-    """Return the value that a difference makes of another one, which may be changed.
+    """Return the result of applying a difference to a value, which may be changed in place.
 
     Raises:
-        ValueError: the difference is not of this value.
+        ValueError: the difference does not fit the value.
     """
     try:
         return _changed(old, by)
@@ -59,7 +59,7 @@ def _of_lists(old: list[Json], new: list[Json]) -> Json | None:
 
 
 def _equal_items(one: list[Json], other: list[Json], most: int) -> int:
-    """Return how many items two lists have in common at their beginning, by halves; at most ``most``."""
+    """Return the length of two lists' common prefix, at most ``most``, by bisection."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

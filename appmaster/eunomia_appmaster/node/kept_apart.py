@@ -1,6 +1,6 @@
-"""What must hold so that jobs run under accounts of their users: rights of this process, and ways through the folders.
+"""Conditions for running jobs under their users' accounts: rights of this process, and access through the folders.
 
-An account passes through the state folder to the app folders that are its own, and reads no name and no file of it.
+An account can pass through the state folder to its own app folders, without reading any other name or file in it.
 """
 
 import os
@@ -15,26 +15,26 @@ from eunomia_appmaster.node.accounts import Account, may_change_user
 from eunomia_appmaster.node.file_rights import as_account, can_act_as_owner
 
 PASSED: Final = 0o711
-"""Mode of a folder that other accounts pass through."""
+"""Mode of a folder that other accounts may pass through but not read."""
 CLOSED_FILE, OPEN_FILE, CLOSED_FOLDER = 0o600, 0o644, 0o700
 APPS, LAUNCHER, CA_FILE = "apps", "launcher", "ca.pem"
 
 
 def keeps_apart() -> bool:
-    """Return whether this process can run users' jobs under accounts of theirs."""
+    """Return whether this process can run users' jobs under the users' accounts."""
     return may_change_user() and can_act_as_owner()
 
 
 def check_login(login: str, state: Path) -> Account:
-    """Return the account of a login, if jobs can run under it here.
+    """Return the account of a login after checking that jobs can run under it here.
 
     Args:
         login: name of the account.
         state: the state folder.
 
     Raises:
-        InputError: the service may not change user, the account is none of a person, or it cannot run this interpreter
-            or reach the state folder; nothing was changed.
+        InputError: the service may not change user, the account is not a person's, or it cannot run this interpreter or
+            reach the state folder; nothing was changed.
     """
     if not keeps_apart():
         rule = "a login needs a service that may change user: `eunomia serve` as root"
@@ -53,7 +53,7 @@ def check_login(login: str, state: Path) -> Account:
 
 
 def admit_login(state: Path, login: str) -> Account:
-    """Return the account of a login under which jobs can run here, and let it pass through the state folder.
+    """Check that jobs can run under a login's account here, let it pass through the state folder, and return it.
 
     Raises:
         InputError: as ``check_login``; nothing was changed.
@@ -64,7 +64,7 @@ def admit_login(state: Path, login: str) -> Account:
 
 
 def open_copy(ca_file: Path, state: Path) -> Path:
-    """Copy a CA file, which is no secret, to where accounts of users can read it; returns the copy."""
+    """Copy a CA file, which is not secret, to a place that users' accounts can read; returns the copy."""
     copy, text = state.resolve() / CA_FILE, ca_file.read_bytes()
     if not copy.exists() or copy.read_bytes() != text:
         copy.write_bytes(text)
@@ -73,22 +73,22 @@ def open_copy(ca_file: Path, state: Path) -> Path:
 
 
 def _ways(state: Path) -> tuple[tuple[Path, str], ...]:
-    """Return what an account must reach, with what it does there."""
+    """Return the paths that an account must reach, each with the reason as text."""
     return (Path(sys.executable).resolve(), "run the service's Python"), (state, "reach the state folder")
 
 
 def let_pass(state: Path) -> None:
-    """Let other accounts pass through a state folder to apps and to the launcher's files, and read nothing there."""
+    """Let other accounts pass through a state folder to apps and to the launcher's files, but read nothing there."""
     (state / APPS).mkdir(exist_ok=True)
     close(state, passed=(APPS, LAUNCHER), read=(CA_FILE,))
 
 
 def close(folder: Path, *, passed: Collection[str], read: Collection[str] = ()) -> None:
-    """Let other accounts pass through a folder, and close what is in it.
+    """Let other accounts pass through a folder, but make its content inaccessible.
 
     Args:
-        folder: this process' own.
-        passed: folders in it through which they pass, too.
+        folder: owned by this process's account.
+        passed: folders in it that they may pass through as well.
         read: files in it that they may read.
     """
     for entry in os.scandir(folder):

@@ -1,4 +1,4 @@
-"""Small files that carry a sum: JSON with an older copy, which is taken where the newer one is damaged, and tokens."""
+"""Small files with a checksum: JSON with a backup that is used if the newer file is damaged, and token files."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from eunomia.model.shapes import value
 SUM = "sum"
 OLDER, DAMAGED = ".old", ".damaged"
 MOST_BYTES = 1 << 30
-"""Longest file that is read."""
+"""Longest file that is read, in bytes."""
 _TOKEN = re.compile(r"([a-z]+:\S*:)?[0-9a-f]{64}")
 
 
@@ -25,11 +25,11 @@ class DamagedTokenError(UnreachableError):
 
 @value
 class KeptContent:
-    """The content of a file or of its older copy.
+    """The content of a file or of its backup.
 
     Attributes:
-        content: without the sum; None: there is no file.
-        damage: what is wrong with the newer file, whose older copy was taken; empty: nothing.
+        content: without the checksum; None: there is no file.
+        damage: what is wrong with the file, whose backup was read instead; empty: nothing.
     """
 
     content: dict[str, Any] | None
@@ -37,17 +37,17 @@ class KeptContent:
 
 
 def sealed(content: Mapping[str, Any]) -> str:
-    """Return an object as JSON with its sum.
+    """Return an object as JSON with its checksum.
 
     Raises:
-        ValueError: a number that is not finite.
+        ValueError: it contains a number that is not finite.
     """
     text = json.dumps(content, allow_nan=False)
     return f"{text[:-1]}{', ' if content else ''}{json.dumps(SUM)}: {json.dumps(_sum(text))}}}"
 
 
 def keep_older(path: Path) -> None:
-    """Make the present file the older copy; to be called before the file is replaced."""
+    """Make the present file the backup; call this before the file is replaced."""
     new = path.with_name(f"{path.name}{OLDER}.new")
     new.unlink(missing_ok=True)
     try:
@@ -58,12 +58,12 @@ def keep_older(path: Path) -> None:
 
 
 def write_kept(path: Path, content: Mapping[str, Any], *, sync: bool = False) -> None:
-    """Replace a file; its former content becomes the older copy.
+    """Replace a file; its previous content becomes the backup.
 
     Args:
         path: of the file.
-        content: without a sum.
-        sync: wait until it would survive a power cut.
+        content: without a checksum.
+        sync: whether to wait until it would survive a power cut.
     """
     new, text = path.with_name(f"{path.name}.new"), sealed(content)
     with new.open("w", encoding="utf-8") as file:
@@ -77,7 +77,7 @@ def write_kept(path: Path, content: Mapping[str, Any], *, sync: bool = False) ->
 
 
 def complete(path: Path, text: str) -> None:
-    """Write the older copy of a file that has none yet, so that there are two from the first write on."""
+    """Write the backup of a file that has none yet, so that there are two copies after the first write."""
     older = path.with_name(path.name + OLDER)
     if older.exists():
         return
@@ -89,14 +89,14 @@ def complete(path: Path, text: str) -> None:
 
 
 def read_kept(path: Path, *, cure: str) -> KeptContent:
-    """Read a file, or its older copy where it is damaged or gone; files of earlier versions have no sum.
+    """Read a file, or its backup if it is damaged or missing; files of earlier versions have no checksum.
 
     Args:
         path: of the newer file.
-        cure: what a user can do if both are damaged, as a sentence without a full stop.
+        cure: remedy for users if both are damaged, as a sentence without a full stop.
 
     Raises:
-        InputError: it is damaged, and there is no good older copy.
+        InputError: it is damaged, and there is no good backup.
     """
     older = path.with_name(path.name + OLDER)
     try:
@@ -118,10 +118,10 @@ def read_kept(path: Path, *, cure: str) -> KeptContent:
 
 
 def opened(text: bytes | str) -> tuple[dict[str, Any], bool]:
-    """Return what ``sealed`` was given, and whether the text has a sum; an earlier version's has none.
+    """Return the object in the text of ``sealed``, and whether it has a checksum; those of earlier versions have none.
 
     Raises:
-        ValueError: it is no JSON object, or its sum is wrong.
+        ValueError: it is not a JSON object, or its checksum is wrong.
     """
     content = json.loads(text)
     if not isinstance(content, dict):
@@ -133,21 +133,21 @@ def opened(text: bytes | str) -> tuple[dict[str, Any], bool]:
 
 
 def set_aside(path: Path) -> None:
-    """Rename a damaged file, so that it does not become the older copy."""
+    """Rename a damaged file, so that it does not become the backup."""
     if path.exists():
         path.replace(path.with_name(path.name + DAMAGED))
 
 
 def sealed_token(token: str) -> str:
-    """Return the content of a file that holds a token: the token, and a second line with its sum."""
+    """Return the content of a token file: the token, and a second line with its checksum."""
     return f"{token}\n{SUM} {_sum(token)}\n"
 
 
 def read_token(path: Path) -> str:
-    """Read a token from a file with a sum, or from one of an earlier version, which has the token alone.
+    """Read a token file with a checksum, or one of an earlier version, which has only the token.
 
     Raises:
-        DamagedTokenError: it is gone or damaged; the process that wrote it writes it again.
+        DamagedTokenError: it is missing or damaged; the process that wrote it writes it again.
     """
     rule = "a file must hold a token as it was written; the process that wrote it writes it again"
     try:
@@ -160,7 +160,11 @@ def read_token(path: Path) -> str:
 
 
 def _opened(path: Path) -> tuple[dict[str, Any], bool]:
-    """Return the object of a file, and whether it has a sum; ValueError: it is no object, or its sum is wrong."""
+    """Return the object in a file, and whether it has a checksum.
+
+    Raises:
+        ValueError: it is not a JSON object, or its checksum is wrong.
+    """
     with open(path, "rb", opener=_not_waiting) as file:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode) or state.st_size > MOST_BYTES:
@@ -173,7 +177,7 @@ def _not_waiting(path: str, flags: int) -> int:
 
 
 def _is_summed(path: Path) -> bool:
-    """Return whether a file is of a version that writes sums."""
+    """Return whether a file was written by a version that writes checksums."""
     try:
         return _opened(path)[1]
     except (FileNotFoundError, ValueError):

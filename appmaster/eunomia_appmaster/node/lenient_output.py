@@ -1,4 +1,4 @@
-"""Stdout and stderr of a worker that a full disk does not end: what cannot be written is dropped, training goes on."""
+"""Lets a worker survive a full disk: output to stdout and stderr that cannot be written is dropped."""
 
 import contextlib
 import errno
@@ -7,14 +7,14 @@ import sys
 from typing import Any, Final
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a disk that takes no more: full, a quota, the largest file, broken."""
+"""Errors of a disk that cannot be written: full, over quota, file too large, broken."""
 
 
 class LenientFile(io.FileIO):
-    """A file whose writes count as done where the disk refuses them."""
+    """A file whose writes count as done even if the disk refuses them."""
 
     def write(self, data: Any, /) -> int:
-        """Write, or drop what the disk does not take."""
+        """Write data; drop the part that the disk refuses. Returns the length of the data."""
         try:
             return super().write(data) or 0
         except OSError as error:
@@ -24,9 +24,9 @@ class LenientFile(io.FileIO):
 
 
 def be_lenient() -> None:
-    """Let ``print``, and what else writes to this process's own stdout and stderr, outlive a full disk.
+    """Make this process's own stdout and stderr survive a full disk.
 
-    Where Python is unbuffered, a line is written whole at its end. Streams that the script has replaced are left alone.
+    With unbuffered output, a line is written as a whole at its end. Streams that the script has replaced are unchanged.
     """
     for name, number in (("stdout", 1), ("stderr", 2)):
         old = getattr(sys, name)

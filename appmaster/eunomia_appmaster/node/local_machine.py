@@ -1,6 +1,6 @@
-"""The slots of this machine: GPUs with types and links, else CPU slots, within the limits of this process.
+"""The slots of this machine, within the limits of this process: GPUs with types and links, else CPU slots.
 
-GPUs come through NVML, within ``CUDA_VISIBLE_DEVICES`` (indices count in NVML's order, that of
+GPUs come from NVML, filtered by ``CUDA_VISIBLE_DEVICES`` (indices count in NVML's order, that of
 ``CUDA_DEVICE_ORDER=PCI_BUS_ID``); CPUs by affinity and cgroup quota; memory by cgroup limit.
 """
 
@@ -20,22 +20,22 @@ from eunomia_appmaster.node.slot_types import parse_slot_types
 
 DEFAULT_CPU_SLOTS = 4
 MOST_SLOTS = 65_536
-"""Limits of the arbiter on a machine's and a job's resources."""
+"""Largest number of slots that the arbiter accepts for a machine or a job."""
 CPU_TYPE = "cpu"
 GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSlot:
-    """A GPU, or a share of the CPUs in its place, held by one worker process.
+    """A slot for one worker process: a GPU, or a share of the CPUs.
 
     Attributes:
         index: 0, 1, 2 ... on the machine.
         gpu_type: "A100"; "cpu" for a share of the CPUs, or the type of a paced slot.
         uuid: the GPU's; empty for a CPU slot.
         island: GPUs of one island have the machine's fastest links between them.
-        cpus: CPUs that go with it by default.
-        memory_gib: host memory that goes with it by default.
+        cpus: number of CPUs that belong to it by default.
+        memory_gib: host memory in GiB that belongs to it by default.
         is_paced: whether it is a CPU slot with a type and a speed.
         device: the GPU's file, as ``c MAJOR:MINOR``; empty: none, or not known.
     """
@@ -52,7 +52,7 @@ class LocalSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalMachine:
-    """The part of this machine that the process may use."""
+    """The part of this machine that this process may use."""
 
     host: str
     slots: tuple[LocalSlot, ...]
@@ -60,7 +60,7 @@ class LocalMachine:
     memory_gib: float
 
     def slot(self, index: int) -> LocalSlot | None:
-        """Return the slot of a number; None: the machine does not have it now."""
+        """Return the slot with an index; None: the machine does not have it now."""
         return next((slot for slot in self.slots if slot.index == index), None)
 
     @property
@@ -89,7 +89,7 @@ class LocalMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundGpu:
-    """A GPU as NVML shows it."""
+    """A GPU as NVML reports it."""
 
     gpu_type: str
     uuid: str
@@ -103,14 +103,14 @@ def detect(
     """Detect this machine's slots.
 
     Args:
-        slots: CPU slots where no GPU is found, 4 by default; without meaning where there are GPUs.
-        use_gpus: False counts CPU slots in any case.
-        slot_types: paced CPU slots, as ``2x fast:1.0, 2x slow:0.5``, also where there are GPUs; empty: none.
-        root: where ``proc`` and ``sys`` stand (for tests).
+        slots: number of CPU slots if no GPU is found, 4 by default; ignored if there are GPUs.
+        use_gpus: False: use CPU slots even if there are GPUs.
+        slot_types: paced CPU slots, as ``2x fast:1.0, 2x slow:0.5``, used even if there are GPUs; empty: none.
+        root: folder with ``proc`` and ``sys`` (for tests).
 
     Raises:
-        InputError: a number of slots below 1, slot types that this machine cannot have or that stand beside a number
-            of slots, or a ``CUDA_VISIBLE_DEVICES`` that names parts of GPUs (MIG).
+        InputError: a number of slots below 1, slot types that this machine cannot provide or that are combined with a
+            number of slots, or a ``CUDA_VISIBLE_DEVICES`` that names parts of GPUs (MIG).
     """
     if slots is not None and not 1 <= slots <= MOST_SLOTS:
         raise InputError(f"slots must be from 1 to {MOST_SLOTS}", value=str(slots), place="--slots")
@@ -167,7 +167,7 @@ def _host() -> str:
 
 
 def find_gpus() -> tuple[FoundGpu, ...]:
-    """All GPUs that NVML shows, in its order; none where there is no driver."""
+    """Return all GPUs that NVML lists, in its order; empty if there is no driver."""
     import pynvml  # loads the driver's library: imported only to look for GPUs
 
     try:
@@ -212,7 +212,7 @@ def visible(gpus: Sequence[FoundGpu], variable: str | None) -> tuple[FoundGpu, .
 
 
 def short_type(name: str) -> str:
-    """Shorten NVML's name: ``NVIDIA A100-SXM4-80GB`` to ``A100``, ``NVIDIA GeForce RTX 3090`` to ``RTX3090``."""
+    """Shorten a GPU name of NVML: ``NVIDIA A100-SXM4-80GB`` to ``A100``, ``NVIDIA GeForce RTX 3090`` to ``RTX3090``."""
     name = re.sub(r"^(NVIDIA|Tesla|GeForce|Quadro|\s)+", "", name)
     series = re.match(r"(GTX|RTX)\s+(PRO\s+)?([A-Z]*\d+)(?:\s+(Ti|SUPER|Ada))?", name)
     if series:
@@ -221,7 +221,7 @@ def short_type(name: str) -> str:
 
 
 def group(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the islands of ``count`` GPUs, of which the pairs in ``linked`` have NVLink; without any, all are one."""
+    """Return the island of each of ``count`` GPUs; pairs in ``linked`` have NVLink. Without pairs, there is one."""
     island = list(range(count)) if linked else [0] * count
     for one, other in linked:
         low, high = sorted((island[one], island[other]))
@@ -244,7 +244,7 @@ def _joined_by_nvlink(nvml: Any, handles: Sequence[Any], pair: tuple[int, int]) 
 
 
 def _device(nvml: Any, handle: Any) -> str:
-    """Return the device file of a GPU, as control groups name it; empty: it is not where the driver makes it."""
+    """Return the device file of a GPU, as control groups name it; empty: it is not at the driver's usual path."""
     with contextlib.suppress(nvml.NVMLError, OSError):
         number = os.stat(f"/dev/nvidia{nvml.nvmlDeviceGetMinorNumber(handle)}").st_rdev  # noqa: PTH116 - a device
         return f"c {os.major(number)}:{os.minor(number)}"
@@ -275,7 +275,7 @@ def usable_memory_gib(root: Path = Path("/")) -> float:
 
 
 def _cgroups(root: Path, controller: str) -> list[Path]:
-    """Folders of this process' cgroup and all above it, version 2 and the version 1 tree of ``controller``."""
+    """Return the folders of this process's cgroup and its ancestors, of version 2 and of version 1's ``controller``."""
     folders: list[Path] = []
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)

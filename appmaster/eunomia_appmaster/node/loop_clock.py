@@ -1,7 +1,7 @@
-"""A clock for a loop that watches other processes: their silence counts only while the loop itself ran.
+"""A clock for a loop that watches other processes: their silence counts only while the loop itself runs.
 
-A process that was stopped, starved or asleep has heard nothing meanwhile, which says nothing about those that it
-watches. So its loop ticks this clock, and after a gap between two ticks all silence begins again.
+A watcher that was stopped, starved or asleep could not hear anything meanwhile, which is no fault of the processes that
+it watches. So its loop ticks this clock, and after a gap between two ticks all silence is counted from zero.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from typing import Final
 from eunomia_appmaster.node.system import MACHINE
 
 MOST_GAP_SECONDS: Final = 5.0
-"""Longest time between two ticks for which the loop counts as running."""
+"""Longest time in seconds between two ticks for which the loop counts as running."""
 
 
 class LoopClock:
-    """Seconds of a machine's clock, with the time since which the loop runs without a gap.
+    """A clock in seconds that knows since when its loop has run without a gap.
 
     Args:
-        clock: seconds; the machine's uptime, which passes while the machine sleeps, so that a sleep is a gap.
-        most_gap: in seconds; a loop that may wait longer than ``MOST_GAP_SECONDS`` between two ticks gives more.
+        clock: returns seconds; the machine's uptime includes sleep, so that a sleep is a gap.
+        most_gap: in seconds; larger for a loop that may wait longer than ``MOST_GAP_SECONDS`` between two ticks.
     """
 
     def __init__(self, clock: Callable[[], float] = MACHINE.uptime, *, most_gap: float = MOST_GAP_SECONDS) -> None:
@@ -27,7 +27,7 @@ class LoopClock:
         self._ticked_at = self.whole_since = clock()
 
     def tick(self) -> bool:
-        """Note that the loop runs; return whether it had a gap before, after which silence is counted from zero."""
+        """Record that the loop runs; returns whether it had a gap, after which silence is counted from zero."""
         now = self._clock()
         gap = now - self._ticked_at > self._most_gap
         if gap:
@@ -40,8 +40,8 @@ class LoopClock:
         return self._clock()
 
     def silence(self, heard_at: float) -> float:
-        """Return the seconds of silence since ``heard_at``, but only those after the loop's last gap.
+        """Return the seconds since ``heard_at``, counted only after the loop's last gap.
 
-        Silence counts up to the loop's last tick: the time after it may be a gap.
+        They count up to the loop's last tick, since the time after it may be a gap.
         """
         return max(0.0, self._ticked_at - max(heard_at, self.whole_since))

@@ -1,4 +1,4 @@
-"""Faults of the infrastructure, apart from those of a program: a full disk, no memory, an arbiter out of reach."""
+"""Classifies faults of the infrastructure, in contrast to those of a program: full disk, no memory, no arbiter."""
 
 import errno
 import signal
@@ -8,12 +8,12 @@ from pathlib import Path
 from eunomia.errors import UnreachableError
 
 MACHINE_FAULT = 71
-"""EX_OSERR: exit code of a process that ended for a fault of the infrastructure."""
+"""EX_OSERR: exit code of a process that ended because of an infrastructure fault."""
 TERMINATED = 143
-"""Exit code of a process that ended on SIGTERM, as shells have it."""
+"""Exit code of a process that ended on SIGTERM, as in shells."""
 FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM})
-"""Signals with which users, the kernel short of memory, or a service manager end a process. Any other one that ends a
-process, such as SIGSEGV, is for a fault of its own."""
+"""Signals by which users, the kernel (for lack of memory) or a service manager end a process. Other signals, such as
+SIGSEGV, show a fault of the process itself."""
 _REFUSALS = frozenset(
     {
         errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN,
@@ -23,9 +23,10 @@ _REFUSALS = frozenset(
 
 
 def is_machine_fault(error: BaseException) -> bool:
-    """Return whether an error, or one that it follows from, is the infrastructure's.
+    """Return whether an error, or one that caused it, is a fault of the infrastructure.
 
-    The machine refused something, or the arbiter cannot be reached: it failed itself, or the token for it is damaged.
+    That is: the machine refused something, or the arbiter is unreachable, because it failed or the token for it is
+    damaged.
     """
     return any(_is_refusal(one) for one in _chain(error))
 
@@ -46,7 +47,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes of this machine the kernel has killed for lack of memory since boot; 0: not known."""
+    """Return how many processes of this machine the kernel has killed for lack of memory since boot; 0: unknown."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""A file that holds one short text: two entries that are written in turn, each with a sum.
+"""A file with one short text in two entries, written alternately, each with a checksum.
 
-A write touches one entry, so a torn or damaged one leaves the other, which is one write older. Nothing is synced but on
-request: after the machine's power fails, the text may be older than the last one written, never a mixture.
+A write changes only one entry, so that after a torn write or damage the other remains, which is one write older. Data
+are synced only on request: after a power failure, the text may be an older one, but never a mixture.
 """
 
 import os
@@ -10,36 +10,36 @@ from pathlib import Path
 from typing import Final
 
 MARK: Final = "journal.mark"
-"""Name of the file next to a journal, and in a launcher's folder."""
+"""Name of the mark file next to a journal, and in a launcher's folder."""
 MOST_LETTERS: Final = 400
-"""Most letters of a text, which must be ASCII."""
+"""Most characters of a text, which must be ASCII."""
 ENTRY_BYTES: Final = 512
-"""Bytes of an entry: a sector, which disks write whole."""
+"""Bytes of an entry: one sector, which disks write atomically."""
 
 
 class MarkFile:
-    """The text of a file, and what is wrong with the file.
+    """A mark file: its text, and its damage if there is any.
 
     Args:
-        path: need not exist; it is made by the first write, with mode 0600.
+        path: of the file, which the first write creates with mode 0600 if needed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = ""
-        """What was written last; empty: nothing, or nothing that is as it was written."""
+        """The text that was written last; empty: none, or no entry is undamaged."""
         self.damage = ""
-        """What is wrong with the file, as a sentence without a full stop; empty: nothing."""
+        """Description of the file's damage, as a sentence without a full stop; empty: undamaged."""
         self._turn = 0
         self._handle: int | None = None
         self._read()
 
     def write(self, text: str) -> None:
-        """Write a text; nothing happens if it is the last one.
+        """Write a text, unless it equals the last one.
 
         Raises:
             OSError: the disk refuses.
-            ValueError: it is longer than ``MOST_LETTERS``, or has others than ASCII's.
+            ValueError: it is longer than ``MOST_LETTERS``, or not ASCII.
         """
         if text == self.text and self._handle is not None:
             return
@@ -53,7 +53,7 @@ class MarkFile:
         self._turn, self.text = turn, text
 
     def sync(self) -> None:
-        """Bring what was written to the disk.
+        """Flush written entries to the disk.
 
         Raises:
             OSError: the disk refuses.
@@ -68,7 +68,7 @@ class MarkFile:
             self._handle = None
 
     def _made(self, entry: bytes) -> int:
-        """Put a new file in the place of the one there is: both entries are the same."""
+        """Replace the file by a new one with the same entry twice; returns its descriptor."""
         fresh = self.path.with_name(f".{self.path.name}.tmp")
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -105,7 +105,7 @@ def _entry(turn: int, text: str) -> bytes:
 
 
 def _opened(content: bytes) -> tuple[int, str] | None:
-    """Return turn and text of an entry; None: it is not as it was written."""
+    """Return the sequence number and the text of an entry; None: it is damaged."""
     if len(content) != ENTRY_BYTES or not content.isascii():
         return None
     turn, _, text = content.decode("ascii").rstrip().rpartition(" ")[0].partition(" ")

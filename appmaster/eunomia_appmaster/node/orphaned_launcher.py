@@ -1,7 +1,7 @@
-"""Ends the launcher that a killed `eunomia serve` left, so that the next one can start its own.
+"""Ends a launcher that a killed ``eunomia serve`` left running, so that the next one can start its own.
 
-A launcher gets SIGHUP when its supervisor dies (``parent_death``). One that was stopped, or missed the signal, holds
-the node's lock, and with it the locks of its GPUs. It is asked once more: at SIGHUP it leaves its workers running.
+A launcher gets SIGHUP when its supervisor dies (``parent_death``). One that was stopped, or missed the signal, still
+holds the node's lock and its GPUs' locks. It gets SIGHUP once more, on which it exits and leaves its workers running.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ from eunomia_appmaster.node.patience import Patience
 log = structlog.get_logger()
 
 LOCK: Final = "lock"
-"""In a node's folder; the launcher that holds it has written its pid there."""
+"""Name of the lock file in a node's folder; the launcher that holds the lock has written its pid there."""
 END_SECONDS: Final = 20.0
-"""Seconds for its end, without those in which it waits for a core."""
+"""Seconds for the launcher's exit, not counting those in which it waits for a core."""
 
 
 def end_orphaned(folder: Path) -> None:
-    """End the launcher that holds a node's folder; its workers stay. Nothing happens where none holds it.
+    """End the launcher that holds the lock of a node's folder, if there is one; its workers keep running.
 
-    It must be called while no arbiter holds the journal. A launcher that ends not in time is left to the next
-    launcher, which names it.
+    It must be called while no arbiter holds the journal. A launcher that does not exit in time is left to the next
+    launcher, whose error names it.
 
     Args:
         folder: of the node's own files.
@@ -47,7 +47,7 @@ def end_orphaned(folder: Path) -> None:
 
 
 def _holder(lock: Path) -> int | None:
-    """Return the process that holds a launcher's lock; None: the lock is free, or its holder is not to be known."""
+    """Return the pid of the process that holds a launcher's lock; None: the lock is free, or its holder is unknown."""
     try:
         with lock.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The limit on own ends of app masters, beyond which their apps are suspended."""
+"""The limit on ends of app masters that count against them, above which their apps are suspended."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ from eunomia.model.shapes import value
 
 @value
 class OwnEndsLimit:
-    """How many own ends an app master may have.
+    """How often an app master may end by itself.
 
     Attributes:
-        ends: the most in the window; the next one suspends the app.
-        seconds: length of the window, and of an attempt after which a suspension is over.
+        ends: most such ends within the window; one more suspends the app.
+        seconds: length of the window; an attempt of this length also ends a series of suspensions.
     """
 
     ends: int = 4

@@ -1,11 +1,11 @@
 """Runs a command that gets a signal when its parent dies: ``python -I -S parent_death.py SIGNAL PARENT COMMAND...``.
 
-The process requests the signal with `prctl` and becomes the command, under the same pid. A ``preexec_fn`` of
-`subprocess` would run Python between fork and exec, where gRPC's fork handlers restart threads if the parent is a
+The process requests the signal with ``prctl`` and executes the command under the same pid. A ``preexec_fn`` of
+``subprocess`` would run Python between fork and exec, where gRPC's fork handlers restart threads if the parent is a
 client of the arbiter: two of a hundred children then end with SIGABRT. Standard library only.
 
-The kernel clears the request when the thread changes the rights with which it touches files (`man 2 prctl`). Code that
-changes them does so within ``death_signal_kept``.
+The kernel clears the request when the thread changes its rights for file accesses (``man 2 prctl``). Code that changes
+them does so inside ``death_signal_kept``.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ _PR_GET_PDEATHSIG = 2
 
 
 def with_death_signal(command: Sequence[str], number: signal.Signals) -> list[str]:
-    """Return the command line that runs ``command`` and sends it signal ``number`` when the calling thread dies."""
+    """Return the command line that runs ``command`` and sends it the signal ``number`` when the calling thread dies."""
     return [sys.executable, "-I", "-S", __file__, str(int(number)), str(os.getpid()), *command]
 
 
 @contextlib.contextmanager
 def death_signal_kept() -> Iterator[None]:
-    """Restore this thread's death signal after a change of rights; send it if the parent died within the block."""
+    """Restore this thread's death signal after a change of rights; send it if the parent has died in the block."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     number, parent = ctypes.c_int(0), os.getppid()
     prctl(_PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
@@ -41,7 +41,7 @@ def death_signal_kept() -> Iterator[None]:
 
 
 def main(number: int, parent: int, command: Sequence[str]) -> NoReturn:
-    """Become the command; if the parent has died before the request, the signal is sent at once."""
+    """Execute the command; if the parent died before the request, send the signal at once."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)

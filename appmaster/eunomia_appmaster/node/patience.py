@@ -1,8 +1,8 @@
-"""Decides how long processes are waited for that start or end, on a machine that may have too few cores.
+"""Decides how long to wait for processes to start or end, on a machine that may have too few cores.
 
-A start takes as long as it takes: only the time in which no process gets on counts. A process gets on while it uses a
+A start may take any time: only time in which no process makes progress counts. A process makes progress while it uses a
 core, waits for one or for the disk, or is stopped from outside; one that sleeps all the time waits for something that
-does not come. Of an end only the time counts in which the process need not wait for a core.
+never comes. For an end, time in which the process waits for a core does not count.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from eunomia_appmaster.node.system import MACHINE
 log = structlog.get_logger()
 
 STILL_SECONDS: Final = 60.0
-"""Seconds for which all processes may stand still."""
+"""Seconds for which all processes may be idle."""
 MOST_ENDS: Final = 8
-"""Ends of one process during one wait after which it is not waited for any longer, however long it lasted."""
+"""Number of ends of one process during a wait, however long, after which the wait fails."""
 SAY_SECONDS: Final = 10.0
-"""Seconds after which the log says what is waited for; then after twice as long, and so on."""
+"""Seconds after which the log names what is waited for; then again after twice as long, and so on."""
 CALL_SECONDS: Final = (2.0, 10.0)
-"""Seconds in which a process that starts must answer a call: a quarter of the wait, within these two."""
+"""Least and most seconds in which a starting process must answer a call; between them a quarter of the wait so far."""
 MOST_GAP_SECONDS: Final = 15.0
-"""Longest time between two looks that counts; in a longer one the waiting process did not run itself."""
+"""Most seconds between two polls that count; after a longer gap the waiting process itself did not run."""
 _BUSY_STATES: Final = STOPPED | {"D"}
 
 
@@ -36,22 +36,22 @@ class StopAskedError(EunomiaError):
 
 
 class Starting(Protocol):
-    """A process that is kept running, and is waited for."""
+    """A supervised process whose start is waited for."""
 
     name: str
     restarts: int
 
     @property
     def pid(self) -> int | None:
-        """Its process; None: between two of them."""
+        """The pid of the process; None: it is about to be restarted."""
         ...
 
 
 class Patience:
-    """The seconds for which processes stood still, as a loop sees them that looks several times a second.
+    """Measures for how long processes made no progress; its caller polls several times per second.
 
     Args:
-        clock: the machine's uptime in seconds.
+        clock: returns the machine's uptime in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = MACHINE.uptime) -> None:
@@ -59,17 +59,17 @@ class Patience:
         self._looked_at = self.began = clock()
         self._known: dict[int, tuple[float, float]] = {}
         self.still_seconds = 0.0
-        """Seconds in which all processes slept."""
+        """Seconds in which all processes were idle."""
         self.unhindered_seconds = 0.0
-        """Seconds in which none of them waited for a core."""
+        """Seconds in which no process waited for a core."""
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole wait."""
+        """The seconds of the whole wait."""
         return self._clock() - self.began
 
     def look(self, pids: Collection[int]) -> None:
-        """Note what processes did since the last look; a new process has got on in all of that time."""
+        """Record what processes did since the last call; a new process counts as making progress in all that time."""
         now = self._clock()
         passed, self._looked_at = now - self._looked_at, now
         before, self._known = self._known, {pid: core_seconds(pid) for pid in pids}
@@ -86,13 +86,13 @@ class Patience:
 
 
 class Wait:
-    """One wait for something that processes do at their start.
+    """A wait for a condition that starting processes bring about.
 
     Args:
-        what: the sentence that is true then.
-        still_seconds: for which all of them may stand still.
-        place: of errors.
-        clock: the machine's uptime in seconds.
+        what: the condition, as a sentence for messages.
+        still_seconds: seconds for which all processes may be idle.
+        place: the place in error messages.
+        clock: returns the machine's uptime in seconds.
     """
 
     def __init__(
@@ -112,15 +112,15 @@ class Wait:
 
     @property
     def call_seconds(self) -> float:
-        """Seconds in which a call must be answered; on a starved machine more with each attempt."""
+        """The seconds within which a call must be answered; they grow with the length of the wait."""
         least, most = CALL_SECONDS
         return min(most, max(least, self._patience.seconds / 4.0))
 
     def look(self, processes: Sequence[Starting]) -> None:
-        """Note what the processes did, and say what is waited for from time to time.
+        """Record what the processes did, and log from time to time what is waited for.
 
         Raises:
-            EunomiaError: they stood still for too long, or one of them ended too often.
+            EunomiaError: they were idle for too long, or one of them ended too often.
         """
         patience = self._patience
         patience.look([each.pid for each in processes if each.pid is not None])
@@ -146,9 +146,9 @@ def _doing(process: Starting) -> str:
 
 
 def core_seconds(pid: int) -> tuple[float, float]:
-    """Return for how long the threads of a process had a core, and for how long they waited for one.
+    """Return the seconds for which a process's threads had a core, and the seconds for which they waited for one.
 
-    Both are 0 for a process that has ended, and where the kernel counts neither.
+    Both are 0 for a process that has ended, and if the kernel counts neither.
     """
     used = waited = 0
     try:

@@ -1,4 +1,4 @@
-"""Files that their owner alone may read, written whole or not at all: tokens, keys, certificates."""
+"""Files that only their owner may read, written atomically: tokens, keys, certificates."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,9 @@ def write_private(path: Path, content: bytes, *, sync: bool = False) -> None:
     """Replace a file by one of mode 0600; after a kill it has its old or its new content.
 
     Args:
-        path: of the file; its folder is there.
+        path: of the file, in an existing folder.
         content: the new one.
-        sync: wait until it would survive a power cut.
+        sync: whether to wait until it would survive a power cut.
 
     Raises:
         OSError: it cannot be written.

@@ -13,7 +13,7 @@ def configure_logs(*, level: str | None = None, stream: TextIO | None = None) ->
 
     Args:
         level: debug, info, warning or error; None: ``EUNOMIA_LOG``, else info.
-        stream: a terminal gets readable lines, any other stream JSON.
+        stream: target; a terminal gets readable lines, any other stream JSON.
     """
     import structlog
 
@@ -35,7 +35,7 @@ def configure_logs(*, level: str | None = None, stream: TextIO | None = None) ->
 
 
 class _Unbroken(io.TextIOBase):
-    """A stream whose writes may fail: if its reader is gone or its disk is full, log lines are dropped."""
+    """A stream without errors: if its reader is gone or its disk is full, log lines are dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

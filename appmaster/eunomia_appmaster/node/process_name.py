@@ -1,14 +1,14 @@
-"""Names of Eunomia's processes in ``ps``: what each one is, with app, job and rank."""
+"""Sets the names of Eunomia's processes in ``ps``, which include app, job and rank."""
 
 import os
 import sys
 
 NO_ENVIRONMENT = "SPT_NOENV"
-"""Variable that keeps setproctitle from writing over ``/proc/<pid>/environ``, by which launchers find containers."""
+"""Variable that keeps setproctitle from overwriting ``/proc/<pid>/environ``, by which launchers find containers."""
 
 
 def name_process(name: str) -> None:
-    """Show ``eunomia: name`` for this process in ``ps``, cut to the length of its command line.
+    """Show ``eunomia: name`` for this process in ``ps``, truncated to the length of its command line.
 
     Without the package setproctitle the process keeps its name.
     """
@@ -28,7 +28,7 @@ def name_process(name: str) -> None:
 
 
 def name_worker() -> None:
-    """Name a worker by its job and rank, if a launcher started it; its own command line follows."""
+    """Put a worker's job and rank before its command line in ``ps``, if a launcher started it."""
     job = os.environ.get("EUNOMIA_JOB")
     if job:
         name_process(f"{job} rank {os.environ.get('RANK', '0')}: {' '.join(sys.argv)}")

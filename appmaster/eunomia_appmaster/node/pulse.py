@@ -1,8 +1,8 @@
-"""The pulse of a worker: a file in its container's folder, mapped into memory, in which the helper says what it does.
+"""The pulse of a worker: a memory-mapped file in its container's folder with its signs of life.
 
-A message for each step would cost more than a short step itself; a store into mapped memory costs a fraction of a
-microsecond. The launcher reads the file once a second. It holds the number of pulses, the uptime at which the present
-phase began, in seconds, and the phase.
+A message per step would cost more than a short step; a store to mapped memory costs a fraction of a microsecond. The
+launcher reads the file once per second. It contains the number of signs of life, the start of the present phase (uptime
+in seconds), and the phase.
 """
 
 import mmap
@@ -21,7 +21,7 @@ _LAYOUT: Final = struct.Struct("<QdI4x")
 
 @value
 class Pulse:
-    """A pulse as read: the number of pulses so far, the present phase, and the uptime at which it began."""
+    """The content of a pulse: number of signs of life, present phase, and uptime in seconds at the phase's start."""
 
     count: int
     phase: Phase
@@ -29,10 +29,10 @@ class Pulse:
 
 
 class PulseWriter:
-    """Writes one worker's pulse; a folder that cannot be written leaves it without one.
+    """Writes one worker's pulse; without a writable folder it does nothing.
 
     Args:
-        folder: the container's; None: there is none, and nothing is written.
+        folder: the container's; None: the worker has none.
         system: has the machine's clock.
     """
 
@@ -44,7 +44,7 @@ class PulseWriter:
         self._write()
 
     def beat(self, phase: Phase) -> None:
-        """Give a sign of life, in a phase."""
+        """Write a sign of life with the present phase."""
         if self._memory is None:
             return
         self._count += 1
@@ -60,9 +60,9 @@ class PulseWriter:
 
 
 def read_pulse(folder: Path) -> Pulse | None:
-    """Read the pulse of the worker of a container; None: it has none, or the file holds something else.
+    """Read the pulse of a container's worker; None: there is no such file, or its content is not a pulse.
 
-    The file is the worker's, which may put a pipe or a link there: neither is read, and the reader never waits.
+    The worker may have replaced the file by a pipe or a link: neither is read, so that the reader never waits.
     """
     try:
         fd = os.open(folder / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

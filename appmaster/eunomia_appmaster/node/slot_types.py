@@ -1,4 +1,4 @@
-"""Paced slots: CPU slots with types and speeds, which stand in for GPUs of several types on a machine without any."""
+"""Paced slots: CPU slots with types and speeds, which emulate GPUs of several types on a machine without GPUs."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import value
 
 RESERVE_CPUS = 0.5
-"""Cores left for the arbiter, the launcher and app masters."""
+"""Number of cores reserved for the arbiter, the launcher and app masters."""
 LEAST_SPEED = 0.05
 MOST_PACED_SLOTS = 4096
 PLACE = "--slot-types"
@@ -16,23 +16,24 @@ _ONE = re.compile(r"(\d{1,5})\s*x\s*([A-Za-z][A-Za-z0-9._-]{0,31})\s*:\s*(\d{1,3
 
 @value
 class SlotType:
-    """Some slots of one type."""
+    """A number of slots of one type."""
 
     count: int
     name: str
     speed: float
-    """Fraction of a core that each slot has."""
+    """Fraction of a core that each slot gets."""
 
 
 def parse_slot_types(text: str, cpus: float) -> tuple[SlotType, ...]:
-    """Parse ``2x fast:1.0, 2x slow:0.5``.
+    """Parse slot types such as ``2x fast:1.0, 2x slow:0.5``.
 
     Args:
-        text: types, separated by commas.
+        text: the types, separated by commas.
         cpus: cores that this process may use.
 
     Raises:
-        InputError: another form, a type named twice or "cpu", a speed out of range, or more cores than there are.
+        InputError: the text is malformed, a type occurs twice or is "cpu", a speed is out of range, or they need more
+            cores than there are.
     """
     found: list[SlotType] = []
     for part in text.split(","):

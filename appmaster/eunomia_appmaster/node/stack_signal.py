@@ -1,4 +1,4 @@
-"""On a signal a process writes the stacks of all its threads: also with a lock held, and inside of native code."""
+"""Makes a process write the stacks of all its threads on a signal, even while it holds locks or runs native code."""
 
 import faulthandler
 import os
@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import IO, Final
 
 STACKS_SIGNAL: Final = int(signal.SIGRTMIN) + 10
-"""A real-time signal, since scripts use SIGUSR1 and SIGUSR2 themselves. Its default action ends a process, so it is
-sent only to those that catch it."""
+"""A real-time signal, since scripts may use SIGUSR1 and SIGUSR2. Its default action ends a process, so it is sent only
+to those with a handler."""
 STACKS_FILE: Final = "stacks.txt"
 """Name of the file with stacks, in a container's folder."""
 STACKS_FOLDER: Final = "stacks"
-"""Below a job's run folder, and below an app's for its app master: the stacks of what has stalled."""
+"""Name of the folder with stacks of stalled processes, below a job's run folder; an app master's, below the app's."""
 _kept: list[IO[str]] = []
 
 
 def write_stacks_on_signal(folder: str | Path | None) -> None:
-    """Append stacks to ``stacks.txt`` in a folder on ``STACKS_SIGNAL`` from now on, forked children too.
+    """Append stacks to ``stacks.txt`` in a folder whenever ``STACKS_SIGNAL`` comes, also in forked children.
 
-    A folder that cannot be written, and a thread that may not set handlers, leave the process without it.
+    The signal is not handled if the folder is not writable, or if this thread may not set handlers.
     """
     if not folder:
         return

@@ -1,7 +1,7 @@
 """Decides when a running job has stalled: no worker showed progress for longer than its phase may take.
 
-Progress is a step, something logged, a checkpoint, or a pulse of the helper, which has one for each batch of an
-evaluation, too. The watch takes what is seen of the jobs and the time from its caller, and ends nothing.
+Progress is a step, a log entry, a checkpoint, or a pulse of the helper, such as one per batch of an evaluation. The
+caller passes in the observations and the time; the watch itself ends nothing.
 """
 
 import enum
@@ -16,25 +16,25 @@ from eunomia_appmaster.node.system import MACHINE
 
 
 class Phase(enum.IntEnum):
-    """What a worker does, as its helper says; the numbers stand in pulses and in launcher.proto."""
+    """What a worker does, as its helper reports it; the numbers are those in pulses and in launcher.proto."""
 
     UNKNOWN = 0
     """The worker does not use the helper."""
     START = 1
     """From the start of its process to the first batch or forward pass."""
     FIRST_STEP = 2
-    """Up to the end of the first optimizer step, in which compilers and caches work."""
+    """Until the end of the first optimizer step, which includes compilation and filling caches."""
     STEPS = 3
-    """It fetches a batch, or is between a forward pass and the optimizer's step."""
+    """It fetches a batch, or is between a forward pass and the optimizer step."""
     EVALUATION = 4
-    """Anything else that a script does between steps, evaluations above all."""
+    """Anything else that a script does between steps, mostly evaluations."""
     CHECKPOINT = 5
     STOPPED = 6
-    """Its process is stopped (SIGSTOP, a debugger); the launcher sees it."""
+    """Its process is stopped (SIGSTOP, a debugger), as the launcher observes."""
 
     @property
     def words(self) -> str:
-        """The phase in the words of messages."""
+        """The phase as text for messages."""
         return _WORDS[self]
 
 
@@ -51,25 +51,25 @@ _WORDS: Final = {
 ALLOWANCES: Final[Mapping[Phase, float]] = MappingProxyType(
     {Phase.START: 1800.0, Phase.FIRST_STEP: 1200.0, Phase.EVALUATION: 1800.0, Phase.CHECKPOINT: 900.0}
 )
-"""Seconds without progress in phases that the speed of steps says nothing about."""
+"""Seconds without progress that are allowed in phases whose length does not depend on the step time."""
 LEAST_SECONDS: Final = 60.0
-"""Shortest limit in seconds where no ``stall_after`` is given."""
+"""Shortest limit in seconds if no ``stall_after`` is set."""
 DEFAULT_STEPS: Final = 20.0
-"""Factor on the measured step time that a step may take."""
+"""Multiple of the measured step time that one step may take."""
 LEAST_AFTER_SECONDS: Final = 5.0
-"""Shortest ``stall_after``: workers report once a second."""
+"""Shortest ``stall_after`` in seconds, since workers report once per second."""
 LEAST_STEPS: Final = 3.0
-"""Least limit in steps, even with a shorter ``stall_after``: a shorter limit would end healthy jobs."""
+"""Shortest limit in steps, even with a shorter ``stall_after``, since a shorter one would end healthy jobs."""
 
 
 @value
 class StallLimits:
-    """How long a job may show no progress.
+    """How long a job may make no progress.
 
     Attributes:
-        steps: times the measured step.
-        after: seconds, in place of so many steps, and of allowances that are shorter; None: none is given.
-        off: whether the job is never ended for a stall.
+        steps: limit as a multiple of the measured step time.
+        after: limit in seconds, which replaces ``steps`` and shorter allowances; None: not set.
+        off: whether jobs are never ended as stalled.
     """
 
     steps: float = DEFAULT_STEPS
@@ -77,7 +77,7 @@ class StallLimits:
     off: bool = False
 
     def seconds(self, phase: Phase, step_seconds: float | None) -> float | None:
-        """Return the limit in a phase; None: there is none."""
+        """Return the limit in a phase, in seconds; None: there is none."""
         if self.off:
             return None
         slow = LEAST_STEPS * (step_seconds or 0.0)
@@ -98,13 +98,13 @@ class StallLimits:
 
 @value
 class Observed:
-    """What is known of a running job's workers at one moment.
+    """An observation of a running job's workers at one moment.
 
     Attributes:
-        news: a value that changes whenever a worker shows progress, or the gang changes.
+        news: a value that changes whenever a worker makes progress, or the gang changes.
         phases: of its workers; empty: none has begun.
         step_seconds: as measured last; None: not known.
-        logged: whether a job without the helper has shown anything yet.
+        logged: whether a job without the helper has logged or reported anything yet.
     """
 
     news: Hashable
@@ -114,7 +114,7 @@ class Observed:
 
     @property
     def phase(self) -> Phase:
-        """The phase that decides the limit: that of a stopped worker, since the others wait for it."""
+        """The phase that determines the limit: that of a stopped worker first, since the others wait for it."""
         if Phase.STOPPED in self.phases:
             return Phase.STOPPED
         return max(self.phases, key=_ORDER.index, default=Phase.START)
@@ -129,7 +129,7 @@ _ORDER: Final = (
     Phase.FIRST_STEP,
     Phase.EVALUATION,
 )
-"""Phases in the order in which one decides: a gang waits for the worker that may take longest."""
+"""Phases in order of precedence: a gang waits for the worker that may take longest."""
 
 
 @value
@@ -137,9 +137,9 @@ class Stall:
     """A job without progress for longer than its limit.
 
     Attributes:
-        phase: that it is in.
-        silent_seconds: without progress, while the watch ran.
-        limit_seconds: that it had.
+        phase: its present phase.
+        silent_seconds: seconds without progress while the watch ran.
+        limit_seconds: the exceeded limit.
     """
 
     phase: Phase
@@ -147,7 +147,7 @@ class Stall:
     limit_seconds: float
 
     def words(self) -> str:
-        """Such as ``no progress for 63 s in a step (limit 60 s)``."""
+        """Return the stall as text, such as ``no progress for 63 s in a step (limit 60 s)``."""
         silent, limit = format_duration(round(self.silent_seconds)), format_duration(round(self.limit_seconds, 1))
         return f"no progress for {silent} in {self.phase.words} (limit {limit})"
 
@@ -157,9 +157,9 @@ class _Known:
     news: Hashable
     phase: Phase
     at: float
-    """When progress was seen; the time in which a worker was stopped is added to it."""
+    """Time of the last progress in seconds, plus the time for which a worker was stopped since."""
     stopped_at: float = 0.0
-    """When a worker was stopped, in ``Phase.STOPPED``."""
+    """Time in seconds at which a worker was stopped, in ``Phase.STOPPED``."""
 
 
 class StallWatch:
@@ -167,7 +167,7 @@ class StallWatch:
 
     Args:
         limits: the same for all jobs.
-        clock: seconds; see ``LoopClock``.
+        clock: returns seconds; see ``LoopClock``.
     """
 
     def __init__(self, limits: StallLimits, clock: Callable[[], float] = MACHINE.uptime) -> None:
@@ -177,14 +177,14 @@ class StallWatch:
         self._known: dict[int, _Known] = {}
 
     def tick(self) -> bool:
-        """Note that the caller's loop runs; return whether it had a gap."""
+        """Record that the caller's loop runs; returns whether it had a gap."""
         return self._clock.tick()
 
     def look(self, job: int, seen: Observed) -> Stall | None:
-        """Return the stall of a running job; None: it makes progress, or has time left.
+        """Return the stall of a running job; None: it makes progress, or its limit is not reached.
 
-        A new phase is progress, except one that only says that a process was stopped or goes on: a stopped worker's
-        silence is counted from the stop, and does not count once it goes on.
+        A new phase is progress, unless it only means that a process was stopped or continued: a stopped worker's
+        silence is counted from the stop, and not at all once it continues.
         """
         known, phase, now = self._known.get(job), seen.phase, self._clock.now()
         if known is None or known.news != seen.news or self._is_new(known.phase, phase):
@@ -200,7 +200,7 @@ class StallWatch:
         return Stall(phase=phase, silent_seconds=silent, limit_seconds=limit)
 
     def forgive(self, job: int) -> None:
-        """Give a job its whole limit again."""
+        """Restart the limit of a job."""
         self._known.pop(job, None)
 
     def keep_only(self, jobs: "set[int]") -> None:

@@ -1,7 +1,7 @@
-"""Tells a stopped process (SIGSTOP, a debugger) from a hung one: a stopped one goes on once it is continued.
+"""Distinguishes a stopped process (SIGSTOP, a debugger) from a hung one: a stopped one continues on SIGCONT.
 
-A process hangs if it runs and is silent. One that is stopped cannot speak, so its silence is counted apart, with a
-longer limit; once it is continued it has a whole limit again.
+A process hangs if it runs and is silent. A stopped process cannot report, so its silence is counted separately, with a
+longer limit; once it continues, its limit starts again.
 """
 
 from pathlib import Path
@@ -10,13 +10,13 @@ from typing import Final
 from eunomia_appmaster.node.loop_clock import LoopClock
 
 STOPPED: Final = frozenset("Tt")
-"""States of a stopped process, as ``/proc`` has them."""
+"""States of a stopped process in ``/proc``."""
 STOPPED_LIMITS: Final = 2.0
-"""Limits of silence after which a process that is stopped is ended."""
+"""Multiple of the limit on silence after which a stopped process is ended."""
 
 
 def process_state(pid: int) -> str:
-    """Return the state of a process, a letter as ``/proc`` has it; empty: it has ended."""
+    """Return the state of a process, a letter as in ``/proc``; empty: it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -25,7 +25,7 @@ def process_state(pid: int) -> str:
 
 
 def waited_seconds(pid: int) -> float:
-    """Return for how long a process' first thread was ready to run and had no core; 0 where the kernel counts none."""
+    """Return for how many seconds a process's first thread was ready without a core; 0 if the kernel does not count."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -33,10 +33,10 @@ def waited_seconds(pid: int) -> float:
 
 
 class StoppedTime:
-    """The time in which one process was stopped, as a loop has seen it that looks once a second.
+    """Measures for how long one process was stopped; its caller's loop polls once per second.
 
     Args:
-        clock: of the loop; a time in which it did not run itself counts for nothing.
+        clock: of the loop; time in which the loop itself did not run does not count.
     """
 
     def __init__(self, clock: LoopClock) -> None:
@@ -45,7 +45,7 @@ class StoppedTime:
         self._until: float | None = None
 
     def look(self, state: str) -> None:
-        """Note the state of the process, see ``process_state``."""
+        """Record the state of the process, see ``process_state``."""
         now = self._clock.now()
         if state not in STOPPED:
             self._since = None
@@ -55,10 +55,10 @@ class StoppedTime:
             self._since = now
 
     def overdue(self, heard_at: float, limit: float, stopped_limit: float | None = None) -> float | None:
-        """Return the seconds of silence of a process that must be ended; None: it has time left.
+        """Return the seconds of silence of a process that must be ended; None: its limit is not reached.
 
         Args:
-            heard_at: when it gave its last sign of life, by the loop's clock.
+            heard_at: time of its last sign of life, by the loop's clock.
             limit: seconds of silence while it runs.
             stopped_limit: seconds while it is stopped; None: ``STOPPED_LIMITS`` limits.
         """

@@ -1,7 +1,7 @@
-"""Keeps an arbiter and a launcher running on this machine: starts them, and restarts them when they die.
+"""Supervises an arbiter and a launcher on this machine: starts them, and restarts them when they die.
 
 A restart needs no further data: the arbiter recovers from its journal, the launcher from its containers' files, and
-both find each other through the state folder.
+they find each other through the state folder.
 """
 
 import contextlib
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 HEALTHY_SECONDS = 30.0
-"""A process that ran for this many seconds is restarted at once."""
+"""Seconds; a process that ran for at least this long is restarted at once."""
 MOST_PAUSE_SECONDS = 5.0
 MOST_FAILURES = 8
 """Consecutive short runs after which the supervisor stops restarting a process."""
 STOP_SECONDS = 20.0
 END_SECONDS = 60.0
-"""Seconds that a launcher may take to end what an earlier one left, without those in which it waits for a core."""
+"""Seconds in which a launcher must end the containers of an earlier one, not counting waits for a core."""
 ACCEPT_LOSS: Final = "--accept-loss"
-"""An option of the arbiter's first process; a restarted one asks again."""
+"""Option for the arbiter's first process only, so that a restarted one asks again before it accepts a loss."""
 
 
 class Child:
-    """A process that the supervisor keeps running.
+    """A supervised process.
 
     Args:
         name: arbiter or launcher.
         command: argv.
-        log_file: where its stderr and stdout go; None: to this process's.
+        log_file: for its stderr and stdout; None: this process's.
         env: its environment.
         orphaned: the signal that it gets if the supervisor itself is killed.
-        stacks: folder for its stacks if its loop hangs; None: it sends no beats, and is not watched.
-        most_silence: seconds without a beat after which its loop hangs.
+        stacks: folder for its stacks if its loop hangs; None: it sends no heartbeats and is not watched.
+        most_silence: seconds without a heartbeat after which its loop counts as hung.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Child:
     ) -> None:
         self.name = name
         self.hangs: list[str] = []
-        """Why its processes were killed, of those whose loop hung, oldest first."""
+        """Why processes of this child were killed because their loop hung, oldest first."""
         self._stacks = stacks
         self._most_silence = most_silence
         self.command = list(command)
@@ -107,7 +107,7 @@ class Child:
         return process.pid if process is not None and process.poll() is None else None
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End the process with SIGTERM, and with SIGKILL after these seconds, in which it waited for no core."""
+        """End the process with SIGTERM, and with SIGKILL after ``seconds``, in which waits for a core do not count."""
         self._stopping.set()
         patience = Patience()
         while self._thread.is_alive() and (left := seconds - patience.unhindered_seconds) > 0.0:
@@ -120,7 +120,7 @@ class Child:
             self._thread.join(5.0)
 
     def run_once_more(self, *more: str, seconds: float) -> None:
-        """Run the stopped process' command once with further options; kill it as ``stop`` does."""
+        """Run the stopped process's command once more with additional options; kill it as ``stop`` does."""
         with contextlib.suppress(OSError), self._output() as out:
             process = subprocess.Popen(
                 [*self.command, *more],
@@ -152,7 +152,7 @@ class Child:
     def _keep(self) -> None:
         """Restart the process in a loop.
 
-        This thread must outlive each process, since the death signal follows the thread.
+        This thread must outlive each process, since the death signal depends on the thread.
         """
         failures = 0
         while not self._stopping.is_set():
@@ -184,7 +184,7 @@ class Child:
 
     @contextlib.contextmanager
     def _output(self) -> Iterator[IO[bytes] | None]:
-        """Open the process' log; None: it writes to this process' output."""
+        """Open the process's log; None: it writes to this process's output."""
         if self._log_file is None:
             yield None
             return
@@ -193,7 +193,7 @@ class Child:
             yield out
 
     def _run_once(self) -> int:
-        """Run the process to its end; one whose loop hangs is killed."""
+        """Run the process to its end, and kill it if its loop hangs; returns its exit code."""
         if self._stacks is None:
             return self._start({}, ()).wait()
         beats = Beats(self._most_silence)
@@ -227,34 +227,34 @@ class Child:
 
 @value
 class Serving:
-    """What a supervisor starts, with its settings."""
+    """The settings of a supervisor's arbiter and launcher."""
 
     policy: str = "default"
     """Preset, profile file or plugin."""
     settings: Sequence[str] = ()
     """``KEY=VALUE`` for the profile."""
     slots: int | None = None
-    """CPU slots where no GPU is found."""
+    """Number of CPU slots if no GPU is found."""
     slot_types: str = ""
     """Paced CPU slots, as ``2x fast:1.0, 2x slow:0.5``; empty: none."""
     cpu_only: bool = False
-    """CPU slots even where there are GPUs."""
+    """Whether to use CPU slots even if there are GPUs."""
     address: str = DEFAULT_ADDRESS
     """Address to listen on; port 0 takes a free one."""
     seed: int = 0
-    """All randomness follows from it."""
+    """Seed of all randomness."""
     log_dir: Path | None = None
     """Folder of arbiter.log and launcher.log; None: both write to stderr."""
     arbiter_options: Sequence[str] = ()
-    """Further options of ``eunomia_appmaster.service``."""
+    """Additional options of ``eunomia_appmaster.service``."""
     launcher_silence: float = DEFAULT_SILENCE_SECONDS
-    """Seconds without a turn of the launcher's loop after which the launcher is killed and replaced."""
+    """Seconds without a heartbeat of the launcher's event loop after which the launcher is killed and restarted."""
     launcher_options: Sequence[str] = ()
-    """Further options of ``eunomia_appmaster.launcher``."""
+    """Additional options of ``eunomia_appmaster.launcher``."""
     certificates: "Certificates | None" = None
-    """For TLS; an address beyond loopback needs them."""
+    """The certificates for TLS; required for an address beyond loopback."""
     launcher: bool = True
-    """Whether this machine has slots; without a launcher, its nodes join from elsewhere."""
+    """Whether this machine runs a launcher; without one, all nodes are other machines that join."""
 
 
 DEFAULT: Final = Serving()
@@ -264,9 +264,9 @@ class Supervisor:
     """An arbiter and a launcher on this machine; a context manager.
 
     Args:
-        state_dir: journal, apps, launcher's files.
-        serving: what is started.
-        stop_asked: whether the start is to be broken off; looked at while it waits.
+        state_dir: folder of the journal, the apps and the launcher's files.
+        serving: the settings.
+        stop_asked: returns whether to abort the start; called while it waits.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Supervisor:
         self.launcher: Child | None = None
         self.locks = GpuLocks()
         self.shares_cpus_with: Sequence[Holder] = ()
-        """Other arbiters that use some of this machine's CPUs, where slots are CPU slots."""
+        """Other arbiters that use some of this machine's CPUs, if its slots are CPU slots."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -295,7 +295,7 @@ class Supervisor:
 
     @property
     def address(self) -> str:
-        """host:port of the arbiter.
+        """The arbiter's host:port.
 
         Raises:
             OSError: it has not published its address yet.
@@ -304,22 +304,22 @@ class Supervisor:
 
     @property
     def token_file(self) -> Path:
-        """The operator's token."""
+        """The file with the operator's token."""
         return self.run_dir / "token"
 
     def start(self, *, still_seconds: float = STILL_SECONDS) -> None:
-        """Start both, and wait until the arbiter has its machine; it may ask whether steps may be lost.
+        """Start both, and wait until the machine is registered or the arbiter asks whether steps may be lost.
 
-        On a slow machine that takes as long as it takes; what is waited for is logged.
+        There is no limit on the whole time, for slow machines; the log names what is waited for.
 
         Args:
-            still_seconds: limit of the time in which neither of them used a core, waited for one or for the disk, or
-                was stopped (``Patience``).
+            still_seconds: limit on the time in which neither of them uses a core, waits for one or for the disk, or is
+                stopped (``Patience``).
 
         Raises:
-            InputError: another arbiter holds the journal, or a GPU; or the journal is empty and was not.
-            StopAskedError: it was asked to stop meanwhile.
-            EunomiaError: one of them gave up, or both stood still.
+            InputError: another arbiter has locked the journal or a GPU; or the journal is empty although it had steps.
+            StopAskedError: ``stop_asked`` returned True.
+            EunomiaError: one of them ended too often, or both were idle too long.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
         check_writable(self.state_dir)
@@ -347,7 +347,7 @@ class Supervisor:
             raise
 
     def stop(self) -> None:
-        """End the arbiter, then the launcher with all containers, each after a suspend order."""
+        """End the arbiter, then the launcher, which first orders all containers to suspend."""
         # The arbiter first: it must not take the end of the app masters for failures.
         for child in (self.arbiter, self.launcher):
             if child is not None:
@@ -359,7 +359,7 @@ class Supervisor:
         self.locks.close()
 
     def end_now(self) -> None:
-        """End arbiter and launcher at once, then what the launcher had started, without a grace period."""
+        """End arbiter and launcher at once, then the launcher's containers, without a grace period."""
         for child in (self.arbiter, self.launcher):
             if child is not None:
                 child.stop(0.0)
@@ -374,7 +374,7 @@ class Supervisor:
             self.arbiter.hang_up()
 
     def _take_locks(self) -> None:
-        """Hold this machine's GPUs as long as this process or its launcher lives."""
+        """Lock this machine's GPUs for as long as this process or its launcher lives."""
         serving = self._serving
         machine = local_machine.detect(serving.slots, use_gpus=not serving.cpu_only, slot_types=serving.slot_types)
         uuids = [slot.uuid for slot in machine.slots if slot.uuid]
@@ -386,7 +386,7 @@ class Supervisor:
             log.info("cpus.shared", by=other.words())
 
     def _left_address(self) -> str | None:
-        """Return the address of an arbiter that was killed with its supervisor: app masters still call it there."""
+        """Return the address of an arbiter that was killed with its supervisor, as app masters still call it there."""
         host, _, port = self._address.rpartition(":")
         try:
             left = self.address
@@ -408,7 +408,7 @@ class Supervisor:
             return False
 
     def _await(self, done: Callable[[float], bool], what: str, still_seconds: float) -> None:
-        """Wait until something is done; see ``Wait``."""
+        """Wait until a condition holds; see ``Wait``."""
         wait = Wait(what, still_seconds, place=str(self.state_dir))
         while not done(wait.call_seconds):
             self.check()
@@ -418,10 +418,10 @@ class Supervisor:
             time.sleep(0.03)
 
     def check(self) -> None:
-        """Check that both are kept running.
+        """Check that both processes are still being restarted when they end.
 
         Raises:
-            EunomiaError: one of them was given up; an ``InputError`` if it rejected its input.
+            EunomiaError: the restarts of one have stopped; an ``InputError`` if it rejected its input.
         """
         for child in (self.arbiter, self.launcher):
             if child is not None and child.failure is not None:
@@ -430,7 +430,7 @@ class Supervisor:
                 raise kind("arbiter and launcher must run", value=value)
 
     def _last_words(self, name: str) -> str:
-        """Return the last line of the process' log, if it writes one."""
+        """Return the last line of the process's log, if it writes one."""
         if self._serving.log_dir is None:
             return ""
         with contextlib.suppress(OSError):
@@ -473,7 +473,7 @@ class Supervisor:
 
 
 def left_running(state_dir: Path) -> bool:
-    """Whether a launcher left containers in a state folder whose end it did not record."""
+    """Return whether a state folder has containers whose end no launcher has recorded."""
     from eunomia_appmaster.launcher.container import RECORD
 
     try:
@@ -491,7 +491,7 @@ def _may_run(record: Path) -> bool:
 
 
 def _unheard() -> contextlib.AbstractContextManager[None]:
-    """Return a context that ignores a closed output, which must not end the supervision."""
+    """Return a context manager that ignores a closed output, which must not end the supervision."""
     return contextlib.suppress(OSError, ValueError)
 
 

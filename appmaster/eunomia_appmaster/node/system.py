@@ -1,11 +1,11 @@
-"""The interface to the operating system for live processes: clocks, threads, connections, files, the end of a process.
+"""The interface to the operating system: clocks, threads, connections, files, and the end of a process.
 
-Service, launcher and app master reach these only through a ``System`` that is passed to them. Every process uses
-``MACHINE``; a test passes one of its own, in which time, threads and network are simulated. Code that waits in an event
+Service, launcher and app master use these only through a ``System`` that is passed to them. Every process uses
+``MACHINE``; a test passes another one, in which time, threads and network are simulated. Code that waits in an event
 loop (``asyncio.sleep``) follows the loop's clock, so a simulated machine needs a simulated loop too.
 
-Left out are the parents and forks of workers (``launcher.shepherd``, ``launcher.zygote``): they run alone in a process
-of the operating system, before or without the packages of this one.
+Exceptions are the shepherds and zygotes of workers (``launcher.shepherd``, ``launcher.zygote``), which run before or
+without the packages of this one.
 """
 
 import asyncio
@@ -42,14 +42,18 @@ class Flag(Protocol):
 
 
 class Mailbox(Protocol):
-    """Items that threads pass on, first in, first out; see ``queue.Queue``."""
+    """A queue of items between threads, first in, first out; see ``queue.Queue``."""
 
     def put(self, item: Any) -> None:
         """Add an item."""
         ...
 
     def get(self, *, timeout: float | None = None) -> Any:
-        """Take the oldest item; ``queue.Empty`` if none came within ``timeout`` seconds."""
+        """Remove and return the oldest item.
+
+        Raises:
+            queue.Empty: none came within ``timeout`` seconds.
+        """
         ...
 
     def empty(self) -> bool:
@@ -58,31 +62,31 @@ class Mailbox(Protocol):
 
 
 class ReservedPort(Protocol):
-    """A port of this machine that no program that asks for any free port gets."""
+    """A reserved port of this machine, which the system gives to no program that asks for any free port."""
 
     @property
     def number(self) -> int:
-        """The port."""
+        """The port's number."""
         ...
 
     def close(self) -> None:
-        """Give it up."""
+        """Release the port."""
         ...
 
     def __enter__(self) -> Self:
-        """Hold it in a context."""
+        """Return this object, as a context manager."""
         ...
 
     def __exit__(self, *_: object) -> None:
-        """Give it up."""
+        """Release the port."""
         ...
 
 
 class System(Protocol):
-    """The parts of a machine that a test replaces; see the module."""
+    """The functions of the operating system that a test replaces; see the module."""
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that passes evenly and is never set."""
+        """Return seconds of a monotonic clock."""
         ...
 
     def unix_time(self) -> float:
@@ -90,15 +94,15 @@ class System(Protocol):
         ...
 
     def uptime(self) -> float:
-        """Return seconds since the machine's start, sleep included: a clock that all its processes share."""
+        """Return seconds since the machine's start, including sleep; all its processes share this clock."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let this thread wait."""
+        """Block this thread for some seconds."""
         ...
 
     def start_thread(self, work: Callable[[], None], name: str) -> None:
-        """Run ``work`` in a thread that does not keep the process alive."""
+        """Run ``work`` in a daemon thread."""
         ...
 
     def flag(self) -> Flag:
@@ -125,29 +129,29 @@ class System(Protocol):
         """Reserve a free port on all addresses of this machine, for a process that will listen there.
 
         Raises:
-            OSError: there is none.
+            OSError: no port is free.
         """
         ...
 
     async def accept_for(self, seconds: float) -> int:
-        """Accept connections on a free port for so many seconds, and hang up; returns the port.
+        """Accept connections on a free port for ``seconds``, and close each at once; returns the port.
 
         Raises:
-            OSError: there is none.
+            OSError: no port is free.
         """
         ...
 
     async def cannot_connect(self, host: str, port: int, seconds: float) -> str:
-        """Return why no connection is made within so many seconds; empty: it is, and hung up."""
+        """Return why no connection is made within ``seconds``; empty: one is, and is closed again."""
         ...
 
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
-        """Write a file whole: after a kill at any moment it has its old or its new content.
+        """Replace a file atomically: after a kill at any moment it has its old or its new content.
 
         Args:
             path: of the file.
             text: its new content.
-            older: whether its old content is kept beside it.
+            older: whether its old content is kept as a backup.
 
         Raises:
             OSError: it cannot be written.
@@ -159,8 +163,8 @@ class System(Protocol):
 
         Args:
             path: of the file.
-            line: without its end.
-            sync: wait until it would survive a power cut.
+            line: without its line end.
+            sync: whether to wait until it would survive a power cut.
 
         Raises:
             OSError: it cannot be written.
@@ -175,7 +179,7 @@ class System(Protocol):
 class _BoundPort:
     """A socket that is bound with ``SO_REUSEADDR`` and never listens.
 
-    The system gives its port to no program that asks for any port. A program that binds this very port with
+    The system gives its port to no program that asks for any port. But a program that binds this port explicitly with
     ``SO_REUSEADDR``, as torch, gRPC and asyncio do, may listen there: Linux allows it while no other socket listens.
     """
 
@@ -211,22 +215,22 @@ def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 
 class MachineSystem:
-    """The machine itself; see ``System``."""
+    """The real operating system; implements ``System``."""
 
     def monotonic(self) -> float:
-        """See ``time.monotonic``."""
+        """Return ``time.monotonic()``."""
         return time.monotonic()
 
     def unix_time(self) -> float:
-        """See ``time.time``."""
+        """Return ``time.time()``."""
         return time.time()
 
     def uptime(self) -> float:
-        """See ``CLOCK_BOOTTIME`` of clock_gettime(2)."""
+        """Return the seconds of ``CLOCK_BOOTTIME``; see clock_gettime(2)."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def sleep(self, seconds: float) -> None:
-        """See ``time.sleep``."""
+        """Call ``time.sleep``."""
         time.sleep(seconds)
 
     def start_thread(self, work: Callable[[], None], name: str) -> None:
@@ -247,19 +251,19 @@ class MachineSystem:
         return made
 
     def dial(self, address: Address, options: Options = ()) -> grpc.Channel:
-        """See ``Address.channel``."""
+        """Return the result of ``Address.channel``."""
         return address.channel(options)
 
     def dial_async(self, address: Address, options: Options = ()) -> grpc.aio.Channel:
-        """See ``Address.aio_channel``."""
+        """Return the result of ``Address.aio_channel``."""
         return address.aio_channel(options)
 
     def reserve_port(self) -> ReservedPort:
-        """Bind a port that the system chooses."""
+        """Bind a port that the system chooses, and return it."""
         return _BoundPort()
 
     async def accept_for(self, seconds: float) -> int:
-        """Listen where a port is reserved, as a worker does."""
+        """Accept connections at a reserved port, as a worker would."""
         port = self.reserve_port()
         try:
             server = await asyncio.start_server(_hang_up, None, port.number, reuse_address=True)
@@ -275,7 +279,7 @@ class MachineSystem:
         return port.number
 
     async def cannot_connect(self, host: str, port: int, seconds: float) -> str:
-        """Connect by TCP."""
+        """Try a TCP connection, and return why it fails."""
         try:
             async with asyncio.timeout(seconds):
                 _, writer = await asyncio.open_connection(host, port)
@@ -300,7 +304,7 @@ class MachineSystem:
             complete(path, text)
 
     def append_line(self, path: Path, line: str, *, sync: bool = False) -> None:
-        """Open, write, close: a killed process loses at most its last line."""
+        """Open the file, write the line and close the file: a killed process loses at most its last line."""
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             if sync:
@@ -308,7 +312,7 @@ class MachineSystem:
                 os.fsync(file.fileno())
 
     def exit(self, code: int) -> NoReturn:
-        """See ``os._exit``."""
+        """Call ``os._exit``."""
         os._exit(code)
 
 

@@ -1,4 +1,4 @@
-"""Checks that a state folder can be written, before anything in it is changed."""
+"""Checks that a state folder is writable, before anything in it is changed."""
 
 import os
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ RULE = (
 
 
 def check_writable(state: Path) -> None:
-    """Check that files of a state folder can be replaced; nothing is written for that.
+    """Check that files in a state folder can be replaced, without writing anything.
 
     Raises:
-        InputError: the folder, one that is made in it, or the one that it would be made in cannot be written.
+        InputError: the folder, a folder inside it, or, if it is new, its parent is not writable.
     """
     for folder in _folders(state):
         if os.access(folder, os.W_OK | os.X_OK):
@@ -27,7 +27,7 @@ def check_writable(state: Path) -> None:
 
 
 def _folders(state: Path) -> Iterator[Path]:
-    """Yield the folders in which processes of Eunomia replace files; of a new state folder, the one to make it in."""
+    """Yield the folders in which Eunomia's processes replace files; for a new state folder, its parent."""
     try:
         if state.exists() and not state.is_dir():
             raise InputError("a state folder must be a folder", value="a file", place=str(state))

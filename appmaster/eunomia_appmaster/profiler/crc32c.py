@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli) over many equally long byte strings at once, and its masked form in TFRecord files.
 
-A CRC is linear: the checksum of a string is the XOR of what each byte contributes at its distance from the end. So the
-checksums of a whole column of strings need one table look-up a byte position, in numpy.
+A CRC is linear: a string's checksum is the XOR of each byte's contribution at its distance from the end. So the
+checksums of many strings of one length need only one table look-up per byte position, in numpy.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def _first_table() -> Checksums:
 
 
 def _distance_tables() -> Checksums:
-    """Return a table (_BLOCK, 256): the contribution of a byte that ``row`` more bytes follow."""
+    """Return a table (_BLOCK, 256): row i has the contribution of each byte value that i more bytes follow."""
     tables = np.empty((_BLOCK, 256), dtype=np.uint32)
     tables[0] = _first_table()
     for distance in range(1, _BLOCK):
@@ -74,7 +74,7 @@ def crc32c_columns(columns: Bytes) -> Checksums:
     """Return the CRC-32C of each of n strings of the same length.
 
     Args:
-        columns: (length, n): row i holds byte i of every string.
+        columns: (length, n) array; row i has byte i of every string.
     """
     register = np.full(columns.shape[1], 0xFFFFFFFF, dtype=np.uint32)
     for start in range(0, len(columns), _BLOCK):
@@ -83,7 +83,7 @@ def crc32c_columns(columns: Bytes) -> Checksums:
 
 
 def _advance(register: Checksums, columns: Bytes) -> Checksums:
-    """Return the registers (n) after the bytes of ``columns`` (at most _BLOCK, n)."""
+    """Return the CRC registers (n,) after appending the bytes of ``columns`` (at most _BLOCK, n)."""
     length = len(columns)
     if length < 4:
         for column in columns:

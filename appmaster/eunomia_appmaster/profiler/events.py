@@ -1,10 +1,10 @@
-"""Parses scalars of Event protos by hand: one at a time, or whole columns of equally shaped events.
+"""Parses scalars of Event protos without protobuf: one at a time, or whole columns of equally shaped events.
 
 Field numbers (tensorflow event.proto, summary.proto, tensor.proto): Event: 1 wall_time, 2 step, 5 summary, 7
-session_log; Summary: 1 value; Value: 1 tag, 2 simple_value, 8 tensor, 9 metadata; SummaryMetadata: 1 plugin_data,
-whose field 1 is plugin_name; TensorProto: 1 dtype, 2 shape, 4 tensor_content, 5 float_val, 6 double_val, 7 int_val,
-10 int64_val, 13 half_val. Scalars are simple_value (TensorFlow 1, torch) and tensors of one number (TensorFlow 2,
-torch's new style).
+session_log; Summary: 1 value; Value: 1 tag, 2 simple_value, 8 tensor, 9 metadata; SummaryMetadata: 1 plugin_data, whose
+field 1 is plugin_name; TensorProto: 1 dtype, 2 shape, 4 tensor_content, 5 float_val, 6 double_val, 7 int_val, 10
+int64_val, 13 half_val. Scalars are simple_value (TensorFlow 1, torch) and tensors of one number (TensorFlow 2, torch's
+new style).
 """
 
 import struct
@@ -28,12 +28,12 @@ _FEW = 32  # events, below which numpy's fixed cost is not worth it
 
 
 class MalformedEventError(ValueError):
-    """The data of a record with a valid CRC are not an Event proto."""
+    """A record has a valid CRC, but its data are not an Event proto."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One scalar of an event: the positions of its tag and number, or the number itself if it has no fixed one."""
+    """One scalar of an event: positions of its tag and number in the bytes, or the number itself if it has none."""
 
     tag_at: int
     tag_end: int
@@ -62,7 +62,7 @@ class _Event:
 class Batch:
     """Scalars in the order of their records: columns (n), and the steps from which a new session purges older ones.
 
-    record: index of the record; tag: number of the tag in ``Tags``; malformed: indices of records that are no events.
+    record: index of the record; tag: number of the tag in ``Tags``; malformed: indices of records that are not events.
     """
 
     record: NDArray[np.int64]
@@ -75,14 +75,14 @@ class Batch:
 
 
 class Tags:
-    """Numbers for tags, given in the order in which they are first seen."""
+    """Assigns numbers to tags in order of first appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self.names: list[str] = []
 
     def number(self, tag: bytes) -> int:
-        """Return the tag's number, a new one if it has none."""
+        """Return the tag's number; an unknown tag gets a new one."""
         found = self._numbers.get(tag)
         if found is None:
             found = self._numbers[tag] = len(self.names)
@@ -118,10 +118,10 @@ class BatchBuilder:
             self.purges.append(step)
 
     def add_group(self, records: NDArray[np.int64], strings: Bytes) -> None:
-        """Add events of one length: ``strings`` (length, n) holds one event a column.
+        """Add events of equal length: ``strings`` (length, n) has one event per column.
 
-        Events that differ from the first one only in wall time, step, number and the letters of the tag are read in one
-        pass; the rest is the next group, until few are left.
+        Events that differ from the first one only in wall time, step, number and the tag's letters are read in one
+        pass; the others form the next group, until few are left.
         """
         for _ in range(_MAX_SHAPES):
             if len(records) < _FEW:
@@ -152,7 +152,7 @@ class BatchBuilder:
         return alike
 
     def _tag_column(self, letters: Bytes) -> NDArray[np.int64]:
-        """Return the number of each tag; ``letters`` (length, n)."""
+        """Return the numbers (n,) of the tags whose letters are the columns of ``letters`` (length, n)."""
         length, count = letters.shape
         if (letters == letters[:, :1]).all():
             return np.full(count, self._tags.number(letters[:, 0].tobytes()), dtype=np.int64)
@@ -160,7 +160,7 @@ class BatchBuilder:
         return np.array([number(joined[at : at + length]) for at in range(0, count * length, length)], dtype=np.int64)
 
     def build(self) -> Batch:
-        """Return everything added so far."""
+        """Return all scalars added so far."""
         single = list(zip(*self._single, strict=True)) or [()] * 5
         columns = [
             np.concatenate([*(group[i] for group in self._groups), np.array(single[i], dtype=np.int64)])
@@ -187,7 +187,7 @@ class BatchBuilder:
 
 
 def _alike(strings: Bytes, event: _Event) -> NDArray[np.bool_]:
-    """Return which strings have the parts of ``event`` at the same places, so that reading them there is exact."""
+    """Return a mask of the strings with the same layout as ``event``, for which its positions are exact."""
     fixed = np.ones(len(strings), dtype=np.bool_)
     value = event.values[0]
     fixed[event.wall_time_at : event.wall_time_at + 8] = False
@@ -270,7 +270,7 @@ def _plugin(data: bytes, start: int, end: int) -> bytes:
 
 
 def _parse_tensor(data: bytes, start: int, end: int) -> tuple[int, str, float] | None:
-    """Return place, packing and (where it has no fixed place) number of a tensor of one number; None for others."""
+    """Return position, format and number (None unless it has no position) of a one-number tensor; None for others."""
     dtype, parts = 0, []
     for number, wire, at, stop in _fields(data, start, end):
         if number == 1 and wire == _VARINT:
@@ -302,7 +302,7 @@ def _integer(integer: int, packing: str) -> float:
 
 
 def _is_single(data: bytes, start: int, end: int) -> bool:
-    """Return whether a TensorShapeProto has one element: no dimensions, or all of size 1."""
+    """Return whether a TensorShapeProto has one element: it has no dimensions, or all have size 1."""
     for number, wire, at, stop in _fields(data, start, end):
         if number == 2 and wire == _BYTES:
             sizes = [_varint(data, a)[0] for n, w, a, _ in _fields(data, at, stop) if n == 1 and w == _VARINT]

@@ -1,4 +1,4 @@
-"""Defects that the reader of a log folder finds: typed, with rule, value and place."""
+"""Typed defects that the reader of a log folder finds, each with rule, value and place."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Returns file, byte and tag as text."""
+        """Return file, byte and tag as text."""
         byte = "" if self.offset is None else f", byte {self.offset}"
         tag = "" if self.tag is None else f", tag {self.tag}"
         return f"{self.path}{byte}{tag}"

@@ -1,4 +1,4 @@
-"""One growing event file: each poll reads the records that are complete."""
+"""A growing event file, whose complete records each poll reads."""
 
 import os
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _NO_NUMBERS = np.empty(0, dtype=np.float64)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """Points of one tag in the order written: step (n) int64, wall_time (n) in seconds (Unix), value (n)."""
+    """Points of one tag in the order written: step (n,) int64, wall_time (n,) in Unix seconds, value (n,)."""
 
     step: NDArray[np.int64]
     wall_time: NDArray[np.float64]
@@ -41,8 +41,8 @@ class Columns:
 class LogFile:
     """The points of one event file and how far it has been read.
 
-    ``points`` holds the columns by tag, ``purges`` the steps from which this file's sessions undo older writers
-    (``purge_step``).
+    ``points`` has the columns by tag; ``purges`` has the steps from which on sessions of this file invalidate points of
+    older writers (``purge_step``).
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,10 +64,10 @@ class LogFile:
         self._reported_from: int | None = None  # of the last stretch reported before its end was known
 
     def poll(self, stat: os.stat_result) -> tuple[list[tuple[str, Columns]], list[Finding]]:
-        """Read what is new; ``stat`` is the file's, taken a moment ago.
+        """Read the new records; ``stat`` is the file's present status.
 
         Returns:
-            New points by tag (a tag may come several times), and findings. Both empty while the file stays as it is.
+            New points by tag (a tag may occur several times), and findings; both are empty if the file is unchanged.
         """
         seen = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if seen == self._seen and not self._failed:
@@ -140,7 +140,7 @@ class LogFile:
             self._report_corrupt(self._bad_from, None, findings)
 
     def _follow(self, data: bytes, at_end: bool, new: list[tuple[str, Columns]], findings: list[Finding]) -> None:
-        """Process the records at the beginning of ``data``; at a corrupt record, begin to search."""
+        """Process the records at the beginning of ``data``; at a corrupt record, start to search for a valid one."""
         frames = walk(data)
         bad = self._take(data, frames, new, findings)
         stretches = _stretches(bad, frames)
@@ -163,7 +163,7 @@ class LogFile:
         self._offset += end
 
     def _search(self, data: bytes, findings: list[Finding]) -> None:
-        """Advance to the next valid record, or to the first place where one may begin."""
+        """Advance to the next valid record, or to the first position where one may begin."""
         place, whole_at, found = find_record(data)
         self._whole_at = self._offset + whole_at
         self._offset += place
@@ -176,7 +176,7 @@ class LogFile:
     def _take(
         self, data: bytes, frames: Frames, new: list[tuple[str, Columns]], findings: list[Finding]
     ) -> NDArray[np.int64]:
-        """Keep the scalars of the records whose data fit their CRC; return the indices of the others."""
+        """Store the scalars of the records whose data match their CRC; returns the indices of the others."""
         builder, bad = BatchBuilder(self._tags), []
         for length in np.unique(frames.lengths).tolist():
             group = np.flatnonzero(frames.lengths == length)
@@ -200,7 +200,7 @@ class LogFile:
     def _keep(
         self, batch: Batch, offsets: NDArray[np.int64], new: list[tuple[str, Columns]], findings: list[Finding]
     ) -> None:
-        """Append the points, tag by tag; ``offsets`` of the records in the file are for findings."""
+        """Append the points by tag; ``offsets`` of the records in the file are used in findings."""
         self.purges.extend(batch.purges)
         for record in batch.malformed:
             rule = "a record of a log file must hold an Event"
@@ -234,7 +234,7 @@ class LogFile:
     # -- findings
 
     def _report_corrupt(self, first: int, end: int | None, findings: list[Finding]) -> None:
-        """Report a corrupt stretch once: when its end is known, or earlier if the file ends in it."""
+        """Report a corrupt part of the file once: when its end is known, or at the end of the file."""
         if first == self._reported_from:
             return
         self._reported_from = first
@@ -249,7 +249,7 @@ class LogFile:
 
 
 def _stretches(bad: NDArray[np.int64], frames: Frames) -> list[tuple[int, int]]:
-    """Return first byte and end of each run of neighbouring bad records."""
+    """Return first byte and end of each run of adjacent bad records."""
     if not len(bad):
         return []
     runs = np.split(bad, np.flatnonzero(np.diff(bad) > 1) + 1)

@@ -1,4 +1,4 @@
-"""The log folder of one job: the points of each tag over all its event files."""
+"""The log folder of one job: the points of each tag from all its event files."""
 
 import os
 from collections import defaultdict
@@ -17,9 +17,9 @@ from eunomia_appmaster.profiler.writers import is_event_file, number_writers
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Series:
-    """Points of one tag: step (n) int64, wall_time (n) float64 in seconds (Unix), value (n) float64, writer (n) int64.
+    """Points of one tag: step (n,) int64, wall_time (n,) float64 (Unix seconds), value (n,) float64, writer (n,) int64.
 
-    Values may be NaN or infinite. A writer is an incarnation of the job (`number_writers`).
+    Values may be NaN or infinite. A writer is an incarnation of the job (``number_writers``).
     """
 
     step: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Poll:
-    """The result of one poll: new points by tag, in the order read, superseded ones included, and findings."""
+    """The result of one poll: new points by tag in the order read, including superseded ones, and findings."""
 
     points: dict[str, Series]
     findings: tuple[Finding, ...]
@@ -58,10 +58,10 @@ class LogFolder:
     def poll(self) -> Poll:
         """Read the new points of all files. A file that did not change costs one ``stat``.
 
-        A folder that cannot be read is a finding, reported once, and tried again at the next poll.
+        An unreadable folder is a finding, which is reported once; it is tried again at the next poll.
 
         Raises:
-            InputError: the path is no folder.
+            InputError: the path is not a folder.
         """
         findings: list[Finding] = []
         new: dict[str, list[tuple[str, Columns]]] = {}
@@ -77,7 +77,7 @@ class LogFolder:
         return sorted({tag for file in self._files.values() for tag in file.points})
 
     def series(self, tag: str) -> Series:
-        """Return the valid points of a tag: steps ascending, one value a step; empty for an unknown tag.
+        """Return the valid points of a tag: steps ascending, one value per step; empty for an unknown tag.
 
         A newer writer supersedes the points of older ones from its first step of this tag on, and from its
         ``purge_step`` on. Within a writer the last value of a step wins.
@@ -92,7 +92,7 @@ class LogFolder:
         return _concatenate(parts)
 
     def as_written(self, tag: str, *, writer: int) -> Series:
-        """Return all points of one writer under a tag, in the order written, superseded ones included."""
+        """Return all points of one writer and tag in the order written, including superseded ones."""
         points = self._columns(tag).get(writer)
         return _concatenate([] if points is None else [_series(writer, points)])
 
@@ -103,7 +103,7 @@ class LogFolder:
     # -- files
 
     def _scan(self, findings: list[Finding]) -> dict[str, os.stat_result]:
-        """Return the present event files, in the order of their writers; note files that appeared or vanished."""
+        """Return the present event files in order of their writers, and update which files exist."""
         stats: dict[str, os.stat_result] = {}
         try:
             with os.scandir(self.path) as entries:

@@ -16,28 +16,27 @@ from eunomia.units import Locality
 from eunomia_appmaster.profiler.log_folder import LogFolder, Series
 
 STEP_SECONDS_TAG = "eunomia/step_seconds"
-"""Tag under which the training helper logs seconds per step, the device synchronised."""
+"""Tag under which the training helper logs seconds per step, measured with a synchronised device."""
 
 MOST_AHEAD_SECONDS = 60.0
-"""Offset of a clock from the arbiter's beyond which only logged step times count."""
+"""Largest clock offset from the arbiter in seconds up to which time stamps in logs are used for rates."""
 
 Sizes = Mapping[int, tuple[int, Locality]]
-"""GPUs and locality of each incarnation."""
+"""Number of GPUs and locality by incarnation."""
 
 
 class RateBasis(StrEnum):
-    """The source of an iteration time."""
+    """The kind of data that an iteration time is derived from."""
 
     STEP_SECONDS = "step_seconds"
-    """Logged, synchronised step times."""
+    """Logged step times of a synchronised device."""
     WALL_TIME = "wall_time"
-    """Differences of time stamps between the points of one tag: the less accurate source, since CUDA is asynchronous.
-    """
+    """Differences of time stamps between points of one tag: less accurate, since CUDA is asynchronous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Median seconds per iteration on ``gpus`` GPUs at one locality, over ``samples`` samples."""
+    """Median seconds per iteration on ``gpus`` GPUs at one locality, from ``samples`` samples."""
 
     gpus: int
     locality: Locality
@@ -47,15 +46,15 @@ class Rate:
 
     @property
     def iterations_per_second(self) -> float:
-        """The rate itself."""
+        """The rate in iterations per second."""
         return 1.0 / self.seconds_per_iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """Which samples of an incarnation do not count.
+    """Which samples of an incarnation are ignored.
 
-    warm_up: number of first samples to skip (caches fill, buckets are rebuilt); pause_factor: a sample above this
+    warm_up: number of first samples to skip (filling caches, rebuilding buckets); pause_factor: a sample above this
     multiple of the median is a pause (evaluation, checkpoint, a suspended process); least: fewest samples of a rate.
     """
 
@@ -87,19 +86,20 @@ def measure_rates(
     since: float = -math.inf,
     ahead: Mapping[int, float] | None = None,
 ) -> list[Rate]:
-    """Return the iteration time at each GPU count and locality that the job ran at, sorted by both.
+    """Return the iteration time for each GPU count and locality of the job's incarnations, sorted by both.
 
-    Logged step seconds are preferred. Where a size has none, time stamps of one tag serve: ``tag``, else the one with
-    the most points in the incarnation. Points that a newer writer superseded count, too: their steps took time.
+    Logged step seconds are preferred. If a size has none, time stamps of one tag are used: ``tag``, else the one with
+    the most points in the incarnation. Points that a newer writer superseded count as well, since their steps took
+    time.
 
     Args:
         logs: polled by the caller.
         sizes: incarnations without an entry are ignored.
         tag: for time stamps; one logged every few steps will do.
         trim: which samples do not count; None: `Trim()`.
-        since: Unix seconds; samples before it, such as those at another batch size, do not count.
-        ahead: by incarnation whose clock is not that of ``since``: the seconds by which it is ahead. Beyond
-            ``MOST_AHEAD_SECONDS`` its time stamps do not serve: a clock that is so far off is about to be set.
+        since: Unix seconds; earlier samples, such as those at another batch size, are ignored.
+        ahead: by incarnation, the seconds by which its clock is ahead of that of ``since``; time stamps of a clock
+            beyond ``MOST_AHEAD_SECONDS`` are not used, since such a clock may be corrected at any time.
     """
     trim, ahead = trim or Trim(), ahead or {}
     samples: dict[tuple[tuple[int, Locality], RateBasis], list[NDArray[np.float64]]] = defaultdict(list)
@@ -121,7 +121,7 @@ def measure_rates(
 
 
 def is_too_far_off(ahead: float) -> bool:
-    """Return whether a clock is too far from the arbiter's for its time stamps to tell how long steps take."""
+    """Return whether a clock is too far from the arbiter's to derive step times from its time stamps."""
     return abs(ahead) > MOST_AHEAD_SECONDS
 
 
@@ -129,10 +129,10 @@ def slowdowns(rates: Iterable[Rate], *, relative_to_machine: bool = True) -> lis
     """Return S(G) = iter_time(G) · |G| / iter_time_serial for each rate that has a reference (Themis §4.3.1, note 3).
 
     Args:
-        rates: of one job, at most one a size and locality.
+        rates: of one job, at most one per size and locality.
         relative_to_machine: if the same GPU count was measured within a machine, that time is the reference: S is then
-            the cost of distance alone, and the size's own rate has the cost of the size. False: the reference is
-            always the serial time, as in Equation 1.
+            the cost of distance alone, and the size's own rate has the cost of the size. False: the reference is always
+            the serial time, as in Equation 1.
     """
     known = {(rate.gpus, rate.locality): rate.seconds_per_iteration for rate in rates}
     serial = min((seconds for (gpus, _), seconds in known.items() if gpus == 1), default=None)
@@ -171,7 +171,7 @@ def slowdown_by_locality(
 
 
 def _samples(logs: LogFolder, writer: int, tag: str | None, since: float) -> dict[RateBasis, NDArray[np.float64]]:
-    """Return the seconds per iteration that one incarnation logged, by basis, in the order written."""
+    """Return the seconds per iteration that one incarnation logged, by kind of data, in the order written."""
     tag = _busiest_tag(logs, writer) if tag is None else tag
     steps = logs.as_written(STEP_SECONDS_TAG, writer=writer)
     found = {RateBasis.STEP_SECONDS: steps.value[steps.wall_time >= since]}

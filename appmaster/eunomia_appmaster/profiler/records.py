@@ -23,11 +23,11 @@ FEW_RECORDS = 16  # records of one length, below which numpy's fixed cost is not
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frames:
-    """The records at the beginning of a buffer that have valid lengths.
+    """The records at the beginning of a buffer whose length fields are valid.
 
     starts: where the data of each record begin (n); lengths: of the data in bytes (n); end: first byte after them;
-    next_fits: whether the CRC of the next header is valid, None while the header is incomplete; whole_at: the
-    buffer length at which the record at ``end`` can be complete.
+    next_fits: whether the CRC of the next header is valid, None while the header is incomplete; whole_at: the buffer
+    length at which the record at ``end`` can be complete.
     """
 
     starts: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Frames:
 
 
 def walk(data: bytes) -> Frames:
-    """Follow the lengths from the beginning of ``data``; checks the CRCs of the lengths, not those of the data."""
+    """Find the records from the beginning of ``data`` by their lengths; only the CRCs of the lengths are checked."""
     starts, lengths, end, size = [], [], 0, len(data)
     last = size - FRAME_BYTES
     while end <= last:
@@ -59,17 +59,17 @@ def walk(data: bytes) -> Frames:
 
 
 def header_fits(data: bytes, at: int) -> bool:
-    """Return whether the CRC of the length at ``at`` fits; the header must be whole."""
+    """Return whether the length at ``at`` matches its CRC; the header must be complete."""
     return bool(masked(crc32c(data[at : at + 8])) == _checksum(data, at + 8)[0])
 
 
 def data_fit(data: bytes, start: int, length: int) -> bool:
-    """Return whether the CRC of one record's data fits; the record must be whole."""
+    """Return whether one record's data match their CRC; the record must be complete."""
     return bool(masked(crc32c(data[start : start + length])) == _checksum(data, start + length)[0])
 
 
 def columns(data: bytes, starts: NDArray[np.int64], length: int) -> Bytes:
-    """Return (length, n): the ``length`` bytes from each of ``starts`` on, one string a column."""
+    """Return a (length, n) array whose columns are the ``length`` bytes from each of ``starts`` on."""
     windows = np.lib.stride_tricks.as_strided(
         np.frombuffer(data, dtype=np.uint8), shape=(len(data) - length + 1, length), strides=(1, 1), writeable=False
     )
@@ -77,17 +77,17 @@ def columns(data: bytes, starts: NDArray[np.int64], length: int) -> Bytes:
 
 
 def columns_fit(strings: Bytes) -> NDArray[np.bool_]:
-    """Return which records' data fit their CRC; ``strings`` (length + 4, n) holds data and CRC of each record."""
+    """Return a mask of the records whose data match their CRC; ``strings`` (length + 4, n) has data and CRC."""
     stored = np.ascontiguousarray(strings[-FOOTER_BYTES:].T).view("<u4")[:, 0]
     return np.asarray(masked_columns(crc32c_columns(strings[:-FOOTER_BYTES])) == stored)
 
 
 def find_record(data: bytes) -> tuple[int, int, bool]:
-    """Find the next record whose length and data fit their CRCs.
+    """Find the next record whose length and data match their CRCs.
 
     Returns:
-        The position to continue at, the buffer length at which a record there can be whole, and whether one is. If none
-        is, going on means the first place where one could still begin once more bytes have come.
+        The position to continue at, the buffer length at which a record there can be complete, and whether there is
+            one. If there is none, the position is the first one where a record could begin once more bytes have come.
     """
     size = len(data)
     positions = np.arange(max(0, size - HEADER_BYTES + 1), dtype=np.int64)

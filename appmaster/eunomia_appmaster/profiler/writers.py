@@ -1,7 +1,7 @@
 """The writer of an event file, derived from the file's name.
 
-Names read ``events.out.tfevents.<seconds>.<host>.<pid>.<number><suffix>``; the training helper's suffix is
-``.a<attempt>.r<incarnation>``, without the attempt where no app master has started the run.
+A name is ``events.out.tfevents.<seconds>.<host>.<pid>.<number><suffix>``; the training helper's suffix is
+``.a<attempt>.r<incarnation>``, without the attempt if no app master started the run.
 """
 
 import re
@@ -37,7 +37,7 @@ class _Name:
 
 
 def is_event_file(name: str) -> bool:
-    """Return whether a file of this name holds events, as TensorBoard does."""
+    """Return whether a file with this name contains events, by TensorBoard's rule."""
     return "tfevents" in name
 
 
@@ -55,7 +55,7 @@ def number_writers(names: Iterable[str]) -> dict[str, int]:
     if not begun:
         return {name.text: number for number, name in enumerate(parsed, 1)}
     first: dict[int, int] = {}
-    """By attempt, the first incarnation that it started."""
+    """The first incarnation that an attempt started, by attempt."""
     for name in begun:
         first[name.attempt] = min(name.incarnation or 0, first.get(name.attempt, name.incarnation or 0))
     numbers = {name.text: _writer_of(name, begun, first) for name in parsed}

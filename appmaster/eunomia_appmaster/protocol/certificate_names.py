@@ -1,4 +1,4 @@
-"""What a certificate says: the hosts that it is for."""
+"""The host names in a certificate."""
 
 from typing import TYPE_CHECKING
 
@@ -7,10 +7,10 @@ if TYPE_CHECKING:
 
 
 def certificates_in(content: bytes) -> "list[x509.Certificate]":
-    """Return the certificates in the content of a file.
+    """Return the certificates in a file's content.
 
     Raises:
-        ValueError: it is not PEM.
+        ValueError: the content is not PEM.
     """
     from cryptography import x509
 

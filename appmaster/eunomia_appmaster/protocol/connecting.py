@@ -1,7 +1,7 @@
-"""How the arbiter is reached: its address file, and channels to it, under TLS beyond loopback.
+"""How clients reach the arbiter: its address file, and channels to it, with TLS beyond loopback.
 
-The address file is in the token's folder: ``host:port``, and under TLS a second line with the CA file that has signed
-the arbiter's certificate, relative to the address file. So a client needs only a copy of the folder.
+The address file is in the token's folder: ``host:port``, and with TLS a second line with the CA file that signed the
+arbiter's certificate, relative to the address file. So a client needs only a copy of the folder.
 """
 
 import os
@@ -18,11 +18,11 @@ from eunomia_appmaster.protocol.certificate_names import certificates_in, names_
 
 ADDRESS_FILE: Final = "address"
 CA_VARIABLE: Final = "EUNOMIA_CA_FILE"
-"""Names the CA file where no address file does."""
+"""Environment variable with the CA file, used if no address file names one."""
 WAITS: Final = "the arbiter waits for its machines"
-"""What an arbiter answers, as unavailable, from its start until it has heard its nodes."""
+"""Status text (unavailable) of an arbiter between its start and the reports of its nodes."""
 LOOK_SECONDS: Final = 3.0
-"""Seconds in which a server must show its certificate again, for an error."""
+"""Seconds within which a server's certificate is read again for an error message."""
 MOST_NAMES: Final = 20
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -33,18 +33,18 @@ Options = Sequence[tuple[str, int | str]]
 
 @value
 class Address:
-    """Where an arbiter is reached."""
+    """The address of an arbiter or a launcher, with the means to check its certificate."""
 
     target: str
     """host:port."""
     ca_file: Path | None = None
-    """PEM; one of these has signed the TLS certificate. None: no TLS, unless ``authority`` is given."""
+    """PEM file with the CA of the server's TLS certificate. None: no TLS, unless ``authority`` is given."""
     authority: bytes = b""
-    """The content of such a file."""
+    """The content of such a file, in place of ``ca_file``."""
     joins: bool = False
-    """Whether it is called with a join token, which holds the CA: ``authority``."""
+    """Whether calls use a join token, whose CA is in ``authority``."""
     name: str = ""
-    """The name that the certificate must have; empty: the host of ``target``."""
+    """The name that the certificate must have; empty: the host in ``target``."""
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
@@ -70,10 +70,10 @@ class Address:
         return self.target if self.ca_file is None else f"{self.target}\n{self.ca_file}\n"
 
     def channel(self, options: Options = ()) -> grpc.Channel:
-        """Return a channel for threads.
+        """Return a blocking gRPC channel.
 
         Raises:
-            InputError: an address beyond loopback without a CA; a CA file that cannot be read.
+            InputError: the address is beyond loopback and has no CA, or the CA file cannot be read.
         """
         if self._plain():
             return grpc.insecure_channel(self.target, options=list(options))
@@ -119,10 +119,10 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
     Args:
         target: the address.
         place: flag or variable that names it.
-        least_port: 0 where port 0 takes a free one.
+        least_port: lowest allowed port; 0 if port 0 means any free one.
 
     Raises:
-        InputError: it is no ``host:port``.
+        InputError: it is not of the form ``host:port``.
     """
     host, _, port = target.rpartition(":")
     if "/" in target:
@@ -133,7 +133,7 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
 
 
 def _names_shown(target: str) -> list[str]:
-    """Return the names of the certificate that a server shows, for an error; empty: it cannot be read again."""
+    """Return the names in a server's certificate, for an error message; empty: it cannot be read."""
     host, _, port = target.rpartition(":")
     try:
         shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=LOOK_SECONDS)
@@ -149,11 +149,11 @@ def host_of(target: str) -> str:
 
 
 def tls_error(address: Address, details: str) -> UnreachableError | None:
-    """Return the error of a failed TLS handshake in Eunomia's words; None if the failure has another cause.
+    """Return the error of a failed TLS handshake as one of Eunomia's own; None if the failure has another cause.
 
     Args:
         address: of the arbiter.
-        details: of gRPC's error.
+        details: the details of gRPC's error.
     """
     words = details.lower()
     authority = "in the join token" if address.authority else f"in {address.ca_file}"

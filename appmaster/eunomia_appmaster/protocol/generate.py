@@ -1,7 +1,7 @@
-"""Regenerates the Python code of every ``.proto`` file of this folder.
+"""Regenerates the Python code of every ``.proto`` file in this folder.
 
-Run as ``python -m eunomia_appmaster.protocol.generate [FOLDER]`` (needs the ``dev`` extra). The code is committed;
-a test regenerates it into a temporary folder and compares.
+Run as ``python -m eunomia_appmaster.protocol.generate [FOLDER]`` (needs the ``dev`` extra). The code is committed; a
+test regenerates it into a temporary folder and compares.
 """
 
 import os
@@ -16,13 +16,13 @@ ROOT = HERE.parent.parent  # what `eunomia_appmaster` is imported from
 
 
 def generate(target: Path = ROOT) -> list[Path]:
-    """Write ``_pb2.py``, ``_pb2.pyi`` and ``_pb2_grpc.py(i)`` of all protocols below ``target``.
+    """Write ``_pb2.py``, ``_pb2.pyi`` and ``_pb2_grpc.py(i)`` for all protocols, below ``target``.
 
     Returns:
         The ``.proto`` files that were compiled.
 
     Raises:
-        EunomiaError: the compiler found an error; it printed where.
+        EunomiaError: the compiler found an error; it has printed the place.
     """
     from grpc_tools import protoc  # a tool of development only
 
@@ -47,7 +47,7 @@ def generate(target: Path = ROOT) -> list[Path]:
 
 
 def _put_plugins_on_path() -> None:
-    """Put this interpreter's scripts on PATH, so that protoc finds protoc-gen-mypy in an inactive environment, too."""
+    """Put this interpreter's scripts on PATH, so that protoc finds protoc-gen-mypy in an inactive environment."""
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 

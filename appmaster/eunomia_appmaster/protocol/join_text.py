@@ -1,4 +1,4 @@
-"""The text of a join token: ``ej1.NUMBER.SECRET.CA``, one line of letters, digits, dots, dashes and underscores."""
+"""The text form of a join token: ``ej1.NUMBER.SECRET.CA``, one line of letters, digits, dots, dashes, underscores."""
 
 import base64
 import binascii
@@ -15,18 +15,18 @@ BEGIN: Final = "ej1."
 END: Final = "-----END CERTIFICATE-----"
 MOST_LETTERS: Final = 20_000
 LONGEST_DAYS: Final = 366
-"""Longest life of a join token."""
+"""Longest validity of a join token in days."""
 _PARTS: Final = re.compile(r"ej1\.([0-9]{1,9})\.([0-9a-f]{48})\.([A-Za-z0-9_-]*)\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinText:
-    """A join token as a machine gets it.
+    """A join token in the form that a joining machine gets.
 
     Attributes:
         number: of the token.
         secret: hexadecimal digits.
-        authority: the certificates that sign the arbiter's, PEM; empty: the arbiter is on loopback, without TLS.
+        authority: CA certificates of the arbiter, PEM; empty: the arbiter is on loopback, without TLS.
     """
 
     number: int
@@ -40,10 +40,10 @@ class JoinText:
 
     @classmethod
     def parse(cls, text: str, place: str) -> Self:
-        """Return a token from its text.
+        """Parse a join token.
 
         Raises:
-            InputError: it is no join token, or a part of one; the text is not shown.
+            InputError: the text is not a complete join token; the error does not show the text.
         """
         found = _PARTS.match(text.strip()) if len(text) <= MOST_LETTERS else None
         try:
@@ -58,10 +58,10 @@ class JoinText:
 
     @classmethod
     def read(cls, path: str, standard_input: Path = Path("/dev/stdin")) -> Self:
-        """Read a token from a file, or from standard input where the path is ``-``.
+        """Read a token from a file, or from standard input if the path is ``-``.
 
         Raises:
-            InputError: the file cannot be read, or holds no join token.
+            InputError: the file cannot be read, or contains no join token.
         """
         place = "standard input" if path == "-" else path
         try:
@@ -73,15 +73,15 @@ class JoinText:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the arbiter's CA, to compare with that on the head; empty: no TLS."""
+        """SHA-256 of the arbiter's CA, to compare with that on the arbiter's machine; empty: no TLS."""
         return fingerprint(self.authority)
 
 
 def fingerprint(authority: bytes) -> str:
-    """Return SHA-256 of the first of some certificates, as ``openssl x509 -fingerprint`` prints it; empty for none.
+    """Return the SHA-256 of the first certificate, as ``openssl x509 -fingerprint`` prints it; empty if there is none.
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: the data are not a certificate.
     """
     if not authority:
         return ""

@@ -1,4 +1,4 @@
-"""Names of nodes, racks and apps, and the name under which a node's certificate is checked."""
+"""Rules for names of nodes, racks and apps, and the name in a node's certificate."""
 
 import hashlib
 import re
@@ -7,19 +7,19 @@ from typing import Final
 from eunomia.errors import InputError
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-"""Of a node, a rack, or what else stands in a path."""
+"""Allowed names of nodes, racks and other things that become part of a path."""
 
 
 def check_name(name: str, what: str, place: str | None = None) -> None:
-    """Check a name.
+    """Check a name against the rule for names.
 
     Args:
         name: of a node, a rack, an app or a container.
-        what: is named, for the error.
+        what: kind of the named thing, for the error.
         place: where the name is given, such as an option.
 
     Raises:
-        InputError: it is too long, or has a character that may not stand in a path.
+        InputError: it is too long, or has a character that is not allowed in a path.
     """
     if not NAME.match(name):
         rule = f"{what} must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
@@ -27,5 +27,5 @@ def check_name(name: str, what: str, place: str | None = None) -> None:
 
 
 def tls_name(node: str, join: int) -> str:
-    """Return the DNS name in the certificate of a node's join; a node's own name may be no DNS name."""
+    """Return the DNS name in the certificate of a node's join, since a node's own name may not be a DNS name."""
     return f"{hashlib.sha256(f'{node}|{join}'.encode()).hexdigest()[:32]}.node.eunomia"

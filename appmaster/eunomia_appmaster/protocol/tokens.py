@@ -1,4 +1,4 @@
-"""Tokens that the arbiter issues and a launcher checks, so that an app reaches only its own (launcher.proto)."""
+"""Tokens that the arbiter issues and a launcher checks, so that an app can use only its own slots (launcher.proto)."""
 
 import hashlib
 import hmac
@@ -11,11 +11,11 @@ class WrongTokenError(EunomiaError):
 
 
 def container_token(secret: bytes, app: str, node: str, slot: int, epoch: int, login: str = "") -> str:
-    """Sign one lease: hex digits that let ``app`` start containers on ``slot`` of ``node`` in ``epoch``.
+    """Sign one lease: return hex digits that let ``app`` start containers on ``slot`` of ``node`` in ``epoch``.
 
     Args:
-        secret: of the node.
-        app: that holds the lease.
+        secret: shared by the arbiter and the node.
+        app: the lease's holder.
         node: of the slot.
         slot: on the node.
         epoch: of the lease.
@@ -25,14 +25,18 @@ def container_token(secret: bytes, app: str, node: str, slot: int, epoch: int, l
 
 
 def node_token(secret: bytes, app: str, node: str) -> str:
-    """Sign one app's access to one node: hex digits that let it stop, order and watch its containers there."""
+    """Sign one app's access to one node: return hex digits that let it stop, order and watch its containers there."""
     return _sign(secret, f"{app}|{node}")
 
 
 def check_container_token(
     token: str, secret: bytes, app: str, node: str, slot: int, epoch: int, login: str = ""
 ) -> None:
-    """Raise ``WrongTokenError`` unless ``token`` is the lease's own, for workers under that account."""
+    """Check that a token is the lease's own, for workers under that account.
+
+    Raises:
+        WrongTokenError: it is not.
+    """
     if not hmac.compare_digest(token.encode(), container_token(secret, app, node, slot, epoch, login).encode()):
         under = f", login {login}" if login else ""
         raise WrongTokenError(
@@ -42,7 +46,11 @@ def check_container_token(
 
 
 def check_node_token(token: str, secret: bytes, app: str, node: str) -> None:
-    """Raise ``WrongTokenError`` unless ``token`` is the app's own on this node."""
+    """Check that a token is the app's own on this node.
+
+    Raises:
+        WrongTokenError: it is not.
+    """
     if not hmac.compare_digest(token.encode(), node_token(secret, app, node).encode()):
         raise WrongTokenError(
             f"a node token must be signed for app {app} and node {node}", value="another one" if token else "none"

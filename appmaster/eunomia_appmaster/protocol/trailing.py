@@ -1,8 +1,8 @@
-"""Keys of the trailing metadata by which a launcher's refusals differ that have one status."""
+"""Keys of trailing metadata that distinguish a launcher's refusals with the same status code."""
 
 from typing import Final
 
 BUSY_KEY: Final = "eunomia-slot-busy"
-"""A slot's last process group is still there; without it the launcher is away."""
+"""The slot's previous processes still run; the same status without this key means that the launcher is away."""
 LACKS_KEY: Final = "eunomia-node-lacks"
-"""The node has no such program or working folder; without it the request is malformed."""
+"""The node lacks the program or the working folder; without this key the request is malformed."""

@@ -1,4 +1,4 @@
-"""What two processes must have in common to speak with each other."""
+"""The version of the protocol, which two processes must share to communicate."""
 
 import sys
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 from eunomia import __version__
 
 PROTOCOL: Final = 3
-"""Of arbiter and launchers; another number with each change that an older side would not bear."""
+"""Version of the protocol between arbiter and launchers; it is raised by each change that older processes cannot
+handle."""
 VERSION: Final = __version__
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,4 +1,4 @@
-"""Runtimes: how an app master starts, stops, orders and watches its workers on machines."""
+"""Runtimes: interfaces by which an app master starts, stops, orders and watches its workers on machines."""
 
 from eunomia_appmaster.runtimes.local import LauncherRuntime, LocalRuntime
 from eunomia_appmaster.runtimes.nodes import NodeAccess, NodeRuntimes

@@ -1,4 +1,4 @@
-"""The runtime of one node: its launcher's ``ContainerManager`` over gRPC."""
+"""The runtime of one node: a client of its launcher's ``ContainerManager`` over gRPC."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -37,22 +37,22 @@ from eunomia_appmaster.runtimes.runtime import (
 _Answer = TypeVar("_Answer")
 _Failure = TypeVar("_Failure", bound=OfNode)
 CALL_SECONDS = 10.0
-"""Seconds after which a call that waits for nothing is given up."""
+"""Seconds after which a call without a wait of its own is given up."""
 _ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
 _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
 class LauncherRuntime:
-    """Talks to the launcher of one node.
+    """The runtime of one node; calls its launcher.
 
     Args:
-        app: the owner of the containers.
-        node: of the launcher.
-        access: returns the launcher's present address, and the app's token on the node. It is called
-            before each call, since a restarted launcher may have another address; ``InputError``: there is none.
+        app: owner of the containers.
+        node: name of the launcher's node.
+        access: returns the launcher's present address, and the app's token on the node. It is called before each call,
+            since a restarted launcher may have another address. It raises ``InputError`` if there is none.
         login: the account under which its containers run; empty: the launcher's own.
-        patience_seconds: how long a call is repeated while the launcher is away.
-        call_seconds: how long one call may take, in addition to what it waits for.
+        patience_seconds: time for which a call is repeated while the launcher is away.
+        call_seconds: longest time of one call, in addition to its own wait.
         fails_fast: whether calls fail at once while the launcher is away, until a watch has reached it again.
         system: threads and connections of the machine.
     """
@@ -87,7 +87,7 @@ class LauncherRuntime:
         return self._start(gang, wait_seconds, prepare=False).statuses
 
     def prepare(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> Prepared:
-        """Take the slots of a gang's containers, or none, and start no process."""
+        """Reserve the slots of all of a gang's containers, or none, without starting a process."""
         return self._start(gang, wait_seconds, prepare=True)
 
     def go(self, container_ids: Sequence[str]) -> tuple[ContainerStatus, ...]:
@@ -148,7 +148,7 @@ class LauncherRuntime:
         return self._statuses(self._call(call).containers)
 
     def end_stalled(self, container_ids: Sequence[str], *, silent_seconds: float, reason: str) -> bool:
-        """End the workers of a gang that has stalled, unless one has shown life within these seconds."""
+        """End the workers of a stalled gang, unless one has shown life within ``silent_seconds``."""
 
         def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.EndStalledResponse:
             request = pb.EndStalledRequest(
@@ -188,7 +188,7 @@ class LauncherRuntime:
         return Watch(statuses=self._statuses(answer.containers), position=position)
 
     def lacks(self, gang: GangSpec) -> str:
-        """Return what the node lacks of what a gang's command needs; empty: nothing."""
+        """Return which prerequisite of a gang's command the node lacks, as text; empty: none."""
         wanted = pb.StartContainersRequest(
             command=gang.command,
             working_folder=str(gang.working_folder),
@@ -199,11 +199,11 @@ class LauncherRuntime:
         return self._check(command=wanted).fault
 
     def listen(self) -> int:
-        """Let the node accept connections for a while; returns the port."""
+        """Let the node accept connections for a limited time; returns the port."""
         return self._check(listen=True).port
 
     def connects(self, target: str) -> str:
-        """Return why the node cannot connect to ``host:port``; empty: it can."""
+        """Return why the node cannot connect to ``host:port``, as text; empty: it can."""
         return self._check(connect=target).fault
 
     def _check(self, **what: Any) -> pb.CheckNodeResponse:
@@ -221,7 +221,7 @@ class LauncherRuntime:
 
     @property
     def away(self) -> Away | None:
-        """Returns since when the launcher does not answer; None: it answered last, or was not called yet."""
+        """Return since when the launcher does not answer; None: it answered the last call, or was not called yet."""
         return self._away
 
     def close(self) -> None:
@@ -248,7 +248,7 @@ class LauncherRuntime:
         *,
         is_watch: bool = False,
     ) -> _Answer:
-        """Call until the launcher answers or the time is over; every call may be repeated."""
+        """Call until the launcher answers or the time is over; every call is idempotent."""
         patience = self._system.monotonic() + self._patience_seconds
         if self._fails_fast and self._away is not None and not is_watch:
             rule = f"the launcher of {self._node} must answer"
@@ -288,15 +288,15 @@ class LauncherRuntime:
 
 
 class LocalRuntime(LauncherRuntime):
-    """Talks to the launcher of the machine on which this process runs.
+    """The runtime of the machine on which this process runs; calls its launcher.
 
     Args:
-        app: the owner of the containers.
+        app: owner of the containers.
         node_token: the app's token on this node (``EUNOMIA_NODE_TOKEN_FILE``).
-        launcher_file: where the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``).
+        launcher_file: file in which the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``).
         node: its name.
         login: the account under which its containers run; empty: the launcher's own.
-        patience_seconds: how long a call is repeated while the launcher is away.
+        patience_seconds: time for which a call is repeated while the launcher is away.
         system: threads and connections of the machine.
     """
 
@@ -322,7 +322,7 @@ class LocalRuntime(LauncherRuntime):
 
 
 def status_of(status: pb.ContainerStatus, node: str = "") -> ContainerStatus:
-    """Return a message of a node as a value."""
+    """Convert a node's message about a container to a status."""
 
     def given(name: str) -> Any:
         return getattr(status, name) if status.HasField(name) else None  # type: ignore[arg-type]
@@ -367,7 +367,7 @@ def _announcement(one: pb.Announcement) -> Announcement:
 
 
 def _phase(number: int) -> Phase:
-    """Return a phase; one that a later version adds is unknown."""
+    """Convert a phase's number; a number from a later version is the unknown phase."""
     return Phase(number) if number in (*Phase,) else Phase.UNKNOWN
 
 
@@ -379,7 +379,7 @@ def _address_in(launcher_file: Path) -> Address:
     """Return the address that a launcher published.
 
     Raises:
-        InputError: there is none; the launcher writes a damaged file again.
+        InputError: there is none now; the launcher rewrites a damaged file.
     """
     kept = read_kept(launcher_file, cure="the launcher writes it again").content
     if kept is None or not isinstance(kept.get("address"), str):

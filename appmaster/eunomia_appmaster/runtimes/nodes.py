@@ -1,4 +1,4 @@
-"""One runtime for each node on which an app may run workers, and the start of a gang over several of them."""
+"""The runtimes of all nodes on which an app may run workers, and the start of a gang over several nodes."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,15 +23,15 @@ from eunomia_appmaster.runtimes.runtime import (
 log = structlog.get_logger()
 
 UNREACHABLE_SECONDS = 10.0
-"""Seconds without an answer after which a node counts as one that its app's master cannot reach."""
+"""Seconds without an answer after which the app master counts a node as unreachable."""
 PATIENCE_SECONDS = 1.0
 CALL_SECONDS = 3.0
-"""Short, since the app master does nothing else while it calls a node that has hung."""
+"""Seconds after which a call to another node is given up: short, since the app master does nothing else meanwhile."""
 
 
 @value
 class NodeAccess:
-    """What the arbiter says of a node: where its launcher listens, and the app's token there."""
+    """The arbiter's data about a node: where its launcher listens, and the app's token there."""
 
     node: str
     address: str
@@ -39,19 +39,19 @@ class NodeAccess:
     certificate_name: str = ""
     """Name in the launcher's certificate; empty: it serves without TLS."""
     lost: bool = False
-    """Whether it is silent for the arbiter's limit, so that its leases have ended."""
+    """Whether the node was silent for longer than the arbiter's limit, so that its leases have ended."""
     clock_ahead: float = 0.0
-    """Seconds by which its clock is ahead of the arbiter's, as far as that matters."""
+    """Seconds by which its clock is ahead of the arbiter's; 0 for offsets that do not matter."""
 
 
 class NodeRuntimes:
     """The runtimes of an app's nodes. Thread-safe.
 
-    The app master's own node is always one of them. Others are made when the app gets slots there, or has a gang there,
-    and closed when it has neither any more.
+    The app master's own node is always one of them. Runtimes of other nodes are created when the app has slots or a
+    gang there, and closed when it has neither any more.
 
     Args:
-        app: the owner of the containers.
+        app: owner of the containers.
         own: the runtime of the app master's own node.
         own_node: its name.
         login: the account under which its containers run; empty: the launchers' own.
@@ -66,17 +66,17 @@ class NodeRuntimes:
         self._lock = system.lock()
         self._runtimes: dict[str, Runtime] = {own_node: own}
         self._ready: set[str] = set()
-        """Nodes whose runtimes have given a full report."""
+        """Nodes whose runtimes have delivered a full report."""
         self._access: dict[str, NodeAccess] | None = None
         self.authority = b""
-        """PEM, the CA of nodes' certificates; empty: no node serves under TLS."""
+        """The CA of nodes' certificates, PEM; empty: no node uses TLS."""
 
     # -- which nodes there are
 
     def hear(self, nodes: Iterable[NodeAccess]) -> None:
-        """Take the arbiter's list of all nodes of the cluster.
+        """Update the nodes from the arbiter's list of all nodes of the cluster.
 
-        A restarted arbiter does not know the address of a node that has not registered again: the last one stays.
+        A restarted arbiter does not know the address of a node that has not registered again; its last address is kept.
         """
         with self._lock:
             before = self._access or {}
@@ -88,7 +88,7 @@ class NodeRuntimes:
             }
 
     def keep(self, nodes: Collection[str]) -> None:
-        """Have runtimes of the own node and of these nodes, and close all others."""
+        """Keep runtimes of the own node and of these nodes, and close all others."""
         with self._lock:
             for node in nodes:
                 if node not in self._runtimes:
@@ -105,21 +105,21 @@ class NodeRuntimes:
             return dict(self._runtimes)
 
     def of(self, node: str) -> Runtime:
-        """Return the runtime of a node, made where there is none yet."""
+        """Return the runtime of a node; a missing one is created."""
         with self._lock:
             if node not in self._runtimes:
                 self._runtimes[node] = self._make(node)
             return self._runtimes[node]
 
     def is_lost(self, node: str) -> bool:
-        """Return whether the arbiter says that a node is lost, or no longer part of the cluster."""
+        """Return whether a node is lost according to the arbiter, or no longer part of the cluster."""
         with self._lock:
             if self._access is None or node == self.own_node:
                 return False
             return node not in self._access or self._access[node].lost
 
     def clock_ahead(self, node: str) -> float:
-        """Return the seconds by which a node's clock is ahead of the arbiter's; 0 where the arbiter says nothing."""
+        """Return the seconds by which a node's clock is ahead of the arbiter's; 0 if the arbiter reports no offset."""
         with self._lock:
             known = (self._access or {}).get(node)
         return 0.0 if known is None else known.clock_ahead
@@ -129,24 +129,24 @@ class NodeRuntimes:
         return self._system.unix_time() - self.clock_ahead(self.own_node)
 
     def is_ready(self, node: str) -> bool:
-        """Return whether a node has given a full report, and answered when it was called last.
+        """Return whether a node has delivered a full report, and answered the last call.
 
         The own node counts as ready after its report, since all calls wait for its launcher.
         """
         return node in self._ready and (node == self.own_node or self._away(node) is None)
 
     def is_unreachable(self, node: str) -> bool:
-        """Return whether another node than the app master's own has not answered for ``UNREACHABLE_SECONDS``."""
+        """Return whether a node other than the app master's has not answered for ``UNREACHABLE_SECONDS``."""
         away = self._away(node)
         return node != self.own_node and away is not None and self._system.uptime() - away.since >= UNREACHABLE_SECONDS
 
     def why_away(self, node: str) -> str:
-        """Return why a node did not answer; empty: it did."""
+        """Return why a node did not answer the last call; empty: it did."""
         away = self._away(node)
         return "" if away is None else away.why
 
     def address(self, node: str) -> str:
-        """Return where the launcher of a node listens; empty: not known."""
+        """Return the address of a node's launcher; empty: not known."""
         known = (self._access or {}).get(node)
         return "" if known is None else known.address
 
@@ -156,13 +156,13 @@ class NodeRuntimes:
             return {self.own_node} | {node for node, access in (self._access or {}).items() if not access.lost}
 
     def reported(self, node: str, runtime: Runtime) -> None:
-        """Note that a runtime has given its first, full report; one that was closed meanwhile is passed over."""
+        """Record that a runtime has delivered its first, full report; one that was closed meanwhile is ignored."""
         with self._lock:
             if self._runtimes.get(node) is runtime:
                 self._ready.add(node)
 
     def has_settled(self, nodes: Iterable[str]) -> bool:
-        """Return whether each of these nodes has given a full report, is lost or cannot be reached."""
+        """Return whether each of these nodes has delivered a full report, is lost or is unreachable."""
         return all(node in self._ready or self.is_lost(node) or self.is_unreachable(node) for node in nodes)
 
     def _away(self, node: str) -> Away | None:
@@ -171,7 +171,7 @@ class NodeRuntimes:
         return None if runtime is None else runtime.away
 
     def close(self) -> None:
-        """Close all connections; containers run on."""
+        """Close all connections; containers keep running."""
         for runtime in self.all().values():
             runtime.close()
 
@@ -200,16 +200,16 @@ class NodeRuntimes:
     def start(self, parts: Mapping[str, GangSpec], *, wait_seconds: float = 0.0) -> tuple[ContainerStatus, ...]:
         """Start the workers of a gang on all of its nodes, or on none. Idempotent.
 
-        On one node that is one call. Over several, each node prepares its part, the one of rank 0 first since it
-        reserves the gang's port; once all have, each is ordered to go. After an error some nodes may be prepared, or
-        have begun: the same call again goes on from there, and ``undo`` ends it.
+        A gang on one node takes one call. Over several nodes, each node prepares its part, the node of rank 0 first
+        since it reserves the gang's port; once all are prepared, each is ordered to start. After an error some nodes
+        may be prepared or started: repeating the call continues from there, and ``undo`` cancels it.
 
         Args:
-            parts: by node, the one of rank 0 first.
-            wait_seconds: for former containers to leave the slots, on each node.
+            parts: by node, that of rank 0 first.
+            wait_seconds: seconds to wait on each node for the slots' previous containers to end.
 
         Raises:
-            LeaseOverError, SlotBusyError, RefusedError, RuntimeAwayError: as ``Runtime.start``; with the node.
+            LeaseOverError, SlotBusyError, RefusedError, RuntimeAwayError: as ``Runtime.start``, with the node.
         """
         if len(parts) == 1:
             ((node, part),) = parts.items()
@@ -228,13 +228,13 @@ class NodeRuntimes:
         )
 
     def undo(self, containers: Mapping[str, Sequence[str]], reason: str) -> None:
-        """End what a start has begun, at once, on each node that answers.
+        """Cancel a start at once on each node that answers.
 
-        On a node that does not, what is prepared is given up, since no order to go comes.
+        On a node that does not, prepared containers are given up by timeout.
 
         Args:
             containers: ids by node.
-            reason: kept in their statuses.
+            reason: reason for the statuses.
         """
         for node, ids in containers.items():
             try:

@@ -1,4 +1,4 @@
-"""The interface between an app master and a runtime: its calls, and the statuses of its containers."""
+"""The interface between an app master and a runtime: its calls, and the statuses of containers."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -13,40 +13,40 @@ SUSPENDED = 75  # EX_TEMPFAIL: a worker that left on an order, or paused at its 
 
 
 class OfNode:
-    """What an error of a runtime adds: the node whose runtime raised it; empty: not known."""
+    """Mixin of a runtime's errors: the node whose runtime raised the error; empty: not known."""
 
     node = ""
 
 
 class RefusedError(OfNode, EunomiaError):
-    """The runtime refused: a wrong token, a malformed request, an unknown container. The same call fails again."""
+    """The runtime refused: wrong token, malformed request, or unknown container. The same call would fail again."""
 
 
 class LeaseOverError(RefusedError):
-    """The epoch is closed, or older than the slot's newest: the lease is lost."""
+    """The epoch is closed, or older than the slot's newest one: the lease has ended."""
 
 
 class LacksError(RefusedError):
-    """The node has no such program or working folder; another node may."""
+    """The node lacks the program or the working folder; another node may have it."""
 
 
 class SlotBusyError(OfNode, EunomiaError):
-    """The slot's last process group still exists: try again."""
+    """Processes of the slot's previous container still exist; the caller should retry."""
 
 
 class RuntimeAwayError(OfNode, UnreachableError):
-    """The runtime did not answer; workers run on. A start may or may not have happened: repeat it with the same ids."""
+    """The runtime did not answer; workers keep running. A start may have happened: repeat it with the same ids."""
 
 
 class StallKind(enum.Enum):
-    """What a worker that has stalled was seen to do; the numbers stand in launcher.proto."""
+    """What a stalled worker was doing; the numbers are those in launcher.proto."""
 
     HUNG = 1
     """The worker waited, or ran in an endless loop: the script itself hung."""
     STOPPED = 2
-    """One of its processes was stopped."""
+    """One of its processes was stopped by a signal."""
     STORAGE = 3
-    """A thread waited for storage or a device that does not answer."""
+    """A thread waited for storage or a device that does not respond."""
 
 
 class ContainerState(enum.Enum):
@@ -64,8 +64,8 @@ class ContainerSpec:
     """One worker to start.
 
     Attributes:
-        container_id: letters, digits, dots, underscores, dashes; unique on the node for ever. A new incarnation under
-            the same lease takes a new id with the same slot, epoch and token.
+        container_id: letters, digits, dots, underscores, dashes; unique on the node forever. A new incarnation under
+            the same lease needs a new id, with the same slot, epoch and token.
         slot: index on its node.
         epoch: of the lease.
         token: the lease's container token.
@@ -90,12 +90,12 @@ class GangSpec:
         command: argv, no shell.
         working_folder: absolute.
         env: in addition to PATH, HOME, LANG and VIRTUAL_ENV of the launcher.
-        run_folder: absolute, in the app's own; None: ``<state>/apps/<app>/<job>``.
+        run_folder: absolute, inside the app's folder; None: ``<state>/apps/<app>/<job>``.
         world_size: workers on all nodes; None: the number of ``containers``.
         master_address: of rank 0's node.
-        master_port: None: one that this node reserves, where it has rank 0.
-        group_rank: number of this node among those of the gang; the ranks follow it.
-        app_folder: the app's, as this process sees it; a node that has it elsewhere replaces it in all of the above.
+        master_port: None: a port that this node reserves if it has rank 0.
+        group_rank: number of this node among the gang's nodes; ranks are in order of these numbers.
+        app_folder: path of the app's folder for this process; a node with another path replaces it in all of the above.
     """
 
     job: int
@@ -114,7 +114,7 @@ class GangSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a worker ended: a code, a signal, or neither if unknown (its shepherd was lost, or its start failed)."""
+    """The end of a worker: a code, a signal, or neither if unknown (its shepherd was lost, or its start failed)."""
 
     code: int | None = None
     signal: int | None = None
@@ -125,17 +125,17 @@ class Announcement:
     """A training regime that a worker announced."""
 
     number: int
-    """Number of the announcement, from 1 in each container."""
+    """Number of the announcement, counted from 1 in each container."""
     step: int | None
-    """Optimizer steps done, as the worker reported last; None: it reported none."""
+    """Number of optimizer steps in the worker's last report; None: it reported none."""
     at: float
-    """Unix seconds."""
+    """Time of the announcement in Unix seconds."""
     regime: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStatus:
-    """The last known status of one container; None where nothing is reported yet."""
+    """The last known status of one container; None for values that were not reported yet."""
 
     container_id: str
     job: int
@@ -161,15 +161,15 @@ class ContainerStatus:
     diagnostics: str
     version: int
     announcements: tuple[Announcement, ...] = ()
-    """The last announcements, oldest first."""
+    """The last announcements of the worker, oldest first."""
     out_of_memory: bool = False
-    """Whether it was killed while the kernel killed for lack of memory."""
+    """Whether it was killed while the kernel killed processes for lack of memory."""
     phase: Phase = Phase.UNKNOWN
     """Phase of the worker, as its helper and the launcher report it."""
     pulses: int = 0
-    """Signs of life of its helper so far."""
+    """Number of signs of life of its helper so far."""
     stall: StallKind | None = None
-    """State of the worker when it was ended as stalled; None: it was not."""
+    """What the worker was doing when it was ended as stalled; None: it was not."""
     node: str = ""
     """The node that it runs on."""
 
@@ -190,14 +190,14 @@ class ContainerStatus:
 
     @property
     def suspended(self) -> bool:
-        """Return whether the worker left on an order: exit 75, or any end within the grace period."""
+        """Return whether the worker ended on an order: with exit code 75, or in any way within the grace period."""
         obeyed = bool(self.stop_reason) and not self.killed and self.exit not in (None, Exit())
         return self.completed and not self.finished and (self.exit == Exit(code=SUSPENDED) or obeyed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPosition:
-    """The last change that a watcher has received; opaque."""
+    """The last change that a watcher has received; opaque to the watcher."""
 
     launcher_id: str = ""
     version: int = -1
@@ -205,7 +205,7 @@ class WatchPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Statuses of containers that changed, and the position from which the next call to ``watch`` continues."""
+    """Statuses of changed containers, and the position from which the next ``watch`` call continues."""
 
     statuses: tuple[ContainerStatus, ...]
     position: WatchPosition
@@ -217,7 +217,7 @@ class Prepared:
 
     Attributes:
         statuses: of the containers.
-        master_port: of the gang, which the node of rank 0 reserved; None: that node has forgotten it.
+        master_port: port of the gang that the node of rank 0 reserved; None: that node no longer knows it.
     """
 
     statuses: tuple[ContainerStatus, ...]
@@ -226,39 +226,39 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Away:
-    """A runtime does not answer."""
+    """The state of a runtime that does not answer."""
 
     since: float
-    """Uptime in seconds of the first call that it did not answer."""
+    """Uptime in seconds of the first unanswered call."""
     why: str
 
 
 class Runtime(Protocol):
     """Starts, stops, orders and watches one app's containers on one node. Thread-safe.
 
-    All calls raise ``RefusedError`` where the runtime refuses and ``RuntimeAwayError`` where it does not answer.
+    All calls raise ``RefusedError`` if the runtime refuses and ``RuntimeAwayError`` if it does not answer.
     """
 
     def start(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> tuple[ContainerStatus, ...]:
         """Start all of a gang's containers on this node, or none. Idempotent.
 
         Raises:
-            LeaseOverError: a lease is lost.
+            LeaseOverError: a lease has ended.
             SlotBusyError: a slot was not free within ``wait_seconds``.
-            LacksError: the node has no such program or working folder.
+            LacksError: the node lacks the program or the working folder.
         """
         ...
 
     def prepare(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> Prepared:
-        """Take the slots of a gang's containers on this node, or none, and start no process before ``go``. Idempotent.
+        """Reserve the slots of all of a gang's containers on this node, or none; ``go`` starts processes. Idempotent.
 
-        Prepared containers are given up if ``go`` does not come in time; a repeated call begins that time again. Raises
-        the errors of ``start``.
+        Prepared containers are given up if ``go`` does not come in time; a repeated call restarts that time. Raises the
+        errors of ``start``.
         """
         ...
 
     def go(self, container_ids: Sequence[str]) -> tuple[ContainerStatus, ...]:
-        """Start prepared containers; those that have started, or were given up, are left as they are. Idempotent."""
+        """Start prepared containers; those that have started or were given up are unchanged. Idempotent."""
         ...
 
     def stop(
@@ -268,9 +268,10 @@ class Runtime(Protocol):
         ...
 
     def end_stalled(self, container_ids: Sequence[str], *, silent_seconds: float, reason: str) -> bool:
-        """End the workers of a gang that has stalled, after their stacks are written down.
+        """End the workers of a stalled gang, after recording their stacks.
 
-        Returns False, and ends none, if one has shown life within these seconds, or the runtime did not watch so long.
+        Returns False, and ends none, if one has shown life within ``silent_seconds``, or the runtime has not watched
+        for that long.
         """
         ...
 
@@ -287,15 +288,15 @@ class Runtime(Protocol):
         ...
 
     def lacks(self, gang: GangSpec) -> str:
-        """Return what the node lacks of what a gang's command needs; empty: nothing."""
+        """Return which prerequisite of a gang's command the node lacks, as text; empty: none."""
         ...
 
     def listen(self) -> int:
-        """Let the node accept connections for a while; returns the port."""
+        """Let the node accept connections for a limited time; returns the port."""
         ...
 
     def connects(self, target: str) -> str:
-        """Return why the node cannot connect to ``host:port``; empty: it can."""
+        """Return why the node cannot connect to ``host:port``, as text; empty: it can."""
         ...
 
     def host(self) -> str:
@@ -304,9 +305,9 @@ class Runtime(Protocol):
 
     @property
     def away(self) -> "Away | None":
-        """Returns since when the runtime does not answer; None: it answered last, or was not called yet."""
+        """Return since when the runtime does not answer; None: it answered the last call, or was not called yet."""
         ...
 
     def close(self) -> None:
-        """Close the connection; containers run on."""
+        """Close the connection; containers keep running."""
         ...

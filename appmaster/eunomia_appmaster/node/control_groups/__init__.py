@@ -1,4 +1,4 @@
-"""Control groups of the kernel, one for each container: limits on it, and a kill that no process of it escapes."""
+"""Control groups of the kernel, one per container: they limit it, and a kill of one reaches all of its processes."""
 
 from eunomia_appmaster.node.control_groups.choice import KINDS, choose
 from eunomia_appmaster.node.control_groups.groups import (

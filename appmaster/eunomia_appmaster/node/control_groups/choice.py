@@ -1,4 +1,4 @@
-"""Chooses the control groups that a launcher uses, tries them at its start, and logs the choice in one line."""
+"""Chooses the control groups that a launcher uses, tests them at its start, and logs the choice in one line."""
 
 import hashlib
 import os
@@ -13,19 +13,19 @@ from eunomia_appmaster.node.control_groups.version1 import Version1Groups
 from eunomia_appmaster.node.control_groups.version2 import Version2Groups
 
 KILL: Final = "kill"
-"""Groups of version 2 that end a slot's processes together, and may have no controller."""
+"""Kind of groups: version 2, used only to kill a slot's processes together; controllers are not required."""
 KINDS: Final = ("auto", "v2", "v1", KILL, "none")
 _TRIED = GroupLimits(cpus=0.1, memory_bytes=64 << 20, processes=64)
 
 
 def choose(state: Path, wanted: str = "auto", *, paced: bool = False, root: Path = Path("/")) -> ControlGroups:
-    """Choose the control groups of a state folder's launcher, and try them on a group without processes.
+    """Choose the control groups of a state folder's launcher, and test them on a group without processes.
 
     Args:
-        state: Eunomia's state folder; the groups of two folders are kept apart.
+        state: Eunomia's state folder; each folder has groups of its own.
         wanted: one of ``KINDS``; "auto" takes the first that works of v2, v1, none.
-        paced: whether slots are paced, so that they need a controller of CPUs.
-        root: where ``proc`` and ``sys`` stand (for tests).
+        paced: whether slots are paced, so that a CPU controller is required.
+        root: folder with ``proc`` and ``sys`` (for tests).
 
     Raises:
         InputError: an unknown kind, one that does not work on this machine, or none that can pace slots.
@@ -71,7 +71,7 @@ def _has_controllers(unified: Path) -> bool:
 
 
 def _tried(kind: str, trees: Trees, name: str, *, limits: bool) -> ControlGroups:
-    """Return groups in which a group could be made; ``limits``: they must have a controller, too."""
+    """Return control groups after a test that one can be made; ``limits``: a controller is required as well."""
     groups = _of(kind, trees, name)
     try:
         if limits and not groups.controllers:

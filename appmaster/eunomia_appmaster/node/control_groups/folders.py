@@ -1,4 +1,4 @@
-"""The files of control groups: what versions 1 and 2 have in common."""
+"""The files of control groups, as far as versions 1 and 2 are alike."""
 
 import contextlib
 import errno
@@ -12,7 +12,7 @@ _GONE = frozenset({errno.ENOENT, errno.ENODEV})  # ENODEV: the folder was remove
 
 
 def read(path: Path) -> str | None:
-    """Return the text of a file; None: the folder is gone, or has no such file."""
+    """Return the text of a file; None: the group is gone, or has no such file."""
     try:
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -28,14 +28,18 @@ def number(path: Path) -> int | None:
 
 
 def counted(path: Path, *names: str) -> int | None:
-    """Return the sum of these lines of a file of names and numbers; None: it has none of them."""
+    """Return the sum of the named counters in a file of names and numbers; None: it has none of them."""
     lines = [line.split() for line in (read(path) or "").splitlines()]
     found = [int(line[1]) for line in lines if len(line) == 2 and line[0] in names]
     return sum(found) if found else None
 
 
 def write(path: Path, value: object) -> None:
-    """Write a value in one call, as the kernel wants it; ``OSError`` names the file and the value."""
+    """Write a value with one system call, as the kernel requires.
+
+    Raises:
+        OSError: the write failed; the error names the file and the value.
+    """
     try:
         fd = os.open(path, os.O_WRONLY)  # never makes a file
         try:
@@ -47,7 +51,7 @@ def write(path: Path, value: object) -> None:
 
 
 def pids(folders: Iterable[Path]) -> list[int]:
-    """Return the processes of groups and of the groups below them."""
+    """Return the pids of the processes in groups and in all groups below them."""
     found: set[int] = set()
     for folder in folders:
         for inner in below(folder):
@@ -56,31 +60,31 @@ def pids(folders: Iterable[Path]) -> list[int]:
 
 
 def pids_of(folder: Path) -> list[int]:
-    """Return the processes of one group, without the groups below it."""
+    """Return the pids of the processes in one group, without the groups below it."""
     return sorted({int(line) for line in (read(folder / PROCESSES) or "").split()})
 
 
 def below(folder: Path) -> list[Path]:
-    """Return a group and all groups below it, the innermost first; none where it is gone."""
+    """Return a group and all groups below it, innermost first; empty if it is gone."""
     return [Path(path) for path, _, _ in os.walk(folder, topdown=False)]
 
 
 def remove(folder: Path) -> None:
-    """Remove a group and those below it, as far as they are empty."""
+    """Remove a group and the groups below it, as far as they are empty."""
     for inner in below(folder):
         with contextlib.suppress(OSError):
             inner.rmdir()
 
 
 def kill_each(processes: Iterable[int]) -> None:
-    """Send SIGKILL to processes that were members a moment ago."""
+    """Send SIGKILL to processes that were members of a group a moment ago."""
     for pid in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def inside(folder: Path) -> list[Path]:
-    """Return the groups directly below a folder; none where it is missing."""
+    """Return the groups directly below a folder; empty if it is missing."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(entry for entry in folder.iterdir() if entry.is_dir())
     return []

@@ -1,8 +1,8 @@
 """The interface of control groups, and an implementation for machines without them.
 
-The other two implementations are in ``version2.py`` (the unified tree) and ``version1.py`` (a tree for each controller,
-and the unified tree beside them where it is mounted). A *controller* is a part of the kernel that limits one resource;
-a machine may lack some of them, whose resources are then not limited.
+The other two implementations are in ``version2.py`` (the unified hierarchy) and ``version1.py`` (one hierarchy per
+controller, and the unified one if it is mounted as well). A *controller* is a part of the kernel that limits one
+resource; if a machine lacks one, its resource is not limited.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,29 +15,29 @@ CONTROLLERS = (CPU, MEMORY, PIDS)
 """Controllers that the launcher uses on every machine that has them."""
 
 SHORT_PERIOD_US, LONG_PERIOD_US, LEAST_QUOTA_US, MOST_PERIOD_US = 10_000, 20_000, 1_000, 1_000_000
-"""Microseconds. The kernel's default period, 100 ms, lets a step of some milliseconds run at full speed or stand still
-for most of the period; the kernel takes quotas from 1 ms and periods to 1 s (kernel documentation,
-``scheduler/sched-bwc``)."""
+"""CPU periods and quota bounds in microseconds. With the kernel's default period, 100 ms, a step of some milliseconds
+either runs at full speed or pauses for most of a period; the kernel accepts quotas from 1 ms and periods up to 1 s
+(kernel documentation, ``scheduler/sched-bwc``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """What the processes of one container may use together; None: no limit."""
+    """Limits on all processes of one container together; None: no limit."""
 
     cpus: float | None = None
-    """Greatest number of CPU seconds a second."""
+    """Largest number of CPU-seconds per second."""
     memory_bytes: int | None = None
-    """Host memory, with the files that they keep in memory."""
+    """Host memory in bytes, including cached files of its processes."""
     processes: int | None = None
-    """Greatest number of processes and threads."""
+    """Largest number of processes and threads."""
     closed_devices: tuple[str, ...] = ()
-    """Devices that they may not open, as ``c MAJOR:MINOR``."""
+    """Devices that its processes may not open, as ``c MAJOR:MINOR``."""
 
 
 def quota(cpus: float) -> tuple[int, int]:
-    """Return quota and period in microseconds for a number of CPUs, fractions too.
+    """Return CPU quota and period in microseconds for a number of CPUs, which may be fractional.
 
-    The period is 10 ms; it is 20 ms and more where the quota would be below 2 ms.
+    The period is 10 ms; it is 20 ms or more if the quota would be below 2 ms.
     """
     period = SHORT_PERIOD_US if cpus * SHORT_PERIOD_US >= 2 * LEAST_QUOTA_US else LONG_PERIOD_US
     if cpus * period < LEAST_QUOTA_US:
@@ -48,8 +48,8 @@ def quota(cpus: float) -> tuple[int, int]:
 class ControlGroup(Protocol):
     """The control group of one container.
 
-    A folder that vanishes while the container runs holds no process any more; the calls then answer as for an empty
-    group, except for ``limit``, which raises ``OSError``.
+    If its folder disappears while the container runs, it has no more processes; the methods then answer as for an empty
+    group, except ``limit``, which raises ``OSError``.
     """
 
     @property
@@ -59,21 +59,21 @@ class ControlGroup(Protocol):
 
     @property
     def folders(self) -> Mapping[str, Path]:
-        """Folder of the group in each tree; empty for "none"."""
+        """The group's folder in each hierarchy; empty for kind "none"."""
         ...
 
     @property
     def join_files(self) -> Sequence[str]:
-        """Files to which a process writes "0" to become a member, with all that it starts later."""
+        """Files to which a process writes "0" to join the group, with all processes that it starts later."""
         ...
 
     @property
     def gone(self) -> bool:
-        """Whether a folder of it was removed by another program."""
+        """Whether another program has removed one of its folders."""
         ...
 
     def limit(self, limits: GroupLimits) -> None:
-        """Set limits; a second call replaces those of the first, except for closed devices.
+        """Set limits, which replace those of earlier calls, except for closed devices.
 
         Raises:
             OSError: the kernel refused one; those before it are set. Memory is set first.
@@ -81,7 +81,7 @@ class ControlGroup(Protocol):
         ...
 
     def memory_in_use(self) -> int | None:
-        """Return the bytes that the kernel cannot take back without a kill; None: it does not count them."""
+        """Return the bytes in use that the kernel cannot reclaim without a kill; None: they are not counted."""
         ...
 
     def memory_limit(self) -> int | None:
@@ -93,24 +93,24 @@ class ControlGroup(Protocol):
         ...
 
     def processes(self) -> list[int]:
-        """Return the pids of its processes."""
+        """Return the pids of the group's processes."""
         ...
 
     def is_empty(self) -> bool:
-        """Return whether no process is left in it."""
+        """Return whether the group has no processes."""
         ...
 
     def kill(self) -> None:
-        """Send SIGKILL to all of its processes; it takes no new ones afterwards."""
+        """Send SIGKILL to all of the group's processes; afterwards no process can join."""
         ...
 
     def remove(self) -> None:
-        """Remove its folders, as far as they are empty."""
+        """Remove the group's folders, as far as they are empty."""
         ...
 
 
 class ControlGroups(Protocol):
-    """The control groups of one launcher."""
+    """The control groups of one launcher; a protocol with an implementation per kind."""
 
     @property
     def kind(self) -> str:
@@ -119,7 +119,7 @@ class ControlGroups(Protocol):
 
     @property
     def controllers(self) -> frozenset[str]:
-        """The controllers that it has: some of cpu, memory, pids, devices."""
+        """The available controllers: some of cpu, memory, pids, devices."""
         ...
 
     def describe(self) -> str:
@@ -127,25 +127,25 @@ class ControlGroups(Protocol):
         ...
 
     def make(self, name: str, limits: GroupLimits) -> ControlGroup:
-        """Make a group.
+        """Create a group and set its limits.
 
         Raises:
-            OSError: the kernel refused it; nothing is left of it.
+            OSError: the kernel refused it; nothing remains of the group.
         """
         ...
 
     def left(self) -> dict[str, ControlGroup]:
-        """Return all groups that exist, by name, those of an earlier launcher too."""
+        """Return all existing groups by name, including those of earlier launchers."""
         ...
 
     def close(self) -> None:
-        """Remove the folder in which the groups stand, if it is empty."""
+        """Remove the folder that contains the groups, if it is empty."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoGroup:
-    """A container without a control group: its processes are found by their marks, and only affinity binds them."""
+    """A container without a control group: its processes are found by their marks, and limited by CPU affinity."""
 
     kind: str = "none"
     folders: Mapping[str, Path] = field(default_factory=dict)
@@ -153,33 +153,33 @@ class NoGroup:
     gone: bool = False
 
     def limit(self, limits: GroupLimits) -> None:
-        """Do nothing: there is no group to limit."""
+        """Do nothing: there is no group whose limits could be set."""
 
     def memory_in_use(self) -> int | None:
-        """Return None."""
+        """Return None, since nothing is counted."""
         return None
 
     def memory_limit(self) -> int | None:
-        """Return None."""
+        """Return None, since there is no limit."""
         return None
 
     def out_of_memory_kills(self) -> int | None:
-        """Return None."""
+        """Return None, since nothing is counted."""
         return None
 
     def processes(self) -> list[int]:
-        """Return no process."""
+        """Return an empty list."""
         return []
 
     def is_empty(self) -> bool:
-        """Return True."""
+        """Return True, since no process is a member."""
         return True
 
     def kill(self) -> None:
-        """Do nothing: the container's marks find its processes."""
+        """Do nothing: the container's processes are killed by their marks."""
 
     def remove(self) -> None:
-        """Remove nothing."""
+        """Do nothing: there are no folders."""
 
 
 NO_GROUP: Final[ControlGroup] = NoGroup()
@@ -187,7 +187,7 @@ NO_GROUP: Final[ControlGroup] = NoGroup()
 
 @dataclass(frozen=True, slots=True)
 class NoGroups:
-    """Makes groups without effect, on a machine without control groups that this process may write."""
+    """Makes groups without effect, on a machine without control groups that this process may write to."""
 
     why: str
     kind: str = "none"
@@ -198,12 +198,12 @@ class NoGroups:
         return f"slots are not enforced, no control groups: {self.why}"
 
     def make(self, name: str, limits: GroupLimits) -> ControlGroup:
-        """Return the group that limits nothing."""
+        """Return a group without limits."""
         return NO_GROUP
 
     def left(self) -> dict[str, ControlGroup]:
-        """Return no group."""
+        """Return an empty mapping."""
         return {}
 
     def close(self) -> None:
-        """Remove nothing."""
+        """Do nothing: there is no folder."""

@@ -1,4 +1,4 @@
-"""Where the trees of control groups are mounted, and this process' place in each."""
+"""Finds where the hierarchies of control groups are mounted, and this process's group in each."""
 
 import re
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ UNIFIED = "unified"
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The own group of this process in each tree; its folder by controller, and by ``UNIFIED`` for version 2."""
+    """The own group of this process in each hierarchy: its folder by controller, and by ``UNIFIED`` for version 2."""
 
     own: dict[str, Path]
 
     @property
     def unified(self) -> Path | None:
-        """The folder in the unified tree; None: it is not mounted, or this process' group is not visible there."""
+        """The folder in the unified hierarchy; None: it is not mounted, or lacks this process's group."""
         return self.own.get(UNIFIED)
 
 
 def find(root: Path = Path("/")) -> Trees:
-    """Read the trees that are mounted.
+    """Read the mounted hierarchies.
 
     Args:
-        root: where ``proc`` stands, and below which mount points are taken (for tests).
+        root: folder with ``proc``, below which mount points are looked up (for tests).
     """
     own: dict[str, Path] = {}
     mounted = _mounted(read(root / "proc/self/mountinfo") or "")
@@ -64,7 +64,7 @@ def _unescaped(path: str) -> str:
 
 
 def _inside(mount: _Mount, path: str) -> str | None:
-    """Return the folder of a group; None: the mount shows another part of the tree."""
+    """Return the folder of a group in a mount; None: the mount shows another part of the hierarchy."""
     top = mount.top.rstrip("/")
     if path == mount.top or path.startswith(f"{top}/"):
         return f"{mount.point}/{path[len(top) :].lstrip('/')}".rstrip("/")

@@ -1,4 +1,4 @@
-"""Stores a container's group in its record, so that a later launcher finds it even if it uses another kind."""
+"""Stores a container's group in its record, so that a later launcher finds it even if that uses another kind."""
 
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from eunomia_appmaster.node.control_groups.version2 import Version2Group
 
 
 def record_of(group: ControlGroup) -> dict[str, Any] | None:
-    """Return a group as JSON; None: the container has no group."""
+    """Return a group as plain values for JSON; None: the container has no group."""
     if not group.folders:
         return None
     return {"kind": group.kind, "folders": {tree: str(folder) for tree, folder in group.folders.items()}}
 
 
 def of_record(record: dict[str, Any] | None) -> ControlGroup:
-    """Return the group of a record; the group without effect if the record has no readable group."""
+    """Return the group of a record; a group without effect if the record has no readable group."""
     try:
         folders = {str(tree): Path(folder) for tree, folder in (record or {})["folders"].items()}
         return Version2Group(folders[UNIFIED]) if (record or {})["kind"] == "v2" else Version1Group(folders)

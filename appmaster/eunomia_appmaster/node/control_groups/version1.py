@@ -1,7 +1,7 @@
-"""Control groups of version 1: a tree for each controller, with the unified tree beside them where it is mounted.
+"""Control groups of version 1: one hierarchy per controller, and the unified one if it is mounted as well.
 
-The unified tree has no controllers then, but its groups can be killed at once and say whether they are empty. Without
-it a group is killed by a limit of no further process, and a signal to each.
+The unified hierarchy has no controllers then, but it can kill a group at once and tell whether it is empty. Without it,
+a group is killed by forbidding new processes and sending a signal to each.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ _LARGEST = 1 << 60  # the kernel writes "no limit" as the largest number of page
 
 @dataclass(frozen=True, slots=True)
 class Version1Group:
-    """A group of the same name in several trees."""
+    """A group that has the same name in several hierarchies."""
 
     folders: Mapping[str, Path]
     kind: str = "v1"
 
     @property
     def join_files(self) -> Sequence[str]:
-        """Files to join the group, the unified tree first: a process that joins it can be killed with the group."""
+        """Files to join the group; the unified hierarchy's first, since it can kill all processes that have joined."""
         order = sorted(self.folders, key=lambda tree: tree != UNIFIED)
         return tuple(dict.fromkeys(str(self.folders[tree] / files.PROCESSES) for tree in order))
 
@@ -58,7 +58,7 @@ class Version1Group:
                 files.write(self.folders[DEVICES] / "devices.deny", f"{device} rwm")
 
     def _limit_memory(self, limit: int | None) -> None:
-        """Set memory, and memory with swap where it is counted: the second must never be below the first."""
+        """Set the limits on memory, and on memory with swap if that is counted, which must never be the lower one."""
         folder, value = self.folders[MEMORY], _NO_LIMIT if limit is None else limit
         names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
         if not (folder / names[1]).exists():
@@ -81,7 +81,7 @@ class Version1Group:
         files.write(folder / "cpu.cfs_quota_us", amount)
 
     def memory_in_use(self) -> int | None:
-        """Return the memory without files that can be read again."""
+        """Return the bytes in use, except for cached files, which can be read again."""
         if MEMORY not in self.folders:
             return None
         used = files.number(self.folders[MEMORY] / "memory.usage_in_bytes")
@@ -89,26 +89,26 @@ class Version1Group:
         return None if used is None else max(0, used - (cached or 0))
 
     def memory_limit(self) -> int | None:
-        """Return the limit; the kernel writes a huge number where there is none."""
+        """Return the memory limit in bytes; None: the kernel reports a huge number, so none is set."""
         limit = files.number(self.folders[MEMORY] / "memory.limit_in_bytes") if MEMORY in self.folders else None
         return None if limit is None or limit >= _LARGEST else limit
 
     def out_of_memory_kills(self) -> int | None:
-        """Return the group's counter, which Linux has since 4.13."""
+        """Return the group's counter of kills for lack of memory, which exists since Linux 4.13."""
         return (
             files.counted(self.folders[MEMORY] / "memory.oom_control", "oom_kill") if MEMORY in self.folders else None
         )
 
     def processes(self) -> list[int]:
-        """Return the pids in all trees: a process may have left one of them."""
+        """Return the pids in all hierarchies, since a process may have left one of them."""
         return files.pids(set(self.folders.values()))
 
     def is_empty(self) -> bool:
-        """Return whether no tree has a process left."""
+        """Return whether no hierarchy has a process of the group."""
         return not self.processes()
 
     def kill(self) -> None:
-        """Forbid new processes, kill by the unified tree where there is one, then by pid."""
+        """Forbid new processes, then kill by the unified hierarchy if there is one, then by pid."""
         if PIDS in self.folders:
             with contextlib.suppress(OSError):
                 files.write(self.folders[PIDS] / "pids.max", 0)
@@ -118,16 +118,16 @@ class Version1Group:
         files.kill_each(self.processes())
 
     def remove(self) -> None:
-        """Remove the folders."""
+        """Remove the group's folder in each hierarchy."""
         for folder in self.folders.values():
             files.remove(folder)
 
 
 class Version1Groups:
-    """The groups of one launcher, in a folder of its own below this process' groups.
+    """The groups of one launcher, in a folder of its own below this process's groups.
 
     Args:
-        own: this process' folder by tree.
+        own: this process's folder by hierarchy.
         name: of the launcher's folder.
     """
 
@@ -139,7 +139,7 @@ class Version1Groups:
         self.controllers = frozenset(self._homes) - {UNIFIED}
 
     def describe(self) -> str:
-        """Return the controllers, how a group is killed, and the controllers that are missing."""
+        """Return one line with the controllers, how a group is killed, and the missing controllers."""
         trees = ", ".join(tree for tree in (*CONTROLLERS, DEVICES) if tree in self.controllers)
         kill = "killed by the unified tree" if UNIFIED in self._homes else "killed process by process"
         missing = ", ".join(tree for tree in CONTROLLERS if tree not in self.controllers)
@@ -147,7 +147,7 @@ class Version1Groups:
         return f"each container has a control group, v1 ({trees}; {kill}{without})"
 
     def make(self, name: str, limits: GroupLimits) -> ControlGroup:
-        """Make the folder in each tree, and set the limits."""
+        """Create the group's folder in each hierarchy, and set the limits."""
         group = Version1Group({tree: home / name for tree, home in self._homes.items()})
         try:
             for folder in group.folders.values():
@@ -160,7 +160,7 @@ class Version1Groups:
         return group
 
     def left(self) -> dict[str, ControlGroup]:
-        """Return the groups of all trees; one may be left in some trees only."""
+        """Return the groups in any hierarchy; a partly removed group may be in some only."""
         found: dict[str, dict[str, Path]] = {}
         for tree, home in self._homes.items():
             for folder in files.inside(home):
@@ -168,7 +168,7 @@ class Version1Groups:
         return {name: Version1Group(folders) for name, folders in sorted(found.items())}
 
     def close(self) -> None:
-        """Remove the launcher's folder in each tree."""
+        """Remove the launcher's folder in each hierarchy."""
         for home in self._homes.values():
             with contextlib.suppress(OSError):
                 home.rmdir()

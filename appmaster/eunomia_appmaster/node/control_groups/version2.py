@@ -1,8 +1,8 @@
-"""Control groups of version 2: one tree for all controllers.
+"""Control groups of version 2: one hierarchy for all controllers.
 
-A group that passes controllers on to groups below it must have no process itself. So this process and those that it
-started move into a group ``eunomia-service`` beside the containers' groups, as a service manager that delegates a group
-asks for (systemd: ``Delegate=``, ``DelegateSubgroup=eunomia-service``).
+A group that enables controllers for the groups below it must not have processes itself. So this process and those that
+it started move to a group ``eunomia-service`` next to the containers' groups, as a service manager that delegates a
+group requires (systemd: ``Delegate=``, ``DelegateSubgroup=eunomia-service``).
 """
 
 import contextlib
@@ -28,24 +28,24 @@ _SUBTREE = "cgroup.subtree_control"
 
 
 class NotDelegatedError(OSError):
-    """The group of this process may not be divided."""
+    """The process may not create groups below its own group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version2Group:
-    """A folder of the unified tree; limits are set where its files are, that is where the controller is passed on."""
+    """A folder of the unified hierarchy; a limit is set only if its controller is enabled, that is, its file exists."""
 
     folder: Path
     kind: str = "v2"
 
     @property
     def folders(self) -> Mapping[str, Path]:
-        """The folder in the unified tree."""
+        """The group's folder in the unified hierarchy."""
         return {UNIFIED: self.folder}
 
     @property
     def join_files(self) -> Sequence[str]:
-        """The file ``cgroup.procs`` in the unified tree."""
+        """The file ``cgroup.procs`` in the group's folder."""
         return (str(self.folder / files.PROCESSES),)
 
     @property
@@ -54,7 +54,7 @@ class Version2Group:
         return not self.folder.is_dir()
 
     def limit(self, limits: GroupLimits) -> None:
-        """Set memory without swap, then CPUs, then processes; out of memory, the kernel kills the whole group."""
+        """Set limits on memory without swap, CPUs and processes; out of memory, the kernel kills the whole group."""
         if self.gone:
             raise FileNotFoundError(2, "a control group must exist", str(self.folder))
         if self._has("memory.max"):
@@ -72,18 +72,18 @@ class Version2Group:
         return (self.folder / name).exists()
 
     def memory_in_use(self) -> int | None:
-        """Return the memory without files that can be read again."""
+        """Return the bytes in use, except for cached files, which can be read again."""
         used = files.number(self.folder / "memory.current")
         stat = self.folder / "memory.stat"
         cached = files.counted(stat, "inactive_file", "active_file", "slab_reclaimable")
         return None if used is None else max(0, used - (cached or 0))
 
     def memory_limit(self) -> int | None:
-        """Return memory.max."""
+        """Return the memory limit in bytes (memory.max)."""
         return files.number(self.folder / "memory.max")
 
     def out_of_memory_kills(self) -> int | None:
-        """Return the count in memory.events."""
+        """Return the number of kills for lack of memory (memory.events)."""
         return files.counted(self.folder / "memory.events", "oom_kill")
 
     def processes(self) -> list[int]:
@@ -91,12 +91,12 @@ class Version2Group:
         return files.pids([self.folder])
 
     def is_empty(self) -> bool:
-        """Return what cgroup.events says, which counts groups below it too."""
+        """Return whether the group and the groups below it have no processes (cgroup.events)."""
         populated = files.counted(self.folder / "cgroup.events", "populated")
         return not populated
 
     def kill(self) -> None:
-        """Kill with cgroup.kill; kernels before 5.14 have none, so by pid then."""
+        """Kill by cgroup.kill; kernels before 5.14 lack it, so kill by pid there."""
         if self._has("pids.max"):
             with contextlib.suppress(OSError):
                 files.write(self.folder / "pids.max", 0)
@@ -106,7 +106,7 @@ class Version2Group:
             files.kill_each(self.processes())
 
     def remove(self) -> None:
-        """Remove the folder and those below it."""
+        """Remove the group's folder and those below it."""
         files.remove(self.folder)
 
 
@@ -114,11 +114,11 @@ class Version2Groups:
     """The groups of one launcher, in a folder of its own.
 
     Args:
-        own: this process' group, which is divided; its processes move into ``eunomia-service``.
+        own: this process's group, which gets subgroups; its processes move to ``eunomia-service``.
         name: of the launcher's folder.
 
     Raises:
-        OSError: the group is not this process' to divide.
+        OSError: this process may not create groups below it.
     """
 
     kind = "v2"
@@ -140,13 +140,13 @@ class Version2Groups:
                 files.write(folder / _SUBTREE, " ".join(f"+{one}" for one in missing))
 
     def describe(self) -> str:
-        """Return the controllers, and those that are missing."""
+        """Return one line with the available and the missing controllers."""
         missing = [one for one in CONTROLLERS if one not in self.controllers]
         without = f"; without {', '.join(missing)}, not delegated" if missing else ""
         return f"each container has a control group, v2 ({', '.join(self._passed_on) or 'kill alone'}{without})"
 
     def make(self, name: str, limits: GroupLimits) -> ControlGroup:
-        """Make the folder, and set the limits."""
+        """Create the group's folder, and set the limits."""
         self._prepare()
         group = Version2Group(self._home / name)
         group.folder.mkdir(exist_ok=True)
@@ -158,7 +158,7 @@ class Version2Groups:
         return group
 
     def left(self) -> dict[str, ControlGroup]:
-        """Return the folders in the launcher's folder."""
+        """Return the groups in the launcher's folder, by name."""
         return {folder.name: Version2Group(folder) for folder in files.inside(self._home)}
 
     def close(self) -> None:
@@ -168,10 +168,10 @@ class Version2Groups:
 
 
 def _divided(own: Path) -> Path:
-    """Return the group below which groups can be made; move this process' own processes out of it.
+    """Move this process and its children out of their group, and return the group below which groups can be created.
 
     Raises:
-        NotDelegatedError: it holds processes that this one did not start.
+        NotDelegatedError: the group has processes that this one did not start.
     """
     if own.name == SERVICE:
         return own.parent
@@ -190,7 +190,7 @@ def _divided(own: Path) -> Path:
 
 
 def _started_here(pids: Sequence[int]) -> set[int]:
-    """Return the given processes that are this one or its descendants."""
+    """Return those of the given processes that are this one or its descendants."""
     parents = {pid: _parent(pid) for pid in pids}
     known = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in known and pid not in known}:
