@@ -33,7 +33,7 @@ def test_the_page_lists_every_preset_once() -> None:
 
 
 @pytest.mark.parametrize("preset", ROWS)
-def test_types_needs_and_paper_of_a_row_equal_those_of_the_preset(preset: str) -> None:
+def test_gpu_types_needs_and_paper_of_a_row_equal_those_of_the_preset(preset: str) -> None:
     _, paper, types, needs, _, _ = ROWS[preset].groups()
     profile = Profile.load(preset, registry=REGISTRY)
     whole = "1x2 V100 24cpu 100GB"

@@ -118,7 +118,7 @@ def test_yaml_on_a_page_is_valid_for_prometheus(page: Path) -> None:
         "rate(eunomia_stage_seconds_bucket) > 1",
     ],
 )
-def test_a_wrong_alarm_is_found(wrong: str) -> None:
+def test_an_invalid_alarm_expression_is_found(wrong: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         check_expression(wrong)
 

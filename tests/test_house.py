@@ -30,7 +30,7 @@ EXCEPTIONS = {
 }
 
 
-def test_every_list_has_the_six_packages_and_the_market() -> None:
+def test_every_configured_list_has_the_six_packages_and_the_market() -> None:
     tool = PYPROJECT["tool"]
     assert len(ROOTS) == 6
     checked = [*ROOTS, MARKET.parts[0], TESTS.name]
@@ -72,7 +72,7 @@ def test_no_file_of_a_package_names_a_tool_of_tests(package: Path) -> None:
 
 
 @pytest.mark.parametrize("title", house.FIGURES)
-def test_a_figure_of_the_source_is_zero_except_for_known_exceptions(title: str) -> None:
+def test_the_source_breaks_no_limit_beyond_the_known_exceptions(title: str) -> None:
     measure = house.FIGURES[title]
     assert measure() - EXCEPTIONS.get(measure, set()) == set(), "the limit is in tests/house.py"
     assert EXCEPTIONS.get(measure, set()) - measure() == set(), "take these entries out of EXCEPTIONS"
@@ -90,7 +90,7 @@ SOURCE = {
 }
 
 
-def test_each_figure_finds_a_planted_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_check_finds_a_planted_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in SOURCE.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

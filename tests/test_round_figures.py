@@ -51,7 +51,7 @@ figures = functools.cache(round_figures.figures)
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_figure_of_the_round_keeps_its_limit(name: str) -> None:
+def test_no_figure_of_a_round_exceeds_its_limit(name: str) -> None:
     figure = figures()[name]
     assert figure <= LIMITS[name], "python tests/round_figures.py prints what stands behind it"
     assert figure >= ROOM * LIMITS[name], "the figure has fallen: lower its limit"

@@ -237,7 +237,7 @@ def test_a_container_token_is_valid_only_for_the_login_that_it_was_signed_for() 
 
 
 @needs_root
-def test_a_folder_of_a_user_is_refused_as_another_account(app: Path, logins: list[pwd.struct_passwd]) -> None:
+def test_a_folder_of_one_user_is_refused_for_another_account(app: Path, logins: list[pwd.struct_passwd]) -> None:
     check_owner(app, Account.of(logins[0].pw_name))
     for account in (None, Account.of(logins[1].pw_name)):
         with pytest.raises(EunomiaError, match="must belong to the account"):
@@ -248,7 +248,7 @@ def test_a_folder_of_a_user_is_refused_as_another_account(app: Path, logins: lis
 
 
 @needs_root
-def test_the_rights_of_the_owner_end_with_the_block_and_apply_only_to_files(app: Path) -> None:
+def test_access_as_the_owner_ends_with_its_block_and_covers_only_files(app: Path) -> None:
     before = os.getgroups()
     with as_owner(app):
         (app / "new").write_text("x")

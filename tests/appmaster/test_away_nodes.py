@@ -112,7 +112,7 @@ def slot(gpu: int, node: str) -> Slot:
     return Slot(gpu=gpu, node=node, slot=0, gpu_type="cpu", lease=1, epoch=1, token="", job=None)
 
 
-def test_the_record_of_a_gang_names_its_nodes_and_an_older_record_none() -> None:
+def test_the_record_of_a_gang_names_its_nodes_unless_it_is_an_older_one() -> None:
     made = Gang(
         incarnation=1, gpus=(4, 0), containers=("x.0", "x.1"), nodes=("b", "a"), stop_at=None, began_at=0.0, from_step=0
     )

@@ -80,7 +80,7 @@ def test_the_quota_has_a_period_of_10_to_20_ms_if_the_kernel_accepts_it(
     assert quota(cpus) == microseconds
 
 
-def test_the_groups_of_the_own_process_are_found_in_the_mounted_hierarchies(machine: Path) -> None:
+def test_the_control_groups_of_the_current_process_are_found_in_the_mounted_hierarchies(machine: Path) -> None:
     _mounted(machine, HYBRID_MOUNTS, HYBRID_OWN)
     top = machine / "sys/fs/cgroup"
     assert find(machine).own == {
@@ -109,7 +109,7 @@ def test_without_a_writable_control_group_the_launcher_states_why_and_sets_no_li
 
 
 @pytest.mark.parametrize("wanted", ["v2", "v1", "v3", ""])
-def test_a_requested_version_that_does_not_work_is_refused(machine: Path, wanted: str) -> None:
+def test_a_requested_version_of_control_groups_that_does_not_work_is_refused(machine: Path, wanted: str) -> None:
     with pytest.raises(InputError, match="control groups must"):
         choose(machine / "state", wanted, root=machine)
 

@@ -364,7 +364,7 @@ async def comes_to(masters: app_masters.AppMasters, state: "pb.AppMasterState.Va
     return master.status
 
 
-def test_an_app_master_whose_folder_exists_is_started_as_the_next_part(tmp_path: Path) -> None:
+def test_an_app_master_whose_run_folder_exists_is_started_under_the_next_number(tmp_path: Path) -> None:
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
     node.secret = SECRET
     (node.app_folder("ana") / "appmaster" / "1").mkdir(parents=True)  # left by a launcher that was killed just then

@@ -55,7 +55,7 @@ def reported(outbox: Outbox) -> tuple[LeftOutReport, ...] | None:
     return outbox.take().reports().left_out
 
 
-def test_an_unreachable_node_is_reported_with_its_pair_until_it_answers(
+def test_an_unreachable_node_is_reported_together_with_the_node_that_cannot_reach_it(
     runtimes: NodeRuntimes, system: LaterSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = Outbox(system)
@@ -90,7 +90,7 @@ def test_a_lost_node_is_not_reported_as_unreachable(runtimes: NodeRuntimes, syst
     assert left_out.nodes() == set()
 
 
-def test_a_node_without_the_program_is_rechecked_and_the_last_node_always_used(
+def test_a_node_that_lacks_a_program_is_rechecked_and_the_last_node_never_excluded(
     runtimes: NodeRuntimes, system: LaterSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, answers, asked = Outbox(system), ["still no python9", ""], list[float]()
@@ -112,7 +112,7 @@ def test_a_node_without_the_program_is_rechecked_and_the_last_node_always_used(
     assert (left_out.of_use("other"), reported(outbox)) == (True, ())
 
 
-def test_the_list_of_left_out_nodes_reaches_the_arbiter_and_becomes_readable_text() -> None:
+def test_the_list_of_excluded_nodes_is_sent_to_the_arbiter_and_shown_as_text() -> None:
     outbox = Outbox()
     since = 1_796_000_000.0
     outbox.put("left_out", (LeftOutReport(node="b08", why="no python9", since=since, again_seconds=30.0),))
@@ -230,7 +230,7 @@ def test_two_nodes_that_cannot_reach_each_other_form_no_gang_until_a_check_passe
     assert left_out.may_cross(["a", "b"], [], 2.0 + CHECK_SECONDS)
 
 
-def test_for_a_gang_an_app_never_leaves_out_the_node_of_its_app_master(
+def test_an_app_never_excludes_the_node_of_its_own_app_master(
     runtimes: NodeRuntimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = Answers()

@@ -75,7 +75,7 @@ def run(scenario: Scenario, stages: Stages, *, every: bool) -> None:
 @pytest.mark.parametrize("policy", ["chaos of jobs", "chaos of apps", "themis, bids"])
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_no_app_gets_a_gpu_of_a_node_that_it_leaves_out_under_any_policy(policy: str, scenario: Scenario) -> None:
+def test_under_any_policy_no_app_gets_a_gpu_on_a_node_that_it_excludes(policy: str, scenario: Scenario) -> None:
     run(scenario, played_by.POLICIES[policy](), every=not policy.startswith("chaos"))
 
 
@@ -83,7 +83,7 @@ def test_no_app_gets_a_gpu_of_a_node_that_it_leaves_out_under_any_policy(policy:
 @pytest.mark.parametrize("preset", PRESETS)
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_built_in_policies_give_the_gpus_that_an_app_leaves_out_to_others(preset: str, scenario: Scenario) -> None:
+def test_built_in_policies_give_gpus_that_an_app_excludes_to_other_apps(preset: str, scenario: Scenario) -> None:
     run(
         scenario, Profile.load(preset).stages(), every=preset != "synergy"
     )  # it divides CPUs: what gives way stays free

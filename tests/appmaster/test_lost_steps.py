@@ -113,7 +113,7 @@ def test_an_arbiter_whose_journal_lost_steps_asks_the_operator_and_ends_no_work(
         assert [note["what"] for note in made.arbiter.service.journal.notes("loss").values()] == [accepted]  # type: ignore[call-overload,index]
 
 
-def test_the_question_survives_a_restart_and_an_option_answers_it(tmp_path: Path) -> None:
+def test_the_question_to_the_operator_survives_a_restart_and_an_option_answers_it(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         running(made, tmp_path)
         restored(made, tmp_path)
@@ -128,7 +128,7 @@ def test_the_question_survives_a_restart_and_an_option_answers_it(tmp_path: Path
         assert len(made.arbiter.service.journal.notes("loss")) == 1
 
 
-def test_launchers_store_the_mark_of_the_journal_and_report_it_like_the_file(tmp_path: Path) -> None:
+def test_a_launcher_reports_the_mark_of_the_journal_if_the_file_is_missing(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         running(made, tmp_path)
         mark = made.launcher.beat().mark

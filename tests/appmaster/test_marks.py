@@ -119,7 +119,7 @@ def test_a_loss_of_steps_is_reported_until_it_is_accepted(tmp_path: Path) -> Non
         marks.close()
 
 
-def test_a_differing_step_an_older_history_and_older_notes_are_losses_too(tmp_path: Path) -> None:
+def test_a_different_last_step_or_older_history_or_notes_count_as_losses(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
         marks = Marks(journal, tmp_path / MARK)
         steps(journal, marks, 3)
@@ -167,7 +167,7 @@ def test_a_missing_mark_is_reported_and_an_empty_journal_with_a_mark_is_refused(
     assert [line["event"] for line in logs] == ["journal.mark_missing"]
 
 
-def test_a_mark_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_a_mark_file_that_cannot_be_written_does_not_stop_the_arbiter(tmp_path: Path) -> None:
     (tmp_path / MARK).mkdir()
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
         with structlog.testing.capture_logs() as logs:

@@ -49,7 +49,7 @@ sampler = "grid"
 """
 
 
-def test_a_search_halves_pauses_promotes_and_ends(tmp_path: Path) -> None:
+def test_a_halving_search_pauses_and_promotes_its_trials_and_ends(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SEARCH.replace("ARGS", ""))
         lab.arbiter.grant("ana", 1, 0, 1, 2)
@@ -299,7 +299,7 @@ def test_a_search_that_logs_no_metric_fails_with_that_reason(tmp_path: Path, opt
         assert (end.final_application_status, end.diagnostics) == (pb.FAILED, said)
 
 
-def test_a_metric_that_was_never_logged_is_named_with_those_that_were(tmp_path: Path) -> None:
+def test_the_error_for_a_metric_never_logged_lists_the_logged_ones(tmp_path: Path) -> None:
     text = SEARCH.replace("ARGS", "").replace("trials = 4", "trials = 2").replace("= 80", "= 20")
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", text.replace("val/accuracy", "val/acuracy"))

@@ -77,7 +77,7 @@ slowdowns = st.tuples(*[st.floats(1.0, 12.0)] * 4).map(lambda drawn: (1.0, *sort
 
 
 @given(wishes, st.sets(st.integers(0, 11), max_size=12), slowdowns)
-def test_divisions_are_whole_and_disjoint_and_leave_no_job_out(
+def test_divisions_are_disjoint_and_leave_no_job_waiting_that_fits(
     sizes: list[tuple[int, int]], free: set[int], slowdown: tuple[float, ...]
 ) -> None:
     asked = [wish(number, least, least + extra, slowdown=slowdown) for number, (least, extra) in enumerate(sizes)]

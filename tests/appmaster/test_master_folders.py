@@ -71,7 +71,7 @@ def test_an_attempt_that_was_cut_off_changes_no_file_of_the_next_attempt(tmp_pat
     assert step_of(tmp_path) == 6
 
 
-def test_an_attempt_number_below_one_that_has_written_is_refused(tmp_path: Path) -> None:
+def test_an_attempt_with_a_lower_number_than_a_recorded_one_is_refused(tmp_path: Path) -> None:
     Attempt(tmp_path, 7).reach(1)
     before = files(tmp_path)
     with pytest.raises(EunomiaError, match=r"must be the newest of its app, but got attempt 3, after 7"):
@@ -119,7 +119,7 @@ def test_if_both_copies_of_the_newest_state_are_damaged_the_previous_attempt_is_
     choices=st.lists(st.integers(0, 2), max_size=300),
     crashes=st.dictionaries(st.integers(0, 2), st.integers(0, 100), max_size=2),
 )
-def test_no_interleaving_of_attempts_changes_what_another_wrote(
+def test_under_no_interleaving_an_attempt_changes_files_of_another(
     tmp_path_factory: pytest.TempPathFactory, lives: list[int], choices: list[int], crashes: dict[int, int]
 ) -> None:
     folder = tmp_path_factory.mktemp("app")

@@ -86,7 +86,7 @@ def test_a_failure_names_the_worker_that_failed_first() -> None:
     assert judge(statuses, order="", stop_at=None, step=0).why == "worker 1 was ended by signal 11 (segfault)"
 
 
-def test_the_end_of_a_gang_has_the_reason_of_its_order_and_its_own_time() -> None:
+def test_the_end_of_a_gang_is_recorded_with_its_order_and_its_own_time() -> None:
     by_node = [gone(75, stop_reason="the node's lease ends"), gone(75, rank=1, ended_at=4.0)]
     assert judge(by_node, order="", stop_at=None, step=0).why == "the node's lease ends"
     assert judge(by_node, order="its tuner paused it", stop_at=None, step=0).why == "its tuner paused it"

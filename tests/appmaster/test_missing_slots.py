@@ -37,9 +37,7 @@ def said(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return out.out
 
 
-def test_jobs_that_still_fit_run_without_a_missing_slot_which_is_used_again_later(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_jobs_that_still_fit_run_while_a_slot_is_missing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     with supervisor(tmp_path, slots=4) as made, client(made) as arbiter:
         arbiter.submit(app_file(tmp_path, "wide", 4))

@@ -85,7 +85,7 @@ def test_a_lease_without_an_end_never_expires(tmp_path: Path, clock: Clock) -> N
     assert kept is not None and kept["ends_at"] is None
 
 
-def test_with_the_option_go_on_running_workers_continue_but_none_starts(tmp_path: Path, clock: Clock) -> None:
+def test_with_the_option_to_go_on_alone_workers_continue_but_none_starts(tmp_path: Path, clock: Clock) -> None:
     lease = NodeLease(tmp_path / "lease", system=clock)
     lease.goes_on = True
     lease.renew(clock.now, 90.0, 18.0)
@@ -201,7 +201,7 @@ def test_a_launcher_stops_its_workers_in_time_when_the_arbiter_is_silent(tmp_pat
 # --- the arbiter ---------------------------------------------------------------------------------------------------
 
 
-def test_the_arbiter_counts_the_lease_from_its_answers_and_assumes_the_longer_one(clock: Clock) -> None:
+def test_the_arbiter_counts_a_lease_from_its_answer_and_assumes_the_longest_possible(clock: Clock) -> None:
     held = HeldLease(system=clock)
     held.heard(0.0, endless=False)
     held.given(900.0)

@@ -8,7 +8,7 @@ MASTER = pb.AppMasterStatus(app="ana", version=2)
 SLOT = pb.SlotState(slot=0, highest_epoch=4)
 
 
-def test_a_repeated_report_is_no_change_but_each_difference_is() -> None:
+def test_a_repeated_report_does_not_count_as_a_change() -> None:
     node = Node("box7", pb.RegisterNodeRequest(node="box7"))
     assert node.hear([STATUS], [MASTER], [SLOT], draining=False)
     assert not node.hear([STATUS], [MASTER], [SLOT], draining=False)

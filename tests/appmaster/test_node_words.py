@@ -59,7 +59,7 @@ def refused_gang(two: Any, gpus: int) -> str:
     return str(caught.value.details())
 
 
-def test_a_gang_larger_than_the_cluster_but_not_than_before_waits_with_that_reason(two: Any) -> None:
+def test_a_gang_that_fits_only_the_former_size_of_the_cluster_waits_with_that_reason(two: Any) -> None:
     assert two.remove(now=True).left
     two.quiet()
     two.restart()  # the journal has how large the cluster was
@@ -114,7 +114,7 @@ def test_a_gang_larger_than_the_cluster_ever_was_is_refused_unless_it_waits_for_
         assert journal.notes(MACHINE_NOTE)["1"]["size"] == 4
 
 
-def test_a_node_that_returns_with_another_type_does_not_raise_the_largest_size(two: Any) -> None:
+def test_a_node_that_returns_with_another_type_does_not_enlarge_the_cluster(two: Any) -> None:
     two.quiet()
     two.annex.register(slots=[lpb.Slot(index=at, gpu_type="fast") for at in range(2)])
     eventually(lambda: two.lab.arbiter.service.nodes.layout.gpus_of("annex") == [4, 5], "it is another machine")
@@ -228,7 +228,7 @@ def test_removing_a_node_warns_of_leases_without_an_end() -> None:
     assert nodes_command.later(pb.NodeView(node="b08", leaves=True)).startswith("what ran there is still ending; it l")
 
 
-def test_a_node_that_drains_says_what_is_awaited_and_what_ends_it_sooner(
+def test_drain_prints_which_jobs_it_waits_for_and_how_to_end_them_sooner(
     two: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master = waiting(two, "ana", 4)
@@ -256,7 +256,7 @@ def test_a_node_that_drains_says_what_is_awaited_and_what_ends_it_sooner(
     assert last == "annex: 2 of its slots are held (ana/1: 2); it is drained in 2h at the latest"
 
 
-def test_a_node_that_came_back_with_fewer_slots_shows_those_that_are_there(two: Any) -> None:
+def test_a_node_that_returned_with_fewer_slots_shows_present_and_missing_ones(two: Any) -> None:
     two.quiet()
     two.annex.register(slots=[lpb.Slot(index=0, gpu_type="cpu")])
     two.beating = Beating(two.annex)

@@ -66,7 +66,7 @@ def test_a_worker_that_continues_to_write_loses_no_line_after_the_gap(tmp_path: 
     assert kept == list(range(kept[0], count)) and "\0" not in text
 
 
-def test_logs_show_the_last_lines_before_and_after_the_gap_and_can_follow(tmp_path: Path) -> None:
+def test_logs_show_lines_before_and_after_the_gap_and_can_follow_the_file(tmp_path: Path) -> None:
     path = tmp_path / "stdout.log"
     subprocess.run([sys.executable, "-c", WRITER, str(path), "20000"], check=True)
     place = 100

@@ -37,7 +37,7 @@ def test_an_exit_code_of_the_app_master_itself_counts_as_its_failure(code: int) 
     ],
     ids=str,
 )
-def test_ends_by_the_machine_or_by_an_outside_signal_do_not_count(exit_: pb.Exit) -> None:
+def test_ends_caused_by_the_machine_or_an_outside_signal_do_not_count_as_failures(exit_: pb.Exit) -> None:
     assert not is_own(exit_)
     ends = OwnEnds()
     for now in range(100):
@@ -73,7 +73,7 @@ def test_failures_before_the_clock_was_set_back_do_not_count() -> None:
     assert (ends.suspended, ends.times) == (False, [100.0])
 
 
-def test_backoffs_of_a_suspended_app_double_to_an_hour_until_an_attempt_lasts() -> None:
+def test_backoffs_of_a_suspended_app_double_up_to_an_hour_and_reset_after_a_long_attempt() -> None:
     ends, now, pauses = OwnEnds((1.0, 2.0, 3.0, 4.0)), 5.0, []
     for _ in range(9):
         ends.judge(OWN, LIMIT, lasted=1.0, now=now)

@@ -59,7 +59,7 @@ def test_types_that_a_machine_cannot_have_are_refused(text: str, said: str) -> N
     assert "--slot-types" in str(refused.value)
 
 
-def test_a_machine_gets_slots_of_each_type_but_not_also_by_number() -> None:
+def test_slots_are_given_by_type_or_by_number_but_not_both() -> None:
     if usable_cpus() < 1.0:
         pytest.skip("less than one core")
     machine = detect(slot_types="1x fast:0.3, 2x slow:0.1")

@@ -170,7 +170,7 @@ def test_a_start_without_progress_fails_and_the_error_shows_the_state_of_each_pr
     assert "launcher: had a core for" in str(given_up.value)
 
 
-def test_a_pause_of_the_waiting_process_itself_does_not_count(kept: list[Kept]) -> None:
+def test_a_pause_of_the_waiting_process_itself_does_not_count_towards_the_limit(kept: list[Kept]) -> None:
     kept.append(Kept("arbiter", SLEEPS))
     virtual = Virtual()
     for _ in range(20):

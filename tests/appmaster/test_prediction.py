@@ -46,7 +46,7 @@ def test_a_phase_lasts_as_long_as_its_last_job() -> None:
     assert expected_rho(forecast(jobs=2, most=4), share(apps=2, contention=2.0)) == pytest.approx(1.0)
 
 
-def test_apps_that_leave_lower_the_contention_of_the_rest_of_its_life() -> None:
+def test_an_app_expects_lower_contention_after_other_apps_have_left() -> None:
     """Four apps until now, one from now on: half the work took 2000 s, the rest takes 500 s on all GPUs."""
     had = share(elapsed=2000.0, contention=4.0, leased=WORK / 2.0)
     assert expected_rho(forecast(WORK / 2.0), had) == pytest.approx(2500.0 / (1000.0 * (4.0 * 2000.0 + 500.0) / 2500.0))

@@ -172,7 +172,7 @@ def test_an_app_that_can_never_run_is_refused_and_no_folder_remains(lab: Any) ->
 # --- leases ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_gets_a_gang_and_runs_once_that_is_acknowledged(lab: Any) -> None:
+def test_a_job_gets_a_gang_of_slots_and_runs_once_its_lease_is_acknowledged(lab: Any) -> None:
     master = lab.master()
     welcome = master.register()
     assert [machine.gpus for machine in welcome.cluster.machines] == [4]
@@ -227,7 +227,7 @@ def test_a_waiting_gang_starts_when_the_last_holder_is_gone(lab: Any) -> None:
     assert min(epochs) > max(lab.launcher.closed.values())
 
 
-def test_progress_and_the_standing_of_a_search_are_shown(lab: Any) -> None:
+def test_the_progress_and_the_best_metric_of_a_search_are_shown(lab: Any) -> None:
     master = running(lab)
     standing = pb.Standing(metric="val/accuracy", best=0.97, best_job="ana/1", last="resumed", trials=1)
     told = pb.JobProgress(job="ana/1", iterations_done=40, rate=0.0)

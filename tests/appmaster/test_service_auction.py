@@ -145,7 +145,7 @@ def test_many_app_masters_are_woken_one_by_one_within_a_fraction_of_the_bid_dead
     assert woken[-1] >= 3 * apart
 
 
-def test_a_bid_of_an_agent_equals_the_row_of_the_arbiter(lab: Any) -> None:
+def test_a_bid_of_an_agent_equals_the_one_that_the_arbiter_computes(lab: Any) -> None:
     ana, bob = Bidder(lab, "ana"), Bidder(lab, "bob")
     ana.tell()
     bob.beat(jobs_added=[pb.JobAdded(job="bob/1", least=1, most=4, iterations=100.0, kind="bob")])

@@ -143,7 +143,7 @@ def test_rate_limits_forget_the_caller_whose_last_call_is_oldest() -> None:
     assert rate.take("first", 0.0) == 0.0
 
 
-def test_callers_that_are_gone_take_no_memory() -> None:
+def test_rate_limits_use_no_memory_for_callers_that_are_gone() -> None:
     rate = Rate("things", per_second=1.0, burst=2.0)
     for number in range(100):
         assert rate.take(f"app-{number}", now=0.0) == 0.0

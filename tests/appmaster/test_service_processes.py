@@ -95,7 +95,7 @@ def test_killed_arbiters_and_launchers_are_restarted_and_jobs_continue(tmp_path:
     assert all(early.now <= late.now for early, late in itertools.pairwise(steps))
 
 
-def test_a_damaged_log_asks_the_operator_and_no_answer_ends_a_running_job(
+def test_a_damaged_journal_log_is_reported_to_the_operator_and_ends_no_running_job(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
@@ -138,7 +138,7 @@ def _question(arbiter: Client) -> str:
         return ""
 
 
-def test_a_log_that_cannot_be_written_prevents_no_restart(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_does_not_prevent_a_restart(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         configure_logs(stream=stream)
     nap = [sys.executable, "-c", "import time; time.sleep(0.05)"]

@@ -207,7 +207,7 @@ def test_certificates_for_all_addresses_name_every_address_of_the_machine(tmp_pa
     assert serve._from_elsewhere("127.0.0.1:7720", "127.0.0.1:7720", None) == ""
 
 
-def test_a_client_with_a_ca_refuses_an_arbiter_without_tls(tmp_path: Path) -> None:
+def test_a_client_with_a_ca_reports_an_arbiter_without_tls_as_unreachable(tmp_path: Path) -> None:
     made = make(tmp_path / "tls")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20.0)

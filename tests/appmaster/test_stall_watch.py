@@ -72,7 +72,7 @@ def stalled_after(lab: Lab, seconds: float) -> float | None:
 
 
 @pytest.mark.parametrize("before", [Phase.START, Phase.FIRST_STEP, Phase.STEPS, Phase.UNKNOWN])
-def test_a_process_stopped_before_its_first_step_has_a_minute(before: Phase) -> None:
+def test_a_process_stopped_before_its_first_step_has_a_limit_of_a_minute(before: Phase) -> None:
     lab = Lab()
     lab.run(10.0, before)
     lab.run(55.0, Phase.STOPPED)
@@ -161,7 +161,7 @@ def test_the_option_stall_after_replaces_the_limit_of_steps_and_raises_others() 
     assert StallLimits(off=True).seconds(Phase.STEPS, 0.1) is None
 
 
-def test_an_option_stall_after_below_the_step_time_stops_no_healthy_job() -> None:
+def test_a_stall_limit_below_the_step_time_stops_no_healthy_job() -> None:
     limits = StallLimits(after=6.0)
     assert limits.too_short_for(5.0)
     assert not limits.too_short_for(0.5)

@@ -188,7 +188,7 @@ def test_a_pause_of_another_process_does_not_count_as_silence_of_a_worker(tmp_pa
         assert app.wait("60s").state == "finished"
 
 
-def test_a_pulse_is_read_as_it_was_written_and_a_forged_file_is_ignored(tmp_path: Path) -> None:
+def test_a_heartbeat_file_is_read_as_written_and_a_forged_one_is_ignored(tmp_path: Path) -> None:
     writer = PulseWriter(tmp_path)
     writer.beat(Phase.STEPS)
     writer.beat(Phase.CHECKPOINT)

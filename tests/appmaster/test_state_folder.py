@@ -107,7 +107,7 @@ SPARED = (Kind.JOURNAL, Kind.COPY, Kind.CHECKPOINT)
     "how",
     ["a byte flipped", "removed", *(pytest.param(how, marks=pytest.mark.slow) for how in ("cut", "empty"))],
 )
-def test_everything_starts_on_a_folder_whose_files_are_all_damaged(
+def test_all_processes_start_on_a_state_folder_whose_files_are_all_damaged(
     snapshot: Snapshot, run: Callable[..., str], how: str
 ) -> None:
     for file in files_of(snapshot.state):
@@ -124,7 +124,7 @@ def test_everything_starts_on_a_folder_whose_files_are_all_damaged(
 
 
 @pytest.mark.slow
-def test_everything_starts_after_random_damage_to_random_files(snapshot: Snapshot) -> None:
+def test_all_processes_start_after_random_damage_to_random_files(snapshot: Snapshot) -> None:
     seed = random.randrange(2**31)
     print(f"seed {seed}")
     luck = random.Random(seed)
@@ -189,7 +189,7 @@ def test_lost_links_of_running_containers_are_recreated_by_a_new_launcher(tmp_pa
         assert (events.count("start"), "failed" in events) == (1, False)
 
 
-def test_numbers_of_starts_continue_above_known_ones_after_records_are_lost(tmp_path: Path) -> None:
+def test_start_numbers_are_not_reused_after_records_are_lost(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(tiny_app(tmp_path, APP, iterations=1000, seconds=0.01, more=" --plain"))
         eventually(lambda: went_on(made, APP), "steps")

@@ -192,7 +192,7 @@ def test_the_older_state_and_both_logs_restore_a_damaged_state(
     assert plain(state._replace(notices=("a notice",))) == app.written[-1]
 
 
-def test_a_state_of_an_earlier_version_can_be_continued(tmp_path: Path) -> None:
+def test_a_state_file_of_an_earlier_version_can_be_read_and_extended(tmp_path: Path) -> None:
     path = tmp_path / "master.json"
     job = Job(number=1, parameters={"lr": 0.1}, seed=3, step=7)
     path.write_text(sealed({"schema": 1, "tuner": {"at": 1}, "jobs": [job.to_json()], "more": {}, "notices": []}))

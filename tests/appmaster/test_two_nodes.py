@@ -145,7 +145,7 @@ def test_an_arbiter_without_a_launcher_waits_for_the_first_node(tmp_path: Path) 
         annex.end()
 
 
-def test_a_refused_launcher_prints_the_refusal_alone_and_leaves_nothing(made: Supervisor, tmp_path: Path) -> None:
+def test_a_refused_launcher_prints_only_the_refusal_and_leaves_no_files(made: Supervisor, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     apps = made.state_dir / "apps"
     with client(made) as arbiter:

@@ -57,7 +57,7 @@ def test_a_writer_that_was_cut_off_deletes_no_checkpoint_of_its_successor(tmp_pa
     assert (found.step, found.path.read_text()) == (110, "a1-i2-g1 110")
 
 
-def test_an_old_and_a_new_writer_may_both_write_until_the_new_has_enough(tmp_path: Path) -> None:
+def test_an_old_and_a_new_writer_may_both_write_until_the_new_has_enough_checkpoints(tmp_path: Path) -> None:
     first = writer(tmp_path, 1, 1)
     save(first, 100)
     second = JobCheckpoints(tmp_path, keep=3)
@@ -245,7 +245,9 @@ FOUND = (
 
 
 @pytest.mark.parametrize("drawn", FOUND)
-def test_interleavings_that_failed_before_do_no_harm(tmp_path: Path, drawn: dict[str, Any]) -> None:
+def test_interleavings_of_writers_that_failed_in_earlier_versions_now_pass(
+    tmp_path: Path, drawn: dict[str, Any]
+) -> None:
     interleave(tmp_path, earlier=False, crashes={}, **drawn)
 
 

@@ -176,7 +176,7 @@ def test_no_gpu_has_two_holders_and_gangs_run_whole(policy: str, scenario: Scena
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_the_same_seed_gives_the_same_decisions_and_a_replay_the_live_state(policy: str, scenario: Scenario) -> None:
+def test_the_same_seed_gives_equal_decisions_and_a_replay_gives_the_live_state(policy: str, scenario: Scenario) -> None:
     arbiter, _, journal = played(scenario, policy)
     again, _, second = played(scenario, policy)
     assert save_state(arbiter.state) == save_state(again.state)

@@ -138,7 +138,7 @@ def test_a_row_may_have_parts_on_several_machines() -> None:
     table(Part(0, 4), Part(0, 2), Part(1, 2), Part(2, 2), Part(3, 1)).check()
 
 
-def test_tables_are_joined_although_machines_went_down_between_them() -> None:
+def test_bid_tables_are_joined_although_machines_went_down_between_the_bids() -> None:
     """Machine 2 of the first class and all of the second are gone: classes have other numbers now."""
     before = four_classes()
     after = MachineClasses.of(machine=[0, 3, 4], free=[4, 2, 4], gpu_type=[0, 0, 1], rack=[0] * 3)

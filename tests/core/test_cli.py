@@ -54,7 +54,7 @@ def test_help_imports_neither_commands_nor_heavy_libraries() -> None:
     assert not modules & {*HEAVY, "eunomia_appmaster", "eunomia_testbed", "eunomia_plugins"}
 
 
-def test_every_name_in_all_can_be_imported_from_eunomia() -> None:
+def test_every_exported_name_can_be_imported_from_eunomia() -> None:
     for name in eunomia.__all__:
         assert getattr(eunomia, name) is not None
     assert set(eunomia.__all__) - {"__version__"} == set(eunomia._HOME)

@@ -156,7 +156,7 @@ while True:
 """
 
 
-def test_a_journal_has_one_arbiter_and_contains_whole_steps_if_that_is_killed(path: Path) -> None:
+def test_a_journal_has_one_writer_and_only_complete_steps_after_a_kill(path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], env=env, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None

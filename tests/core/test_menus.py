@@ -37,7 +37,7 @@ def test_the_largest_size_fits_within_the_given_cpus_and_memory() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "rate"), [(None, 2.5), (4.0, 2.5), (3.9, 1.0), (1.0, 1.0), (0.5, 3.0)])
-def test_the_rate_is_that_of_the_largest_point_within_the_given_cpus(cpus: float | None, rate: float) -> None:
+def test_a_rate_comes_from_the_largest_measured_point_within_the_given_cpus(cpus: float | None, rate: float) -> None:
     assert menus().rate(0, 1, cpus=cpus) == rate
 
 
@@ -63,7 +63,7 @@ def test_the_nearest_locality_takes_precedence_over_the_most_cpus() -> None:
     assert made.full_rate(np.zeros(1, np.int32)).tolist() == [3.0]
 
 
-def test_the_full_rate_is_that_with_the_most_cpus() -> None:
+def test_the_full_rate_comes_from_the_point_with_the_most_cpus() -> None:
     points = curve_points(
         curve=np.zeros(2, np.int32),
         gpus=np.array([2, 2]),

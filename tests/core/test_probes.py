@@ -174,7 +174,7 @@ def test_a_job_keeps_its_own_gpus_while_another_type_is_measured() -> None:
     assert run.drive.holders == dict.fromkeys(own, 1)
 
 
-def test_a_measurement_uses_the_requested_cpus_and_memory_and_restores_those_before() -> None:
+def test_a_measurement_uses_the_requested_amounts_and_restores_the_earlier_ones() -> None:
     run = Run(Asking(2, cpus=3.0, memory_gib=10.0)).until(60.0)
     assert run.faults == []
     (seen,) = run.arbiter.state.reports.measured[0]

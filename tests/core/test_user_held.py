@@ -91,7 +91,7 @@ def made(request: pytest.FixtureRequest) -> Made:
     return Made(policy, divides=divides)
 
 
-def test_a_held_user_has_no_running_job_until_that_time_and_others_run_on(made: Made) -> None:
+def test_jobs_of_a_held_user_are_suspended_until_the_hold_ends(made: Made) -> None:
     made.arrive(0.0, "net", ANA)
     made.arrive(0.0, "own", BOB)
     while (due := float(made.arbiter.step(Seconds(made.now)).wake_at)) < 60.0:  # an auction closes

@@ -150,7 +150,7 @@ def check_screens(capsys: pytest.CaptureFixture[str], state: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's Python, with a search of seconds in the place of the page's."""
     page = (ROOT / "docs" / "how-to" / "run-a-search.md").read_text()
     (example,) = re.findall(r"^```python service\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

@@ -36,7 +36,7 @@ def world() -> World:
     return made.job("short/1", gpus=1, iterations=100, seconds_per_iteration=1.0, arrived=3)
 
 
-def test_under_easy_jobs_that_end_before_the_start_of_the_head_pass_it() -> None:
+def test_under_easy_a_job_that_ends_before_the_head_starts_may_pass_it() -> None:
     sizes, starts, said = served(world(), "easy")
     assert sizes == {"short/1": 1}
     assert starts == {"head/1": 100.0}
@@ -76,7 +76,7 @@ def test_a_job_of_unknown_length_does_not_pass_the_head() -> None:
     assert served(made, "easy")[0] == {"short/1": 1}
 
 
-def test_an_elastic_job_passes_at_the_size_at_which_it_may() -> None:
+def test_an_elastic_job_passes_the_head_at_a_size_that_ends_in_time() -> None:
     # Two GPUs are free until 100. On both it is done at 80; on one it would take 160.
     made = World("1x4 V100").job("run/1", gpus=2, iterations=100, since=0.0, rate=1.0).holds("run/1", 0, 1)
     made.job("head/1", gpus=4, iterations=40, seconds_per_iteration=4.0, arrived=1)

@@ -207,7 +207,7 @@ def test_with_too_many_buckets_all_jobs_are_sorted(many: int) -> None:
     assert rank_all(jobs, [0, 0]).evicted == [many - 1]
 
 
-def test_only_the_latest_validity_of_a_key_counts() -> None:
+def test_the_latest_validity_of_a_key_replaces_earlier_ones() -> None:
     jobs = Jobs()
     jobs.runs(0, Linear(0.0, 1.0, 5.0), 1, 0)
     jobs.update(0)

@@ -156,7 +156,9 @@ def test_a_queue_serves_the_same_jobs_as_a_ranking_of_all_jobs(case: Case) -> No
 
 
 @pytest.mark.parametrize("order", ["fifo", "srtf", "las"])
-def test_most_rounds_are_incremental(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_rounds_of_the_random_runs_update_the_queue_incrementally(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The runs above would prove nothing if all jobs were ranked in each of their rounds."""
     from_queue, ranked = [], []
     preempt, serve_sizes = ordered.preempt, ordered.serve_sizes

@@ -61,7 +61,7 @@ def test_a_running_job_is_preferred_by_the_weight_of_staying() -> None:
     assert found == {"a/1": 0.0, "b/1": 0.0, "c/1": 0.25}
 
 
-def test_the_terms_add_up_with_their_weights() -> None:
+def test_the_index_is_the_weighted_sum_of_its_terms() -> None:
     one = [index(two(), **{term: 1.0}) for term in ("short", "critical", "deadline")]
     both = index(two(), short=1.0, critical=2.0, deadline=3.0)
     for job in both:
@@ -79,7 +79,7 @@ def test_an_option_places_jobs_of_unknown_length_first_or_last() -> None:
         assert str(snapshot.jobs.id[order[place]]) == "unknown/1"
 
 
-def test_unknown_work_and_no_jobs_are_no_error() -> None:
+def test_unknown_work_and_an_empty_queue_cause_no_error() -> None:
     assert index(World()) == {}
     with np.errstate(all="raise"):
         assert index(World().job("a/1"), short=1.0)["a/1"] == -np.inf

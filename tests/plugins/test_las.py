@@ -99,7 +99,7 @@ def test_the_memo_is_decoded_as_it_was_encoded(jobs: dict[str, tuple[float, floa
 
 
 @given(st.floats(0.0, 2000.0), st.floats(0.0, 500.0), st.floats(1.0, 3000.0))
-def test_the_wake_up_is_after_now_and_the_order_changes_then(received: float, seconds: float, now: float) -> None:
+def test_the_wake_up_is_in_the_future_and_changes_the_order(received: float, seconds: float, now: float) -> None:
     world = ran(World().job("a/1", received=received), "a/1", seconds=seconds, until=0.5)
     answer = value(world, now=now)
     assert answer.wake_at > now

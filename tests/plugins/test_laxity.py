@@ -94,7 +94,7 @@ def test_a_running_job_counts_as_shorter_and_is_critical_earlier() -> None:
     assert runs == pytest.approx(0.9 * waits)
 
 
-def test_jobs_of_unknown_length_come_last_and_no_jobs_are_no_error() -> None:
+def test_jobs_of_unknown_length_come_last_and_an_empty_queue_is_no_error() -> None:
     assert order(three().job("u/1"), contention=10.0)[-1] == "u/1"
     assert scores(World()) == {}
     with np.errstate(all="raise"):

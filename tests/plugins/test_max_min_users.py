@@ -32,7 +32,7 @@ def test_gpus_that_a_user_cannot_use_go_to_the_others() -> None:
     assert shares(world) == {"ana": pytest.approx([1.0]), "bo": pytest.approx([3.5]), "cy": pytest.approx([3.5])}
 
 
-def test_among_apps_the_weights_of_apps_count() -> None:
+def test_shares_among_apps_follow_their_weights() -> None:
     world = World("1x8 V100").app("a", weight=3.0).job("a/1", gpus=8).job("b/1", gpus=8)
     assert shares(world, among="apps") == {"a": pytest.approx([6.0]), "b": pytest.approx([2.0])}
 

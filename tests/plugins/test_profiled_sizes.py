@@ -92,7 +92,7 @@ def test_a_kind_is_limited_to_its_fair_share_until_its_minimum_size_is_measured(
     assert max(made.knows(1).rates("b/1")) == 16
 
 
-def test_a_kind_without_a_running_job_to_measure_is_not_limited() -> None:
+def test_a_kind_of_job_with_no_running_job_to_measure_has_no_size_limit() -> None:
     assert max(Lab("a/1", "b/1").knows(4).rates("b/1")) == 16
 
 

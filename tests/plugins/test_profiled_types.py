@@ -107,7 +107,7 @@ def test_types_too_small_for_a_job_or_not_requested_are_not_measured() -> None:
 
 
 @pytest.mark.parametrize(("until_profiled", "waiting"), [("wait", ["b/1", "c/1"]), ("assumed", [])])
-def test_with_the_option_set_other_jobs_of_the_kind_wait(until_profiled: str, waiting: list[str]) -> None:
+def test_an_option_makes_other_jobs_of_the_kind_wait_for_measurements(until_profiled: str, waiting: list[str]) -> None:
     made = arbiter()
     made.step(AT_ONCE, [*arrival("a"), *arrival("b"), *arrival("c"), *arrival("d", kind="bert")])
     found = menus(made, until_profiled)

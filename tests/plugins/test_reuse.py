@@ -93,7 +93,7 @@ def test_a_gang_is_of_one_type_and_a_running_one_stays_on_its_own() -> None:
     assert said == {}
 
 
-def test_pins_and_stopping_orders_are_served_as_by_packed() -> None:
+def test_pins_and_orders_that_stop_at_a_misfit_are_handled_like_in_packed() -> None:
     world = World("2x4 V100").job("a/1", gpus=2).job("b/1", gpus=9).job("c/1")
     pins = Pins(claim=np.zeros(1, np.int32), machine=np.ones(1, np.int32), gpus=np.array([2]))
     assert placed(world, {"a/1": 2}, pins=pins)[0] == {"a/1": [4, 5]}

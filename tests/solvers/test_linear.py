@@ -147,7 +147,7 @@ def test_bad_coefficients_are_refused() -> None:
             LinearProgram.of(cost, rows=SparseRows.dense(rows))
 
 
-def test_importing_the_front_imports_no_solver() -> None:
+def test_importing_the_solver_interface_imports_no_solver() -> None:
     code = (
         f"import sys; sys.path[:] = {sys.path!r}; import eunomia_solvers; "
         "sys.exit(str({'highspy', 'scipy', 'cvxpy', 'gurobipy', 'clarabel'} & set(sys.modules) or ''))"

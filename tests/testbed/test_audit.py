@@ -243,7 +243,7 @@ def test_an_audit_finds_that_gandiva_fair_rewards_false_reports() -> None:
     assert found.size > 0.01
 
 
-def test_a_policy_with_an_order_grants_whole_gpus_without_a_sharing_incentive() -> None:
+def test_an_audit_finds_that_fifo_grants_whole_gpus_without_sharing_incentive() -> None:
     made = audited("fifo", 4)
     assert made.policy.whole
     assert made.tallies[Property.SHARING_INCENTIVE].share == 1.0

@@ -228,7 +228,7 @@ def test_max_min_without_performance_on_three_types_gives_the_published_result(n
 
 
 @pytest.mark.slow
-def test_three_types_filled_in_named_order_equal_the_plain_simulation(ninety_six: Workload) -> None:
+def test_three_gpu_types_filled_in_a_given_order_equal_the_plain_simulation(ninety_six: Workload) -> None:
     name = "gavel/simulation_throughputs.json.gz"
     named = {"gavel_rounds.walk": "named"}
     found = run(ninety_six, HETEROGENEOUS, "max_min_fairness", rates(name), GAVEL, by_type=True, plugins=named)
@@ -323,7 +323,7 @@ def test_settings_that_the_rules_replace_are_named() -> None:
     assert written == set(GIVEN)
 
 
-def test_plugins_get_the_options_of_the_rules_that_they_have() -> None:
+def test_plugins_get_those_options_of_the_rules_that_they_know() -> None:
     options = dataclasses.replace(SHOCKWAVE, credit=0.25)
     tree = under_rules(Profile.load("max_min_fairness"), options).merged.tree
     assert tree["plugins"]["max_min_fairness"]["least_between"] == "16m40s"

@@ -159,7 +159,7 @@ def test_synergy_with_profiles_keeps_the_durations_and_uses_models_of_the_profil
 NAME = "120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace"
 
 
-def test_a_published_trace_is_generated_from_its_own_name():
+def test_a_published_trace_is_regenerated_from_the_parameters_in_its_name():
     """All columns that a simulation reads, of all 120 jobs, and the very same workload."""
     trace = real_data.shared_data("shockwave/canonical_120jobs_32gpus.trace")
     throughputs = real_data.shared_data("shockwave/tacc_throughputs.json.gz")
@@ -287,7 +287,7 @@ def test_afs_accepts_any_trace_with_its_own_or_drawn_models(philly, tmp_path):
     assert every.users.id == ["0e4a51", "2869ce"]
 
 
-def test_in_afs_models_of_another_trace_follow_the_same_rules_as_in_traces(tmp_path, monkeypatch, capsys):
+def test_models_of_a_trace_given_to_afs_are_checked_like_in_simulations(tmp_path, monkeypatch, capsys):
     three_types.write(tmp_path)
     monkeypatch.chdir(tmp_path)
     given = ("trace=by-hand.csv", "cluster=all", "told_models=true", "reference_type=V100")

@@ -87,7 +87,7 @@ def test_lost_time_is_what_the_reference_type_would_have_saved(data: RunData) ->
         assert ran - lost == pytest.approx(declared[job], rel=1e-6)
 
 
-def test_an_app_is_slow_by_type_if_this_cost_more_than_waiting(data: RunData) -> None:
+def test_an_app_is_slow_by_type_if_its_type_cost_more_than_waiting(data: RunData) -> None:
     one = data.only("fifo", 0)
     apps = apps_by_type(one)
     assert apps is not None
@@ -249,7 +249,7 @@ class FourTimes:
 
 
 @pytest.mark.parametrize(("measured", "expected"), [("A100", 0.25), ("V100", 1.0)])
-def test_speeds_refer_to_the_type_of_the_times_even_if_the_cluster_lacks_it(measured: str, expected: float) -> None:
+def test_speeds_refer_to_the_measured_type_even_if_the_cluster_lacks_it(measured: str, expected: float) -> None:
     job = Workload.single_jobs(
         "one", ids=["a"], arrival_seconds=np.zeros(1), gpus=np.full(1, 2, np.int64), iterations=np.full(1, 10.0),
         seconds_per_iteration=np.ones(1), models=["net"],

@@ -59,7 +59,7 @@ def test_policies_that_seeds_cannot_separate_are_all_best_and_more_seeds_are_sug
 @pytest.mark.parametrize(
     ("errors", "best"), [(-0.5, ("a", "b")), (1.0, ("a", "b")), (4.0, ("a",))], ids=["holds 0", "near 0", "clear of 0"]
 )
-def test_a_policy_whose_interval_ends_near_zero_within_its_error_is_tied(errors: float, best: tuple[str, ...]) -> None:
+def test_a_policy_is_tied_if_its_interval_ends_within_its_error_of_zero(errors: float, best: tuple[str, ...]) -> None:
     """The lower end of ln(b / a) lies this many of its Monte Carlo errors above 0."""
     noise = np.random.default_rng(5).normal(0.0, 0.01, 200)
     low, high = np.percentile(noise, [2.5, 97.5], method="weibull").tolist()

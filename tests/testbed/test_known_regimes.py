@@ -59,7 +59,7 @@ def test_a_planner_predicts_the_run_time_of_every_job_from_known_regimes(trace: 
 
 
 @pytest.mark.parametrize("know", ["declared", "measured", "oracle", ("work", "sizes", "types")])
-def test_no_other_knowledge_includes_regimes(trace: Path, know: object) -> None:
+def test_regimes_are_known_only_if_requested(trace: Path, know: object) -> None:
     predicted, _ = planned(trace, know=know)
     assert predicted == pytest.approx({"slows": 150.0, "speeds": 600.0, "steady": 260.0})
 

@@ -31,7 +31,7 @@ def test_a_node_list_gives_types_cpus_and_memory() -> None:
     assert (machine.gpu_type, machine.cpus, machine.memory_gib) == ("P100", 64.0, 256.0)
 
 
-def test_machines_without_gpus_are_left_out_with_their_line() -> None:
+def test_machines_without_gpus_are_left_out_and_listed_with_their_line() -> None:
     read = parse_machine_list(PHILLY + "\nm2,0, 24GB\n", place="machines.csv")
     assert read.cluster.gpus == 10
     assert [str(error) for error in read.left_out] == [

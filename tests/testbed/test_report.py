@@ -101,7 +101,7 @@ def test_a_part_of_the_page_without_data_is_left_out(sample: RunData, part: str,
     assert "provenance" in shown
 
 
-def test_the_part_decisions_needs_rounds_or_a_record(sample: RunData) -> None:
+def test_the_part_on_decisions_needs_rounds_or_a_record(sample: RunData) -> None:
     no_record = dataclasses.replace(sample, records={})
     assert "decisions" in parts_of(render(no_record))
     assert "decisions" in parts_of(render(without(sample, "rounds")))

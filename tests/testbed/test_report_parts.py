@@ -535,7 +535,7 @@ def test_the_page_of_300_apps_under_three_policies_stays_below_5_mb(
     assert report.stat().st_size < 3_000_000
 
 
-def test_names_with_markup_are_shown_as_text_in_every_new_part(tmp_path: Path) -> None:
+def test_names_with_markup_are_shown_as_text_in_every_part(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     bad = "</script><img src=x onerror=alert(1)>"
     folder.write_facts(RunFacts(kind="simulate", command=("x",), profiles={bad: "", "p": ""}, notes=(bad,), slots=100))

@@ -93,7 +93,9 @@ def test_page_and_verdict_give_every_kind_of_rho(simulated: RunData) -> None:
         assert f"{row[0]} {p90:.2f}, {p99:.2f}, {worst:.2f}, {100 * above:.1f} %" in told.html
 
 
-def test_the_page_of_one_run_limits_best_to_this_run(write_simulation: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_page_of_one_run_calls_policies_best_only_for_this_run(
+    write_simulation: Callable[..., Path], tmp_path: Path
+) -> None:
     part = policies(whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1))))
     assert part is not None
     price = next(table for table in part.tables if table.title.startswith("The price"))

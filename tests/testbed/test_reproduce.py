@@ -106,7 +106,7 @@ def test_a_shortened_workload_has_the_same_iterations_at_a_multiple_of_the_speed
     assert (fast.apps.arrival_seconds * 4.0).tolist() == pytest.approx(whole.apps.arrival_seconds.tolist())
 
 
-def test_the_demand_of_an_app_is_that_of_a_phase_of_its_search() -> None:
+def test_the_demand_of_an_app_is_limited_by_a_phase_of_its_search() -> None:
     workload = make_workload(Cell(policy="themis", seed=0, workload="2", apps=6))
     demands = app_demands(workload)
     for app in range(6):
@@ -149,7 +149,7 @@ def test_only_a_cell_of_themis_records_the_time_of_each_auction() -> None:
     assert math.isnan(number(dataclasses.replace(figures(), arbiter_ms=())))
 
 
-def test_claims_on_the_lead_compare_seven_policies_three_contentions_and_both_slowdowns() -> None:
+def test_claims_of_the_group_lead_cover_seven_policies_three_contentions_and_both_slowdowns() -> None:
     cells = {cell for claim in chosen(themis.PAPER.claims(Grid()), ["lead"]) for cell in claim.cells(0)}
     runs = {(cell.policy, cell.shrink, cell.slowdowns) for cell in cells if cell.policy != "alone"}
     assert len(runs) == 7 * 3 * 2 and {cell.workload for cell in cells} == {"flat"}
@@ -292,7 +292,7 @@ def test_a_claim_needs_only_its_own_cells() -> None:
 
 
 @pytest.mark.parametrize("name", ["fig9", "Fig 9", "FIGURE 9"])
-def test_claims_are_selected_by_their_figure(name: str) -> None:
+def test_claims_can_be_selected_by_the_figure_of_the_paper(name: str) -> None:
     assert [claim.figure for claim in chosen(CLAIMS, [name])] == ["Fig 9"] * 2
     assert [claim.figure for claim in chosen(CLAIMS, [name, "fig15"])] == ["Fig 9"] * 2 + ["Fig 15"] * 4
 
@@ -399,7 +399,7 @@ def test_a_run_refused_at_its_first_cell_leaves_no_folder(tmp_path: Path, monkey
     assert run(command) == 0
 
 
-def test_the_option_only_simulates_just_the_cells_of_the_selected_claims(
+def test_selected_claims_simulate_only_their_own_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(themis, "PAPER", fake_paper(run=lambda cell: figures()))

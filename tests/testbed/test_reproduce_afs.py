@@ -121,7 +121,7 @@ def test_claims_without_runs_are_not_measured_and_a_worse_policy_fails_its_claim
         assert found[text].text.startswith("0.50") and found[text].verdict is Verdict.FAILS
 
 
-def test_a_cluster_that_is_not_run_has_no_cells() -> None:
+def test_a_cluster_excluded_from_the_run_has_no_cells() -> None:
     claims = [claim for claim in PAPER.claims(AfsGrid(clusters="e13805")) if "on #9" in claim.text]
     assert len(claims) == 4 and [list(claim.cells(0)) for claim in claims] == [[]] * 4
     found = claims[0].measure(Runs(grid=AfsGrid(clusters="e13805"), done=dict[str, AfsFigures]()))

@@ -84,7 +84,7 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_a_held_lock_with_an_unreadable_record_still_refuses(tmp_path: Path) -> None:
+def test_a_held_lock_with_an_unreadable_record_still_refuses_other_processes(tmp_path: Path) -> None:
     with locked(tmp_path):
         (tmp_path / LOCK).write_text("")
         with pytest.raises(InputError, match="while another process runs them"), locked(tmp_path):

@@ -48,7 +48,7 @@ def test_max_min_gives_each_tenant_a_quarter_of_every_type() -> None:
     assert found.promised == pytest.approx(found.total)
 
 
-def test_a_tenant_that_overstates_loses_and_so_does_the_total() -> None:
+def test_a_tenant_that_overstates_lowers_its_own_throughput_and_the_total() -> None:
     honest, lying = (run_cell(cell(ALLOCATION, "noncooperative", lie=lie)) for lie in (1.0, LIE))
     assert max(honest.throughput) - min(honest.throughput) < 1e-6
     assert lying.throughput[0] < honest.throughput[0] < min(lying.throughput[1:])

@@ -181,7 +181,7 @@ def test_a_front_states_for_each_policy_whether_it_is_dominated() -> None:
     assert "; c: dominates ours (worse in all on 0 of 5 traces, better in all on 5)" in found.reason
 
 
-def test_changes_in_percent_are_ratios() -> None:
+def test_changes_in_percent_are_converted_to_ratios() -> None:
     row = rows('measure = "others over own"\nvalue = ["+8.1 %", "-19 %"]\nown = "a"\nover = "both"').claim[0]
     assert row.value == pytest.approx([1.081, 1.0 / 0.81])
 

@@ -107,7 +107,7 @@ def test_a_claim_has_no_floor_before_its_apps_ran_alone() -> None:
 # --- apps alone -------------------------------------------------------------------------------------------------------
 
 
-def test_under_the_policy_alone_each_app_has_the_cluster_to_itself() -> None:
+def test_under_the_policy_named_alone_each_app_runs_on_the_whole_cluster() -> None:
     cell = Cell(policy="themis", seed=0, apps=3, shorter=64.0)
     alone, shared = run_cell(alone_of(cell)), run_cell(cell)
     assert len(alone.rho) == 3 and alone.unfinished == 0
@@ -159,7 +159,7 @@ def test_the_error_option_applies_to_iterations_or_to_slowdowns() -> None:
     assert errors == [{(0.0, 0.0), (0.2, 0.0)}, {(0.0, 0.0), (0.0, 0.2)}]
 
 
-def test_with_one_model_of_slowdowns_every_claim_uses_only_that() -> None:
+def test_with_one_slowdown_model_every_claim_uses_only_that_model() -> None:
     both, one = claims(Grid(seeds=(0,))), claims(ONE)
     assert [claim.text for claim in both] == [claim.text for claim in one]
     assert all(cell.slowdowns == "footnote" for claim in one for cell in claim.cells(0))
@@ -168,7 +168,7 @@ def test_with_one_model_of_slowdowns_every_claim_uses_only_that() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_slowdowns_analytic_equal_those_of_the_analytic_model(model: str) -> None:
+def test_analytic_slowdowns_equal_those_of_the_analytic_model(model: str) -> None:
     speeds, analytic = speeds_of("analytic"), AnalyticModel()
     near = Setting(gpus=4, gpu_type="K80", locality=Locality.ISLAND)
     assert speeds.rate(model, near) == pytest.approx(4.0 * speeds.rate(model, dataclasses.replace(near, gpus=1)))

@@ -105,7 +105,7 @@ def test_the_same_command_writes_the_same_bytes() -> None:
     assert {"profiles/themis.toml", "cluster.toml", "plugins/themis.parquet", "dropped.csv"} <= names
 
 
-def test_options_change_the_simulation() -> None:
+def test_options_on_costs_and_load_change_the_simulation() -> None:
     assert simulate("--policy", "fifo", "--out", "plain", "--no-report", "-q") == 0
     costs = ["--cost", "start=10s", "--cost", "release=1s", "--load", "2", "--rho", "exclusive", "--unfair", "1.5"]
     assert simulate("--policy", "fifo", "--out", "dear", "--no-report", "-q", *costs) == 0
@@ -135,7 +135,7 @@ def test_options_of_the_trace_reader_are_passed_on() -> None:
         (["jobs.csv"], "first_jobs=4", 'but got "first_jobs"; did you mean "trace.first_jobs"? (--set first_jobs)'),
     ],
 )
-def test_a_setting_without_its_owner_is_refused_with_the_owner(
+def test_a_setting_of_an_unused_component_is_refused_and_its_owner_named(
     source: list[str], setting: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["simulate", *source, "--set", setting, "--cluster", "2x2 V100"]) == 2

@@ -109,7 +109,7 @@ def test_a_job_of_a_missing_type_is_rejected() -> None:
     assert run.dropped[0].rule == "gpu_type must be a type of the cluster"
 
 
-def test_a_run_can_be_cut_off() -> None:
+def test_a_run_can_be_cut_off_at_a_given_time() -> None:
     run = watched(THREE, "1x2 V100", "fifo", SimulationOptions(until=5.0))
     assert run.state.tolist() == ["running", "finished", "waiting"]
     assert run.end_seconds <= 5.0

@@ -266,7 +266,7 @@ def test_incomplete_text_is_refused_by_every_format(tmp_path: Path, kind: str, t
     assert "(scrap" in refusal(tmp_path / "scrap", format=kind)
 
 
-def test_lists_nested_without_end_are_refused(tmp_path: Path) -> None:
+def test_endlessly_nested_lists_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" * 200_000)
     with pytest.raises(InputError, match="cluster_job_log must be a list of jobs"):

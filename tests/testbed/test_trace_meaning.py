@@ -323,7 +323,7 @@ def test_models_without_speeds_by_type_are_reported_as_equally_fast(
         (["equal\n=drop"], "the trace that the speed source lacks"),
     ],
 )
-def test_hostile_choices_are_refused(
+def test_malformed_choices_for_unknown_models_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
 ) -> None:
     more = [word for text in flags for word in ("--unknown-models", text)]
@@ -333,7 +333,7 @@ def test_hostile_choices_are_refused(
 
 
 @pytest.mark.parametrize(("cluster", "speeds"), [(CLUSTER, "equal"), (CLUSTER, None), ("4x8 V100", None)])
-def test_choices_without_a_speed_source_are_refused(
+def test_choices_for_unknown_models_without_a_speed_source_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], cluster: str, speeds: str | None
 ) -> None:
     more = [] if speeds is None else ["--speeds", speeds]
@@ -341,7 +341,7 @@ def test_choices_without_a_speed_source_are_refused(
     assert "unknown models must stand with a speed source, which lacks them" in capsys.readouterr().err
 
 
-def test_unneeded_choices_change_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unneeded_choices_for_unknown_models_change_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulated("as-spelt.csv", "--speeds", "speeds.json", *OF_V100, "--unknown-models", "equal") == 0
     assert capsys.readouterr().out.startswith("policy ")
 

@@ -116,7 +116,7 @@ def test_traces_of_other_formats_can_be_written_in_the_own_format(tmp_path: Path
         max_size=20,
     )
 )
-def test_any_numbers_read_back_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_numbers_are_read_back_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple]) -> None:  # type: ignore[type-arg]
     arrivals, gpus, iterations, seconds, users = zip(*jobs, strict=True)
     workload = Workload.single_jobs(
         "w",

@@ -60,7 +60,7 @@ def test_the_option_peak_assumes_linear_speedup_up_to_the_fastest_size() -> None
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=1, max_size=3))
 @settings(max_examples=60, deadline=None)
-def test_each_larger_useful_size_takes_less_time(rates: list[float]) -> None:
+def test_at_each_larger_useful_size_a_job_takes_less_time(rates: list[float]) -> None:
     values = [value for _, value in valued(AfsCurves(), *rates)]
     assert values == sorted(values)
     assert len(set(values)) == len(values)

@@ -106,7 +106,7 @@ def test_an_unchanged_solution_leaves_the_memo_unchanged() -> None:
     assert refined(world, wanted, now=60.0, since=40.0)[1].memo is None
 
 
-def test_types_are_filled_one_after_the_other_and_a_job_runs_on_one() -> None:
+def test_gpu_types_are_filled_one_after_another_and_a_job_runs_on_one() -> None:
     # GPU types are sorted: K80, P100, V100; they are walked V100, P100, K80.
     wanted = {"a/1": [0.0, 0.2, 0.1], "b/1": [0.9, 0.0, 0.3], "c/1": [0.1, 0.1, 0.0]}
     world = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1").job("b/1").job("c/1")

@@ -129,7 +129,7 @@ def test_constraints_hold_on_larger_instances(seed: int) -> None:
     assert envy(of, shares).max() <= 1e-7 * throughput(of, Answer(gpus=shares, objective=0, bound=0, path="")).max()
 
 
-def test_rows_that_come_and_go_leave_the_optimum_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adding_and_removing_rows_leaves_the_optimum_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     """With few rows to begin with and at a time, and each row that binds not left out again."""
     of = drawn(3, 30, 5)
     whole = solve_cooperative(of)

@@ -142,7 +142,7 @@ def test_a_restarted_arbiter_continues_with_the_next_row_without_solving(tmp_pat
     assert (lab.running, planned, lab.plan.row) == ({"b"}, [0.0], 3)
 
 
-def test_a_lost_machine_causes_a_plan_for_the_others(planned: list[float]) -> None:
+def test_after_a_lost_machine_the_other_jobs_are_planned_again(planned: list[float]) -> None:
     lab = Lab("2x2 V100")
     lab.submit(("wide", 4, 600.0), ("thin", 1, 600.0))
     lab.step(MachineLost(machine=lab.cluster.machines[1].name), at=50.0)

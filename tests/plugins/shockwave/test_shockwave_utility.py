@@ -44,7 +44,7 @@ def test_a_coming_regime_has_its_own_rate() -> None:
     assert seen.left.tolist() == [200.0]
 
 
-def test_in_its_last_regime_a_job_has_only_the_rest_of_that_left() -> None:
+def test_in_its_last_regime_a_job_has_only_the_rest_of_this_regime_left() -> None:
     world = World().job("a/1", iterations=400.0, done=250.0, seconds_per_iteration=1.0)
     world.announces("a/1", ComingRegime(iterations=100.0, rate=2.0), ComingRegime(iterations=200.0, rate=3.0))
     snapshot = world.snapshot()

@@ -38,7 +38,7 @@ def test_a_job_whose_demand_does_not_fit_gets_its_share() -> None:
     assert found["a/1"][1:] == pytest.approx((12.0, 250.0))
 
 
-def test_a_job_above_its_share_is_lowered_for_one_that_arrives() -> None:
+def test_a_job_with_more_than_its_share_is_reduced_for_an_arriving_job() -> None:
     town = World(f"1x8 {SERVER}").job("a/1", gpus=4).job("b/1", gpus=4)
     town.holds("a/1", 0, 1, 2, 3, cpus=5.75, memory_gib=62.5, ranges=(3.0, 5.75, 62.5, 62.5))
     allocation = granted(town, [("b/1", 4, 12.0, 250.0)])
