@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eunomia.contract.events import MachineDraining
+from eunomia.contract.events import MachineBack, MachineDraining
 from eunomia.journal.journal import read_journal
 from eunomia.units import NEVER
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -205,3 +205,20 @@ def test_a_node_of_another_version_is_refused_with_both_versions(two: Two, given
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert f"the arbiter's Eunomia {VERSION}, Python {PYTHON}" in why
     assert got in why
+
+
+def test_a_node_that_comes_back_gives_a_job_that_waits_a_round_at_once(two: Two) -> None:
+    two.lose()
+    master = two.lab.master("ana", "4")
+    master.register()
+    master.beat(jobs_added=[gang("ana/1", 4)])
+    with read_journal(two.lab.arbiter.settings.journal) as journal:
+        before = journal.last_step
+    two.annex.register()
+    two.beating = Beating(two.annex)
+    master.beat_until(lambda: master.leases)
+    with read_journal(two.lab.arbiter.settings.journal) as journal:
+        steps = list(journal.steps(before))
+    (back,) = [step for step in steps if any(isinstance(event, MachineBack) for event in step.events)]
+    (starts,) = [step for step in steps if step.decision.transitions]
+    assert (starts.number, starts.now) == (back.number, back.now), "in that step"
