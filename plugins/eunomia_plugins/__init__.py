@@ -1,1 +1,1 @@
-"""The policies that ship with Eunomia: one folder per family, each loaded by name like a third-party plugin."""
+"""The policies that ship with Eunomia, one package per family; each is loaded by name like a third-party plugin."""

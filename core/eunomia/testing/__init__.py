@@ -1,1 +1,1 @@
-"""Tools for testing policies, built-in or not: builders, drivers, a conformance suite."""
+"""Tools for testing built-in and third-party policies: builders, drivers, and a conformance suite."""

@@ -1,4 +1,4 @@
-"""Runs a policy on scenes in virtual time, and collects violations of rules."""
+"""Run a policy on scenes in virtual time, and collect violations of rules."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ from eunomia.units import Seconds, SizeUnit, Stage, Unit
 
 
 class Rule(Enum):
-    """The rules for every policy."""
+    """The rules that every policy must keep."""
 
     FAULTS = "every round must give answers of the right types, without a fault"
     GANGS = "gangs must run whole, at sizes on their menus"
@@ -72,7 +72,7 @@ FORMS: Mapping[Feature, type[Any]] = {
     Feature.OVER_TIME: OverTime,
 }
 SEPARABLE_EVERY = 3
-"""Every so many valuations, one is repeated app by app."""
+"""One of this many valuations is repeated app by app."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -81,14 +81,14 @@ class Run:
 
     scene: str
     decisions: list[str] = dataclasses.field(default_factory=list)
-    """As text, without the version."""
+    """The decisions as text, without the state version."""
     problems: dict[Rule, list[str]] = dataclasses.field(default_factory=dict)
     unlike: list[str] = dataclasses.field(default_factory=list)
     given: dict[Stage, set[Feature]] = dataclasses.field(default_factory=dict)
     """Features that the plugin's stages gave."""
     answered: set[Stage] = dataclasses.field(default_factory=set)
     forms: set[type[Any]] = dataclasses.field(default_factory=set)
-    """Forms that the plugin asked a valuation for."""
+    """Forms that the plugin requested from a valuation."""
     units_given: set[SizeUnit] = dataclasses.field(default_factory=set)
     """Units of the values by size that the plugin gave."""
     units_read: set[SizeUnit] = dataclasses.field(default_factory=set)
@@ -97,7 +97,7 @@ class Run:
     started: set[str] = dataclasses.field(default_factory=set)
 
     def found(self, rule: Rule, what: str) -> None:
-        """Note that a rule was broken."""
+        """Record that a rule was broken."""
         self.problems.setdefault(rule, []).append(f"{what} ({self.scene})")
 
 
@@ -105,14 +105,14 @@ class Bench:
     """A plugin in a profile, ready to run.
 
     Args:
-        plugin: the class.
+        plugin: the plugin class.
         options: options of the plugin.
-        profile: the other stages, ``{"elasticity": "range"}``, or any dotted key of a profile.
+        profile: the other stages, such as ``{"elasticity": "range"}``, or values by any dotted key of a profile.
         registry: the other plugins; None: those of this process.
-        limit: seconds of CPU time that a run may take, or ten times as many seconds for one that sleeps.
+        limit: seconds of CPU time that a run may take; ten times as many seconds of wall-clock time.
 
     Raises:
-        InputErrors: the plugin does not load, or the profile is refused.
+        InputErrors: the plugin does not load, or the profile is invalid.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Bench:
         return self.registry.make(self.name, self._options, alias=self.name, place=".".join)
 
     def answers(self, stage: Stage) -> bool:
-        """Return whether the plugin answers this stage in the profile."""
+        """Return whether the plugin implements a stage in the profile."""
         return stage in self.registry.stages(self.name)
 
     def contract(self, stage: Stage) -> Contract:
@@ -148,10 +148,10 @@ class Bench:
         return contract_of(self.make(), stage)
 
     def stages(self, cluster: Cluster | None = None, scene: Scene | None = None) -> Stages:
-        """Return fresh stages, with the rounds of a scene.
+        """Return new stages, with the ``[rounds]`` that a scene needs.
 
         Raises:
-            InputErrors: the cluster does not suit the plugins.
+            InputErrors: the cluster lacks a feature that the plugins need.
         """
         made = self.profile.stages(cluster)
         if scene is None:
@@ -165,7 +165,7 @@ class Bench:
         return dataclasses.replace(made, rounds=rounds)
 
     def once(self, scene: Scene, way: str = "", **how: Any) -> Run:
-        """Run a scene in one way, or return the stored result of an earlier run."""
+        """Return the result of running a scene in one variant, cached after the first call."""
         key = f"{scene.name}, {way}"
         if key not in self._runs:
             self._runs[key] = self.run(scene, **how)
@@ -184,8 +184,8 @@ class Bench:
 
         Args:
             scene: the scene.
-            promises: whether promises are compared with brute force, call by call.
-            twice: whether every question is asked twice.
+            promises: whether to check promises by brute force at each call.
+            twice: whether to make each call twice and compare the answers.
             after: called after every step.
             before: called once, with the stages of the run.
         """
@@ -295,7 +295,7 @@ class _Watch:
         self._check_orders(drive, decision)
 
     def _ask_why(self, drive: Drive, decision: Decision) -> None:
-        """Ask the plugin to explain its verdicts."""
+        """Call the plugin's ``eunomia_explain`` for its verdicts."""
         explain = None if self.agent is None else self.agent.explain.get(self.bench.name)
         if explain is None:
             return
@@ -311,7 +311,7 @@ class _Watch:
                 self.run.found(Rule.EXPLAINS, f"{type(answer).__name__} for {waiting.job}")
 
     def _check_orders(self, drive: Drive, decision: Decision) -> None:
-        """Check sizes and holders again, from the orders themselves."""
+        """Check sizes and holders independently, from the orders alone."""
         state, jobs = drive.arbiter.state, drive.arbiter.state.jobs.live
         for order in decision.transitions:
             if order.kind.effect.starts and order.job is not None:

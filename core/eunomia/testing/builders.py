@@ -70,7 +70,7 @@ class World:
         self._leases = 0
 
     def row(self, name: str) -> int:
-        """Return the row of a job, or of an app if no job has that name."""
+        """Return the row of the job with a name, or of the app if no job has that name."""
         return self._job_rows[name] if name in self._job_rows else self._app_rows[name]
 
     def app(
@@ -83,7 +83,7 @@ class World:
         forecast: Forecast | None = None,
         contention: float = 1.0,
     ) -> Self:
-        """Add an app; its user is added with it."""
+        """Add an app, and its user if that does not exist."""
         if user not in self._user_rows:
             self._user_rows[user] = self._users.add(id=user)
         row = self._apps.add(id=name, user=self._user_rows[user], weight=weight, arrived=arrived)
@@ -108,12 +108,12 @@ class World:
         """Add a job ``app/number``; its app is added if it does not exist.
 
         Args:
-            name: the job; the text before the first ``/`` is its app.
-            gpus: size of its gang, or least and most.
-            arrived: seconds since the arbiter's start.
-            gpu_type: the only type on which it runs.
-            kind: jobs of a kind share a menu.
-            received: GPU-seconds that it received, of the first type, or by type.
+            name: name of the job; the text before the first ``/`` names its app.
+            gpus: size of its gang, or smallest and largest size.
+            arrived: arrival time in seconds since the arbiter's start.
+            gpu_type: the only GPU type on which it runs.
+            kind: its kind; jobs of a kind share a menu.
+            received: GPU-seconds received, by GPU type or on the first type only.
             state: state of the job.
             **columns: further columns of ``Jobs``: ``cpus``, ``iterations``, ``seconds_per_iteration``, ...
         """
@@ -138,7 +138,7 @@ class World:
         return self
 
     def jobs(self, count: int, *, app: str = "many", gpus: int | tuple[int, int] = 1, **columns: Any) -> Self:
-        """Add many equal jobs that arrive a second apart."""
+        """Add a number of equal jobs that arrive one second apart."""
         for number in range(count):
             self.job(f"{app}/{number}", gpus=gpus, arrived=float(number), **columns)
         return self
@@ -155,7 +155,7 @@ class World:
     ) -> Self:
         """Add a lease of GPUs for a job, or for an app that divides its GPUs.
 
-        ``ranges`` are the least and most CPUs and the least and most GiB of each GPU; None: those of no range.
+        ``ranges`` are the minimum and maximum CPUs and minimum and maximum GiB of each GPU; None: no range.
         """
         job = self._job_rows.get(name, NONE)
         held = self._holdings.live
@@ -196,7 +196,7 @@ class World:
             gpus: the size.
             rate: iterations per second.
             locality: locality of its GPUs.
-            gpu_type: None: the cluster's first.
+            gpu_type: GPU type; None: the first type of the cluster.
             **columns: further columns of ``Measured``: ``batch_size``, ``cpus``, ``memory_gib``; NaN: any, or unknown.
         """
         row = self._job_rows[job]
@@ -225,7 +225,7 @@ class World:
         return self
 
     def active(self) -> Rows:
-        """Return rows of jobs that are not paused, by arrival."""
+        """Return the rows of jobs that are not paused, by arrival."""
         states = self._jobs.live.state[: self._jobs.used]
         rows = np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED))
         return rows[np.argsort(self._jobs.live.arrived[rows], kind="stable")].astype(np.int32)
@@ -236,7 +236,7 @@ class World:
         return self
 
     def snapshot(self, now: float = 0.0, *, causes: frozenset[Cause] = frozenset(), round: int = 1) -> Snapshot:
-        """Return the world at ``now``."""
+        """Return the snapshot of the world at ``now``."""
         apps = np.arange(self._apps.used)
         by_arrival = np.argsort(self._apps.live.arrived[: self._apps.used], kind="stable")
         return Snapshot(
@@ -265,7 +265,7 @@ class World:
         )
 
     def _rates(self, *, present: bool) -> dict[int, tuple[Measured, ...]]:
-        """Return by job row its rates at its present batch size, or those at other batch sizes."""
+        """Return, by job row, rates at the present batch size, or at other batch sizes."""
         batch = self._jobs.live.batch_size
         rates = {
             row: tuple(seen for seen in all_of_it if seen.holds_at(float(batch[row])) is present)
@@ -274,7 +274,7 @@ class World:
         return {row: found for row, found in rates.items() if found}
 
     def offer(self, now: float = 0.0, *, scope: Scope = Scope.FREE, lease: float = NEVER) -> Offer:
-        """Return the offer at ``now``: free GPUs and ended leases, or with ``ALL`` every GPU that is not protected."""
+        """Return the offer at ``now``: free GPUs and ended leases; with ``ALL``, every GPU that is not protected."""
         held = self._holdings.live
         up = held.state[: self.cluster.gpus] != GpuState.DOWN
         open_to_all = held.ends_at[: self.cluster.gpus] <= now

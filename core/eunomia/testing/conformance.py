@@ -1,4 +1,4 @@
-"""The suite that any policy inherits; under plain pytest, without fixtures.
+"""The test suite that any policy can inherit; it runs under plain pytest and needs no fixtures.
 
 ```python
 class TestLottery(PolicyConformance):
@@ -18,11 +18,11 @@ class PolicyConformance(DeclarationTests, RoundTests, RepeatTests):
     """The test suite of a policy: inherit the class and set ``plugin``.
 
     Attributes:
-        plugin: the class.
-        options: options of the plugin; others have their defaults.
-        profile: the other stages, ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and any other
-            dotted key of a profile. Stages that are neither named nor implemented by the plugin are those of
-            ``default``.
-        time_limit: seconds of CPU time after which a run counts as hanging, or ten times as many seconds for
-            one that sleeps or waits.
+        plugin: the plugin class.
+        options: options of the plugin; other options have their defaults.
+        profile: the other stages, such as ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and
+            values by any other dotted key of a profile. Stages that are neither named nor implemented by the plugin
+            are those of ``default``.
+        time_limit: seconds of CPU time after which a run counts as hanging, or ten times as many seconds of
+            wall-clock time.
     """

@@ -1,7 +1,7 @@
-"""A driver in virtual time: carries out an arbiter's decisions with delays, losses and reordering, and checks them.
+"""A driver in virtual time: it carries out an arbiter's decisions with delays, losses and reordering, and checks them.
 
-It holds the true state: which lease has processes on which GPU. The arbiter learns of it only through events, so that
-the arbiter's state can be compared with the true one at every step.
+The driver knows the true state: which lease has processes on which GPU. The arbiter learns of it only through events,
+so that the arbiter's state can be compared with the true one at every step.
 """
 
 import dataclasses
@@ -34,28 +34,28 @@ from eunomia.store.state import State
 from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Seconds
 
 Amounts = dict[int, tuple[float, float]]
-"""CPUs, and memory in GiB, by GPU."""
+"""CPUs and memory in GiB of each GPU."""
 
 
 class TwoHoldersError(EunomiaError):
-    """Two leases had processes on one GPU, or CPUs or memory of a machine were used twice."""
+    """Two leases had processes on the same GPU, or the CPUs or memory of a machine were overcommitted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """Times of the executor in seconds; each message or change takes a random fraction of them, from half to all."""
+    """Delays of the executor in seconds; each message or change takes a random fraction of its delay, at least half."""
 
     order: float = 0.0
-    """An order on its way: a later one may overtake it."""
+    """Delay of an order in transit; a later order may overtake it."""
     start: float = 0.0
     release: float = 0.0
     lost: float = 0.0
-    """Part of the acknowledgements that are lost, and sent again."""
+    """Fraction of acknowledgements that are lost and sent again."""
 
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """The result of a script."""
+    """The result of running a script."""
 
     finished: dict[JobId, float] = dataclasses.field(default_factory=dict)
     decisions: list[Decision] = dataclasses.field(default_factory=list)
@@ -93,7 +93,7 @@ class Drive:
 
     Args:
         arbiter: a new arbiter.
-        work: seconds that each job runs on one GPU; it runs proportionally faster on more GPUs.
+        work: run time of each job on one GPU in seconds; speed is proportional to the number of GPUs.
         delays: delays of the executor.
         seed: seed of the delays.
         watch: called after every step, for example to check invariants.
@@ -118,11 +118,11 @@ class Drive:
         self.keep = keep
         self.outcome = Outcome()
         self.holders: dict[int, int] = {}
-        """The true holders: by GPU the lease whose processes run there."""
+        """The true holder of each GPU: the lease whose processes run there."""
         self.in_use: Amounts = {}
-        """By GPU: the CPUs and the memory that these processes really use."""
+        """The true use of CPUs and memory by the processes on each GPU."""
         self._amounts: dict[int, tuple[int, Amounts]] = {}
-        """By lease: the CPUs and memory that it was last ordered, with the order's epoch."""
+        """By lease: the epoch of its latest retune, and the CPUs and memory ordered."""
         self._fence: dict[int, int] = {}
         self._handed: set[tuple[int, int]] = set()
         self._begun_once: set[int] = set()
@@ -135,11 +135,11 @@ class Drive:
         self._later(time, lambda now: self._happens(event, now))
 
     def run(self, script: Iterable[tuple[float, Event]], *, until: float = math.inf, steps: int = 100_000) -> Outcome:
-        """Run until no event is left.
+        """Run a script until no event is left.
 
         Raises:
-            EunomiaError: more steps than allowed, or a step that is due no later than the last one.
-            TwoHoldersError: a GPU really had two holders.
+            EunomiaError: there were more steps than allowed, or a step was due no later than the last one.
+            TwoHoldersError: a GPU had two true holders.
         """
         for time, event in script:
             self.at(time, event)
@@ -188,7 +188,7 @@ class Drive:
     # --- orders ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, now: float) -> None:
-        """Order jobs to leave, and start ready leases, which are read from the state as in the live service."""
+        """Stop leases as ordered, and start leases that are ready according to the state, as in the live service."""
         for order in (*decision.orders, *decision.transitions):
             if order.leaving.size:
                 self._later(now + self._some(self.delays.order), lambda then, o=order: self._leave(o, then))  # type: ignore[misc]
@@ -209,7 +209,7 @@ class Drive:
                 self._later(now + self._some(self.delays.order), lambda then, t=tuned: self._retune(t, then))  # type: ignore[misc]
 
     def _retune(self, order: _Tuned, now: float) -> Event | None:
-        """Set other CPUs and memory for a lease's processes, unless a newer order has arrived, and acknowledge."""
+        """Change the CPUs and memory of a lease's processes, unless a newer order has arrived, and acknowledge it."""
         if order.epoch >= self._amounts.get(order.lease, (0, {}))[0]:
             self._amounts[order.lease] = order.epoch, order.amounts
             for gpu, each in order.amounts.items():
@@ -227,10 +227,10 @@ class Drive:
         )
 
     def check_machines(self) -> None:
-        """Check that the processes of no machine use more CPUs or memory than it has.
+        """Check that the processes on each machine use at most its CPUs and memory.
 
         Raises:
-            TwoHoldersError: those of a machine do.
+            TwoHoldersError: a machine is overcommitted.
         """
         cluster = self.arbiter.state.cluster
         for which, limits in enumerate((cluster.machine_cpus, cluster.machine_memory_gib)):
@@ -265,7 +265,7 @@ class Drive:
         return event
 
     def _begin(self, start: _Start, now: float) -> None:
-        """Start processes, unless one of the GPUs has a newer order; an app then starts on the other GPUs."""
+        """Start processes, unless a GPU has a newer order; an app that divides its GPUs then starts on the others."""
         gpus = [gpu for gpu in start.gpus if start.epoch >= self._fence.get(gpu, 0)]
         if not gpus or (start.job is not None and len(gpus) < len(start.gpus)):
             return
@@ -293,7 +293,7 @@ class Drive:
         return kind(lease=start.lease, epoch=start.epoch)
 
     def _measure(self, job: JobId, probe: Probing, now: float) -> None:
-        """Report the rate of a job that runs at a setting, after its iterations."""
+        """Report the rate of a job at the measured setting, once its iterations are done."""
         seconds = self._some(probe.iterations / probe.gpus.size)
         turn = self._runs[job].turn
         self._later(now + seconds, lambda _: self._measured(job, turn, probe))
@@ -339,7 +339,7 @@ class Drive:
         return JobFinished(job=job)
 
     def _divide(self, now: float) -> None:
-        """Act as the tuners of apps whose leases name no job: running jobs keep GPUs, others follow by arrival."""
+        """Act as the tuners of apps that divide their GPUs: running jobs keep theirs, others follow by arrival."""
         state = self.arbiter.state
         shared: dict[int, list[int]] = {}
         for lease in state.leases.values():

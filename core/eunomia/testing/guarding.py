@@ -1,4 +1,4 @@
-"""Records the calls of stages, with arguments and answers, and detects changes of their arguments."""
+"""Record the calls of stages with arguments and answers, and detect modified arguments."""
 
 import dataclasses
 import functools
@@ -16,12 +16,12 @@ from eunomia.platform.checking import SPECS
 from eunomia.units import SizeUnit, Stage
 
 SMALL = 4096
-"""Bytes up to which a column is copied; a larger one is hashed."""
+"""Size in bytes up to which a column is copied; larger columns are hashed."""
 
 PLAIN = (str, int, float, bytes, Enum, np.generic, type(None))
 
 Print = dict[str, object]
-"""Every value that can be reached from something, by path such as ``snapshot.jobs.done``."""
+"""All values reachable from some arguments, by path such as ``snapshot.jobs.done``."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,8 +30,8 @@ class Call:
 
     Attributes:
         hook: name of the hook.
-        stage: the stage that it implements.
-        plugin: the called plugin.
+        stage: the stage that the hook implements.
+        plugin: name of the called plugin.
         inputs: arguments by name.
         answer: the returned value; None if the call raised.
     """
@@ -44,7 +44,7 @@ class Call:
 
 
 class Guard:
-    """Watches the calls of one run.
+    """Watches the stage calls of one run.
 
     Args:
         plugin: the plugin whose inputs are compared before and after each call.
@@ -57,11 +57,11 @@ class Guard:
         self.twice = twice
         self.seen = seen
         self.changed: list[str] = []
-        """Inputs that were changed: hook and path."""
+        """Hook and path of each input that a call modified."""
         self.unlike: list[str] = []
-        """Hooks whose second answer to the same call differed."""
+        """Hooks whose answers to two equal calls differed."""
         self.asking = ""
-        """The hook that has been called and has not returned."""
+        """Name of the hook that is being called."""
         self.forms: set[type[Any]] = set()
         """Forms that the plugin requested from a valuation."""
         self.units: set[SizeUnit] = set()
@@ -134,7 +134,7 @@ class _Asked(Valuations):
 
 
 def prints(item: Mapping[str, Any]) -> Print:
-    """Return everything reachable from some values, as plain comparable values by path."""
+    """Return all values reachable from the given ones, as comparable values by path."""
     made: Print = {}
     for name, part in item.items():
         _print(made, name, part)
@@ -142,7 +142,7 @@ def prints(item: Mapping[str, Any]) -> Print:
 
 
 def difference(before: Print, now: Print) -> list[str]:
-    """Return the paths with different values, sorted."""
+    """Return the paths whose values differ, sorted."""
     return sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
 
 

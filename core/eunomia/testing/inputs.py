@@ -1,4 +1,4 @@
-"""Inputs of one stage, built by hand from names of jobs, for tests without the stages before it.
+"""Hand-built inputs of one stage, by job name, for tests without the earlier stages.
 
 ```python
 town = World("1x4 V100").job("a/1").job("b/1", gpus=(1, 2))
@@ -33,7 +33,7 @@ class MenuPoint(NamedTuple):
 
 
 def menus_of(world: World, points: Mapping[str, Sequence[MenuPoint]]) -> Menus:
-    """Build menus with a separate curve for each named job, its points sorted by GPUs; other jobs have none."""
+    """Build menus with a separate curve for each named job, sorted by GPUs; other jobs have no menu."""
     curve = np.full(world.snapshot().jobs.most.size, NONE, np.int32)
     rows = []
     for number, (job, mine) in enumerate(points.items()):
@@ -55,7 +55,7 @@ def menus_of(world: World, points: Mapping[str, Sequence[MenuPoint]]) -> Menus:
 def values_by_size(
     world: World, values: Mapping[str, Mapping[int, float]], *, unit: SizeUnit = SizeUnit.UTILITY
 ) -> Valuations:
-    """Build a valuation of jobs by number of GPUs; higher is better."""
+    """Build a valuation of jobs with values by number of GPUs; higher is better."""
     rows = [(claim, gpus, value) for claim, mine in enumerate(values.values()) for gpus, value in sorted(mine.items())]
     claim, gpus, value = np.array(rows, float).reshape(-1, 3).T
     form = BySize(claim=claim.astype(np.int32), gpus=gpus.astype(np.int64), value=value, unit=unit)
@@ -63,7 +63,7 @@ def values_by_size(
 
 
 def grants_to(world: World, gpus: Mapping[str, int], *, standby: Sequence[str] = ()) -> Allocation:
-    """Build an allocation of whole GPUs to jobs, in order of service; jobs on standby come after the others."""
+    """Build an allocation of whole GPUs to jobs, in order of service; standby jobs come after the others."""
     names = list(gpus)
     ordered = [claim for claim, name in enumerate(names) if name not in standby and gpus[name] > 0]
     return Allocation(

@@ -1,4 +1,4 @@
-"""Tests linear keys: an allocation requests a key again only when the job's row changes, so it must hold until then."""
+"""Test linear keys: an allocation recomputes a key only when the job's row changes, so it must be valid until then."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ TOLERANCE = 1e-9
 
 
 class KeyCheck:
-    """Compares the keys of each round with those of the rounds before, for one arbiter at a time."""
+    """Compares the keys of each round with those of earlier rounds, for one arbiter."""
 
     def __init__(self) -> None:
         self._jobs: Jobs | None = None
@@ -23,7 +23,7 @@ class KeyCheck:
         self._known: dict[int, tuple[float, float, float]] = {}
 
     def problem(self, snapshot: Snapshot, valuations: Valuations) -> str | None:
-        """Describe a key that breaks a rule; None: all keep them, or the answer has no linear keys."""
+        """Describe a key that breaks a rule; None if there is none, or if the answer has no linear keys."""
         scores = next((form for form in valuations.forms if isinstance(form, Scores)), None)
         if scores is None or scores.linear_key is None:
             return None
@@ -62,7 +62,7 @@ class KeyCheck:
 
 
 def _misranked(snapshot: Snapshot, valuations: Valuations, scores: Scores) -> str | None:
-    """Describe a difference between the orders of claims by scores and by keys; None: there is none."""
+    """Describe a difference between the orders of claims by scores and by keys; None if they agree."""
     jobs, key = valuations.claims.rows, scores.linear_key
     if key is None or jobs.size == 0:
         return None

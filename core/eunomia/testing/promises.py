@@ -1,4 +1,4 @@
-"""Checks a policy's promises by brute force: work conservation, separable values, pins."""
+"""Check a policy's promises by brute force: work conservation, separable values, pins."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -25,17 +25,17 @@ from eunomia.units import NONE, Ints, Rows, Unit
 def left_out(
     snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement
 ) -> str | None:
-    """Find a claim without GPUs for which a size on its menu fits on the GPUs left (WORK_CONSERVING).
+    """Find a claim without GPUs although a size on its menu fits on the GPUs left (WORK_CONSERVING).
 
     Args:
-        snapshot: state before the plan is adopted.
-        menus: menus of the round.
-        offer: offer of the round.
-        allocation: allocation after the last refiner.
-        placement: placement of the round.
+        snapshot: the state before the plan is applied.
+        menus: the menus of the round.
+        offer: the offer of the round.
+        allocation: the allocation after the last refiner.
+        placement: the placement of the round.
 
     Returns:
-        A description of the claim; None: there is no such claim.
+        A description of the claim; None if there is no such claim.
     """
     grants = allocation.amount
     if not isinstance(grants, Grants):
@@ -58,7 +58,7 @@ def left_out(
 
 
 def _waiting(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Iterator[int]:
-    """Yield job rows without GPUs: waiting candidates, of apps that hold nothing if claims are apps."""
+    """Yield the rows of waiting candidates; if claims are apps, only those of apps without GPUs."""
     claims, grants = allocation.claims, allocation.amount
     if not isinstance(grants, Grants):
         return
@@ -78,16 +78,16 @@ def _waiting(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Iterat
 
 
 def inseparable(stages: Stages, snapshot: Snapshot, offer: Offer, whole: Valuations) -> str | None:
-    """Find an app with other values when it is valued alone, on ``snapshot.only(app)``.
+    """Find an app whose values differ when it is valued alone, on ``snapshot.only(app)`` (SEPARABLE).
 
     Args:
         stages: new stages, as an app's agent has.
         snapshot: the arbiter's snapshot.
-        offer: the offer that was valued.
+        offer: the valued offer.
         whole: the arbiter's valuation.
 
     Returns:
-        A description of the difference; None: there is none.
+        A description of the difference; None if there is none.
     """
     unit = whole.claims.unit
     if unit not in (Unit.JOB, Unit.APP):
@@ -159,10 +159,10 @@ def _alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 
 
 def unpinned(stages: Stages, *, trials: int = 24, seed: int = 7) -> str | None:
-    """Call a placement with random pins that fit, and find one that it does not honour (HONOURS_PINS).
+    """Call a placement with random pins that fit, and find pins that it does not honour (HONOURS_PINS).
 
     Returns:
-        A description of the pins and the placement; None: all pins are honoured.
+        A description of the pins and the placement; None if all pins are honoured.
     """
     luck = np.random.default_rng(seed)
     for _ in range(trials):

@@ -1,4 +1,4 @@
-"""Small worlds for testing a policy: an ordinary one with every kind of event, and adversarial ones."""
+"""Scenes for testing a policy: an ordinary one with all kinds of events, and adversarial ones."""
 
 import dataclasses
 import functools
@@ -20,13 +20,13 @@ class Scene:
     """A cluster, and the events that occur on it.
 
     Attributes:
-        name: name for messages.
-        cluster: its short form.
+        name: name of the scene, for messages.
+        cluster: short form of the cluster, such as ``"2x4 V100"``.
         script: events with their times in seconds.
-        work: by job, the seconds that it runs on one GPU.
+        work: run time of each job on one GPU in seconds.
         until: end of the run in seconds.
-        lease: length of leases in seconds; None: the profile's.
-        deadline: seconds in which app masters must bid, if the valuation accepts bids; None: no bids are collected.
+        lease: length of leases in seconds; None: as in the profile.
+        deadline: seconds that app masters have to bid, if the valuation uses bids; None: no bids are collected.
         delays: delays of the executor.
     """
 
@@ -69,7 +69,7 @@ class _Script:
             self.events.append((at, added))
 
     def declare(self, app: str, adapts: Adapts, *, batch_size: float) -> None:
-        """Declare how the jobs added for an app adapt; without a batch size, they declare nothing else."""
+        """Set how the jobs of an app adapt, and their batch size; NaN: they declare neither epochs nor samples."""
         known = batch_size == batch_size
         for row, (time, event) in enumerate(self.events):
             if isinstance(event, kinds.JobAdded) and event.app == app:
@@ -93,9 +93,9 @@ class _Script:
 
 
 def town(cluster: str = "3x4 V100 16cpu 64GB", *, name: str = "town") -> Scene:
-    """Return a scene with apps of one and of many jobs, rigid and elastic.
+    """Return a scene with apps of one and of many jobs, both rigid and elastic.
 
-    It has failures, pauses, a lost machine and short leases.
+    It includes failures, pauses, a lost machine and short leases.
     """
     made = _Script()
     made.app("ana", 0.0)
@@ -122,7 +122,7 @@ def town(cluster: str = "3x4 V100 16cpu 64GB", *, name: str = "town") -> Scene:
 
 
 def two_kinds() -> Scene:
-    """Return the town on two GPU types."""
+    """Return the scene ``town`` with two GPU types."""
     return dataclasses.replace(town("2x4 V100 16cpu 64GB, 1x4 P100 16cpu 64GB", name="two GPU types"), until=60.0)
 
 
@@ -193,9 +193,9 @@ def paused() -> Scene:
 
 
 def adapting() -> Scene:
-    """Return a scene in which jobs change their batch sizes, announced or not, running, waiting and paused.
+    """Return a scene in which running, waiting and paused jobs change their batch sizes, announced or not.
 
-    Some declare batch size, epochs and way of adapting, some nothing; rates at some batch sizes are known.
+    Some jobs declare batch size, epochs and mode of adaptation, some nothing; rates at some batch sizes are known.
     """
     made = _Script()
     for number, adapts in enumerate(Adapts):
@@ -223,7 +223,7 @@ def adapting() -> Scene:
 
 @functools.cache
 def many(jobs: int = 10_000, apps: int = 100) -> Scene:
-    """Return a scene with very many jobs, most of which have to wait."""
+    """Return a scene with so many jobs that most of them wait."""
     made = _Script()
     sizes = [(1, 1), (2, 2), (4, 4), (1, 4), (8, 8)]
     for number in range(apps):

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: random clusters, workloads and scripts with faults and delays, to drive an arbiter with.
+"""Hypothesis strategies for random clusters, workloads and scripts with faults and delays that drive an arbiter.
 
 ```python
 @given(scenario=scenarios())
@@ -7,7 +7,7 @@ def test_mine(scenario: Scenario) -> None:
     Drive(arbiter, work=dict(scenario.work), delays=scenario.delays, seed=scenario.seed).run(scenario.script)
 ```
 
-Hypothesis is imported by this module alone; it is a dependency for development.
+Only this module imports Hypothesis, which is a development dependency.
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ class Scenario:
     """A cluster, the events that occur on it, and the delays of the executor.
 
     Attributes:
-        machines: GPUs of each machine.
+        machines: number of GPUs of each machine.
         script: events with their times in seconds.
-        work: seconds that each job runs on one GPU.
+        work: run time of each job on one GPU in seconds.
         delays: delays of the executor.
         seed: seed of all other random draws.
     """
@@ -52,18 +52,18 @@ class Scenario:
 
     @property
     def cluster(self) -> Cluster:
-        """Return the machines, in two racks."""
+        """Return the cluster of the machines, in two racks."""
         return cluster_of(self.machines)
 
 
 def cluster_of(machines: tuple[int, ...]) -> Cluster:
-    """Return machines ``n0``, ``n1``, ... with these numbers of GPUs of one type, alternately in two racks."""
+    """Return a cluster of machines ``n0``, ``n1``, ... with these numbers of GPUs, alternating between two racks."""
     made = [Machine(name=f"n{i}", gpu_type="V100", gpus=gpus, rack=f"r{i % 2}") for i, gpus in enumerate(machines)]
     return Cluster.build(made)
 
 
 def delays() -> st.SearchStrategy[Delays]:
-    """Return delays of an executor: none, short or long, with and without lost acknowledgements."""
+    """Return a strategy for the delays of an executor: none, short or long, with or without lost acknowledgements."""
     delay = st.sampled_from([0.0, 0.3, 3.0])
     return st.builds(Delays, order=delay, start=delay, release=delay, lost=st.sampled_from([0.0, 0.3]))
 
@@ -102,7 +102,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 def _again(cluster: Cluster, name: str) -> MachineJoined:
-    """Return the event with which a machine of the cluster joins again; it is refused where the machine has stayed."""
+    """Return the event with which a machine joins again; the arbiter refuses it if the machine has not left."""
     machine = cluster.machines[cluster.number_of(name)]
     same = {field.name: getattr(machine, field.name) for field in dataclasses.fields(machine) if field.name != "name"}
     return MachineJoined(machine=name, **same)
@@ -113,7 +113,7 @@ def _app(
 ) -> tuple[list[tuple[float, Event]], dict[JobId, float]]:
     """Draw an app with its jobs, some of which fail during the run.
 
-    A gang has at most ``widest`` GPUs at least and ``largest`` at most.
+    The smallest size of a gang is at most ``widest`` GPUs, its largest at most ``largest``.
     """
     app, time = AppId(f"app{number}"), float(luck.uniform(0, 40))
     script: list[tuple[float, Event]] = [

@@ -1,4 +1,4 @@
-"""Ends a call that does not return, by CPU time, so that a busy machine fails no policy."""
+"""Interrupt a call that does not return; the limit is on CPU time, so that a busy machine fails no policy."""
 
 import contextlib
 import signal
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from typing import Final
 
 WALL: Final = 10.0
-"""Factor from the limit on CPU time to the one on time, for calls that sleep or wait."""
+"""Ratio of the wall-clock limit to the CPU-time limit, for calls that sleep or wait."""
 TICKS: Final = 20
-"""Looks at the clocks within the limit."""
+"""Number of clock checks within the limit."""
 
 
 class HungError(BaseException):
     """A call did not return in time; a plugin cannot catch this error by ``except Exception``.
 
     Args:
-        limit: the limit that it exceeded, in words.
+        limit: the exceeded limit, in words.
     """
 
     def __init__(self, limit: str) -> None:
@@ -27,10 +27,10 @@ class HungError(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``HungError`` in the main thread after some CPU time of the process, or ten times as much time.
+    """Raise ``HungError`` in the main thread after a CPU time of the process, or ten times as much wall-clock time.
 
-    Other threads have no limit. Time in which the process is stopped counts little. The timer is shared with others,
-    such as a test runner's, and is set back to their remaining time.
+    Other threads are not limited. Time in which the process is stopped counts little. The interval timer may be in
+    use already, for example by a test runner, and is restored with its remaining time.
 
     Args:
         seconds: the limit on CPU time.
@@ -58,7 +58,7 @@ class _Clocks:
         self._cpu_at, self._seen_at, self._waited = time.process_time(), time.monotonic(), 0.0
 
     def look(self, *_: object) -> None:
-        """Raise ``HungError`` if a limit is exceeded, at each look again in case that the plugin caught it."""
+        """Raise ``HungError`` if a limit is exceeded, at every check, in case the plugin caught the last error."""
         now = time.monotonic()
         self._waited += min(now - self._seen_at, 2.0 * self._tick)
         self._seen_at = now

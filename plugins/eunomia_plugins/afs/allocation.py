@@ -40,27 +40,27 @@ from eunomia_plugins.afs.shares import Ladder, Ladders, first_sizes, raised
 
 EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
 _TIE = 1e-6
-"""Part of a unit of time by which a job may miss the unit's end."""
+"""Fraction of a time unit by which a job may fall short and still have completed the unit."""
 
 
 class AfsOptions(PluginOptions):
     """Options of ``afs``."""
 
     lengths: Literal["known", "unknown"] = "known"
-    """``known``: AFS-L. ``unknown``: AFS-P: both ways of a comparison, and shares of time where jobs outnumber GPUs."""
+    """``known``: AFS-L. ``unknown``: AFS-P, which tests (3) in both directions, and shares time if GPUs are short."""
     unit: Annotated[Duration, Field(gt=0.0)] = Seconds(7200.0)
-    """AFS-P: a job that runs where jobs outnumber GPUs keeps its GPU for this long (footnote 11: 2 hours)."""
+    """AFS-P: how long a job keeps its GPU if jobs outnumber GPUs (footnote 11: 2 hours)."""
     scan: Literal["shortest", "arrival"] = "shortest"
-    """The order in which jobs are compared: fewest seconds left at their smallest size first, or by arrival. With
-    unknown lengths always by arrival."""
+    """The order in which jobs are compared: by seconds left at their smallest size, or by arrival. With unknown lengths
+    the order is always by arrival."""
 
 
 class Afs:
-    """Each job gets its smallest size, shortest job first; further GPUs go one by one by inequality (3).
+    """The allocation of AFS: each job gets its smallest size, shortest first, then GPUs one by one by inequality (3).
 
-    Where jobs outnumber GPUs, stage one is all there is: the order of SRTF with known lengths, processor sharing
-    without. Where GPUs are left, each goes to the job of highest priority by (3), as long as any job gains. No job
-    keeps what it has: sizes follow from the present lengths at every event.
+    If jobs outnumber GPUs, only stage one applies: SRTF order with known lengths, else processor sharing. If GPUs are
+    left, each goes to the job of highest priority by (3), as long as some job gains. Sizes are recomputed from the
+    present lengths at every event; no job keeps its old size.
     """
 
     name = "afs"
@@ -108,7 +108,7 @@ class Afs:
         )
 
     def _raised(self, snapshot: Snapshot, jobs: Rows, ladders: Ladders, gpus: int) -> Ints:
-        """Sizes after both stages, by job; 0: the job's smallest useful size does not fit."""
+        """Return the size of each job after both stages; 0 if its smallest useful size does not fit."""
         smallest, known = ladders.smallest(), self.options.lengths == "known"
         steps = first_sizes(smallest, gpus)
         left = gpus - sum(size for size, step in zip(smallest, steps, strict=True) if step == 0)
@@ -125,13 +125,13 @@ class Afs:
         return sizes
 
     def _scan(self, snapshot: Snapshot, jobs: Rows) -> Ints:
-        """Return the indices of jobs, which stand in order of service, in the order of the scan."""
+        """Return the indices of jobs, which are given in order of service, in the order of the scan."""
         if self.options.lengths == "known" and self.options.scan == "shortest":
             return np.arange(jobs.size)
         return np.lexsort((jobs, _arrivals(snapshot, jobs)))
 
     def _order(self, snapshot: Snapshot, jobs: Rows, values: "_Values", least: Ints, gpus: int) -> tuple[Ints, Seconds]:
-        """Return candidates in order of stage one, at least as many as can be served, and the next time to wake up."""
+        """Return candidates in the order of stage one, at least as many as can be served, and the next wake-up time."""
         if self.options.lengths == "known":
             seconds = values.first()
             able = np.flatnonzero(np.isfinite(seconds))
@@ -150,16 +150,16 @@ def _arrivals(snapshot: Snapshot, jobs: Rows) -> "np.ndarray[tuple[int], np.dtyp
 
 
 class _Turns:
-    """Processor sharing by units of time (§3.3): jobs with the fewest units go first; a job finishes its unit.
+    """Processor sharing by time units (§3.3): jobs that had the fewest units go first; a started unit is completed.
 
     Args:
-        snapshot: with what each job has attained.
-        jobs: rows.
-        unit: seconds.
-        enough: so many jobs, in order, are found at least.
+        snapshot: the current state, with the attained service of each job.
+        jobs: job rows.
+        unit: length of a unit in seconds.
+        enough: minimum number of jobs to put in order.
 
     Attributes:
-        order: indices of jobs.
+        order: indices of jobs, first served first.
     """
 
     def __init__(self, snapshot: Snapshot, jobs: Rows, unit: float, enough: int) -> None:
@@ -174,12 +174,12 @@ class _Turns:
         self._now = float(snapshot.now)
 
     def wake_at(self, served: int) -> Seconds:
-        """Return the time at which the first served job finishes its unit."""
+        """Return the earliest time, in seconds, at which a served job completes its unit."""
         return Seconds(self._now + float(self._left[self.order[:served]].min(initial=np.inf)))
 
 
 class _Values:
-    """Values of candidates by size; a valuation by curve computes them only for the jobs that are asked for."""
+    """Values of candidates by size; a valuation by curve computes only the values that are requested."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Values:
         self._table = None if self._curves is not None else valuations.form(BySize)
 
     def first(self) -> Reals:
-        """Return by candidate the seconds left at its smallest size; inf: the candidate has no size."""
+        """Return the seconds left of each candidate at its smallest size; inf if it has no size."""
         if self._curves is not None:
             return self._first.of(self._snapshot, self._menus, self._curves, self._jobs)
         found: Reals = np.full(self._jobs.size, np.inf)
@@ -227,7 +227,7 @@ class _Values:
         return Ladders.of([ladders[job] for job in jobs.tolist()])
 
     def _rows(self) -> list[tuple[int, int, float]]:
-        """Claim, GPUs and value, sizes ascending."""
+        """Return tuples of claim, GPUs and value, sorted by claim and size."""
         if self._table is None:
             return []
         table = self._table
@@ -235,9 +235,9 @@ class _Values:
 
 
 def _no_worse(units: Reals, arrivals: "np.ndarray[tuple[int], np.dtype[np.generic]]", count: int) -> Ints:
-    """Return the indices, ascending, of at least ``count`` jobs by units and arrival.
+    """Return the indices, ascending, of the first ``count`` jobs by units and arrival.
 
-    Ties with the last are included.
+    Ties with the last of them are included.
     """
     if units.size <= count or count < 1:
         return np.arange(units.size)
@@ -249,7 +249,7 @@ def _no_worse(units: Reals, arrivals: "np.ndarray[tuple[int], np.dtype[np.generi
 
 
 def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
-    """Return the indices of at least ``count`` jobs with the fewest seconds, ascending; ties keep their order."""
+    """Return the indices of at least the ``count`` jobs with the fewest seconds, sorted by seconds; ties keep order."""
     if able.size > 2 * count:
         bound = np.partition(seconds, count - 1)[count - 1] if count else -np.inf
         kept = np.flatnonzero(seconds <= bound)
@@ -258,9 +258,9 @@ def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
 
 
 def _changed(snapshot: Snapshot, offer: Offer, jobs: Rows, sizes: Ints) -> tuple[Rows, Ints]:
-    """Return the jobs that change their size, in order of service, then those that release all GPUs.
+    """Return the jobs that change their size, and their new sizes.
 
-    And the new sizes.
+    Jobs are in order of service, followed by those that release all GPUs.
     """
     owner = owners(snapshot, offer.gpus, Unit.JOB)
     held = np.bincount(owner[owner != NONE], minlength=snapshot.jobs.most.size)
@@ -273,7 +273,7 @@ def _changed(snapshot: Snapshot, offer: Offer, jobs: Rows, sizes: Ints) -> tuple
 
 
 def _that_fit(order: Ints, least: Ints, gpus: int) -> list[int]:
-    """Return the indices, in order, of jobs with a smallest size that still fits; only their values are needed."""
+    """Return the indices, in order, of jobs whose smallest size still fits; only their values are needed."""
     kept = []
     for at, size in zip(order.tolist(), least[order].tolist(), strict=True):
         if gpus <= 0:

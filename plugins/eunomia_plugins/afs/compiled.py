@@ -1,4 +1,4 @@
-"""Stage two of Algorithm 1, compiled by numba where it is installed (extra ``fast``)."""
+"""Stage two of Algorithm 1, compiled by numba if it is installed (extra ``fast``)."""
 
 import functools
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from eunomia_plugins.afs.prefixes import Raising
 from eunomia_plugins.afs.shares import Ladders
 
 MANY: Final = 256
-"""Jobs and GPUs to share, added, from which compiled code pays at once: importing numba and loading the code take some
-tenths of a second."""
+"""Number of jobs plus GPUs from which compiled code pays off at once, although importing numba and loading the code
+take some tenths of a second."""
 OFTEN: Final = 2000
-"""Rounds after which compiled code pays for few jobs, too: plain code takes some tenths of a millisecond each time."""
+"""Number of rounds after which compiled code pays off even for few jobs; plain code takes tenths of a ms per round."""
 
 Loop = Callable[[Ints, Ints, Reals, Ints, int, bool], None]
-"""Takes each job's first row, sizes, seconds, steps (changed in place), GPUs, and whether lengths are known."""
+"""The type of ``loops.raise_sizes``, which updates the steps in place."""
 
 
 class FastRaising:
-    """Stage two; the number of calls decides only when code is compiled, not the result."""
+    """Stage two; it counts its calls only to decide when code is compiled, which does not affect the result."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -34,17 +34,17 @@ class FastRaising:
 
 
 def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool, rounds: int = 0) -> list[int]:
-    """Return the sizes that ``shares.raised`` gives, by the fastest installed code.
+    """Return the result of ``shares.raised``, computed by the fastest installed code.
 
     Args:
-        ladders: in order of the scan.
-        steps: by job, the index of its size, or -1: it stays without.
-        gpus: to share in this stage.
+        ladders: ladders of jobs, in the order of the scan.
+        steps: [job] index of its size in its ladder; -1: it gets no GPUs.
+        gpus: number of GPUs to share in this stage.
         known: whether lengths may be compared.
-        rounds: how often the caller has asked before.
+        rounds: number of earlier calls by the caller.
 
     Returns:
-        By job, the index of its size.
+        [job] index of its size in its ladder.
     """
     loop = compiled() if rounds >= OFTEN or len(steps) + gpus >= MANY else None
     if loop is None:
@@ -56,7 +56,7 @@ def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool, r
 
 @functools.cache
 def compiled() -> Loop | None:
-    """Return the compiled loop; None: numba is not installed, or has no writable folder for its cache."""
+    """Return the compiled loop, or None if numba is not installed or has no writable folder for its cache."""
     if not is_installed("numba"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The plugins ``afs_curves`` and ``afs_peak``: the value of each number of GPUs to a job, by curve and length."""
+"""The plugins ``afs_curves`` and ``afs_peak``: the value of each size of a job, from its curve and length."""
 
 import math
 from typing import ClassVar
@@ -24,14 +24,14 @@ from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints, Reals, Rows
 
 MOST_KEPT = 1000
-"""Curves of different points that are remembered."""
+"""Maximum number of distinct curves in the cache."""
 
 
 class AfsCurves:
-    """The value of a size is minus the seconds that the job still takes at it (§3.1: its length on so many GPUs).
+    """The valuation of AFS: the value of a size is minus the job's remaining seconds at that size (its length, §3.1).
 
-    Sizes at which a curve has no rate, or at which the job is no faster than at a smaller one, have no value: AFS gives
-    a GPU that speeds nothing up no value. A job of unknown work counts as having one iteration left.
+    Sizes without a rate, and sizes at which the job is no faster than at a smaller one, have no value, as AFS gives no
+    GPU that brings no speedup. A job with unknown work counts as having one iteration left.
     """
 
     name = "afs_curves"
@@ -54,7 +54,7 @@ class AfsCurves:
 
 
 class AfsPeak:
-    """Values use only the size at which the job is fastest; up to it, GPUs count as equally good (AFS-S).
+    """The valuation of AFS-S: speed is taken as linear up to the size at which the job is fastest.
 
     Appendix D: without measured throughput AFS shares by max-min fairness, up to each job's best size.
     """
@@ -79,28 +79,28 @@ def _valuation(curves: "_Curves", offer: Offer) -> Valuations:
 
 
 class _Curves:
-    """Values by curve of the menus and iterations left."""
+    """Values of sizes, computed from the curves of the menus and the iterations left."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, sizes: "UsefulSizes", *, peak: bool) -> None:
         self._snapshot, self._menus, self._sizes, self._peak = snapshot, menus, sizes, peak
         self._job_on: dict[int, int] = {}
-        """By curve, one of its jobs."""
+        """One job on each curve."""
 
     def keys(self, jobs: Rows) -> tuple[Rows, Reals]:
-        """Return curve and iterations left of each job; one iteration if the job's work is not known."""
+        """Return the curve and the iterations left of each job; one iteration if its work is not known."""
         left = self._snapshot.iterations_left(jobs)
         curves = self._menus.curve[jobs]
         self._job_on |= zip(curves.tolist(), jobs.tolist(), strict=True)
         return curves, np.where(np.isfinite(left), left, 1.0)
 
     def values(self, curve: int, lengths: Reals) -> tuple[Ints, Reals]:
-        """Sizes, and minus the seconds left at each."""
+        """Return the useful sizes of a curve, and the values, [length, size]: minus the seconds left."""
         sizes, rates = self._sizes.of(self._menus, curve, self._job_on[curve])
         return sizes, -lengths[:, None] / (sizes if self._peak else rates)
 
 
 class UsefulSizes:
-    """The useful sizes of each curve, computed once for curves with equal points."""
+    """A cache of the useful sizes of curves, shared by curves with equal points."""
 
     def __init__(self) -> None:
         self._points: CurvePoints | None = None
@@ -122,7 +122,7 @@ class UsefulSizes:
 
 
 def _content(points: CurvePoints, curve: int) -> bytes:
-    """All columns of a curve's points that decide a rate."""
+    """Return the columns of a curve's points that determine rates, as bytes."""
     if curve < 0:
         return b""
     span = slice(*points.start[curve : curve + 2].tolist())
@@ -131,9 +131,9 @@ def _content(points: CurvePoints, curve: int) -> bytes:
 
 
 def useful_sizes(menus: Menus, job: int) -> tuple[Ints, Reals]:
-    """Return the sizes of a job at which it is faster than at every smaller one, ascending, and its rate at each.
+    """Return the sizes of a job at which it is faster than at every smaller one, ascending, with the rates.
 
-    Where a rate is not known, all sizes count, each with a rate of its number of GPUs.
+    If a rate is not known, all sizes count as useful, and the rate is the number of GPUs.
     """
     sizes: list[int] = menus.sizes(job).tolist()
     rates = [menus.rate(job, size) for size in sizes]

@@ -1,6 +1,6 @@
-"""The loop of ``prefixes.Raising`` over columns, compiled by numba when it is first called.
+"""The loop of ``prefixes.Raising`` on columns, compiled by numba on the first call.
 
-The divisions are those of ``shares``, in the same order, so that every comparison has the same outcome.
+It performs the divisions of ``shares`` in the same order, so that every comparison has the same result.
 """
 
 import numpy as np
@@ -11,14 +11,14 @@ from eunomia.units import Ints, Reals
 
 @njit(cache=True)
 def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int, known: bool) -> None:
-    """Raise steps until no job that can grow fits.
+    """Raise the steps of jobs until no further step fits.
 
     Args:
         start: [job + 1] first row of each job.
-        sizes: [row] GPUs.
-        seconds: [row] left at that size.
-        steps: [job] index of its size, or -1; changed in place.
-        gpus: to share.
+        sizes: [row] number of GPUs.
+        seconds: [row] seconds left at that size.
+        steps: [job] index of its size, or -1 without GPUs; changed in place.
+        gpus: number of GPUs to share.
         known: whether lengths may be compared.
     """
     jobs = steps.size
@@ -43,7 +43,7 @@ def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int
 
 @njit(cache=True)
 def _look(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, job: int, gains: Reals, needs: Ints) -> None:
-    """Write the GPUs that a job's next size adds, its gain as longer and as shorter job, and its seconds."""
+    """Store the GPUs that a job's next size adds, its gains as the longer and the shorter job, and its seconds."""
     row = start[job] + steps[job]
     if steps[job] < 0 or row + 1 >= start[job + 1]:
         gains[0, job] = gains[1, job] = -np.inf
@@ -58,7 +58,7 @@ def _look(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, job: int, gains
 
 @njit(cache=True)
 def _extend(gains: Reals, needs: Ints, found: Ints, count: int, begin: int, gpus: int, known: bool) -> int:
-    """Append the jobs from ``begin`` on that are the best of a prefix; return their number."""
+    """Append to ``found`` the jobs from ``begin`` on that are the best of a prefix, and return the new count."""
     longer, shorter, left = gains
     for job in range(begin, needs.size):
         if needs[job] > gpus:

@@ -1,4 +1,4 @@
-"""Stage two of Algorithm 1 without scanning all jobs for each GPU; the sizes equal those of ``shares.raised``."""
+"""Stage two of Algorithm 1 without a scan of all jobs per GPU; the sizes equal those of ``shares.raised``."""
 
 import itertools
 from typing import Final, NamedTuple
@@ -8,15 +8,15 @@ import numpy as np
 from eunomia_plugins.afs.shares import Ladder, gain_of_longer, gain_of_shorter
 
 NEAR: Final = 48
-"""Jobs that are looked at one by one before columns are compared."""
+"""Number of jobs that are compared one by one before the rest is compared by columns."""
 
 
 class Raising:
-    """Computes stage two from the best job of each prefix: the sizes of ``raised``, without a full scan for each GPU.
+    """Stage two computed incrementally from the best job of each prefix of the scan.
 
-    The scan is a fold: the best of the first i jobs does not depend on later ones. When a job gets more, only the
-    prefixes from its place on change. From there each new best job is found among the next ``NEAR`` jobs one by one,
-    and among the rest by a comparison of columns.
+    The scan is a fold: the best of the first i jobs does not depend on later jobs. When a job gets more GPUs, only the
+    prefixes from its position on change. From there, each new best job is searched among the next ``NEAR`` jobs one by
+    one, and among the rest by comparing columns.
     """
 
     def __init__(self, ladders: list[Ladder], steps: list[int], gpus: int, *, known: bool) -> None:
@@ -27,7 +27,7 @@ class Raising:
         self._columns = np.array(self._rows, float).reshape(-1, 4).T
 
     def run(self) -> list[int]:
-        """Return by job the index of its size."""
+        """Return the index of each job's size in its ladder."""
         found: list[int] = []
         start = 0
         while True:
@@ -52,7 +52,7 @@ class Raising:
         return _Row(gain_of_longer(ladder, step), gain_of_shorter(ladder, step), ladder.seconds[step], more)
 
     def _extend(self, found: list[int], start: int) -> None:
-        """Append the jobs that are the best of a prefix, in order; those before ``start`` are already found."""
+        """Append the jobs from ``start`` on that are the best of a prefix, in order."""
         if not found:
             first = next((job for job in range(start, len(self._rows)) if self._rows[job].needs <= self._gpus), -1)
             if first < 0:

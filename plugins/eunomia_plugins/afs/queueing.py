@@ -1,4 +1,4 @@
-"""Caches the inputs of stage one by candidate, and recomputes those that may have changed."""
+"""Cache the inputs of stage one by candidate, and recompute those that may have changed."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ _UNKNOWN: Final = -1
 
 
 class FirstSeconds:
-    """Seconds left at the smallest size, cached by job row; the values depend on the arguments only."""
+    """A cache, by job row, of the seconds left at the smallest size; results depend on the arguments only."""
 
     def __init__(self) -> None:
         self._points: CurvePoints | None = None
@@ -19,7 +19,7 @@ class FirstSeconds:
         self._known: Reals = np.empty(0)
 
     def of(self, snapshot: Snapshot, menus: Menus, form: ByCurve, candidates: Rows) -> Reals:
-        """Seconds left at the smallest size of each candidate; inf: it has no size."""
+        """Return the seconds left of each candidate at its smallest size; inf if it has no size."""
         changes = snapshot.changed(self._version) if self._points is menus.points else None
         size = snapshot.jobs.most.size
         if changes is None or self._known.size != size:
@@ -46,7 +46,7 @@ class FirstSeconds:
 
 
 class CurvesWithSizes:
-    """Whether each curve has a size, cached; the values depend on the menus' points only."""
+    """A cache of whether each curve has a size; results depend on the menus' points only."""
 
     def __init__(self) -> None:
         self._points: CurvePoints | None = None

@@ -1,8 +1,8 @@
-"""Algorithm 1 of AFS: how many GPUs each job gets, by inequality (3) between two jobs at a time.
+"""Algorithm 1 of AFS: the number of GPUs of each job, by inequality (3) between pairs of jobs.
 
-The inequality with the swap by remaining length is not transitive: jobs whose speedups from one GPU to two are 7/5, 8/5
-and 2, from the shortest to the longest, form a cycle. So the outcome depends on the order in which jobs are scanned,
-and every function here takes jobs in that order.
+The inequality, which treats the shorter and the longer job differently, is not transitive: jobs whose speedups from one
+GPU to two are 7/5, 8/5 and 2, from the shortest to the longest, form a cycle. The result therefore depends on the order
+in which jobs are scanned, and every function here takes jobs in that order.
 """
 
 import itertools
@@ -21,12 +21,12 @@ class Ladder(NamedTuple):
 
 
 class Ladders(NamedTuple):
-    """The ladders of some jobs, as columns; the rows of a job follow each other.
+    """The ladders of several jobs as columns, with consecutive rows for each job.
 
     Attributes:
-        start: [job + 1] the first row of each job, and one past the last row.
-        sizes: [row] GPUs, ascending within a job.
-        seconds: [row] that the job still takes at that size.
+        start: [job + 1] first row of each job, and the total number of rows.
+        sizes: [row] number of GPUs, ascending within a job.
+        seconds: [row] seconds left of the job at that size.
     """
 
     start: Ints
@@ -35,25 +35,25 @@ class Ladders(NamedTuple):
 
     @classmethod
     def of(cls, ladders: list[Ladder]) -> Self:
-        """Return the columns of ladders, in their order."""
+        """Build the columns from a list of ladders."""
         start = np.cumsum([0, *(len(each.sizes) for each in ladders)])
         sizes = np.array([size for each in ladders for size in each.sizes], np.int64)
         return cls(start, sizes, np.array([left for each in ladders for left in each.seconds], float))
 
     def each(self) -> list[Ladder]:
-        """By job, its ladder."""
+        """Return the ladder of each job."""
         sizes, left, start = self.sizes.tolist(), self.seconds.tolist(), self.start.tolist()
         return [Ladder(sizes[one:end], left[one:end]) for one, end in itertools.pairwise(start)]
 
     def take(self, jobs: Ints) -> Self:
-        """Return the ladders of some jobs, in the order asked for."""
+        """Return the ladders of the given jobs, in the given order."""
         begin, count = self.start[jobs], self.start[jobs + 1] - self.start[jobs]
         start = np.concatenate([[0], np.cumsum(count)])
         rows = np.repeat(begin - start[:-1], count) + np.arange(start[-1])
         return type(self)(start, self.sizes[rows], self.seconds[rows])
 
     def smallest(self) -> list[int]:
-        """By job, its smallest size; 0: it has none."""
+        """Return the smallest size of each job; 0 if it has none."""
         has = self.start[1:] > self.start[:-1]
         found = np.zeros(has.size, np.int64)
         found[has] = self.sizes[self.start[:-1][has]]
@@ -61,17 +61,17 @@ class Ladders(NamedTuple):
 
 
 def first_sizes(smallest: list[int], gpus: int) -> list[int]:
-    """Stage one: the smallest size for each job, until no GPU is left; a job that does not fit waits.
+    """Stage one: give each job its smallest size until no GPU is left; a job that does not fit waits.
 
-    The paper states this as a consequence of (3), which does not hold for jobs of exactly linear speedup: with two GPUs
-    the shorter of two such jobs would get both. Here it holds for all jobs.
+    The paper derives this from (3), but for jobs with exactly linear speedup it does not follow: with two GPUs the
+    shorter of two such jobs would get both. Here it applies to all jobs.
 
     Args:
-        smallest: by job, in order of service, its smallest size; 0: it has none.
-        gpus: to share.
+        smallest: [job] smallest size, in order of service; 0: the job has no size.
+        gpus: number of GPUs to share.
 
     Returns:
-        By job, the index of its size, or -1 without GPUs.
+        [job] index of its size in its ladder; -1 without GPUs.
     """
     steps = []
     for size in smallest:
@@ -82,16 +82,16 @@ def first_sizes(smallest: list[int], gpus: int) -> list[int]:
 
 
 def raised(ladders: list[Ladder], steps: list[int], gpus: int, *, known: bool) -> list[int]:
-    """Stage two as the paper states it: the job of highest priority gets its next size, until no GPU is left.
+    """Stage two as in the paper: give the job of highest priority its next size, until no GPU is left.
 
     Args:
-        ladders: in order of the scan.
-        steps: by job, the index of its size, or -1: it stays without.
-        gpus: to share in this stage. A job whose next size needs more is passed over.
-        known: whether lengths may be compared (AFS-L); else (3) is asked both ways (AFS-P).
+        ladders: ladders of jobs, in the order of the scan.
+        steps: [job] index of its size in its ladder; -1: it gets no GPUs.
+        gpus: number of GPUs to share in this stage. A job whose next size needs more is skipped.
+        known: whether lengths may be compared (AFS-L); else (3) is tested in both directions (AFS-P).
 
     Returns:
-        By job, the index of its size.
+        [job] index of its size in its ladder.
     """
     steps = list(steps)
     while True:
@@ -112,7 +112,7 @@ def _can_grow(ladder: Ladder, step: int, gpus: int) -> bool:
 
 
 def _comes_before(ladders: list[Ladder], steps: list[int], job: int, best: int, *, known: bool) -> bool:
-    """Return whether a scanned job is better than the best one so far; at a tie the earlier job stays best."""
+    """Return whether a scanned job is better than the best one so far; in a tie the earlier job stays best."""
     if not known:
         return _prefers(ladders, steps, best, job)
     if ladders[best].seconds[steps[best]] >= ladders[job].seconds[steps[job]]:
@@ -126,12 +126,12 @@ def _prefers(ladders: list[Ladder], steps: list[int], shorter: int, longer: int)
 
 
 def gain_of_longer(ladder: Ladder, step: int) -> float:
-    """Return (p' - p) / p' for each additional GPU, with p in 1 / seconds; 0: the job reports no work left."""
+    """Return (p' - p) / p' per additional GPU, with p = 1 / seconds; 0 if the job has no work left."""
     now, then = ladder.seconds[step], ladder.seconds[step + 1]
     return (now - then) / now / (ladder.sizes[step + 1] - ladder.sizes[step]) if now > 0.0 else 0.0
 
 
 def gain_of_shorter(ladder: Ladder, step: int) -> float:
-    """Return (p' - p) / p for each additional GPU; 0: the job has no work left."""
+    """Return (p' - p) / p per additional GPU, with p = 1 / seconds; 0 if the job has no work left."""
     now, then = ladder.seconds[step], ladder.seconds[step + 1]
     return (now - then) / then / (ladder.sizes[step + 1] - ladder.sizes[step]) if then > 0.0 else 0.0

@@ -1,1 +1,1 @@
-"""Allocations that any profile can use."""
+"""General-purpose allocations that any profile can use."""

@@ -1,7 +1,7 @@
 """Backfilling: a job may start before earlier jobs if it delays none of their planned starts, as far as ends are known.
 
 EASY (Lifka, 1995) reserves GPUs for the first job that does not fit; conservative backfilling (Mu'alem and Feitelson,
-2001) for every such job. A job whose end is not known counts as running for ever.
+2001) reserves GPUs for every such job. A job whose end is not known counts as running forever.
 """
 
 from typing import NamedTuple
@@ -13,22 +13,22 @@ from eunomia.units import NONE, Ints, Reals, Rows
 
 
 class Booked(NamedTuple):
-    """The answer, by ranked job."""
+    """The result of backfilling, by ranked job."""
 
     gpus: Ints
-    """GPUs now; 0: it waits."""
+    """GPUs that each job gets now; 0: it waits."""
     kinds: Rows
-    """The type of these GPUs; -1 with 0 GPUs."""
+    """Type of these GPUs; -1 with 0 GPUs."""
     starts_at: Reals
-    """Planned start; NaN: none is planned."""
+    """Planned start in seconds since the arbiter's start; NaN: no start is planned."""
 
 
 class Outlook:
-    """GPUs that will be free, by type, from now on.
+    """A forecast of the number of free GPUs by type, as a step function of time.
 
     Attributes:
-        times: [step] when the number changes; the first is now.
-        free: [step, type] GPUs free from then on.
+        times: [step] time in seconds at which the number changes; the first is now.
+        free: [step, type] number of free GPUs from that time on.
     """
 
     def __init__(self, now: float, free: Ints, ends: Reals, given: Ints) -> None:
@@ -43,7 +43,7 @@ class Outlook:
         self.free: Ints = free + np.concatenate([np.zeros((1, free.size), np.int64), np.cumsum(back, axis=0)])
 
     def earliest(self, gpus: int, kind: int, seconds: float) -> float:
-        """Return the first time from which ``gpus`` GPUs are free for ``seconds``; inf: no such time is known."""
+        """Return the first time at which ``gpus`` GPUs become free for ``seconds``; inf if no such time is known."""
         short = np.flatnonzero(self.free[:, kind] < gpus)
         next_short = np.append(short, self.times.size)[np.searchsorted(short, np.arange(self.times.size))]
         until = np.append(self.times, np.inf)[next_short]
@@ -51,7 +51,7 @@ class Outlook:
         return float(self.times[fits[0]]) if fits.size else np.inf
 
     def book(self, gpus: int, kind: int, start: float, seconds: float) -> None:
-        """Reserve GPUs from ``start`` on, for ``seconds``."""
+        """Reserve GPUs for ``seconds`` from ``start`` on."""
         end = start + seconds
         for time in (start, end) if np.isfinite(end) else (start,):
             at = int(np.searchsorted(self.times, time))
@@ -65,10 +65,10 @@ def outlook(snapshot: Snapshot, menus: Menus, usable: Ints, free: Ints) -> Outlo
     """Predict when GPUs become free, from the remaining work of running jobs and their rates.
 
     Args:
-        snapshot: the state of this moment.
-        menus: rates by size.
-        usable: GPUs that are free now.
-        free: the same, by type.
+        snapshot: the current state.
+        menus: the rates of jobs by size.
+        usable: the GPUs that are free now.
+        free: [type] number of GPUs that are free now.
     """
     held = snapshot.holdings
     taken = (held.job != NONE) & (held.state != GpuState.DOWN)
@@ -88,12 +88,12 @@ def backfill(snapshot: Snapshot, menus: Menus, jobs: Rows, turn: Ints, plan: Out
     """Serve jobs in order: jobs that fit start, the first that do not fit get a planned start, and others may backfill.
 
     Args:
-        snapshot: the state of this moment.
-        menus: sizes and rates by job.
-        jobs: ranked job rows.
-        turn: indices of the jobs that can run at all, in order.
-        plan: what will be free; bookings are written into it.
-        held_back: the number of jobs that get a start time; 1 is EASY.
+        snapshot: the current state.
+        menus: the sizes and rates of jobs.
+        jobs: job rows in order of rank.
+        turn: indices of the jobs that fit on the cluster, in order.
+        plan: the forecast of free GPUs, to which reservations are added.
+        held_back: maximum number of jobs with a reservation; 1 is EASY.
     """
     booked = Booked(np.zeros(jobs.size, np.int64), np.full(jobs.size, NONE, np.int32), np.full(jobs.size, np.nan))
     left = snapshot.iterations_left(jobs)
@@ -117,7 +117,7 @@ def backfill(snapshot: Snapshot, menus: Menus, jobs: Rows, turn: Ints, plan: Out
 
 
 class _Work:
-    """One job's sizes, and its run time at each."""
+    """The sizes of one job, and its run time at each."""
 
     def __init__(self, menus: Menus, job: int, left: float) -> None:
         self.menus, self.job, self.left = menus, job, left
@@ -128,13 +128,13 @@ class _Work:
         return sorted({largest, int(self.menus.sizes(self.job)[0])}, reverse=True) if largest else []
 
     def seconds(self, gpus: int) -> float:
-        """Run time at that size; inf: not known."""
+        """Return the run time at a size in seconds; inf: not known."""
         rate = self.menus.rate(self.job, gpus)
         return self.left / rate if rate > 0.0 and self.left >= 0.0 else np.inf
 
 
 class _Failed:
-    """Demands that could not start now; larger demands cannot start either, since free GPUs only decrease."""
+    """Requests that could not start now; larger requests cannot either, as the free GPUs only decrease."""
 
     def __init__(self, types: int) -> None:
         self._shortest: list[dict[int, float]] = [{} for _ in range(types)]
@@ -151,7 +151,7 @@ _Start = tuple[float, int, int]
 
 
 def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _Failed) -> _Start | None:
-    """Return a start now at the largest free size, else the smallest, if it delays no reservation; else None."""
+    """Return a start now at the largest size that is free, or else the smallest, if it delays no reservation."""
     now = float(plan.times[0])
     for kind in sorted(kinds, key=lambda kind: -int(plan.free[0, kind])):
         for size in work.ends(int(plan.free[0, kind])):
@@ -164,7 +164,7 @@ def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _
 
 
 def _later(plan: Outlook, work: _Work, kinds: "range | list[int]", held_back: int) -> _Start:
-    """Return the first time at which the job's smallest size can start, if one more job may have a reservation."""
+    """Return the earliest start of the job's smallest size, if one more reservation is allowed."""
     if held_back == 0:
         return np.inf, 0, NONE
     size = int(work.menus.sizes(work.job)[0])

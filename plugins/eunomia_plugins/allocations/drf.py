@@ -1,4 +1,4 @@
-"""Dominant resource fairness (Ghodsi et al., NSDI'11): equalizes each owner's share of its most needed resource."""
+"""Dominant resource fairness (Ghodsi et al., NSDI'11): equalize the owners' shares of their dominant resources."""
 
 import heapq
 from typing import ClassVar, Literal, NamedTuple
@@ -38,7 +38,7 @@ class DrfOptions(PluginOptions):
     """Options of ``drf``."""
 
     among: Literal["users", "apps"] = "users"
-    """Whether dominant shares of users or of apps are made equal; weights are those of users, or of apps."""
+    """The owners whose dominant shares, divided by their weights, are equalized."""
 
 
 class Drf:
@@ -65,7 +65,7 @@ class Drf:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Serve owners by dominant share; their jobs go by the order of the valuation, at the largest size left."""
+        """Serve owners by dominant share, each with its jobs in the valuation's order at the largest size left."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         gpus = usable(snapshot, offer, claims)
@@ -84,7 +84,7 @@ class Drf:
 
 
 class Totals(NamedTuple):
-    """The cluster's GPUs, CPUs and memory; inf where they are not known, so that shares of them are 0."""
+    """The cluster's total GPUs, CPUs and memory; inf if an amount is not known, so that shares of it are 0."""
 
     amounts: Reals
 
@@ -96,7 +96,7 @@ class Totals(NamedTuple):
         return cls(np.where(np.isnan(sums), np.inf, sums))
 
     def per_gpu(self) -> Reals:
-        """Amount of each resource per GPU of the cluster; 0 where it is not known."""
+        """Return the amount of each resource per GPU of the cluster; 0 if it is not known."""
         amounts = self.amounts / self.amounts[0]
         return np.where(np.isfinite(amounts), amounts, 0.0)
 
@@ -130,7 +130,7 @@ class _Filling:
         self.refused: dict[int, Reason] = {}
 
     def run(self, able: Ints) -> None:
-        """Serve jobs, given by index in order; the next job is always one of the owner with the smallest share."""
+        """Serve jobs, given as indices in order; the next job always belongs to the owner with the smallest share."""
         queues: dict[int, list[int]] = {}
         for index in able.tolist()[::-1]:
             queues.setdefault(self.owner[index], []).append(index)
@@ -168,9 +168,9 @@ class _Filling:
                 self.left[resource] -= size * amount
 
     def _most(self, index: int) -> tuple[float, float]:
-        """Return the GPUs for which CPUs and memory suffice over the whole cluster.
+        """Return the number of GPUs for which the cluster's CPUs, and its memory, suffice.
 
-        An unnamed resource sets no limit.
+        A resource that the job does not request sets no limit.
         """
         per_gpu, named = self.per_gpu[index], self.named[index]
         most = [
@@ -181,7 +181,7 @@ class _Filling:
 
 
 def _held(snapshot: Snapshot, offered: Ints, among: str) -> Reals:
-    """[owner row, resource] amounts that owners hold outside the offered GPUs."""
+    """Return the amounts that owners hold outside the offer, [owner row, resource]."""
     held, cluster = snapshot.holdings, snapshot.cluster
     size = (snapshot.apps if among == "apps" else snapshot.users).weight.size
     used = np.zeros((size, 3))

@@ -1,4 +1,4 @@
-"""Progressive filling: raise the job that has least by the smallest possible step, until no job can be raised."""
+"""Progressive filling: raise the job with the fewest GPUs by the smallest possible step, until none can be raised."""
 
 import heapq
 
@@ -11,15 +11,15 @@ from eunomia_plugins.allocations.ranking import reasons
 
 
 def fill_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, weighted: bool) -> Allocation:
-    """Give each job the smallest size on its menu, in order; then raise the smallest job repeatedly.
+    """Give each job the smallest size on its menu, in order; then repeatedly raise the job with the fewest GPUs.
 
-    A job that cannot be raised by one step on its menu stays where it is. All GPUs of a job are of one type.
+    A job that cannot be raised by one step on its menu keeps its size. All GPUs of a job have one type.
 
     Args:
-        snapshot: the state of this moment.
-        menus: sizes by job.
-        offer: what may be touched.
-        jobs: ranked job rows; the order breaks ties.
+        snapshot: the current state.
+        menus: the sizes of jobs.
+        offer: the GPUs that may be reassigned.
+        jobs: job rows in order of rank, which breaks ties.
         weighted: whether a job of an app of weight 2 is raised to twice the size.
     """
     claims = Claims(unit=Unit.JOB, rows=jobs)
@@ -39,7 +39,7 @@ def fill_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, we
 
 
 class _Steps:
-    """The sizes of each job, read once per curve."""
+    """The sizes of jobs, read once per curve."""
 
     def __init__(self, menus: Menus, jobs: Rows) -> None:
         self._menus, self._jobs = menus, jobs.tolist()
@@ -47,7 +47,7 @@ class _Steps:
         self._curve = menus.curve[jobs].tolist()
 
     def of(self, index: int) -> list[int]:
-        """Sizes on the job's menu, ascending."""
+        """Return the sizes on the job's menu, ascending."""
         curve = self._curve[index]
         if curve not in self._of:
             self._of[curve] = self._menus.sizes(self._jobs[index]).tolist()
@@ -59,13 +59,13 @@ def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> 
 
     Args:
         steps: sizes by index of job.
-        able: indices of jobs that can run at all, in order.
-        kind: by job, the GPU type that it asks for; -1: any, and it gets the type with most free GPUs.
-        weight: by job.
-        free: GPUs by type; used up.
+        able: indices of the jobs that fit on the cluster, in order.
+        kind: [job] requested GPU type; -1: any, which becomes the type with most free GPUs.
+        weight: [job] weight.
+        free: [type] free GPUs; reduced in place.
 
     Returns:
-        By job: GPUs, and their type (-1 with 0 GPUs).
+        [job] number of GPUs, and their type (-1 with 0 GPUs).
     """
     sizes = np.zeros(kind.size, np.int64)
     kinds = np.full(kind.size, -1, np.int32)
@@ -87,16 +87,16 @@ def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> 
 
 
 def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, weighted: bool) -> Allocation:
-    """Give each job a share of time at its whole size, so that all jobs hold equally many GPUs on average.
+    """Give each job a share of time at its whole gang, so that all jobs hold the same number of GPUs on average.
 
-    A job cannot have more than all the time, so small gangs may run all the time. A job that runs on any GPU type
-    gets its share of each type in proportion to the GPUs that are left of it.
+    A share is at most 1, so that small gangs may run all the time. A job that accepts any GPU type gets its share of
+    each type in proportion to the GPUs of that type that are left.
 
     Args:
-        snapshot: the state of this moment.
-        menus: sizes by job.
-        offer: with the cluster's GPUs by type.
-        jobs: ranked job rows, waiting or running.
+        snapshot: the current state.
+        menus: the sizes of jobs.
+        offer: the offer, with the cluster's GPUs by type.
+        jobs: job rows in order of rank, waiting or running.
         weighted: whether a job of an app of weight 2 gets twice the GPU time.
     """
     kind = snapshot.jobs.gpu_type[jobs]
@@ -116,7 +116,7 @@ def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, wei
 
 
 def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
-    """[job, type] whether a job may use that type and fits on it."""
+    """Return whether each job may use each GPU type and fits on it, [job, type]."""
     types = np.arange(capacity.size)
     suits: Bools = (kind[:, None] == -1) | (kind[:, None] == types)
     found: Bools = suits & (most[:, None] <= capacity) & (most[:, None] > 0)
@@ -124,10 +124,10 @@ def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
 
 
 def water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
-    """Return [job, type] shares of time by weighted water-filling.
+    """Return time shares by weighted water-filling, [job, type].
 
-    The GPUs of all jobs grow together, by weight, until a job has all its time or its types are used up.
-    In each step of filling, a job takes from the types that still have GPUs, in proportion to what is left of them.
+    The GPUs of all jobs grow together, in proportion to weight, until a job runs all the time or its types are used up.
+    In each step, a job takes GPUs from its types in proportion to the GPUs that are left of them.
     """
     share = np.zeros(able.shape)
     left = capacity.astype(float)

@@ -1,6 +1,6 @@
-"""Gandiva as Themis implements it for comparison (§6.1): the best-placed job is served first.
+"""Gandiva as Themis implements it for comparison (§6.1): the job with the best placement is served first.
 
-Poorly placed jobs migrate.
+Jobs with poor placements migrate.
 """
 
 from typing import Annotated
@@ -40,17 +40,17 @@ class GandivaOptions(PluginOptions):
     """Options of ``gandiva``."""
 
     migrate: bool = True
-    """Whether running jobs are moved when GPUs become free where they would run faster (Gandiva §3.2)."""
+    """Whether running jobs migrate to free GPUs on which they would run faster (Gandiva §3.2)."""
     least_gain: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.05
-    """Least gain, as a part of its full speed, for which a job is moved."""
+    """Minimum gain for which a job migrates, as a fraction of its full speed."""
 
 
 class Gandiva:
     """Greedy packing by placement preference, with introspective migration (Xiao et al., OSDI 2018; Themis §6.1).
 
-    The waiting job whose best placement on free GPUs is nearest to its full speed is placed first; this repeats with
-    the GPUs that are left. The order of the valuation breaks ties: with ``las`` by seconds and short leases, jobs take
-    turns, which is Gandiva's time slicing. A GPU is never shared by two jobs at a time.
+    The waiting job whose best placement on free GPUs comes closest to its full speed is placed first, repeatedly. The
+    valuation's order breaks ties: with ``las`` by seconds and short leases, jobs take turns, which is Gandiva's time
+    slicing. Two jobs never share a GPU at the same time.
     """
 
     name = "gandiva"
@@ -68,13 +68,13 @@ class Gandiva:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round whenever the allocation may change; running jobs may move where GPUs came back."""
+        """Ask for a round whenever the allocation may change; running jobs may move when GPUs become free."""
         moves = frozenset({Cause.FREED, Cause.LEFT, Cause.CLUSTER_CHANGED}) if self.options.migrate else frozenset()
         return Triggers(on=EVENTS, all_on=moves)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Keep running jobs, move those that gain by it, then place waiting jobs greedily."""
+        """Keep running jobs, migrate those that gain enough, then place waiting jobs greedily."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         packing = _Packing(snapshot, menus, offer, Claims(unit=Unit.JOB, rows=jobs))
         packing.keep()
@@ -85,7 +85,7 @@ class Gandiva:
 
 
 class _Packing:
-    """The packing of one round."""
+    """The placement decisions of one round."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> None:
         self.snapshot, self.menus, self.claims = snapshot, menus, claims
@@ -102,7 +102,7 @@ class _Packing:
     # --- running jobs -----------------------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Keep jobs with a lease that has not ended and a size that is still on their menus."""
+        """Keep the jobs whose lease has not ended and whose size is still on their menu."""
         for claim, gpus in self.held.items():
             on_menu = self.menus.largest_at_most(self.jobs[claim], gpus.size) == gpus.size
             lasts = (self.snapshot.holdings.ends_at[gpus] > self.snapshot.now).all()
@@ -110,7 +110,7 @@ class _Packing:
                 self._settle(claim, placement_of(self.snapshot.cluster, gpus), gpus)
 
     def migrate(self, least_gain: float) -> None:
-        """Move jobs that would run faster elsewhere, the greatest gain first, each at most once."""
+        """Migrate jobs that would run faster elsewhere, largest gain first, each at most once."""
         apart = [claim for claim, placed in self.served.items() if len(placed.parts) > 1]
         waiting = {claim: self._gain(claim) for claim in apart}
         while waiting:
@@ -125,7 +125,7 @@ class _Packing:
             self._settle(claim, placed, None)
 
     def _gain(self, claim: int) -> tuple[float, GangPlacement | None]:
-        """Return a running job's gain by its best migration, as a fraction of its full speed, and the machines."""
+        """Return the gain of a running job's best migration, as a fraction of its full speed, and its new machines."""
         here = self.served[claim]
         score = self._score(claim, here)
         if score >= 1.0:
@@ -135,7 +135,7 @@ class _Packing:
         return (0.0, None) if placed is None else (self._score(claim, placed) - score, placed)
 
     def _free(self, claim: int) -> None:
-        """Return the GPUs of a job that moves to the pool."""
+        """Put the GPUs of a migrating job back into the pool."""
         gpus = self.held[claim]
         machines = self.snapshot.cluster.machine[gpus]
         self.pool.give(gpus)
@@ -169,7 +169,7 @@ class _Packing:
                 del queues[key]
 
     def _best(self, claim: int, least_gain: float) -> GangPlacement | None:
-        """Return the nearest GPUs for a claim; a job with an ended lease stays unless a migration gains enough."""
+        """Return the closest GPUs for a claim; a job with an ended lease stays unless a migration gains enough."""
         there = self._nearest(claim, self._size(claim))
         if claim in self.held and self.pool.holds(self.held[claim]).all():
             here = placement_of(self.snapshot.cluster, self.held[claim])
@@ -181,9 +181,9 @@ class _Packing:
         return there
 
     def _queues(self) -> dict[int, list[int]]:
-        """Claims to serve, grouped by equal requirements; the last of each list has the best rank.
+        """Return the claims to serve, grouped by equal requirements; the last of each list has the best rank.
 
-        Claims of one app with equal requirements have the same best placement, so only one of a group is scored.
+        Claims of an app with equal requirements have the same best placement, so only one per group is scored.
         """
         table, rows = self.snapshot.jobs, self.claims.rows
         able = np.flatnonzero(self.why == int(Reason.OUTRANKED))
@@ -220,7 +220,7 @@ class _Packing:
         return self.pool.room(kind, float(table.cpus[job]), float(table.memory_gib[job]))
 
     def _nearest(self, claim: int, gpus: int, own: Ints | None = None) -> GangPlacement | None:
-        """Return the nearest machines of one GPU type; ``own``: [machine] GPUs that the job holds and would release."""
+        """Return the closest machines of one GPU type; ``own`` are GPUs by machine that the job would release."""
         if gpus == 0:
             return None
         cluster, candidates = self.snapshot.cluster, []
@@ -241,7 +241,7 @@ class _Packing:
         return dict(placed.parts) == dict(placement_of(self.snapshot.cluster, self.held[claim]).parts)
 
     def _settle(self, claim: int, placed: GangPlacement, gpus: Ints | None) -> None:
-        """Give a claim these GPUs, or GPUs on the machines of ``placed``, with CPUs and memory."""
+        """Assign a claim the given GPUs, or else GPUs on the machines of ``placed``, with CPUs and memory."""
         cluster, pool, held = self.snapshot.cluster, self.pool, self.snapshot.holdings
         stays = gpus is not None
         if gpus is None:
@@ -256,7 +256,7 @@ class _Packing:
         self.types[claim] = int(cluster.gpu_type[gpus[0]])
 
     def _cpus_and_memory(self, claim: int, gpus: Ints) -> tuple[Reals, ...]:
-        """Return CPUs and memory by GPU: as requested, else in proportion to GPUs."""
+        """Return CPUs and memory of each GPU: as requested, else in proportion to GPUs."""
         table, job, cluster, pool = self.snapshot.jobs, self.jobs[claim], self.snapshot.cluster, self.pool
         found = []
         for asked, left, total in (

@@ -1,7 +1,7 @@
-"""Serves jobs of one size each from a queue: the only claims are jobs that start, move, or leave for others.
+"""Serve rigid jobs from a queue; only jobs that start, move, or are preempted become claims.
 
-The result equals that of ranking all jobs each round, but only few are looked at: the first waiting job of each size
-and GPU type, and the running jobs behind the best waiting one.
+The result equals that of ranking all jobs in each round, but only few are read: the first waiting job of each size and
+GPU type, and the running jobs ranked behind the best waiting one.
 """
 
 import heapq
@@ -13,41 +13,41 @@ from eunomia.contract.queues import Bucket, Entry, Size, UndecidedError
 from eunomia.units import NONE
 
 MAX_BUCKETS: Final = 64
-"""Most buckets of running jobs; with more of them, sorting all running jobs costs less."""
+"""Maximum number of buckets of running jobs; with more, sorting all running jobs is cheaper."""
 Head = tuple[Entry, Size, int]
-"""The next job of a size: its entry, the size, and its index in the list of that size."""
+"""The next waiting job of a size: its entry, the size, and its index in the list of that size."""
 RunningJob = tuple[Entry, Bucket]
 Grant = tuple[int, int, int, float]
-"""A job that is served: its row, the GPU type and the number of GPUs that it gets, and its place by arrival."""
+"""A served job: its row, the type and number of its GPUs, and its place in the order of arrival."""
 Passed = tuple[Bucket, int, int, float]
-"""A bucket, two positions in it, and what its keys have grown by since time 0."""
+"""A range of a bucket: the bucket, first and end position, and the growth of its keys since time 0."""
 
 
 class Served(NamedTuple):
-    """The answer: jobs that start or change their GPU type, in order of service, and rows of those that leave."""
+    """The result: jobs that start or change their GPU type, in order of service, and rows of preempted jobs."""
 
     grants: list[Grant]
     evicted: list[int]
 
 
 def limit(capacity: list[int], kind: int) -> int:
-    """GPUs of a type in an empty cluster, of the largest one for -1 (any); 0: the cluster does not have the type."""
+    """Return the GPUs of a type in service, for -1 (any) those of the largest type; 0 if the type does not exist."""
     if kind == NONE:
         return max(capacity)
     return capacity[kind] if 0 <= kind < len(capacity) else 0
 
 
 def choose(left: list[int], idle: list[int], gpus: int, kind: int, home: int = NONE) -> int:
-    """Return the type that a job gets: the requested or held one, else the one with the most idle GPUs.
+    """Return the GPU type that a job gets: the requested or held type, else the one with the most idle GPUs.
 
-    Where no type has enough idle GPUs, it is the one with most GPUs left.
+    If no type has enough idle GPUs, it is the type with the most GPUs left.
 
     Args:
-        left: by type, GPUs for jobs not served yet: free ones and those of running jobs not reached yet.
-        idle: by type, GPUs that no job holds; they decide which type is chosen, not whether a job fits.
-        gpus: the least that the job needs.
-        kind: the type that it asks for; -1: any.
-        home: the type that it holds; -1: it holds nothing.
+        left: [type] GPUs for jobs not served yet: free ones, and those of running jobs not reached yet.
+        idle: [type] GPUs that no job holds; they affect which type is chosen, not whether a job fits.
+        gpus: number of GPUs that the job needs.
+        kind: the requested type; -1: any.
+        home: the type that the job holds; -1: it holds no GPUs.
     """
     if kind != NONE:
         return kind
@@ -58,19 +58,19 @@ def choose(left: list[int], idle: list[int], gpus: int, kind: int, home: int = N
 
 
 def serve(queue: Queue, buckets: list[Bucket], free: list[int], capacity: list[int], *, stop: bool = False) -> Served:
-    """Serve jobs in order, each its whole gang or nothing; a running job stays while it fits.
+    """Serve jobs in order, each with its whole gang or nothing; a running job keeps its GPUs while it fits.
 
-    A running job that no longer fits where it is continues on another type where it may, or leaves.
+    A running job that no longer fits continues on another GPU type if it can, or else is preempted.
 
     Args:
-        queue: the jobs.
-        buckets: the running jobs whose GPUs are given out too.
-        free: free GPUs by type.
-        capacity: by type, GPUs in service; a job that needs more is left out.
-        stop: whether the first waiting job that does not fit ends the service, instead of being passed over.
+        queue: the queue of jobs.
+        buckets: the running jobs whose GPUs may be reassigned.
+        free: [type] free GPUs.
+        capacity: [type] GPUs in service; a job that needs more is left out.
+        stop: whether the first waiting job that does not fit ends the service, instead of being skipped.
 
     Raises:
-        UndecidedError: rounding hides the order of some running jobs.
+        UndecidedError: rounding leaves the order of some running jobs undecided.
     """
     heads: list[Head] = [(entries[0], size, 0) for size, entries in queue.waiting.items() if entries]
     if queue.widest > min(capacity):
@@ -106,7 +106,7 @@ def serve(queue: Queue, buckets: list[Bucket], free: list[int], capacity: list[i
 
 
 def preempt(queue: Queue, free: list[int], capacity: list[int]) -> Served:
-    """Serve all jobs of a queue, from the GPUs of the running ones too; see ``serve``."""
+    """Serve all jobs of a queue, with the GPUs of running jobs as well; see ``serve``."""
     if len(queue.buckets) <= MAX_BUCKETS:
         try:
             return serve(queue, list(queue.buckets.values()), free, capacity)
@@ -116,16 +116,16 @@ def preempt(queue: Queue, free: list[int], capacity: list[int]) -> Served:
 
 
 class _Running:
-    """One pass over the running jobs in order of service: they keep their GPUs while enough remain.
+    """A pass over the running jobs in order of service; they keep their GPUs while enough remain.
 
     Args:
-        buckets: of running jobs.
-        now: seconds since the start.
-        idle: by type, GPUs that no job holds.
-        served: gets the running jobs that change their type, and those that do not fit.
+        buckets: buckets of running jobs.
+        now: seconds since the arbiter's start.
+        idle: [type] GPUs that no job holds.
+        served: the result, to which running jobs that change their type or do not fit are added.
 
     Attributes:
-        left: by type, GPUs that are left for jobs that have not been served.
+        left: [type] GPUs left for jobs that have not been served.
     """
 
     __slots__ = ("_at", "_buckets", "_idle", "_served", "left")
@@ -138,7 +138,7 @@ class _Running:
             self.left[bucket.type] += many * bucket.gpus
 
     def advance(self, key: float, order: float) -> None:
-        """Serve the running jobs ahead of a waiting job's key and place of arrival."""
+        """Serve the running jobs that come before a waiting job with this key and place of arrival."""
         left, at, started, short = self.left, self._at, [*self._at], False
         for number, (bucket, many, grown) in enumerate(self._buckets):
             first, last = at[number], bucket.entries[-1][0] + grown
@@ -158,7 +158,7 @@ class _Running:
             self._serve_one_by_one(self._from_first_misfit(passed))
 
     def _from_first_misfit(self, passed: list[Passed]) -> list[RunningJob]:
-        """Jobs between two positions of buckets, from the first one that does not fit on; the jobs before all fit."""
+        """Return the jobs in these ranges from the first one that does not fit; all jobs before it fit."""
         left, found = [*self.left], list[RunningJob]()
         ends = [_last(one, number, one[2] - 1) for number, one in enumerate(passed)]
         heapq.heapify(ends)
@@ -190,7 +190,7 @@ class _Running:
 
 
 def _last(passed: Passed, number: int, at: int) -> tuple[float, float, int, int]:
-    """Return the place of a bucket's job in the reverse order of service; ``number``: of the bucket."""
+    """Return the place of a bucket's job in the reverse order of service; ``number`` identifies the bucket."""
     bucket, first, _, grown = passed
     key, order = bucket.entries[at][0] + grown, bucket.entries[at][1]
     if at > first and bucket.entries[at - 1][0] + grown == key:

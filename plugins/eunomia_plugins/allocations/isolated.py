@@ -1,4 +1,4 @@
-"""Isolated: the cluster is cut into equal parts, one for each user or app; parts neither lend nor borrow GPUs."""
+"""The plugin ``isolated``: partition the cluster equally among users or apps, without lending between partitions."""
 
 import dataclasses
 import json
@@ -40,29 +40,29 @@ class IsolatedOptions(PluginOptions):
     """Options of ``isolated``."""
 
     among: Literal["users", "apps"] = "users"
-    """Whether each user or each app has a part."""
+    """The owners of parts: each user or each app has one."""
     parts: Annotated[int, Field(ge=0)] = 0
-    """Fixed number of parts that the cluster is cut into; 0: as many as there are owners now."""
+    """Fixed number of parts into which the cluster is divided; 0: the present number of owners."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tenants:
-    """The part of each owner, by id."""
+    """The memo of ``isolated``: the part of each owner, by the owner's id."""
 
     version: ClassVar[int] = 1
     part: dict[str, int]
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON, sorted by id."""
+        """Serialize the memo as JSON, sorted by id."""
         return json.dumps(self.part, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Deserialize the memo; only version 1 exists."""
         return cls(json.loads(data))
 
     def settled(self, owners: list[str], parts: int) -> Self:
-        """Drop owners that have left and put each new owner, in order, into the part with the fewest owners."""
+        """Return the memo without owners that left, and with each new owner in the part with the fewest owners."""
         part = {owner: self.part[owner] for owner in owners if self.part.get(owner, parts) < parts}
         crowd = np.bincount(list(part.values()), minlength=parts)
         for owner in owners:
@@ -73,7 +73,7 @@ class Tenants:
 
 
 class Isolated:
-    """Runs each owner's jobs on its own part of the cluster only: the baseline without sharing."""
+    """The baseline without sharing: each owner's jobs run only on its own part of the cluster."""
 
     name = "isolated"
     api = 1
@@ -118,7 +118,7 @@ class Isolated:
         )
 
     def _parts(self, snapshot: Snapshot, jobs: Rows) -> tuple[Ints, int, Tenants]:
-        """Return by job its part, the number of parts, and the updated parts of all owners."""
+        """Return the part of each job, the number of parts, and the updated memo."""
         apps = snapshot.active_apps
         among_apps = self.options.among == "apps"
         rows = apps if among_apps else snapshot.apps.user[apps]
@@ -135,7 +135,7 @@ class Isolated:
 
 
 def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: Ints, start: Ints) -> Rows:
-    """Return reasons as for the whole cluster; a job too large for its owner's part gets ``NO_SIZE_FITS``."""
+    """Return the reason of each job if it gets no GPUs; NO_SIZE_FITS if it is too large for its owner's part."""
     why = reasons(least, kind, offer.capacity)
     types = len(snapshot.cluster.gpu_types)
     present, of_type = snapshot.cluster.present(), snapshot.cluster.gpu_type
@@ -147,7 +147,7 @@ def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: In
 
 
 def _homes(cluster: Cluster, gpus: Ints, holder: Ints) -> dict[int, Counter[int]]:
-    """Return, by claim that holds some of these GPUs, the number of them on each machine."""
+    """Return the number of these GPUs on each machine, for each claim that holds any."""
     homes: dict[int, Counter[int]] = {}
     for claim, machine in zip(holder.tolist(), cluster.machine[gpus].tolist(), strict=True):
         if claim >= 0:
@@ -167,7 +167,7 @@ class _Serving:
         self.pinned: list[tuple[int, int, int]] = []
 
     def serve(self, mine: Ints, kind: Rows, start: int, end: int) -> None:
-        """Grant jobs, by index in order, free GPUs from ``start`` to ``end`` (exclusive)."""
+        """Grant jobs, given as indices in order, free GPUs from ``start`` to ``end`` (exclusive)."""
         here = self.gpus[(self.gpus >= start) & (self.gpus < end)]
         free = Counter(self.cluster.machine[here].tolist())
         by_type = np.bincount(self.cluster.gpu_type[here], minlength=len(self.cluster.gpu_types)).tolist()
@@ -182,7 +182,7 @@ class _Serving:
                 self._pin(index, size, of, free)
 
     def _pin(self, index: int, size: int, kind: int, free: Counter[int]) -> None:
-        """Pin a job to its current machines, else to the fullest machine that fits, else to the fewest."""
+        """Pin a job to its current machines, else to the best-fitting machine, else to as few machines as possible."""
         self.sizes[index] = size
         home: dict[int, int] = self.home.get(index, {})
         types = self.machine_type
@@ -200,7 +200,7 @@ class _Serving:
                 size -= part
 
     def pins(self) -> Pins | None:
-        """Return the pins of all served jobs; None: no job is served."""
+        """Return the pins of all served jobs; None if no job was served."""
         if not self.pinned:
             return None
         claim, machine, gpus = np.array(self.pinned, np.int64).T

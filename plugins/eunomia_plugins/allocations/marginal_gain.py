@@ -1,4 +1,4 @@
-"""Greedy by marginal gain: repeatedly gives its next size to the job with the greatest gain per additional GPU."""
+"""Greedy allocation by marginal gain: the job with the largest gain per additional GPU gets its next size."""
 
 import heapq
 from typing import ClassVar, Protocol
@@ -31,11 +31,11 @@ from eunomia.units import Ints, Rows
 from eunomia_plugins.allocations.ranking import EVENTS, reasons
 
 Ladder = list[tuple[int, float]]
-"""Sizes of a job, ascending, with the value of each."""
+"""The sizes of a job, ascending, with their values."""
 Entry = tuple[float, int, int]
-"""Minus the gain per GPU, the claim, and the step of its ladder."""
+"""A queue entry: minus the gain per GPU, the claim, and the index in its ladder."""
 BLOCK = 64
-"""Number of jobs whose values are computed together."""
+"""Number of jobs whose values are computed at a time."""
 
 
 class Ladders(Protocol):
@@ -47,10 +47,10 @@ class Ladders(Protocol):
 
 
 class MarginalGain:
-    """The allocation of Optimus (EuroSys 2018, §4.1) and SLAQ (SoCC 2017, §4.1), given values of sizes.
+    """The allocation of Optimus (EuroSys 2018, §4.1) and SLAQ (SoCC 2017, §4.1), for given values of sizes.
 
-    A job with no value for holding 0 GPUs gets its smallest size before any job is raised, in the order of the claims.
-    Then the job with the greatest gain per additional GPU is raised by one size, until no GPU is left or no job gains.
+    A job without a value for 0 GPUs gets its smallest size before any job is raised, in the order of the claims. Then
+    the job with the largest gain per additional GPU is raised by one size, until no GPU is left or no job gains.
     """
 
     name = "marginal_gain"
@@ -69,7 +69,7 @@ class MarginalGain:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Grant each job its next size repeatedly, in order of the gain per additional GPU."""
+        """Repeatedly grant the job with the largest gain per additional GPU its next size."""
         jobs = valuations.claims.rows
         claims = Claims(unit=Unit.JOB, rows=jobs)
         types = len(snapshot.cluster.gpu_types)
@@ -95,7 +95,7 @@ class MarginalGain:
 
 
 class _LazyLadders:
-    """Ladders computed for blocks of claims, in the order of the claims, as they are asked for."""
+    """Ladders that are computed on demand, in blocks of consecutive claims."""
 
     def __init__(self, form: ByCurve, menus: Menus, jobs: Rows, able: Ints) -> None:
         self._form, self._menus, self._jobs, self._able = form, menus, jobs, able
@@ -111,7 +111,7 @@ class _LazyLadders:
 
 
 def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> dict[int, Ladder]:
-    """By able claim: the sizes on its menu with values, 0 GPUs included if it has a value."""
+    """Return the ladder of each able claim: the sizes on its menu that have a value, including 0 GPUs."""
     worth: dict[int, dict[int, float]] = {claim: {} for claim in able.tolist()}
     for claim, gpus, each in zip(form.claim.tolist(), form.gpus.tolist(), form.value.tolist(), strict=True):
         if claim in worth:
@@ -127,24 +127,24 @@ def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> dict[int, La
 
 
 def _first_entries(ladders: Ladders, able: Ints) -> list[Entry]:
-    """Return the first entry of each job; with values by curve, every job starts at its smallest size."""
+    """Return the first queue entry of each job; with values by curve, every job starts at its smallest size."""
     if isinstance(ladders, _LazyLadders):
         return [(-np.inf, claim, 0) for claim in able.tolist()]
     return [entry for claim in able.tolist() for entry in _entry(ladders, claim, _first(ladders[claim]))]
 
 
 def _raise(ladders: Ladders, queue: list[Entry], least: Ints, kind: Rows, free: Ints) -> tuple[Ints, Rows, Rows]:
-    """Give claims their next sizes, the greatest gain per GPU first.
+    """Give claims their next sizes, largest gain per GPU first.
 
     Args:
-        ladders: by claim; its first entry may be 0 GPUs.
-        queue: its first entries.
-        least: by claim, its smallest size.
-        kind: by claim, the GPU type that it asks for; -1: any, and it gets the type with most free GPUs.
-        free: GPUs by type.
+        ladders: ladder of each claim; its first size may be 0 GPUs.
+        queue: the first queue entries.
+        least: [claim] smallest size.
+        kind: [claim] requested GPU type; -1: any, which becomes the type with most free GPUs.
+        free: [type] free GPUs.
 
     Returns:
-        By claim, GPUs and their type (-1 with 0 GPUs), and the claims served, in order of service.
+        [claim] number of GPUs, [claim] their type (-1 with 0 GPUs), and the served claims in order of service.
     """
     sizes = np.zeros(kind.size, np.int64)
     kinds = np.full(kind.size, -1, np.int32)
@@ -170,12 +170,12 @@ def _raise(ladders: Ladders, queue: list[Entry], least: Ints, kind: Rows, free: 
 
 
 def _first(ladder: Ladder) -> int:
-    """Index of the smallest size that is not 0 GPUs."""
+    """Return the index of the smallest size that is not 0 GPUs."""
     return 1 if ladder and ladder[0][0] == 0 else 0
 
 
 def _entry(ladders: Ladders, claim: int, step: int) -> list[Entry]:
-    """Return the entry for the next size of a claim; empty: there is none, or it has no gain."""
+    """Return the queue entry for a claim's next size; an empty list if there is none or it brings no gain."""
     ladder = ladders[claim]
     if step >= len(ladder):
         return []

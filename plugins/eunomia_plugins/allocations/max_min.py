@@ -1,4 +1,4 @@
-"""Max-min fairness over sizes: repeatedly gives the job with the fewest GPUs its next size."""
+"""Max-min fairness over sizes: the job with the fewest GPUs repeatedly gets its next size."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal
@@ -34,20 +34,20 @@ class WeightOptions(PluginOptions):
     """Options of ``max_min`` and ``max_min_time``."""
 
     weighted: bool = True
-    """Whether a job has the weight of its app; else every job has weight 1."""
+    """Whether jobs have the weight of their app; if not, every job has weight 1."""
 
 
 class MaxMinOptions(WeightOptions):
     """Options of ``max_min``."""
 
     when_short: Literal["first", "time_sharing"] = "first"
-    """Where the smallest sizes of all jobs do not fit together: the first jobs of the order run, or all take turns."""
+    """What happens if the smallest sizes of all jobs do not fit together: the first jobs run, or all take turns."""
     unit: Annotated[Duration, Field(gt=0.0)] = Seconds(7200.0)
-    """With ``time_sharing``, the duration of a turn; the jobs that have had the fewest come first."""
+    """With ``time_sharing``, the duration of a turn; the jobs that had the fewest turns come first."""
 
 
 class MaxMin:
-    """No job gets more GPUs while a job that has fewer could have them (a baseline of AFS §2.2)."""
+    """Max-min fairness over GPUs: no job gets more while a job with fewer could use them (a baseline of AFS §2.2)."""
 
     name = "max_min"
     api = 1
@@ -70,7 +70,7 @@ class MaxMin:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Give the smallest jobs their next sizes first; the order of the valuation breaks ties."""
+        """Give the jobs with the fewest GPUs their next sizes first; the valuation's order breaks ties."""
         options = self.options
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         if options.when_short == "first" or not is_short(snapshot, menus, offer):
@@ -81,12 +81,12 @@ class MaxMin:
 
 
 def is_short(snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
-    """Return whether the smallest sizes of all jobs that can run need more GPUs than the cluster has."""
+    """Return whether the smallest sizes of all jobs that fit the cluster need more GPUs than it has."""
     least = menus.span(snapshot.active)[0]
     return int(least[least <= offer.capacity.max(initial=0)].sum()) > int(offer.capacity.sum())
 
 
 def turns_had(snapshot: Snapshot, jobs: Rows, unit: Seconds) -> Reals:
-    """Return by job the number of whole turns that it has run; a turn up to a millisecond short counts as whole."""
+    """Return the number of whole turns that each job has run; a turn up to 1 ms short counts as whole."""
     at_zero, each = snapshot.service(jobs, by_gpus=False)
     return np.floor((at_zero + each * snapshot.now + 1e-3) / unit)

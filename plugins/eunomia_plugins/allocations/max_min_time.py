@@ -1,4 +1,4 @@
-"""Max-min fairness over time: whole gangs take turns, so that all jobs have equally many GPUs on average."""
+"""Max-min fairness over time: whole gangs take turns, so that all jobs hold the same number of GPUs on average."""
 
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from eunomia_plugins.allocations.ranking import EVENTS, ranked
 
 
 class MaxMinTime:
-    """No job gets more GPU time while a job that has less could have it; gangs stay whole (AFS §2.2, with turns)."""
+    """Max-min fairness over GPU time with whole gangs: no job gets more while one with less could use it (AFS §2.2)."""
 
     name = "max_min_time"
     api = 1
@@ -43,6 +43,6 @@ class MaxMinTime:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Share time among all jobs, running ones too; the order of the valuation breaks ties between turns."""
+        """Share time among all jobs, including running ones; the valuation's order breaks ties between turns."""
         jobs = ranked(snapshot, snapshot.active, valuations.form(Scores), valuations.claims)
         return fill_time(snapshot, menus, offer, jobs, weighted=self.options.weighted)

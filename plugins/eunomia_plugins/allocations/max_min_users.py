@@ -1,4 +1,4 @@
-"""Max-min fairness among users or apps: all hold equally many GPUs on average, unless they can use fewer."""
+"""Max-min fairness among users or apps: all hold the same number of GPUs on average, unless they can use fewer."""
 
 from typing import ClassVar, Literal
 
@@ -33,13 +33,13 @@ class MaxMinUsersOptions(PluginOptions):
     """Options of ``max_min_users``."""
 
     among: Literal["users", "apps"] = "users"
-    """Whether users or apps have equal shares; weights are those of users, or of apps."""
+    """The owners among which GPUs are shared in proportion to their weights: users or apps."""
 
 
 class MaxMinUsers:
-    """No user gets more GPUs while a user with fewer for its weight could use them (a baseline of OEF §6).
+    """Weighted max-min fairness: no user gets more GPUs while a user with fewer could use them (a baseline of OEF §6).
 
-    It considers only how many GPUs of which types each user (or app) can use, not how fast a type is for its jobs.
+    Only the number of GPUs of each type that a user (or app) can use counts, not how fast a type is for its jobs.
     """
 
     name = "max_min_users"
@@ -58,15 +58,15 @@ class MaxMinUsers:
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
         """Ask for a round at every arrival and whenever GPUs become free.
 
-        On several GPU types rounds that a refiner asks for move running jobs too: else a job that got a slow type
-        while others ran would stay there once no job waits.
+        With several GPU types, rounds requested by a refiner also move running jobs; otherwise a job that got a slow
+        type would stay on it once no job waits.
         """
         moves = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})
         return Triggers(on=EVENTS, all_on=moves if len(cluster.gpu_types) > 1 else frozenset())
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Share the whole cluster among all users (or apps) with jobs, running ones too."""
+        """Share the whole cluster among all users (or apps) with waiting or running jobs."""
         jobs = snapshot.active
         claims, owner = self._claims(snapshot, jobs)
         most = menus.span(jobs)[1]
@@ -86,7 +86,7 @@ class MaxMinUsers:
         )
 
     def _claims(self, snapshot: Snapshot, jobs: Rows) -> tuple[Claims, Ints]:
-        """One claim per user or app, and by job the index of its claim."""
+        """Return one claim per user or app, and the index of each job's claim."""
         apps = snapshot.jobs.app[jobs]
         if self.options.among == "apps":
             rows, owner = np.unique(apps, return_inverse=True)
@@ -98,7 +98,7 @@ class MaxMinUsers:
 
 
 def _spare(able: Bools, weight: Reals, left: Reals) -> Reals:
-    """Return [claim, type] GPUs that no share uses, divided among the claims with jobs by their weights."""
+    """Return the GPUs that no share uses, [claim, type], divided among claims that can use them by weight."""
     part = able * weight[:, None]
     spare: Reals = part / np.maximum(part.sum(axis=0), 1e-300) * np.maximum(left, 0.0)
     return spare

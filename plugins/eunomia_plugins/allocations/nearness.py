@@ -1,4 +1,4 @@
-"""Finds the closest set of GPUs for a job and the slowdown of their distance, for allocations that choose machines."""
+"""Find the closest set of GPUs for a job and the slowdown of its locality, for allocations that choose machines."""
 
 from typing import NamedTuple
 
@@ -10,26 +10,26 @@ from eunomia.units import Ints
 
 
 class GangPlacement(NamedTuple):
-    """Machines that hold a job's GPUs, and their locality."""
+    """The machines chosen for a job's GPUs, and their locality."""
 
     parts: tuple[tuple[int, int], ...]
-    """Machines, and GPUs on each."""
+    """Pairs of machine and number of GPUs on it."""
     locality: Locality
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs on all these machines."""
+        """Return the total number of GPUs."""
         return sum(count for _, count in self.parts)
 
 
 def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> GangPlacement | None:
-    """Return the closest set of machines with a number of GPUs: the best-fitting one, else one rack, else the fewest.
+    """Return the closest machines with ``gpus`` GPUs: the best-fitting machine, else one rack, else the fewest.
 
     Args:
         cluster: machines and racks.
-        pool: what is left.
-        room: [machine] suitable GPUs.
-        gpus: the number wanted.
+        pool: the GPUs that are left.
+        room: [machine] number of suitable GPUs.
+        gpus: number of GPUs to find.
     """
     fits = np.flatnonzero(room >= gpus)
     if fits.size:
@@ -44,7 +44,7 @@ def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> GangPlacemen
 
 
 def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
-    """Fill the machines with the most free GPUs first; the remainder goes to the best-fitting machine."""
+    """Return GPUs on the machines with the most free GPUs, the remainder on the best-fitting machine."""
     parts: list[tuple[int, int]] = []
     left = room.copy()
     while gpus > 0:
@@ -68,7 +68,7 @@ def placement_of(cluster: Cluster, gpus: Ints) -> GangPlacement:
 
 
 def placement_score(snapshot: Snapshot, menus: Menus, job: int, placed: GangPlacement) -> float:
-    """Return 1 / S(G), at most 1: from the job's measurements, else its app's forecast, else Themis' assumption."""
+    """Return 1 / S(G), at most 1, from the job's measurements, else its app's forecast, else Themis' assumption."""
     if placed.locality is Locality.ISLAND:
         return 1.0
     measured = {(point.gpus, point.locality) for point in snapshot.measured.get(job, ())}

@@ -1,4 +1,4 @@
-"""Serves jobs in an order: each job gets the largest size on its menu that is still free."""
+"""The plugin ``ordered``: serve jobs in the valuation's order, each with the largest size on its menu that is free."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
@@ -46,18 +46,18 @@ class OrderedOptions(PluginOptions):
     """Options of ``ordered``."""
 
     on_misfit: Literal["skip", "stop", "easy", "conservative"] = "skip"
-    """When a job's smallest size is not free: serve the jobs behind it, let them wait with it, or hold GPUs for it
-    (for the first such job, or for all) and serve the jobs behind it that do not delay it."""
+    """If a job's smallest size is not free: ``skip`` it, ``stop`` the service, or reserve GPUs for it (for the first
+    such job, or for all) and backfill with jobs that do not delay it."""
     bookings: Annotated[int, Field(ge=1)] = 100
-    """With ``conservative``, for how many jobs GPUs are held at most."""
+    """With ``conservative``: maximum number of jobs with reservations."""
     preemptive: bool = False
-    """Rank running jobs too, and stop those that higher-ranked jobs displace; else only free GPUs are given out."""
+    """Whether running jobs are ranked too and preempted by higher-ranked jobs; if not, only free GPUs are granted."""
     standby: Annotated[int, Field(ge=0)] = 0
-    """With ``skip``: how many of the first waiting jobs for which no GPUs are left the placement may still start, each
-    at its smallest size, on GPUs that it cannot use for the jobs ahead of them."""
+    """With ``skip``: number of waiting jobs that the placement may start at their smallest size on GPUs that it cannot
+    use for the jobs ahead of them."""
 
     size: Literal["largest", "smallest"] = "largest"
-    """What a job on a menu of several sizes gets: the largest that is free, or its smallest, for a refiner to raise."""
+    """The size of an elastic job: the largest that is free, or the smallest, which a refiner may raise."""
 
     @model_validator(mode="after")
     def _standby_skips(self) -> Self:
@@ -69,7 +69,7 @@ class OrderedOptions(PluginOptions):
 
 
 class Ordered:
-    """Serves candidates by scores of jobs, or of apps or users with their jobs by arrival."""
+    """Serves candidates by scores of jobs, or by scores of apps or users, whose jobs are served by arrival."""
 
     name = "ordered"
     api = 1
@@ -97,10 +97,10 @@ class Ordered:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Serve jobs in order; a job for which no GPUs are left waits, outranked.
+        """Serve jobs in order; a job for which no GPUs are left waits with the reason OUTRANKED.
 
-        Where jobs have one size each and the order gives keys, the jobs are kept sorted, and the answer names the jobs
-        that start, move or leave, these with 0 GPUs. Else all candidates are ranked, and the answer names them all.
+        If jobs have one size each and the order gives keys, jobs are kept sorted, and the answer names only jobs that
+        start, move, or are preempted (with 0 GPUs). Otherwise all candidates are ranked, and the answer names all.
         """
         scores = [form for form in valuations.forms if isinstance(form, Scores)]
         form, index = scores[0] if scores else None, snapshot.index
@@ -144,7 +144,7 @@ class Ordered:
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:
-        """State the rules of the queue; the order explains a job's place in it."""
+        """Explain the rules of the queue; the valuation explains a job's place in it."""
         stays = "" if self.options.preemptive else " A running job is not stopped for others before its lease ends."
         return Explanation(text=_RULES[self.options.on_misfit] + stays, numbers={})
 
@@ -158,9 +158,9 @@ _RULES: Mapping[str, str] = {
 
 
 def _all(snapshot: Snapshot) -> list[Grant] | None:
-    """Grant GPUs to all waiting jobs, which all fit, without ranking them; None: their ranks decide who chooses first.
+    """Grant GPUs to all waiting jobs, which all fit, without ranking them; None if their ranks matter.
 
-    With several GPU types the job that is served first chooses its type.
+    With several GPU types ranks matter, as the job that is served first chooses its type.
     """
     table, free, waiting = snapshot.jobs, snapshot.index.free.free, snapshot.index.waiting
     order = table.arrived if snapshot.arrivals is None else snapshot.arrivals
@@ -192,12 +192,12 @@ def _impossible(queue: Queue, capacity: list[int]) -> Verdicts:
 
 
 def _in_turn(snapshot: Snapshot, grants: list[Grant], first: int, *, stop: bool) -> list[int]:
-    """Return the order in which served jobs choose their GPUs: see ``ranking.in_turn``.
+    """Return the order in which served jobs choose their GPUs; see ``ranking.in_turn``.
 
     Args:
-        snapshot: the state of this moment.
-        grants: in order of service.
-        first: index of the first one's claim.
+        snapshot: the current state.
+        grants: the grants in order of service.
+        first: claim index of the first grant.
         stop: whether the first job that cannot be placed ends the service.
     """
     turn = list(range(len(grants)))

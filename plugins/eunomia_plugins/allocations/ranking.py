@@ -1,4 +1,4 @@
-"""Helpers of allocations: candidates in the order of a valuation, and the reasons of jobs that get no GPUs."""
+"""Helpers for allocations: candidates in the order of a valuation, and reasons for jobs that get no GPUs."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from eunomia.model.workload import Jobs
 from eunomia.units import Ints, Rows
 
 EVENTS = frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED})
-"""Causes of rounds in which an allocation may change."""
+"""Causes of rounds in which an allocation by order may change."""
 
 
 def ranked(snapshot: Snapshot, candidates: Rows, scores: Scores, claims: Claims) -> Rows:
-    """Candidates in order of service; those that the valuation does not name come last, by arrival.
+    """Return the candidates in order of service; those that the valuation does not name come last, by arrival.
 
-    Claims of apps or users order their jobs, which then go by arrival.
+    Jobs of the same app or user, if these are the claims, are ordered by arrival.
     """
     ranking = scores.ranking()
     if claims.unit is Unit.JOB and claims.rows is candidates:
@@ -33,8 +33,8 @@ def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
 
     Args:
         least: [job] smallest size on its menu; 0: it has no menu.
-        kind: [job] the GPU type that it asks for; -1: any.
-        capacity: [type] GPUs of the cluster.
+        kind: [job] requested GPU type; -1: any.
+        capacity: [type] number of GPUs of the cluster.
     """
     limit = np.append(capacity, capacity.max(initial=0))[kind]
     limit[kind < -1] = 0  # a type that the cluster does not have
@@ -47,14 +47,14 @@ def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
 def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: bool) -> Rows:
     """Return the order in which served jobs choose their GPUs.
 
-    The served jobs are settled, so the largest gangs choose first, ties by arrival: placement then does not depend on
-    their ranks. Ranks count where CPUs or memory may run short, or where the first job that cannot be placed ends
-    the service.
+    As all of them are served, the largest gangs choose first, ties by arrival, so that placement does not depend on
+    ranks. Ranks decide if CPUs or memory may run short, or if the first job that cannot be placed ends the
+    service.
 
     Args:
-        snapshot: the state of this moment.
+        snapshot: the current state.
         jobs: job rows.
-        gpus: by job.
+        gpus: [job] number of GPUs.
         chosen: indices of jobs that get GPUs, in order of service.
         stop: whether the first job that cannot be placed ends the service.
     """

@@ -1,4 +1,4 @@
-"""Serves ranked jobs of several sizes one after the other, with reservations and standby: all candidates are named."""
+"""Serve ranked elastic jobs one after the other, with reservations and standby; the answer names all candidates."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from eunomia_plugins.allocations.ranking import in_turn, ranked, reasons
 
 
 class Serving(NamedTuple):
-    """How candidates are served; the options of ``ordered``."""
+    """The options of ``ordered`` that determine how candidates are served."""
 
     on_misfit: str
     bookings: int
@@ -82,7 +82,7 @@ def serve_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valu
 
 
 def _standby(snapshot: Snapshot, serving: Serving, jobs: Rows, left: Ints) -> Rows | None:
-    """Return the indices of waiting jobs that the placement may start on GPUs left over; None: the option is off."""
+    """Return the indices of waiting jobs that the placement may start on leftover GPUs; None: the option is off."""
     if not serving.standby:
         return None
     waits: Ints = left[snapshot.jobs.state[jobs[left]] == int(JobState.WAITING)]
@@ -90,9 +90,9 @@ def _standby(snapshot: Snapshot, serving: Serving, jobs: Rows, left: Ints) -> Ro
 
 
 def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> Seconds:
-    """Return when the rank of a job that starts now first changes.
+    """Return the first time, in seconds, at which the rank of a job that starts now changes.
 
-    The valuation's ``wake_at`` covers running jobs only.
+    The valuation's ``wake_at`` considers running jobs only.
     """
     if valuations.holds is None or valuations.claims.unit is not Unit.JOB:
         return NEVER
@@ -102,7 +102,7 @@ def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> S
 
 
 class Wanted(NamedTuple):
-    """By ranked job: its least and most GPUs, and the GPU types that it asks for (-1: any) and holds."""
+    """The smallest and largest size of each ranked job, and the GPU types that it requests (-1: any) and holds."""
 
     least: Ints
     most: Ints
@@ -116,7 +116,7 @@ def _idle(snapshot: Snapshot, gpus: Ints) -> Bools:
 
 
 def _homes(snapshot: Snapshot, jobs: Rows) -> Ints:
-    """By job, the type of its GPUs; -1: it has none."""
+    """Return the type of each job's GPUs; -1 if it has none."""
     gpus = np.arange(snapshot.cluster.gpus)
     owner = owners(snapshot, gpus, Unit.JOB)
     home = np.full(1 + max(int(owner.max(initial=0)), int(jobs.max(initial=0))), NONE, np.int64)
@@ -130,16 +130,16 @@ def _serve(
     """Give each job, in order, the largest size that one GPU type has free, until no further job fits.
 
     Args:
-        menus: sizes by job row.
-        jobs: ranked job rows.
-        turn: indices of the jobs that can run at all, in order.
-        wanted: by ranked job.
-        left: by type, GPUs for these jobs; used up.
-        idle: by type, those that no job holds; used up.
+        menus: the sizes of jobs.
+        jobs: job rows in order of rank.
+        turn: indices of the jobs that fit on the cluster, in order.
+        wanted: sizes and types of each ranked job.
+        left: [type] GPUs for these jobs; reduced in place.
+        idle: [type] GPUs that no job holds; reduced in place.
         stop: whether the first job that does not fit ends the service.
 
     Returns:
-        By ranked job: GPUs, and the type that they are of (-1 with 0 GPUs).
+        [ranked job] number of GPUs, and their type (-1 with 0 GPUs).
     """
     sizes = np.zeros(jobs.size, np.int64)
     kinds = np.full(jobs.size, -1, np.int32)

@@ -1,1 +1,1 @@
-"""Elasticities that any profile can use: the sizes that a job can run at, and its rate at each."""
+"""General-purpose elasticities, which give the sizes at which a job can run and its rate at each size."""

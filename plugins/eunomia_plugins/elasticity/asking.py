@@ -1,4 +1,4 @@
-"""Chooses the sizes at which running jobs are to be measured."""
+"""Choose the sizes at which running jobs should be measured."""
 
 from collections.abc import Iterator
 
@@ -12,16 +12,16 @@ Choice = tuple[int, int]
 
 
 def sizes_to_probe(snapshot: Snapshot) -> Probes | None:
-    """Ask for the smallest size that was not measured on the GPU type that a job runs on, or asks for.
+    """Return, for each job, the smallest size not measured yet on the GPU type that it runs on or requests.
 
-    Jobs whose kind has known rates, or has jobs of several apps, are measured for each other: one job is asked for a
-    size of its kind. All other jobs are each measured at their own sizes.
+    Measurements are shared among the jobs of a kind that has known rates or jobs of several apps: each size is measured
+    with one job of the kind. All other jobs are measured separately.
 
     Args:
-        snapshot: the state of this moment.
+        snapshot: the current state.
 
     Returns:
-        At most one size a job, jobs by arrival; None: all sizes are known.
+        At most one size per job, jobs by arrival; None if all sizes are known.
     """
     asking = _Asking(snapshot)
     chosen = sorted([*asking.of_kinds(), *asking.of_others()])
@@ -46,7 +46,7 @@ class _Asking:
         self._shares = np.isin(jobs.job_kind[active], list(self._shared))
 
     def _shared_kinds(self) -> set[int]:
-        """Kinds with known rates, or with jobs of several apps: a job without a declared kind has its app's."""
+        """Return the kinds with known rates or jobs of several apps; an app is the kind of jobs that declare none."""
         jobs, active = self._snapshot.jobs, self._snapshot.active
         pairs = np.unique(np.column_stack([jobs.job_kind[active], jobs.app[active]]), axis=0)
         kinds, apps = np.unique(pairs[:, 0], return_counts=True)
@@ -90,13 +90,13 @@ class _Asking:
                 yield job, left[0]
 
     def _ranges(self, rows: Rows) -> Ints:
-        """Return least size, most size and GPU type of each job; the most is at most the cluster's GPUs of the type."""
+        """Return smallest size, largest size (at most the cluster's GPUs of the type) and GPU type of each job."""
         jobs, kind = self._snapshot.jobs, self._type[rows]
         ranges: Ints = np.column_stack([jobs.least[rows], np.minimum(jobs.most[rows], self._of_type[kind]), kind])
         return ranges
 
 
 def _sizes(least: int, most: int) -> list[int]:
-    """Return the least and the most size, and the powers of two between, ascending."""
+    """Return ``least``, ``most`` and the powers of two between them, ascending."""
     powers = {1 << bit for bit in range(most.bit_length())}
     return sorted({least, most} | {size for size in powers if least < size < most}) if least <= most else []

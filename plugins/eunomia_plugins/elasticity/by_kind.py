@@ -1,4 +1,4 @@
-"""Adds points by CPUs and memory from the kinds of jobs to the menus; jobs of one kind and size share a curve."""
+"""Add the points by CPUs and memory of each kind of job to the menus; jobs of equal kind and sizes share a curve."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ _COLUMNS = ("gpus", "gpu_type", "locality", "cpus", "memory_gib", "rate", "basis
 
 
 def with_kinds(snapshot: Snapshot, menus: Menus) -> Menus:
-    """Return the menus with the points of each job's kind, where a stage of the profile needs CPUs and memory.
+    """Return the menus with the points of each job's kind, if a stage of the profile needs CPUs and memory.
 
-    A job gets the points of its kind at the sizes on its menu, in place of its own points at these sizes. A job that
-    was measured itself keeps its own curve. At each size the fastest point comes first.
+    At the sizes on its menu for which its kind has points, a job gets these points instead of its own. A job that was
+    measured itself keeps its own curve. At each size, the fastest point comes first.
     """
     if Feature.CPU_POINTS not in snapshot.needs or not snapshot.profiles:
         return menus
@@ -36,7 +36,7 @@ def with_kinds(snapshot: Snapshot, menus: Menus) -> Menus:
 
 
 def _of_kinds(snapshot: Snapshot, menus: Menus) -> Rows:
-    """Rows of the active jobs with a menu that have a known kind and were not measured themselves."""
+    """Return the rows of active jobs that have a menu and a known kind, and were not measured themselves."""
     kinds = [kind for kind, rates in snapshot.profiles.items() if any(rate.cpus == rate.cpus for rate in rates)]
     rows = snapshot.active[np.isin(snapshot.jobs.job_kind[snapshot.active], kinds)]
     mine: Bools = menus.curve[rows] >= 0
@@ -78,7 +78,7 @@ def _points_of(snapshot: Snapshot, menus: Menus, job: int) -> _Part:
 
 
 def _matching(snapshot: Snapshot, job: int) -> list[KnownRate]:
-    """Return the rates by CPUs of the job's kind that hold at the job's batch size and GPU type."""
+    """Return the rates by CPUs of the job's kind that are valid at the job's batch size and GPU type."""
     jobs = snapshot.jobs
     batch, wanted = float(jobs.batch_size[job]), int(jobs.gpu_type[job])
     name = snapshot.cluster.gpu_types[wanted] if wanted >= 0 else None

@@ -9,25 +9,25 @@ from eunomia.contract.snapshot import Measured
 from eunomia.units import Bools, Ints, Reals, Rows
 
 Known = Mapping[int, tuple[Measured, ...]]
-"""By job row: its known rates."""
+"""The known rates of each job, by job row."""
 
 
 def known_rates(snapshot: Snapshot) -> Known:
-    """Return rates by active job: those of its kind at its batch size, with its own measurements; else only its own."""
+    """Return the rates of each active job: those of its kind at its batch size and its own, or else only its own."""
     if not snapshot.reports.profiles:
         return snapshot.reports.measured
     return {job: rates for job in snapshot.active.tolist() if (rates := rates_of(snapshot, job))}
 
 
 def rates_of(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
-    """Return the rates of a job's kind at its batch size; else the rates measured of the job itself."""
+    """Return the rates of a job's kind at its batch size, or else the measured rates of the job itself."""
     if int(snapshot.jobs.job_kind[job]) in snapshot.reports.profiles:
         return rates_of_kind(snapshot, job)
     return snapshot.reports.measured.get(job, ())
 
 
 def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
-    """Return the rates known of a job's kind that hold at the job's batch size, as rates of the job."""
+    """Return the known rates of a job's kind that are valid at the job's batch size, as rates of the job."""
     batch = float(snapshot.jobs.batch_size[job])
     return tuple(
         Measured(
@@ -47,14 +47,14 @@ def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
 
 
 def one_gpu_rate(snapshot: Snapshot, jobs: Rows, known: Known | None = None) -> Reals:
-    """Return the iterations per second on one GPU: as declared, else from the smallest size known; NaN: not known.
+    """Return iterations per second on one GPU: as declared, else from the smallest known size; NaN: not known.
 
-    Until a job is measured, its rate counts as proportional to its GPUs (Themis §4.3.1, S = 1).
+    Until a job is measured, its rate is assumed proportional to its GPUs (Themis §4.3.1, S = 1).
 
     Args:
-        snapshot: the state of this moment.
+        snapshot: the current state.
         jobs: job rows.
-        known: rates by job; None: those measured.
+        known: known rates by job; None: the measured ones.
     """
     known = snapshot.reports.measured if known is None else known
     rate = 1.0 / snapshot.jobs.seconds_per_iteration[jobs]
@@ -68,15 +68,15 @@ def one_gpu_rate(snapshot: Snapshot, jobs: Rows, known: Known | None = None) -> 
 
 
 def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals, known: Known | None = None) -> tuple[Rows, Ints]:
-    """Group active jobs that share a curve, by equal least, most and rate; a measured job has a curve of its own.
+    """Group active jobs with equal sizes and rates, which share a curve; a measured job has its own curve.
 
     Args:
-        snapshot: the state of this moment.
-        one_gpu: by active job, iterations per second on one GPU.
-        known: rates by job, each of which has a curve of its own; None: those measured.
+        snapshot: the current state.
+        one_gpu: [active job] iterations per second on one GPU.
+        known: known rates by job, each of which has its own curve; None: the measured ones.
 
     Returns:
-        [job row] its curve (-1: not active), and by curve the index of one active job.
+        [job row] index of its curve (-1: not active), and [curve] index of one of its active jobs.
     """
     jobs, active = snapshot.jobs, snapshot.active
     least, most = jobs.least[active], jobs.most[active]
@@ -94,7 +94,7 @@ def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals, known: Known | None = No
 
 
 def sizes_between(least: Ints, most: Ints) -> tuple[Rows, Ints]:
-    """Curve and GPUs of every size from least to most, curve by curve."""
+    """Return the curve and the number of GPUs of every size between ``least`` and ``most``, curve by curve."""
     counts = np.maximum(most - least + 1, 0)
     owner = np.repeat(np.arange(least.size, dtype=np.int32), counts)
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -105,9 +105,9 @@ def faster_sizes(curve: Rows, rate: Reals, least_gain: float = 0.0) -> Bools:
     """Return for each size, ascending within its curve, whether it is faster than all kept smaller sizes.
 
     Args:
-        curve: of each size.
-        rate: of each size, in iterations per second.
-        least_gain: the part by which a size must be faster than every smaller one; the least size is always kept.
+        curve: curve of each size.
+        rate: rate at each size, in iterations per second.
+        least_gain: fraction by which a size must be faster than every smaller one; the smallest is always kept.
     """
     keep = np.ones(curve.size, dtype=bool)
     best, last = 0.0, -1
@@ -122,20 +122,20 @@ def faster_sizes(curve: Rows, rate: Reals, least_gain: float = 0.0) -> Bools:
 
 
 def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
-    """Points that grow linearly from ``one_gpu`` [point], as declared; sorted by curve and GPUs."""
+    """Return declared points whose rates grow linearly from ``one_gpu`` [point], sorted by curve and GPUs."""
     rate = gpus * one_gpu
     basis = np.where(np.isnan(rate), int(Basis.ASSUMED), int(Basis.DECLARED)).astype(np.int32)
     return curve_points(curve, gpus, rate=rate, basis=basis)
 
 
 def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows, known: Known | None = None) -> CurvePoints:
-    """Return the declared points; those measured at the present batch size stand before declared ones of a size.
+    """Return the points with those measured at the present batch size, which come before declared ones of a size.
 
     Args:
-        points: declared points; every measured job has a curve of its own.
-        snapshot: the state of this moment.
-        curve_of: [job row] its curve; -1: none.
-        known: rates by job; None: those measured.
+        points: declared points; every measured job has its own curve.
+        snapshot: the current state.
+        curve_of: [job row] index of its curve; -1: none.
+        known: known rates by job; None: the measured ones.
     """
     curves, types = curve_of.tolist(), {name: kind for kind, name in enumerate(snapshot.cluster.gpu_types)}
     needed = Feature.CPU_POINTS in snapshot.needs
@@ -173,7 +173,7 @@ def _row(curve: int, gpu_type: int, point: Measured) -> tuple[float, ...]:
 
 
 def _amounts(points: CurvePoints, measured: list[Reals], order: Ints) -> tuple[Reals, Reals]:
-    """CPUs and memory of declared and measured points."""
+    """Return the CPUs and memory of declared and measured points."""
     cpus, memory_gib = (
         np.concatenate([declared, seen])[order]
         for declared, seen in zip((points.cpus, points.memory_gib), measured, strict=True)
@@ -182,7 +182,7 @@ def _amounts(points: CurvePoints, measured: list[Reals], order: Ints) -> tuple[R
 
 
 def with_most_cpus(measured: Iterable[Measured]) -> list[Measured]:
-    """Return one rate for each size, GPU type and locality: the one with the most CPUs, then the most memory."""
+    """Return one rate per size, GPU type and locality: the one with the most CPUs, then the most memory."""
     best: dict[tuple[int, str, int], Measured] = {}
     for point in measured:
         where = point.gpus, point.gpu_type, int(point.locality)

@@ -1,4 +1,4 @@
-"""One size per job: its whole gang."""
+"""The plugin ``fixed``: every job has a single size, its whole gang."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _ASSUMED, _DECLARED = int(Basis.ASSUMED), int(Basis.DECLARED)
 
 
 class Fixed:
-    """Every job runs at its most GPUs or not at all; smaller sizes of an elastic job are not used."""
+    """Every job runs at its maximum number of GPUs or not at all; smaller sizes of elastic jobs are not used."""
 
     name = "fixed"
     api = 1
@@ -30,7 +30,7 @@ class Fixed:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each job row a curve of one size; rates are measured where measurements exist, else declared."""
+        """Give each job row a curve with one size; rates are measured ones if available, else declared ones."""
         menus, changed = self._cache.declared(snapshot)
         if snapshot.reports.measured:
             menus = self._cache.with_measured(snapshot, changed=changed)
@@ -38,7 +38,7 @@ class Fixed:
 
 
 def menus_of(snapshot: Snapshot) -> Menus:
-    """Return the menus of every job row, built from scratch."""
+    """Return the menus of all job rows, built from scratch."""
     rows = np.arange(snapshot.jobs.most.size, dtype=np.int32)
     declared = _linear(snapshot, one_gpu_rate(snapshot, rows))
     if not snapshot.measured:
@@ -47,7 +47,7 @@ def menus_of(snapshot: Snapshot) -> Menus:
 
 
 def declared_menus(snapshot: Snapshot) -> Menus:
-    """Return the menus of every job row from declared rates only."""
+    """Return the menus of all job rows, from declared rates only."""
     return _linear(snapshot, 1.0 / snapshot.jobs.seconds_per_iteration)
 
 
@@ -60,13 +60,13 @@ def _linear(snapshot: Snapshot, one_gpu: Reals) -> Menus:
 
 
 class _Cache:
-    """The menus of the last round; only the rows that changed are rewritten."""
+    """A cache of the last menus; only rows that changed are rewritten."""
 
     def __init__(self) -> None:
         self._jobs: Jobs | None = None
         self._menus: Menus | None = None
         self._given: tuple[Any, ...] = ()
-        """Cells of the columns of jobs that menus are built from."""
+        """Cells of the job columns from which menus are built."""
         self._made: tuple[Any, ...] = ()
         """Cells of the menus."""
         self._version = Version(0)
@@ -74,7 +74,7 @@ class _Cache:
         self._merged: Menus | None = None
 
     def with_measured(self, snapshot: Snapshot, *, changed: bool) -> Menus:
-        """Return the menus with measured rates too; ``changed``: those from declared rates differ from last round's."""
+        """Return the menus with measured rates; ``changed``: whether declared menus differ from last round's."""
         measured, declared = snapshot.measured, self._menus
         if changed or self._merged is None or self._measured != measured:
             if declared is None or np.isnan(snapshot.jobs.seconds_per_iteration[list(measured)]).any():
@@ -86,7 +86,7 @@ class _Cache:
         return self._merged
 
     def declared(self, snapshot: Snapshot) -> tuple[Menus, bool]:
-        """Return the menus from declared rates only, and whether they differ from those of the last round."""
+        """Return the menus from declared rates only, and whether they differ from last round's."""
         known, jobs = self._menus, snapshot.jobs
         same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size
         changes = snapshot.source.find_changes(self._version) if same else None
@@ -109,5 +109,5 @@ class _Cache:
 
 
 def _cells(*columns: Any) -> tuple[Any, ...]:
-    """Return columns cell by cell; they stay in place in memory until their table grows."""
+    """Return columns for access by cell; they stay in place in memory until their table grows."""
     return tuple([memoryview(column) for column in columns])

@@ -1,4 +1,4 @@
-"""Groups of jobs that share a curve, kept up to date between rounds by the rows that changed."""
+"""Groups of jobs that share a curve, updated between rounds from the rows that changed."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,17 +10,17 @@ from eunomia import Cluster, CurvePoints, JobState, KnownRate, Menus, Snapshot
 from eunomia.units import Rows, Version
 
 MOST_POINTS: Final = 1_000_000
-"""Most points that are cached for sets of groups that may recur."""
+"""Maximum number of cached points of recurring sets of groups."""
 _INACTIVE = (int(JobState.EMPTY), int(JobState.PAUSED))
 Key = tuple[int, int, int, float | None, float | None, int]
-"""Kind (-1: no rates known), least, most, batch size and declared seconds an iteration (None: not known); and the row
-of a job that was measured where its kind has no rates (-1: other jobs)."""
+"""The key of a group: kind (-1: no known rates), smallest and largest size, batch size and declared seconds per
+iteration (None: not known), and the row of a measured job whose kind has no known rates (-1: other jobs)."""
 Points = Callable[[Snapshot, Rows], CurvePoints]
-"""The points of curves, given a job row of each curve's group, in the order of the curves."""
+"""Returns the points of curves, given one job row per curve, in the order of the curves."""
 
 
 def key_of(snapshot: Snapshot, job: int) -> Key | None:
-    """Return the inputs that determine a job's curve; None: the job is not active."""
+    """Return the inputs that determine a job's curve, or None if the job is not active."""
     jobs = snapshot.jobs
     if jobs.state.item(job) in _INACTIVE:
         return None
@@ -38,9 +38,9 @@ def key_of(snapshot: Snapshot, job: int) -> Key | None:
 
 
 class SharedCurves:
-    """The menus of all jobs: one curve for each group of equal jobs.
+    """The menus of all jobs, with one curve per group of equal jobs.
 
-    Curves are in the order of the groups' keys, so the menus are a function of the snapshot.
+    Curves are in the order of the groups' keys, so that the menus are a function of the snapshot.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class SharedCurves:
         self._known = _KnownPoints()
 
     def menus(self, snapshot: Snapshot, points: Points) -> Menus:
-        """Return the menus of this snapshot; if the groups are unchanged, only changed rows are updated."""
+        """Return the menus of a snapshot; if the groups are unchanged, only changed rows are updated."""
         menus, changes = self._menus, snapshot.changed(self._version)
         same = menus is not None and menus.curve.size == snapshot.jobs.most.size
         same = same and self._profiles.keys() == snapshot.profiles.keys()
@@ -69,15 +69,15 @@ class SharedCurves:
         return menus
 
     def _is_own(self, job: int) -> bool:
-        """Return whether the job has a curve of its own, which a new measurement changes."""
+        """Return whether the job has its own curve, which a new measurement changes."""
         return job in self._keys and self._keys[job][-1] >= 0
 
     def _one_of_each(self) -> Rows:
-        """Return a job of each group, by curve."""
+        """Return one job of each group, by curve."""
         return np.array([next(iter(jobs)) for jobs in self._jobs_on], np.int32)
 
     def _follow(self, snapshot: Snapshot, menus: Menus, touched: set[int]) -> bool:
-        """Move changed jobs to their groups; False: a group appears or disappears."""
+        """Move changed jobs to their groups; return False if a group appears or disappears."""
         for job in touched:
             old, new = self._keys.get(job), key_of(snapshot, job)
             if old == new:
@@ -111,9 +111,9 @@ class SharedCurves:
 
 
 class _KnownPoints:
-    """Cached points of sets of groups, valid while the known rates by kind are unchanged.
+    """A cache of the points of sets of groups, valid while the known rates by kind are unchanged.
 
-    A function of the keys: groups of few jobs come and go often, and the same set of them comes again.
+    The points are a function of the keys. Small groups appear and disappear often, so the same sets recur.
     """
 
     def __init__(self) -> None:
@@ -121,11 +121,11 @@ class _KnownPoints:
         self._points = 0
 
     def of(self, keys: tuple[Key, ...]) -> CurvePoints | None:
-        """Return the points of these groups; None: not kept."""
+        """Return the points of these groups, or None if they are not cached."""
         return self._of.get(keys)
 
     def keep(self, keys: tuple[Key, ...], points: CurvePoints) -> None:
-        """Cache the points of these groups, unless one of the curves is that of a single measured job."""
+        """Cache the points of these groups, unless a group is that of a single measured job."""
         if any(key[-1] >= 0 for key in keys):
             return
         if self._points + points.gpus.size > MOST_POINTS:

@@ -1,4 +1,4 @@
-"""Rates by number of GPUs, measured once for each kind of job on the way down from a first share (AFS §4.5)."""
+"""The plugin ``profiled_sizes``: rates by number of GPUs, measured once per kind of job by shrinking it (AFS §4.5)."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,21 +44,21 @@ class ProfiledSizesOptions(PluginOptions):
     """Options of ``profiled_sizes``."""
 
     measure: Units = "packed"
-    """Sizes that are measured: powers of two below the GPUs of a machine and multiples of these, between which rates
-    are interpolated, or every size."""
+    """The sizes that are measured. ``packed``: powers of two below the GPUs of a machine, and multiples of that number;
+    rates between them are interpolated. ``all``: every size."""
     iterations: Annotated[int, Field(ge=1)] = 20
-    """Steps that a job makes at each size."""
+    """Number of iterations measured at each size."""
     again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
-    """Seconds between two rounds while there are sizes to measure."""
+    """Time between rounds while there are sizes to measure."""
 
 
 class ProfiledSizes:
-    """Every size between a job's least and most GPUs, with the rates measured of its kind.
+    """All sizes between a job's minimum and maximum, with the measured rates of its kind.
 
-    A job of an unknown kind starts within its fair share, the cluster's GPUs by the number of jobs. It is measured
-    there and, without giving GPUs back, at the smaller sizes, the largest first. Between measured sizes the rate is
-    linear; beyond them it is proportional to the GPUs, so that jobs grow to sizes that are not known and are measured
-    there. Rates of a kind that are known already are not measured again.
+    A job of an unknown kind starts within its fair share, which is the cluster's GPUs over the number of jobs. It is
+    measured there and then, without releasing GPUs, at smaller sizes in descending order. Rates are interpolated
+    linearly between measured sizes, and proportional to the GPUs beyond them, so that jobs grow to unknown sizes and
+    are measured there. Known rates of a kind are not measured again.
     """
 
     name = "profiled_sizes"
@@ -96,7 +96,7 @@ class ProfiledSizes:
 
 
 def _points(snapshot: Snapshot, jobs: Rows) -> CurvePoints:
-    """Return the points of one curve for each of these jobs."""
+    """Return the points of one curve per given job."""
     known = {job: rates for job in jobs.tolist() if (rates := _rates(snapshot, job))}
     one_gpu = one_gpu_rate(snapshot, jobs, known)
     owner, gpus = sizes_between(snapshot.jobs.least[jobs], snapshot.jobs.most[jobs])
@@ -121,14 +121,14 @@ def _rates(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
 
 
 def rates_by_size(known: Iterable[Measured], machine: int) -> Mapping[int, float]:
-    """Return one rate by number of GPUs, ascending: with the most CPUs, on GPUs as near to each other as known.
+    """Return one rate per number of GPUs, ascending: that with the most CPUs, at the closest known locality.
 
-    Rates across machines count for sizes that fit no machine, or if there are no others. Rates of 0 are left out: they
-    say that a job does not run so, and nothing about other sizes.
+    Rates across machines are used for sizes that fit on no machine, or if there are no others. Rates of 0 are left out:
+    they mean that a job cannot run at that setting, and imply nothing about other sizes.
 
     Args:
-        known: rates of one kind.
-        machine: the most GPUs of a machine.
+        known: the rates of one kind.
+        machine: largest number of GPUs of a machine.
     """
     rates = with_most_cpus(rate for rate in known if rate.rate > 0.0)
     near: dict[int, Measured] = {}
@@ -139,11 +139,11 @@ def rates_by_size(known: Iterable[Measured], machine: int) -> Mapping[int, float
 
 
 def rates_between(known: Mapping[int, float], gpus: Ints) -> Reals:
-    """Return the rate at each number of GPUs: linear between known sizes, proportional to the GPUs outside of them.
+    """Return the rate at each number of GPUs: linear between known sizes, proportional to the GPUs outside them.
 
     Args:
-        known: iterations per second by number of GPUs, ascending; at least one.
-        gpus: sizes.
+        known: iterations per second by number of GPUs, ascending; at least one entry.
+        gpus: the numbers of GPUs.
     """
     sizes, rates = np.array(list(known), float), np.array(list(known.values()))
     found: Reals = np.interp(gpus, sizes, rates)
@@ -154,7 +154,7 @@ def rates_between(known: Mapping[int, float], gpus: Ints) -> Reals:
 
 
 def _machine(snapshot: Snapshot) -> int:
-    """Return the most GPUs of a machine."""
+    """Return the largest number of GPUs of a machine."""
     return int(np.bincount(snapshot.cluster.machine).max(initial=1))
 
 
@@ -162,12 +162,12 @@ def _machine(snapshot: Snapshot) -> int:
 
 
 def _within_fair_share(snapshot: Snapshot, menus: Menus, measuring: set[int]) -> Menus:
-    """Take sizes beyond 1/n of the GPUs off the menus of kinds that were not measured down to the least size yet.
+    """Remove sizes above the fair share 1/n from the menus of kinds not yet measured down to the smallest size.
 
     Args:
-        snapshot: the state of this moment.
-        menus: of all active jobs.
-        measuring: kinds with sizes that a running job is to be measured at.
+        snapshot: the current state.
+        menus: the menus of all active jobs.
+        measuring: kinds with sizes at which a running job should be measured.
     """
     jobs, active, points = snapshot.jobs, snapshot.active, menus.points
     if active.size == 0:
@@ -201,14 +201,14 @@ def _within_fair_share(snapshot: Snapshot, menus: Menus, measuring: set[int]) ->
 
 
 class Asked(NamedTuple):
-    """A size at which a job is to be measured."""
+    """A size at which a job should be measured."""
 
     job: int
     gpus: int
 
 
 class _Measuring:
-    """Which running jobs are to be measured below their present size."""
+    """Selects the running jobs that should be measured below their present size."""
 
     def __init__(self, snapshot: Snapshot, units: Units) -> None:
         self._snapshot, self._units = snapshot, units
@@ -218,10 +218,10 @@ class _Measuring:
         self._held = np.unique(held.job[gpus][stays], return_counts=True)
 
     def asked(self) -> Iterator[tuple[int, Asked]]:
-        """Yield kinds with a size and a job to measure there, at most one size a job and one job a size.
+        """Yield kinds with a size and a job to measure at it, at most one size per job and one job per size.
 
-        The jobs with the most GPUs come first, each with the largest size below its own that no job of the kind was
-        measured at.
+        Jobs with the most GPUs come first, each with the largest size below its own at which no job of the kind was
+        measured.
         """
         jobs, known = self._snapshot.jobs, self._known()
         rows, gpus = self._held
@@ -234,7 +234,7 @@ class _Measuring:
                 yield jobs.job_kind.item(job), Asked(job, missing[-1])
 
     def _known(self) -> dict[tuple[float, ...], set[int]]:
-        """By group of running jobs that are measured for each other: its known sizes and those of its jobs."""
+        """Return the known sizes and the jobs' present sizes of each group of running jobs that share measurements."""
         known: dict[tuple[float, ...], set[int]] = {}
         for job, size in zip(*(column.tolist() for column in self._held), strict=True):
             group = self._group(job)
@@ -244,14 +244,14 @@ class _Measuring:
         return known
 
     def _group(self, job: int) -> tuple[float, ...]:
-        """Kind and batch size; the row too if the job was measured and its kind has no rates of its own."""
+        """Return a job's kind and batch size, and its row if it was measured and its kind has no known rates."""
         jobs, snapshot = self._snapshot.jobs, self._snapshot
         kind, batch = jobs.job_kind.item(job), jobs.batch_size.item(job)
         own = NONE if kind in snapshot.profiles or job not in snapshot.measured else job
         return kind, -1.0 if batch != batch else batch, own
 
     def _below(self, size: int, least: int) -> list[int]:
-        """Return the sizes to measure, from the least up to but without ``size``, ascending."""
+        """Return the sizes to measure from the smallest up to ``size`` (exclusive), ascending."""
         if self._units == "all":
             return list(range(least, size))
         machine = self._machine

@@ -1,4 +1,4 @@
-"""Rates by GPU type, measured once for each kind of job (OEF §4.1)."""
+"""The plugin ``profiled_types``: rates by GPU type, measured once per kind of job (OEF §4.1)."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -31,23 +31,23 @@ from eunomia.contract.snapshot import Measured
 from eunomia.units import NONE, Rows
 
 _UNKNOWN = -1.0
-"""The batch size of jobs whose batch size is not known."""
+"""Placeholder for an unknown batch size."""
 
 
 class ProfiledTypesOptions(PluginOptions):
     """Options of ``profiled_types``."""
 
     until_profiled: Literal["wait", "assumed"] = "assumed"
-    """While a kind has types without a measured rate, one of its jobs runs and the others wait; or all of them run, and
-    a type without a rate counts as fast as declared, else as the fastest type that was measured."""
+    """What happens while a kind has types without a measured rate. ``wait``: only one of its jobs runs; ``assumed``:
+    all may run, and such a type has the declared rate, or else that of the fastest measured type."""
     iterations: Annotated[int, Field(ge=1)] = 20
-    """Mini-batches that a job makes on each type."""
+    """Number of iterations (mini-batches) measured on each type."""
     again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
-    """Seconds between two rounds while there are types to measure."""
+    """Time between rounds while there are types to measure."""
 
 
 class Kind(NamedTuple):
-    """Jobs whose measurements hold for each other: kind, size, batch size and requested GPU type (-1: any)."""
+    """The key of jobs that share measurements: kind, size, batch size and requested GPU type (-1: any)."""
 
     kind: int
     gpus: int
@@ -59,8 +59,8 @@ class Kind(NamedTuple):
 class ProfiledTypes:
     """Every job runs at its largest size or not at all, with the measured rates of its kind by GPU type.
 
-    A kind is measured by one of its jobs, which runs a few mini-batches on each type in turn. Rates that are known
-    already, imported or of an earlier job, are not measured again.
+    A kind is measured with one of its jobs, which runs a few mini-batches on each type in turn. Rates that are already
+    known, whether imported or measured with an earlier job, are not measured again.
     """
 
     name = "profiled_types"
@@ -114,8 +114,8 @@ class _Kinds:
     """The active jobs by kind, and the rates of each kind.
 
     Attributes:
-        jobs: by kind, its rows, in the order of the kinds.
-        on: by job that has GPUs, their type.
+        jobs: job rows of each kind, sorted by kind.
+        on: GPU type of each job that has GPUs.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -135,17 +135,17 @@ class _Kinds:
         self._rates = {kind: self._known(kind, rows) for kind, rows in self.jobs.items()}
 
     def first(self, jobs: Rows) -> int:
-        """Return the job that is measured for its kind: the first arrival among running jobs, else among all."""
+        """Return the job with which a kind is measured: the first to arrive among running jobs, else among all."""
         rows: list[int] = jobs.tolist()
         arrived = self._snapshot.jobs.arrived
         return min([job for job in rows if job in self.on] or rows, key=lambda job: (float(arrived[job]), job))
 
     def missing(self, kind: Kind) -> list[int]:
-        """Return the GPU types that jobs of the kind may use and that have no measured rate."""
+        """Return the GPU types that jobs of the kind may use and for which no rate was measured."""
         return [gpu_type for gpu_type in self._types(kind) if gpu_type not in self._rates[kind]]
 
     def points(self) -> CurvePoints:
-        """Return a curve for each kind, with a point for each type that its jobs may use."""
+        """Return one curve per kind, with a point for each type that its jobs may use."""
         rows = [(number, *point) for number, kind in enumerate(self.jobs) for point in self._points(kind)]
         curve, gpus, gpu_type, rate, basis = np.array(rows, float).reshape(-1, 5).T
         return curve_points(
@@ -161,7 +161,7 @@ class _Kinds:
         return [gpu_type for gpu_type in wanted if self._of_type[gpu_type] >= kind.gpus]
 
     def _points(self, kind: Kind) -> Iterator[tuple[int, int, float, int]]:
-        """Yield GPUs, type, rate and its basis, by type; a type without a measured rate has the assumed rate."""
+        """Yield GPUs, type, rate and basis of each point; a type without a measured rate gets the assumed rate."""
         rates = self._rates[kind]
         seconds = float(self._snapshot.jobs.seconds_per_iteration[self.jobs[kind][0]])
         declared = kind.gpus / seconds if seconds > 0.0 else math.nan

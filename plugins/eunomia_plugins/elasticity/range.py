@@ -1,4 +1,4 @@
-"""Any size from a job's least to its most."""
+"""The plugin ``range``: all sizes between a job's minimum and maximum."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -23,11 +23,11 @@ class RangeOptions(PluginOptions):
     """Options of ``range``."""
 
     sizes: Literal["all", "powers_of_two"] = "all"
-    """Sizes between a job's least and most that are on its menu; its least and most always are."""
+    """The sizes on a job's menu: all from its minimum to its maximum, or these two and the powers of two between."""
 
 
 class Range:
-    """Every size between a job's least and most GPUs; jobs with equal sizes and rates share a curve."""
+    """All sizes between a job's minimum and maximum number of GPUs; jobs with equal sizes and rates share a curve."""
 
     name = "range"
     api = 1
@@ -42,7 +42,7 @@ class Range:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job the curve of its group: sizes and, where rates are known, rates."""
+        """Give each active job the curve of its group: its sizes, with rates if they are known."""
         one_gpu = one_gpu_rate(snapshot, snapshot.active)
         if not self._cache.holds(snapshot, one_gpu):
             self._cache.keep(snapshot, one_gpu, self._menus(snapshot, one_gpu))
@@ -63,7 +63,7 @@ class Range:
 
 
 class _Cache:
-    """The menus of the last round, with the inputs that they were built from."""
+    """A cache of the last menus, with the inputs from which they were built."""
 
     def __init__(self) -> None:
         self.menus = Menus(

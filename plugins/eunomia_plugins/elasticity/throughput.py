@@ -1,4 +1,4 @@
-"""Sizes that increase throughput: rates by size from declared rates, a scaling law, and measured rates."""
+"""The plugin ``throughput``: sizes that increase throughput, by declared rates, a scaling law and measured rates."""
 
 import dataclasses
 from typing import Annotated
@@ -44,26 +44,26 @@ class ThroughputOptions(PluginOptions):
     """Options of ``throughput``."""
 
     contention: Share = 0.03
-    """The part of an iteration that more GPUs do not shorten (σ of the scalability law; Amdahl's serial part)."""
+    """σ of the scalability law: the fraction of an iteration that does not scale with GPUs (Amdahl's law)."""
     coherency: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.0005
-    """The cost of each pair of GPUs, as a part of an iteration (κ): above 0, speed falls again beyond some size."""
+    """κ of the scalability law: the cost per pair of GPUs; if above 0, speed decreases beyond some size."""
     least_gain: Share = 0.0
-    """A size is on the menu only if it is faster by more than this part than every smaller one on it."""
+    """Minimum relative gain: a size is on the menu only if it is this fraction faster than every smaller one."""
     probe: bool = False
-    """Whether running jobs are measured at their least, their most and the powers of two between, one size after the
-    other, where the GPUs are free; a probe costs two restarts."""
+    """Whether running jobs are measured at their smallest and largest size and the powers of two between, one size at a
+    time, if GPUs are free; each probe costs two restarts."""
     probe_iterations: Annotated[int, Field(ge=1)] = 20
-    """Steps that a job makes at a size."""
+    """Number of iterations measured at a size."""
     probe_every: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
-    """Seconds between two rounds while there are sizes to measure."""
+    """Time between rounds while there are sizes to measure."""
 
 
 class Throughput:
-    """Rates by the universal scalability law (Gunther, 2007): n / (1 + σ (n - 1) + κ n (n - 1)) times that of one GPU.
+    """Rates by the universal scalability law (Gunther, 2007): speedup n / (1 + σ (n - 1) + κ n (n - 1)) on n GPUs.
 
-    Measurements come first: the curve is scaled to pass through the nearest measured size. Jobs of a kind have the
-    rates measured of any of them, or known before; a job without a kind has its own. Sizes at which a job would be no
-    faster are left out; its least size always stays.
+    Measurements take precedence: the curve is scaled to pass through the nearest measured size. Jobs of a kind share
+    their measured and known rates; a job without a kind has only its own. Sizes at which a job would be no faster are
+    left out, except its smallest.
     """
 
     name = "throughput"
@@ -80,7 +80,7 @@ class Throughput:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job the curve of its group; a measured job without a kind has a curve of its own."""
+        """Give each active job the curve of its group; a measured job without a kind has its own curve."""
         plain = not snapshot.index.kept
         menus = self._each(snapshot) if plain else self._shared.menus(snapshot, self._shared_points)
         asked = sizes_to_probe(snapshot) if self.options.probe else None
@@ -90,7 +90,7 @@ class Throughput:
         return dataclasses.replace(menus, probe=probe)
 
     def _shared_points(self, snapshot: Snapshot, jobs: Rows) -> CurvePoints:
-        """Return the points of one curve for each of these jobs, from the rates known of them."""
+        """Return the points of one curve per given job, from its known rates."""
         known = {job: rates for job in jobs.tolist() if (rates := rates_of(snapshot, job))}
         one_gpu = one_gpu_rate(snapshot, jobs, known)
         owner, gpus = sizes_between(snapshot.jobs.least[jobs], snapshot.jobs.most[jobs])
@@ -99,7 +99,7 @@ class Throughput:
         return self._points(snapshot, curve, (owner, gpus, one_gpu[owner]), known)
 
     def _points(self, snapshot: Snapshot, curve: Rows, sizes: tuple[Rows, Ints, Reals], known: Known) -> CurvePoints:
-        """Return points of curves from their sizes with the rate of one GPU, and from the rates known of some jobs."""
+        """Return the points of curves from sizes, the rate of one GPU, and the known rates of some jobs."""
         owner, gpus, one_gpu = sizes
         speed = self._speed(gpus)
         rate = one_gpu * speed
@@ -113,7 +113,7 @@ class Throughput:
         return with_measured(points, snapshot, curve, known) if known else points
 
     def _each(self, snapshot: Snapshot) -> Menus:
-        """Build the menus where some jobs were measured: a job with known rates has a curve of its own."""
+        """Build the menus if some jobs were measured: a job with known rates has its own curve."""
         jobs, active = snapshot.jobs, snapshot.active
         known = known_rates(snapshot)
         one_gpu = one_gpu_rate(snapshot, active, known)
@@ -122,13 +122,13 @@ class Throughput:
         return Menus(curve=curve, points=self._points(snapshot, curve, (owner, gpus, one_gpu[first][owner]), known))
 
     def _speed(self, gpus: Ints) -> Reals:
-        """Speedup over one GPU."""
+        """Return the speedup over one GPU by the scalability law."""
         n = gpus.astype(float)
         speed: Reals = n / (1.0 + self.options.contention * (n - 1.0) + self.options.coherency * n * (n - 1.0))
         return speed
 
     def _through_measured(self, measured: tuple[Measured, ...], gpus: Ints, declared: Reals, machine: int) -> Reals:
-        """Scale the law's rates to the nearest size that was measured on one machine, or exceeds any machine."""
+        """Scale the law's rates to the nearest measured size, without rates across machines where avoidable."""
         points = [point for point in with_most_cpus(measured) if point.rate > 0.0]
         near = [point for point in points if point.locality <= Locality.MACHINE or point.gpus > machine] or points
         near = sorted(near, key=lambda point: -point.known)

@@ -1,1 +1,1 @@
-"""Gavel's family (OSDI'20): policies as optimization programmes over time shares, and the rounds that realize them."""
+"""The Gavel family (OSDI'20): policies as optimization programmes over time shares, and rounds that realize them."""

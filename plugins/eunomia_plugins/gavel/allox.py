@@ -1,4 +1,4 @@
-"""AlloX (EuroSys'20): the least mean JCT on several GPU types, by a matching; running jobs run to their end."""
+"""AlloX (EuroSys'20): minimum mean JCT on several GPU types, by a matching; running jobs are not preempted."""
 
 from typing import Annotated, ClassVar
 
@@ -37,19 +37,19 @@ class AlloxOptions(PluginOptions):
     """Options of ``allox``."""
 
     alpha: Share = 1.0
-    """The part of the waiting jobs that is matched, jobs that received least first: a smaller part is fairer, and
-    slower."""
+    """The fraction of waiting jobs that is matched, those that received the least first: a smaller fraction is fairer
+    but increases the mean JCT."""
     window: Annotated[int, Field(ge=1)] = 100
-    """The most jobs that are matched at once; the other jobs come after them."""
+    """Maximum number of jobs that are matched at once; the other jobs come after them."""
     solver: SolverChoice = "fast"
-    """``reference``: the specification in cvxpy, which is slow."""
+    """``reference`` solves the specification in cvxpy, which is slow."""
 
 
 class Allox:
-    """Match waiting jobs to (GPU type, place in line), and start the jobs that are first in the lines of their types.
+    """Matches waiting jobs to (GPU type, queue position), and starts the jobs at the heads of their types' queues.
 
-    A gang of g GPUs takes g times as long in one line. A job waits for GPUs of its matched type, even if GPUs of
-    another type are free. On one type the matching is shortest work first.
+    Each GPU is one queue, in which a gang of g GPUs takes g times as long. A job waits for GPUs of its matched type,
+    even if GPUs of another type are free. On a single type the matching is shortest work first.
     """
 
     name = "allox"
@@ -71,7 +71,7 @@ class Allox:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Grant each waiting job its gang on the type that it was matched to, the front of the lines first."""
+        """Grant each waiting job its gang on its matched type, jobs at the heads of queues first."""
         active = instance_of(snapshot, menus, offer, weighted=False, speeds=True)
         waits = among(offer.candidates, active.jobs) & ~among(_holding(snapshot), active.jobs)
         found = active.only(waits)
@@ -88,7 +88,7 @@ class Allox:
         )
 
     def _match(self, snapshot: Snapshot, found: Instance, matched: Ints) -> tuple[Ints, Ints]:
-        """By job its type, and the jobs in order of service; unmatched jobs come last, on their best types."""
+        """Return the type of each job, and jobs in order of service; unmatched ones come last, on their best types."""
         seconds = seconds_left(found, snapshot.iterations_left(found.jobs))
         best = found.rate.max(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
@@ -103,20 +103,20 @@ class Allox:
 
 
 def _holding(snapshot: Snapshot) -> Rows:
-    """Jobs that hold GPUs or are promised some."""
+    """Return the jobs that hold GPUs or are promised some."""
     held = owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB)
     return held[held >= 0]
 
 
 def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -> Ints:
-    """Return the jobs to match: those that received the least, ties by arrival."""
+    """Return the jobs to match: those that received the least; ties are broken by arrival."""
     received = snapshot.ledger.jobs.received[found.jobs].sum(axis=1)
     count = min(options.window, max(int(options.alpha * found.jobs.size), int(found.capacity.sum())))
     return np.sort(np.argsort(received, kind="stable")[:count])
 
 
 def _ahead(kind: Ints, place: Ints, work: Reals, lines: Ints) -> Reals:
-    """Return by job the part of its type's queues before it; at one position, jobs with less work go first."""
+    """Return the number of jobs ahead of each job, over its type's number of queues; ties go to less work."""
     ahead = np.zeros(kind.size)
     for each in sorted(set(kind.tolist())):
         mine = np.flatnonzero(kind == each)

@@ -1,4 +1,4 @@
-"""Water filling: raises the least gain, then the next, until each gain is limited by another (Gavel, §4.3)."""
+"""Water filling: raise the smallest gain, then the next one, until every gain is limited by another (Gavel, §4.3)."""
 
 import numpy as np
 
@@ -8,20 +8,20 @@ from eunomia_plugins.gavel.programmes import Classes, classes_of, cluster_rows
 from eunomia_solvers import LinearProgram, SparseRows, solve_linear
 
 SAME = 1e-5
-"""Levels that differ by less, relatively, are equal."""
+"""Relative difference up to which levels count as equal."""
 ROOM = 1e-6
-"""Fraction by which the next step may lower a level, so that the programme is feasible within tolerance."""
+"""Fraction by which the next step may lower a level, so that the programme stays feasible within tolerance."""
 
 
 def fill_up(instance: Instance, gain: Reals) -> Reals:
-    """[job, type] shares with the lexicographically greatest sorted gains.
+    """Return the time shares, [job, type], whose sorted gains are lexicographically maximal.
 
-    Level by level: raise the least gain of all open jobs, then close the jobs that cannot gain more, which is checked
-    by one programme for each.
+    Level by level, the smallest gain of all open jobs is raised, and jobs that cannot gain more are closed, which takes
+    one programme per job to check.
 
     Args:
         instance: jobs and capacity.
-        gain: [job, type] value to a job of all the time on a type.
+        gain: [job, type] value of the whole time on a type to a job.
     """
     if instance.gpus.size == 0:
         return np.zeros(gain.shape)
@@ -34,7 +34,7 @@ def fill_up(instance: Instance, gain: Reals) -> Reals:
 
 
 def pooled_level(gpus: Reals, gain: Reals, total: float) -> Reals:
-    """Return the share of time of each job on one pool: min(1, level / gain), at the highest feasible level."""
+    """Return the time share of each job on a single pool: min(1, level / gain), at the highest feasible level."""
     if float(gpus.sum()) <= total:
         return np.ones(gpus.size)
     order = np.argsort(gain, kind="stable")
@@ -47,7 +47,7 @@ def pooled_level(gpus: Reals, gain: Reals, total: float) -> Reals:
 
 
 class _Filling:
-    """Raises the levels of classes of jobs."""
+    """Water filling over classes of jobs."""
 
     def __init__(self, classes: Classes, capacity: Reals) -> None:
         self.classes, self.capacity = classes, capacity
@@ -69,7 +69,7 @@ class _Filling:
         return level > float(self.floor[kind]) * (1.0 + SAME) + SAME
 
     def _raise(self, raised: Ints) -> tuple[Reals, float]:
-        """Raise these classes to their highest common level, with all other classes at least at their floors."""
+        """Raise these classes to their highest common level, while all others keep at least their floors."""
         kinds, types = self.classes.table.shape
         cells, level = np.arange(kinds * types).reshape(kinds, types), kinds * types
         rows: list[tuple[Ints, Reals | float]] = [(cells[kind], self.classes.table[kind]) for kind in range(kinds)]

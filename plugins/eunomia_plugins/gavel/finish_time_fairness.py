@@ -1,4 +1,4 @@
-"""Finish-time fairness as Gavel defines Themis' goal: no job finishes much later than on 1/n of the cluster (§4.1)."""
+"""Finish-time fairness as defined by Gavel (§4.1): no job finishes much later than on 1/n of the cluster."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -20,14 +20,14 @@ class FinishTimeFairnessOptions(SharingOptions):
     """Options of ``finish_time_fairness``."""
 
     beyond: Literal["spread", "nothing"] = "spread"
-    """Use of the capacity left at the least rho: an equal additional share of time for every job, or none promised."""
+    """Use of capacity left at the minimum ρ: an equal additional time share for every job, or nothing."""
 
 
 class FinishTimeFairness(TimeSharing[FinishTimeFairnessOptions]):
-    """Minimise the greatest rho: a job's total time over the time that it would take with 1/n of the cluster.
+    """Minimises the largest ρ: a job's total time over the time that it would take with 1/n of the cluster.
 
-    The latter is the work done so far at the speed of its part at that time, plus the work left at the speed of its
-    part now; n is the number of jobs. A job of unknown work counts as having the mean work of the others.
+    The latter is the sum of the work done so far at the speed of the job's part at that time, and the work left at the
+    speed of its present part; n is the number of jobs. A job of unknown work counts as having the others' mean work.
     """
 
     name = "finish_time_fairness"
@@ -55,7 +55,7 @@ class FinishTimeFairness(TimeSharing[FinishTimeFairnessOptions]):
 
 
 def own_part(instance: Instance) -> Reals:
-    """[job] iterations per second with 1/n of each type's GPUs: share of time at the gang's size, at most 1."""
+    """Return iterations per second with 1/n of each type's GPUs, [job], with a time share of at most 1."""
     part = instance.capacity / (max(1, instance.gpus.size) * instance.gpus[:, None])
     part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     rate: Reals = (instance.rate * part).sum(axis=1)
@@ -63,7 +63,7 @@ def own_part(instance: Instance) -> Reals:
 
 
 def iterations_left(instance: Instance, reported: Reals) -> Reals:
-    """[job] iterations left; jobs of unknown work (NaN) get as many as take the mean time of the others."""
+    """Return the iterations left, [job]; jobs of unknown work (NaN) get as many as take the others' mean time."""
     best = instance.rate.max(axis=1)
     known = ~np.isnan(reported)
     mean = float((reported[known] / best[known]).mean()) if known.any() else 1.0

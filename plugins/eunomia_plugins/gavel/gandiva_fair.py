@@ -18,13 +18,13 @@ class GandivaFairOptions(SharingOptions):
     """Options of ``gandiva_fair``."""
 
     performance: bool = True
-    """Whether a job's rates on the GPU types count; else no user has a reason to trade."""
+    """Whether a job's rates on the GPU types are used; without them no user has a reason to trade."""
     tickets: Literal["equal", "size"] = "equal"
-    """Tickets of a user: as many as every other, or as many as its jobs ask for GPUs; the same among its jobs."""
+    """The tickets of a user: equal for all, or the number of GPUs that its jobs request; likewise among its jobs."""
     trading: Literal["on", "off"] = "on"
     """Whether users trade GPUs of different types."""
     price: Price = "paper"
-    """Price of a GPU with one buyer: as OEF's tables have it, or the second-highest speedup, which is the seller's."""
+    """Price of a GPU if there is one buyer: as in OEF's tables, or the second-highest speedup (the seller's)."""
     among: Literal["users", "apps"] = "users"
     """Whether users or apps have tickets."""
 
@@ -32,8 +32,8 @@ class GandivaFairOptions(SharingOptions):
 class GandivaFair(TimeSharing[GandivaFairOptions]):
     """Divides each GPU type by tickets, lets users trade at second prices, and divides each user's GPUs among its jobs.
 
-    An owner that cannot use all of its part leaves the rest to the others. GPUs that are then left for want of jobs
-    that can use them are spread. No programme is solved, so ``solver`` has no effect.
+    The part that an owner cannot use goes to the others. GPUs that are still left are spread over the jobs that can use
+    them. No programme is solved, so ``solver`` has no effect.
     """
 
     name = "gandiva_fair"
@@ -71,14 +71,14 @@ class GandivaFair(TimeSharing[GandivaFairOptions]):
 
 
 def parts(demand: Reals, tickets: Reals, total: float) -> Reals:
-    """[owner] share of every type by tickets, at most the GPUs that the owner can use; others get the remainder."""
+    """Return each owner's GPUs by tickets, [owner], at most those that it can use; others get the remainder."""
     if float(demand.sum()) <= total:
         return demand / total
     return pooled_level(demand, demand / tickets, total) * demand / total
 
 
 def _speeds(instance: Instance, owner: Ints, demand: Reals) -> Reals:
-    """[owner, type] mean speed of the owner's jobs, weighted by GPUs, relative to each job's best type."""
+    """Return the mean speed of each owner's jobs, [owner, type], weighted by GPUs, relative to each job's best type."""
     best = instance.rate.max(axis=1, keepdims=True)
     relative = instance.rate / np.where(best > 0.0, best, 1.0)
     columns = [np.bincount(owner, weights=column * instance.gpus, minlength=demand.size) for column in relative.T]
@@ -87,7 +87,7 @@ def _speeds(instance: Instance, owner: Ints, demand: Reals) -> Reals:
 
 
 def _among_jobs(sizes: Reals, gpus: Reals, *, sized: bool) -> Reals:
-    """[job, type] shares of an owner's jobs: equal GPUs on average, or equal shares of time."""
+    """Return the time shares of an owner's jobs, [job, type]: equal GPUs on average, or equal time shares."""
     total = float(gpus.sum())
     if total <= 0.0:
         return np.zeros((sizes.size, gpus.size))

@@ -1,4 +1,4 @@
-"""The input of a programme: the jobs that share, the rate of each on each GPU type, and the GPUs to share."""
+"""The input of a programme: the jobs, the rate of each on each GPU type, and the GPUs to share."""
 
 import dataclasses
 
@@ -13,28 +13,28 @@ NO_REASONS: Rows = np.empty(0, np.int32)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instance:
-    """Jobs and GPU types at one time, one row per job. Gangs run whole, on one type at a time."""
+    """The jobs and GPU types of a programme, one row per job. Gangs run whole, on one type at a time."""
 
     jobs: Rows
     gpus: Reals
-    """Size of the gang."""
+    """[job] size of the gang."""
     able: Bools
     """[job, type] whether the job may run on the type and fits."""
     rate: Reals
-    """[job, type] iterations per second of the whole gang; 0: does not run there; 1 on all types if none is known."""
+    """[job, type] iterations per second of the gang; 0: cannot run there; 1 on all types if no rate is known."""
     weight: Reals
     capacity: Reals
-    """GPUs by type."""
+    """[type] number of GPUs."""
 
     @property
     def equal_rate(self) -> Reals:
-        """By job, its rate with its time spread over the types in proportion to their GPUs (Gavel §4.1, X_equal)."""
+        """Return the rate of each job with its time spread over types in proportion to GPUs (Gavel §4.1, X_equal)."""
         found: Reals = self.rate @ (self.capacity / max(float(self.capacity.sum()), 1.0))
         return found
 
     @property
     def pooled(self) -> bool:
-        """Whether all GPUs are one pool: one type, or every job can run on each type and is equally fast on each."""
+        """Return whether all GPUs form one pool: one type, or every job runs equally fast on every type."""
         return self.capacity.size == 1 or bool(self.able.all() and (self.rate == self.rate[:, :1]).all())
 
     def only(self, kept: Bools) -> "Instance":
@@ -49,18 +49,18 @@ class Instance:
         )
 
     def blind(self) -> "Instance":
-        """Return the instance without performance data: types differ only in the jobs that may use them."""
+        """Return the instance without performance data; types then differ only in which jobs may use them."""
         best = self.rate.max(axis=1, keepdims=True)
         return dataclasses.replace(self, rate=np.where(self.able, np.where(best > 0.0, best, 1.0), 0.0))
 
 
 def instance_of(snapshot: Snapshot, menus: Menus, offer: Offer, *, weighted: bool, speeds: bool) -> Instance:
-    """All active jobs that could run in this cluster at the largest size on their menus.
+    """Return the instance of all active jobs that fit on this cluster at the largest size on their menus.
 
     Args:
-        snapshot: the state of this moment.
-        menus: sizes and rates by job.
-        offer: with the cluster's GPUs by type.
+        snapshot: the current state.
+        menus: the sizes and rates of jobs.
+        offer: the offer, with the cluster's GPUs by type.
         weighted: whether a job has the weight of its app.
         speeds: whether a job can run only on types for which its menu has a rate.
     """
@@ -90,13 +90,13 @@ def among(chosen: Rows, rows: Rows) -> Bools:
 
 
 def left_out(snapshot: Snapshot, menus: Menus, offer: Offer, shares: Rows) -> tuple[Rows, Rows]:
-    """Return active jobs without a share, and the reason: too large for this cluster, or arrived after the solution.
+    """Return active jobs without a share, and the reasons: too large for the cluster, or arrived after the solution.
 
     Args:
-        snapshot: the state of this moment.
-        menus: sizes by job.
-        offer: with the cluster's GPUs by type.
-        shares: active jobs that have a share, each once.
+        snapshot: the current state.
+        menus: the sizes of jobs.
+        offer: the offer, with the cluster's GPUs by type.
+        shares: the active jobs that have a share, each once.
     """
     if shares.size == snapshot.active.size:
         return shares[:0], NO_REASONS

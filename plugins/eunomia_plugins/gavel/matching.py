@@ -1,4 +1,4 @@
-"""The matching of AlloX (EuroSys'20): gives each job a GPU type and a position in line, for the least mean JCT."""
+"""The matching of AlloX (EuroSys'20): assign each job a GPU type and a queue position for the minimum mean JCT."""
 
 import importlib
 from typing import Any, NamedTuple
@@ -10,20 +10,20 @@ from eunomia_solvers import LinearProgram, SparseRows, solve_cvxpy, solve_linear
 
 
 class Matching(NamedTuple):
-    """By job: its GPU type and its place in that type's lines, 1 being the last to run."""
+    """The GPU type of each job and its position in that type's queues, counted from the end: 1 runs last."""
 
     gpu_type: Ints
     place: Ints
 
 
 def match(work: Reals, lines: Ints, *, reference: bool = False) -> Matching:
-    """Minimise the sum of completion times: a job at place k from the end delays k jobs, itself included.
+    """Minimise the sum of completion times: a job at position k from the end delays k jobs, including itself.
 
     Args:
-        work: [job, type] GPU-seconds that a job takes on a type (for gangs seconds times GPUs, as if on one GPU);
-            inf: it does not run there.
-        lines: [type] GPUs, each a line of its own.
-        reference: solve the specification in cvxpy.
+        work: [job, type] GPU-seconds of a job on a type (for gangs seconds times GPUs, as if on one GPU); inf: it
+            cannot run there.
+        lines: [type] number of GPUs, each of which is a queue.
+        reference: whether to solve the specification in cvxpy.
     """
     if work.shape[0] == 0:
         return Matching(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -38,7 +38,7 @@ def match(work: Reals, lines: Ints, *, reference: bool = False) -> Matching:
 
 
 def _one_type(work: Reals, lines: Ints) -> Matching:
-    """With one type: the longest jobs are last, one in each line."""
+    """Match jobs on a single type: the longest jobs come last, one in each queue."""
     kind = int(np.argmax(lines))
     place = np.empty(work.shape[0], np.int64)
     place[np.argsort(-work[:, kind], kind="stable")] = np.arange(work.shape[0]) // int(lines[kind]) + 1
@@ -46,7 +46,7 @@ def _one_type(work: Reals, lines: Ints) -> Matching:
 
 
 def _pairs(jobs: int, lines: Ints) -> tuple[Ints, Ints, Reals]:
-    """By (type, place) pair: type, place and the number of its lines; a line holds at most its part of all jobs."""
+    """Return type, position and number of queues of each pair (type, position), for enough positions."""
     longest = [-(-jobs // count) if count else 0 for count in lines.tolist()]
     kind = np.repeat(np.arange(lines.size), longest)
     place = np.concatenate([np.arange(1, length + 1) for length in longest])
@@ -54,7 +54,7 @@ def _pairs(jobs: int, lines: Ints) -> tuple[Ints, Ints, Reals]:
 
 
 def _assigned(cost: Reals, able: Reals, most: Reals) -> Reals:
-    """[job, pair] 1 for the pair of a job: a transportation problem, so vertices are integral."""
+    """Return the assignment, [job, pair], of 0 and 1: a transportation problem, whose vertices are integral."""
     jobs, pairs = cost.shape
     cells = np.arange(jobs * pairs).reshape(jobs, pairs)
     rows = [(row, 1.0) for row in cells] + [(cells[:, pair], 1.0) for pair in range(pairs)]
@@ -69,7 +69,7 @@ def _assigned(cost: Reals, able: Reals, most: Reals) -> Reals:
 
 
 def _specified(cost: Reals, able: Reals, most: Reals) -> Reals:
-    """[job, pair] the assignment by an integer programme with a boolean variable for each job and pair."""
+    """Return the assignment, [job, pair], by an integer programme with a boolean variable per job and pair."""
     cp: Any = importlib.import_module("cvxpy")
     chosen = cp.Variable(cost.shape, boolean=True)
     fits = [cp.sum(chosen, axis=1) == 1, cp.sum(chosen, axis=0) <= most, chosen <= able]

@@ -1,4 +1,4 @@
-"""Max-min fairness over effective throughput: the least gain of a job is as great as possible (Gavel, §4.1)."""
+"""Max-min fairness over effective throughput: the smallest gain of any job is maximised (Gavel, §4.1)."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,14 +16,14 @@ class MaxMinFairnessOptions(SharingOptions):
     """Options of ``max_min_fairness``."""
 
     beyond: Literal["spread", "filled", "nothing"] = "spread"
-    """Use of the capacity left above the level: an equal additional share of time; water filling by level; or none."""
+    """Use of capacity left above the level: an equal additional time share, water filling by level, or nothing."""
 
 
 class MaxMinFairness(TimeSharing[MaxMinFairnessOptions]):
-    """Maximise the least effective throughput of a job, relative to its throughput with an equal share of each type.
+    """Maximises the smallest effective throughput of a job, relative to that with an equal share of each type.
 
-    The programme's optimum is not unique. Every job gets the level, and ``beyond`` selects among the optima with that
-    level; equal jobs have equal shares.
+    The optimum is not unique. Every job gets the level, and ``beyond`` selects among the optima with that level; equal
+    jobs get equal shares.
     """
 
     name = "max_min_fairness"
@@ -40,7 +40,7 @@ class MaxMinFairness(TimeSharing[MaxMinFairnessOptions]):
 
 
 def gains(instance: Instance) -> Reals:
-    """[job, type] rate over the rate with an equal share, times the gang's size, over the job's weight."""
+    """Return the gain of each job by type, [job, type]: gang size x rate over rate with an equal share, by weight."""
     per_gpu = instance.gpus / (instance.weight * instance.equal_rate)
     found: Reals = instance.rate * per_gpu[:, None]
     return found

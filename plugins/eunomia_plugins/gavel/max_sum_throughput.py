@@ -15,14 +15,14 @@ class MaxSumThroughputOptions(SharingOptions):
     """Options of ``max_sum_throughput``."""
 
     performance: bool = True
-    """Whether a job's rates on the GPU types count; else it counts as equally fast on all types."""
+    """Whether a job's rates on the GPU types are used; if not, it counts as equally fast on all types."""
     relative: bool = False
-    """Whether a job's throughput is measured relative to its best type; else in iterations per second, as in the
-    paper, so that jobs with short iterations are preferred."""
+    """Whether a job's throughput is relative to its best type; if not, it is in iterations per second, as in the paper,
+    which favours jobs with short iterations."""
 
 
 class MaxSumThroughput(TimeSharing[MaxSumThroughputOptions]):
-    """Maximise the weighted sum over jobs of throughput(m, X). No job is guaranteed a share: jobs can starve."""
+    """Maximises the weighted sum over jobs m of throughput(m, X). No job is guaranteed a share, so jobs can starve."""
 
     name = "max_sum_throughput"
     options_type = MaxSumThroughputOptions

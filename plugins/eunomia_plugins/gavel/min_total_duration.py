@@ -12,22 +12,22 @@ from eunomia_plugins.gavel.programmes import highest_level, spread
 from eunomia_plugins.gavel.sharing import Row, SharingOptions, Solved, TimeSharing
 
 NEARLY_DONE = 1e-9
-"""Least iterations left of a job, so that a finished job does not need infinite speed."""
+"""Lower bound on a job's iterations left, which keeps its seconds left positive."""
 
 
 class MinTotalDurationOptions(SharingOptions):
     """Options of ``min_total_duration``."""
 
     performance: bool = True
-    """Whether a job's rates on the GPU types count; else it counts as equally fast on all types."""
+    """Whether a job's rates on the GPU types are used; if not, it counts as equally fast on all types."""
 
 
 class MinTotalDuration(TimeSharing[MinTotalDurationOptions]):
-    """Minimise T so that every job m finishes its work by then: throughput(m, X) T >= iterations left.
+    """Minimises the time T by which every job m finishes: throughput(m, X) T >= iterations left.
 
-    With s = 1 / T this is one linear programme, the highest common level of throughput over work; where jobs may be
-    preempted and move between types, an open shop has no shorter schedule (Gonzalez and Sahni, 1976). Capacity that T
-    leaves is spread. A job of unknown work counts as having the mean work of the others.
+    With s = 1 / T this is one linear programme, the highest common level of throughput over work. If jobs can be
+    preempted and moved between types, an open shop has no shorter schedule (Gonzalez and Sahni, 1976). Capacity left
+    over is spread. A job of unknown work counts as having the mean work of the others.
     """
 
     name = "min_total_duration"
@@ -45,7 +45,7 @@ class MinTotalDuration(TimeSharing[MinTotalDurationOptions]):
 
 
 def seconds_left(instance: Instance, iterations: Reals) -> Reals:
-    """[job] seconds that its work left takes on its best type; jobs of unknown work get the mean of the others."""
+    """Return the seconds that a job's work left takes on its best type, [job]; for unknown work the others' mean."""
     seconds = iterations / np.where(instance.rate.max(axis=1) > 0.0, instance.rate.max(axis=1), 1.0)
     known = ~np.isnan(seconds)
     mean = float(seconds[known].mean()) if known.any() else 1.0

@@ -1,6 +1,6 @@
-"""The linear programmes of the family, solved fast: equal jobs form one class, and one pool of GPUs needs no solver.
+"""Fast solvers of the family's linear programmes: equal jobs form one class, and a single pool of GPUs needs no solver.
 
-``reference`` states the same programmes in cvxpy, job by job.
+The module ``reference`` states the same programmes in cvxpy, job by job.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from eunomia_solvers import Limits, LinearProgram, Solution, SolveError, SparseR
 
 
 class Classes(NamedTuple):
-    """Classes of jobs with equal inputs to a programme; it is convex, so jobs of a class may have equal shares."""
+    """Classes of jobs with equal inputs to a programme; as it is convex, jobs of a class can have equal shares."""
 
     of: Ints
-    """[job] its class."""
+    """[job] index of its class."""
     jobs: Reals
     """[class] number of jobs."""
     gpus: Reals
@@ -26,21 +26,21 @@ class Classes(NamedTuple):
 
 
 def classes_of(instance: Instance, table: Reals) -> Classes:
-    """Group jobs by their gangs and their rows of a table."""
+    """Group jobs with equal gang sizes and equal rows of a table."""
     keys = np.column_stack([instance.gpus, table])
     distinct, of, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     return Classes(of.ravel(), count.astype(float), distinct[:, 0], distinct[:, 1:])
 
 
 def highest_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
-    """Maximise the least gain of a job: max over X of min over m of sum_j gain[m, j] X[m, j] (Gavel §4.1).
+    """Maximise the smallest gain of a job: max over X of min over m of sum_j gain[m, j] X[m, j] (Gavel §4.1).
 
     Args:
         instance: jobs and capacity.
-        gain: [job, type] value to a job of all the time on a type; every job gains on some type.
+        gain: [job, type] value of the whole time on a type to a job; every job gains on some type.
 
     Returns:
-        [job, type] shares at which every job has exactly the level, and the level.
+        [job, type] time shares at which every job has exactly the level, and the level.
     """
     if instance.gpus.size == 0:
         return np.zeros(gain.shape), 0.0
@@ -55,7 +55,7 @@ def highest_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
 
 
 def _pooled_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
-    """Solve in closed form for one pool of GPUs, with the same share of each type for every job."""
+    """Solve in closed form for a single pool of GPUs; a job's share is divided over types in proportion to GPUs."""
     total = float(instance.capacity.sum())
     level = min(float(gain.min()), total / float((instance.gpus / gain).sum()))
     return (level / gain)[:, None] * (instance.capacity / total), level
@@ -79,7 +79,7 @@ def _level_of_classes(classes: Classes, capacity: Reals) -> tuple[Reals, float]:
 
 
 def _central_optimum(programme: LinearProgram, place: str) -> Solution:
-    """Return an optimum near the centre of all optima, or a corner if the interior point is not exact enough."""
+    """Return an optimum near the centre of all optima, or a corner if the interior point is too inexact."""
     try:
         return solve_linear(programme, limits=Limits(corner=False), place=place)
     except SolveError:
@@ -87,15 +87,15 @@ def _central_optimum(programme: LinearProgram, place: str) -> Solution:
 
 
 def _above(cells: Ints, gain: Reals, level: int) -> tuple[Ints, Reals | float]:
-    """Return a row that is at least 0 if the gain of these cells is at least the variable ``level``."""
+    """Return a constraint row that is nonnegative if the gain of these cells is at least the variable ``level``."""
     return np.append(cells, level), np.append(gain, -1.0)
 
 
 def greatest_sum(instance: Instance, value: Reals) -> tuple[Reals, float]:
-    """Maximise sum over m and j of value[m, j] X[m, j] within the cluster.
+    """Maximise the sum over m and j of value[m, j] X[m, j] within the cluster's capacity.
 
     Returns:
-        [job, type] shares, and the sum.
+        [job, type] time shares, and the sum.
     """
     if instance.gpus.size == 0:
         return np.zeros(value.shape), 0.0
@@ -117,7 +117,7 @@ def greatest_sum(instance: Instance, value: Reals) -> tuple[Reals, float]:
 
 
 def _fractional_knapsack(instance: Instance, value: Reals) -> tuple[Reals, float]:
-    """Solve for one type: serve jobs by value per GPU; equal jobs share what is left for their class."""
+    """Solve for a single type: serve jobs by value per GPU; the jobs of the last class share what is left."""
     classes = classes_of(instance, value)
     share = np.zeros(classes.gpus.size)
     left = float(instance.capacity[0])
@@ -129,17 +129,17 @@ def _fractional_knapsack(instance: Instance, value: Reals) -> tuple[Reals, float
 
 
 def cluster_rows(cells: Ints, classes: Classes) -> list[tuple[Ints, Reals | float]]:
-    """Constraints: no job has more than all the time, and the gangs on a type use no more than its GPUs."""
+    """Return the constraints: no job exceeds the whole time, and the gangs on a type use at most its GPUs."""
     demand = classes.jobs * classes.gpus
     time: list[tuple[Ints, Reals | float]] = [(row, 1.0) for row in cells]
     return time + [(cells[:, kind], demand) for kind in range(cells.shape[1])]
 
 
 def spread(instance: Instance, share: Reals) -> Reals:
-    """Add the capacity that a solution leaves: the same additional share of time for every job, if it fits.
+    """Distribute the capacity left by a solution: the same additional time share for every job, as far as possible.
 
-    Each job takes it from the types that it can use, in proportion to what is left of them; a job that reaches all
-    the time gets no more.
+    Each job takes it from the types that it can use, in proportion to what is left of them; a job that reaches a share
+    of 1 gets no more.
     """
     left = np.maximum(instance.capacity - instance.gpus @ share, 0.0)
     takes = np.where(instance.able, left, 0.0)

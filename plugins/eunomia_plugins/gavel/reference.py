@@ -1,7 +1,7 @@
 """The programmes as the paper states them, in cvxpy, job by job: the specification of the fast solvers.
 
-Selected by ``solver = "reference"``; slow, and to be read together with Gavel (OSDI'20), §3.1 and §4. ``X[m, j]`` is
-the part of the time that job m runs on GPU type j, at the size of its gang.
+They are slow and selected by ``solver = "reference"``; read them together with Gavel (OSDI'20), §3.1 and §4.
+``X[m, j]`` is the fraction of time that job m runs on GPU type j, at the size of its gang.
 """
 
 import importlib
@@ -39,8 +39,8 @@ def least_rho(instance: Instance, left: Reals, alone: Reals, since: Reals) -> tu
 
     Args:
         instance: jobs and capacity.
-        left: [job] iterations.
-        alone: [job] total seconds that it would take with its own part of the cluster.
+        left: [job] iterations left.
+        alone: [job] total seconds that it would take on 1/n of the cluster.
         since: [job] seconds since its arrival.
     """
     if instance.gpus.size == 0:
@@ -54,7 +54,7 @@ def least_rho(instance: Instance, left: Reals, alone: Reals, since: Reals) -> tu
 
 
 def _stated(instance: Instance) -> tuple[Any, Any, list[Any]]:
-    """X and the constraints of all allocations (§3.1): X >= 0, rows of at most 1, no more GPUs of a type than exist."""
+    """Return X and the constraints on allocations (§3.1): X >= 0, row sums of at most 1, and each type's capacity."""
     cp: Any = importlib.import_module("cvxpy")
     share = cp.Variable(instance.rate.shape, nonneg=True)
     fits = [cp.sum(share, axis=1) <= 1.0, instance.gpus @ share <= instance.capacity]

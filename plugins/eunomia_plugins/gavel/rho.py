@@ -1,4 +1,4 @@
-"""The programme of finish-time fairness: minimizes the worst rho."""
+"""The programme of finish-time fairness: minimise the largest ρ."""
 
 import numpy as np
 
@@ -13,18 +13,18 @@ STEPS = 50
 def least_rho(instance: Instance, left: Reals, alone: Reals, since: Reals) -> tuple[Reals, float]:
     """Minimise max over m of (since_m + left_m / throughput(m, X)) / alone_m.
 
-    For a given rho a job needs the throughput left / (rho alone - since). So a rho is feasible if the highest common
-    level of throughput over need is at least 1; the solution at any level has a worst rho, and the next step starts
-    from it. Each step lowers rho, until the level is 1 (Newton's method on the level).
+    For a given ρ, a job needs the throughput left / (ρ alone - since). A ρ is therefore feasible if the highest common
+    level of throughput over need is at least 1. The solution at any level has a largest ρ, from which the next step
+    starts. Each step lowers ρ until the level is 1 (Newton's method on the level).
 
     Args:
         instance: jobs and capacity.
-        left: [job] iterations.
-        alone: [job] total seconds that it would take with its own part of the cluster.
+        left: [job] iterations left.
+        alone: [job] total seconds that it would take on 1/n of the cluster.
         since: [job] seconds since its arrival.
 
     Returns:
-        [job, type] shares at which every job has exactly that rho, and the rho.
+        [job, type] time shares at which every job has exactly that ρ, and the ρ.
     """
     if instance.gpus.size == 0:
         return np.zeros(instance.rate.shape), 0.0
@@ -50,14 +50,14 @@ def _worst(instance: Instance, share: Reals, left: Reals, alone: Reals, since: R
 
 
 def _on_one_pool(gpus: Reals, seconds: Reals, alone: Reals, since: Reals, total: float) -> tuple[Reals, float]:
-    """Solve by bisection: the share of time that each job needs falls as rho rises.
+    """Solve for a single pool by bisection: the time share that each job needs decreases as ρ increases.
 
     Args:
         gpus: [job] size of its gang.
-        seconds: [job] that its work left takes with all the time.
-        alone: as above.
-        since: as above.
-        total: GPUs.
+        seconds: [job] seconds that its work left takes at a time share of 1.
+        alone: see ``least_rho``.
+        since: see ``least_rho``.
+        total: number of GPUs in the pool.
     """
     low = float(((since + seconds) / alone).max())  # at which a job needs all the time
     part = seconds / (low * alone - since)

@@ -1,4 +1,4 @@
-"""The rounds of Gavel's own simulator: priorities with credit and deficits, GPU types filled one after the other."""
+"""The rounds of Gavel's public simulator: priorities with credit and deficits; GPU types are filled one by one."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -37,7 +37,7 @@ from eunomia_plugins.type_rates import rates_by_type
 from eunomia_plugins.type_rows import widened
 
 GRAIN = 1e-6
-"""Times in seconds that differ by less count as equal, so that rounding errors do not rank equal jobs."""
+"""Resolution of times in seconds: smaller differences are ignored, so that rounding errors do not rank equal jobs."""
 SHARE_GRAIN = 1e-9
 
 
@@ -45,28 +45,27 @@ class GavelRoundsOptions(PluginOptions):
     """Options of ``gavel_rounds``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(360.0)
-    """The longest duration of a round."""
+    """Maximum duration of a round."""
     ends: Literal["clock", "executor"] = "clock"
-    """Whether rounds end at multiples of their length, or when the executor reports it (``RoundEnded``)."""
+    """When rounds end: at multiples of their length, or when the executor reports it (``RoundEnded``)."""
     credit: Share = 0.5
-    """Part of a round that every job is credited with at each solution.
+    """Fraction of a round that counts as received by every job at each new solution.
 
-    A smaller credit gives first turns more weight.
+    With a smaller credit, first turns have more weight.
     """
     types: tuple[str, ...] = ("V100", "P100", "K80")
-    """GPU types in the order in which they are filled; types that are not named follow, the fastest first: by the mean
-    rate of jobs there relative to each job's best type."""
+    """GPU types in the order in which they are filled. Types not named follow, fastest first, by the mean rate of jobs
+    relative to each job's best type."""
     walk: Literal["named", "shuffled"] = "named"
-    """Whether types are filled in that order, or in a random order in each round."""
+    """Whether types are filled in this order, or in a new random order in each round."""
 
 
 class GavelRounds:
-    """Fills one GPU type after another with gangs by priority: share / time received since the solution.
+    """Fills one GPU type after another with gangs by priority: share over time received since the solution.
 
-    Ties go by deficit (time that former solutions promised and the job did not receive), then by share, then by
-    arrival. Gangs that do not fit are passed over, a job runs on one type at a time, and a job without a share of a
-    type comes last there. As in the public simulator of Gavel (OSDI'20, §5), which counts a job's time once, not by
-    GPU.
+    Ties are broken by deficit (time that earlier solutions promised and the job did not receive), then share, then
+    arrival. Gangs that do not fit are skipped, a job runs on one type at a time, and a job without a share of a type
+    comes last on it. As in the public simulator of Gavel (OSDI'20, §5), a job's time counts once, not per GPU.
     """
 
     name = "gavel_rounds"
@@ -115,7 +114,7 @@ class GavelRounds:
         )
 
     def _round(self, now: float) -> tuple[Seconds | None, float]:
-        """Return the length of this round's leases (None: not known) and the end of the round."""
+        """Return the length of this round's leases in seconds (None: not known), and the end of the round."""
         if self.options.ends == "executor":
             return None, np.inf
         length = float(self.options.round_length)
@@ -128,7 +127,7 @@ class GavelRounds:
     def _serve(
         self, snapshot: Snapshot, offer: Offer, state: "_ClaimState", served: Served, claims: Ints
     ) -> tuple[Ints, Rows, Rows]:
-        """By candidate, GPUs and their type (-1 with 0 GPUs), and the candidates served, in order of service."""
+        """Return GPUs and their type (-1 with 0 GPUs) by candidate, and the served candidates in order of service."""
         share, time, deficit = self._ranks(state, served, claims)
         priority = np.divide(share, time, out=share * 1e9, where=time > 0.0)
         sizes, able = state.gpus[claims].tolist(), state.able[claims]
@@ -149,14 +148,14 @@ class GavelRounds:
         return gpus, kinds, order
 
     def _ranks(self, state: "_ClaimState", served: Served, claims: Ints) -> tuple[Reals, Reals, Reals]:
-        """[candidate, type] share, time received since the solution plus the credit, and deficit."""
+        """Return share, time received since the solution plus the credit, and deficit, each [candidate, type]."""
         tables = self._tables.of(served, state)
         credit = self.options.credit * float(self.options.round_length)
         time = np.maximum(state.time[claims] - tables.received[claims], 0.0) + credit
         return tables.share[claims], _rounded(time, GRAIN), tables.deficit[claims]
 
     def _type_order(self, snapshot: Snapshot, speed: Reals) -> list[int]:
-        """Return the types in the order in which they are filled; ``speed`` by type ranks those that are not named."""
+        """Return the types in the order in which they are filled; ``speed`` [type] ranks those that are not named."""
         types = snapshot.cluster.gpu_types
         if len(types) == 1:
             return [0]
@@ -168,24 +167,24 @@ class GavelRounds:
 
 
 class _ClaimState(NamedTuple):
-    """The present state of the claims."""
+    """The present state of the claims, as input of the priorities."""
 
     at: float
-    """When their solution was found, in seconds since the start."""
+    """Time of the present solution, in seconds since the start."""
     jobs: Rows
     names: list[str]
     gpus: Ints
     able: Bools
-    """[claim, type] whether the job runs on the type; with several types, only where its menu has a rate."""
+    """[claim, type] whether the job can run on the type; with several types, its menu must have a rate for it."""
     speed: Reals
-    """[type] mean over the claims of the rate there relative to the best type of each."""
+    """[type] mean over claims of the rate on the type relative to the claim's best type."""
     share: Reals
     time: Reals
-    """[claim, type] seconds received at the gang's size since the job arrived."""
+    """[claim, type] seconds that the job ran, at its gang's size, since it arrived."""
 
 
 class _SolutionTables(NamedTuple):
-    """A solution as tables by claim; they are valid until the solution or the claims change."""
+    """A solution as tables by claim, valid until the solution or the claims change."""
 
     served: Served
     names: list[str]
@@ -195,7 +194,7 @@ class _SolutionTables(NamedTuple):
 
     @classmethod
     def of(cls, served: Served, state: _ClaimState) -> "_SolutionTables":
-        """Tables by claim from values by job id."""
+        """Build the tables by claim from values by job id."""
         types = state.share.shape[1]
         return cls(
             served=served,
@@ -207,7 +206,7 @@ class _SolutionTables(NamedTuple):
 
 
 class _TableCache:
-    """The last tables, reused until the solution or the claims change."""
+    """A cache of the last tables, valid until the solution or the claims change."""
 
     def __init__(self) -> None:
         self._last: _SolutionTables | None = None
@@ -245,7 +244,7 @@ def _state(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> 
 
 
 def _new_solution(last: Memo | None, state: _ClaimState) -> Served:
-    """Adopt a solution: deficits grow by the time that the last one promised and jobs did not receive."""
+    """Return the memo for a new solution: deficits grow by the time that jobs were promised but did not receive."""
     deficit = np.zeros(state.share.shape)
     if isinstance(last, Served):
         types = state.share.shape[1]
@@ -275,7 +274,7 @@ def _rounded(table: Reals, grain: float) -> Reals:
 
 
 def _verdicts(given: Verdicts, late: Rows) -> Verdicts:
-    """Add the refiner's verdicts to the allocation's: other waiting jobs have used up their shares for now."""
+    """Add verdicts to those of the allocation: other waiting jobs have used up their shares for now."""
     rest = late if given.rows.size == 0 else late[~among(given.rows, late)]
     reasons = np.full(rest.size, int(Reason.SHARE_USED_UP), np.int32)
     return Verdicts(rows=np.concatenate([given.rows, rest]), reasons=np.concatenate([given.reasons, reasons]))

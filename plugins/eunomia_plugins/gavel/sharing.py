@@ -1,4 +1,4 @@
-"""Helpers of the family: decides when a new solution is due, keeps the memo, and makes the allocation."""
+"""The common part of the family's allocations: when a new solution is due, its memo, and the resulting allocation."""
 
 import dataclasses
 import functools
@@ -37,15 +37,15 @@ from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
 from eunomia_solvers.choice import SolverChoice
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
-"""When a policy of the family asks for a round; a new solution is found only after a job arrives or leaves."""
+"""Triggers of a policy of the family; a new solution is computed only after a job arrives or leaves."""
 MOVES = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})
 """Causes of rounds that may move jobs to another GPU type, even if no job waits."""
 
 
 def triggers_on(cluster: Cluster) -> Triggers:
-    """Return the triggers of a policy that shares time: on several GPU types a round may move any unprotected job.
+    """Return the triggers of a policy of time shares: with several GPU types, a round may move any unprotected job.
 
-    Otherwise a job that got a slow type while others ran would stay there once all jobs have GPUs and no job waits.
+    Otherwise a job that got a slow type would stay on it once all jobs have GPUs and no job waits.
     """
     return EVENTS if len(cluster.gpu_types) == 1 else dataclasses.replace(EVENTS, all_on=MOVES)
 
@@ -55,63 +55,63 @@ GIVES_TIME: Contracts = {
         gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}), promises=frozenset({Promise.READS_NO_VALUATION})
     )
 }
-"""Contract of the family: an allocation of time shares from rates, without a valuation."""
+"""The contract of the family: an allocation of time shares from rates, without a valuation."""
 Row = tuple[float, ...]
 
 
 class SharingOptions(PluginOptions):
-    """Options that all policies of the family have."""
+    """Options common to all policies of the family."""
 
     performance: bool = False
-    """Whether a job's rates on the GPU types count; else all types count as equally fast."""
+    """Whether a job's rates on the GPU types are used; if not, all types count as equally fast."""
     weighted: bool = True
-    """Whether a job has the weight of its app; else every job has weight 1."""
+    """Whether jobs have the weight of their app; if not, every job has weight 1."""
     least_between: Duration = Seconds(0.0)
-    """The least time between two solutions: a job that arrives sooner waits for the next one."""
+    """Minimum time between two solutions: a job that arrives earlier waits for the next one."""
     solver: SolverChoice = "fast"
-    """``reference``: the specification in cvxpy, which is slow."""
+    """``reference`` solves the specification in cvxpy, which is slow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """A solution by id of job, with the notes of its policy."""
+    """The memo of the family: a solution by job id, with the notes of its policy."""
 
     version: ClassVar[int] = 1
     at: float
-    """When it was found, in seconds since the start."""
+    """Time of the solution, in seconds since the start."""
     capacity: tuple[int, ...]
     jobs: tuple[str, ...]
-    """All jobs present, with or without a share."""
+    """Ids of all jobs present at the solution, with or without a share."""
     share: dict[str, Row]
-    """Shares of time by GPU type, by id of job."""
+    """Time shares by GPU type, by job id."""
     notes: dict[str, Row]
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON, sorted by id."""
+        """Serialize the memo as JSON, sorted by id."""
         return json.dumps([self.at, self.capacity, self.jobs, self.share, self.notes], sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Deserialize the memo; only version 1 exists."""
         at, capacity, jobs, share, notes = json.loads(data)
         return cls(at=at, capacity=tuple(capacity), jobs=tuple(jobs), share=_rows(share), notes=_rows(notes))
 
 
 class Solved(NamedTuple):
-    """The answer of a policy to an instance."""
+    """A policy's solution of an instance."""
 
     share: Reals
-    """[job, type]."""
+    """[job, type] time shares."""
     notes: Mapping[str, Row] = {}
 
 
 Solve = Callable[[Instance, list[str], Mapping[str, Row]], Solved]
-"""(jobs, their ids, the notes of the last solution) -> shares and notes."""
+"""Solves an instance, given the ids of its jobs and the notes of the last solution."""
 OptionsType = TypeVar("OptionsType", bound=SharingOptions)
 
 
 class TimeSharing(ABC, Generic[OptionsType]):
-    """What policies of the family have in common; each has a name, options, and ``_solve``."""
+    """Base class of the family's policies; a subclass defines name, options, and ``_solve``."""
 
     name: ClassVar[str]
     api = 1
@@ -123,38 +123,38 @@ class TimeSharing(ABC, Generic[OptionsType]):
 
     @hookimpl
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Ask for a round at every arrival, whenever GPUs become free, and where speeds count whenever leases end."""
+        """Ask for a round at every arrival, whenever GPUs become free, and if speeds are used whenever leases end."""
         return triggers_on(cluster) if self.options.performance else EVENTS
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Share time among all jobs, running ones too."""
+        """Share time among all jobs, including running ones."""
         solve = functools.partial(self._solve, snapshot)
         return share_time(self.name, self.options, snapshot, menus, offer, solve)
 
     @abstractmethod
     def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
-        """Return the shares of an instance.
+        """Return the time shares of an instance.
 
         Args:
-            snapshot: the state of this moment.
+            snapshot: the current state.
             instance: the jobs, their rates and the GPUs by type.
-            names: ids of its jobs.
-            notes: of the last solution, by id.
+            names: ids of the jobs.
+            notes: notes of the last solution, by job id.
         """
 
 
 def share_time(
     name: str, options: SharingOptions, snapshot: Snapshot, menus: Menus, offer: Offer, solve: Solve
 ) -> Allocation:
-    """Answer with the last solution, or with a new solution if one is due.
+    """Return the allocation of the last solution, or of a new solution if one is due.
 
     Args:
-        name: of the plugin.
-        options: its options.
-        snapshot: the state of this moment.
-        menus: sizes and rates by job.
-        offer: with the cluster's GPUs by type.
+        name: name of the plugin.
+        options: options of the plugin.
+        snapshot: the current state.
+        menus: the sizes and rates of jobs.
+        offer: the offer, with the cluster's GPUs by type.
         solve: the policy's solver.
     """
     last = snapshot.memos.of(name, Stage.ALLOCATION)
@@ -181,7 +181,7 @@ def share_time(
 def _due(last: Shares, now: float, names: list[str], offer: Offer, least_between: float) -> bool:
     """Return whether a new solution is due.
 
-    A solution found at time 0, or one with no job left, does not delay the next.
+    A solution found at time 0, or with no job left, does not delay the next one.
     """
     if last.capacity != tuple(offer.capacity.tolist()):
         return True

@@ -1,4 +1,4 @@
-"""The trades of Gandiva-fair (EuroSys'20): users with a small speedup on fast GPUs sell them for slow ones."""
+"""The trades of Gandiva-fair (EuroSys'20): users with a small speedup on fast GPUs sell these for slow GPUs."""
 
 from itertools import combinations
 from typing import Literal
@@ -10,24 +10,24 @@ from eunomia.units import Reals
 NOTHING = 1e-12
 
 Price = Literal["paper", "second"]
-"""Price of a fast GPU in slow ones; the two rules differ if a pair of types has only one buyer."""
+"""The rule for the price of a fast GPU in slow GPUs; the rules differ if a pair of types has only one buyer."""
 
 
 def trade(gpus: Reals, speed: Reals, price: Price = "paper") -> Reals:
     """Trade GPUs of each pair of types until no owner gains by another trade.
 
-    Of the owners with slow GPUs, the one with the highest speedup buys; of those with fast GPUs, the one with the
-    lowest sells. A fast GPU costs the second-highest speedup of a buyer, in slow GPUs. With no other buyer it costs the
-    mean of the two speedups (``paper``: this reproduces the tables of OEF's equation (1)), or the seller's own speedup
-    (``second``: the second-highest of all that take part; the buyer has the whole gain).
+    Among the owners of slow GPUs, the one with the highest speedup buys; among the owners of fast GPUs, the one with
+    the lowest speedup sells. A fast GPU costs, in slow GPUs, the second-highest speedup of all buyers. If there is only
+    one buyer, it costs the mean of the two speedups (``paper``, which reproduces the tables of OEF's equation (1)), or
+    the seller's speedup (``second``: the second-highest of all participants, so that the buyer has the whole gain).
 
     Args:
-        gpus: [owner, type] GPUs at the start.
-        speed: [owner, type] speed of its jobs.
-        price: of a fast GPU where there is one buyer.
+        gpus: [owner, type] GPUs before the trades.
+        speed: [owner, type] speed of the owner's jobs.
+        price: price of a fast GPU if there is only one buyer.
 
     Returns:
-        [owner, type] GPUs at the end; the sums by type are the same.
+        [owner, type] GPUs after the trades; the sums by type are unchanged.
     """
     found = gpus.astype(float).copy()
     by_speed = np.argsort(-speed.mean(axis=0), kind="stable").tolist()
@@ -37,7 +37,7 @@ def trade(gpus: Reals, speed: Reals, price: Price = "paper") -> Reals:
 
 
 def _trade_pair(gpus: Reals, fast: int, slow: int, speedup: Reals, price: Price) -> None:
-    """Trade GPUs of two types in place; each trade uses up the GPUs of a seller or a buyer."""
+    """Trade GPUs of two types in place; each trade exhausts the GPUs of the seller or the buyer."""
     for _ in range(2 * speedup.size):
         sellers = np.flatnonzero(gpus[:, fast] > NOTHING)
         buyers = np.flatnonzero(gpus[:, slow] > NOTHING)

@@ -1,4 +1,4 @@
-"""The plugins ``oef_noncooperative``, ``oef_cooperative`` and ``oef_efficient``: GPUs of each type by claim."""
+"""The plugins ``oef_noncooperative``, ``oef_cooperative`` and ``oef_efficient``, which share GPUs of each type."""
 
 import dataclasses
 from collections.abc import Callable
@@ -43,7 +43,7 @@ MOVES = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})
 
 
 class Programme(NamedTuple):
-    """A programme's fast path, and the same as the paper states it."""
+    """A programme in two versions: the fast solver, and the statement in cvxpy as in the paper."""
 
     fast: Callable[[Groups], Answer]
     stated: Callable[[Groups], Answer]
@@ -53,11 +53,11 @@ class OefOptions(PluginOptions):
     """Options of OEF's allocations."""
 
     solver: SolverChoice = "fast"
-    """``reference``: the programme as the paper states it, in cvxpy, which is slow."""
+    """``reference`` solves the programme as the paper states it, in cvxpy, which is slow."""
 
 
 class _Oef:
-    """The shared part of OEF's allocations; a subclass has a name and a programme."""
+    """Base class of OEF's allocations; a subclass defines a name and a programme."""
 
     api = 1
     options_type = OefOptions
@@ -75,14 +75,14 @@ class _Oef:
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
         """Request a round at every arrival and whenever GPUs become free; the refiner requests its own rounds.
 
-        On several GPU types these move running jobs too: else a job that got a slow type while others ran would stay
-        there once no job waits.
+        With several GPU types, the refiner's rounds also move running jobs; otherwise a job that got a slow type would
+        stay on it once no job waits.
         """
         return EVENTS if len(cluster.gpu_types) == 1 else dataclasses.replace(EVENTS, all_on=MOVES)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, offer: Offer, valuations: Valuations) -> Allocation:
-        """Share the whole cluster; the last solution holds while claims, speedups, weights and GPUs are the same."""
+        """Share the whole cluster; the last solution is reused until claims, speedups, weights or GPUs change."""
         claims = valuations.claims
         groups = groups_of(claims, valuations.form(ByType).speedup, offer)
         names = names_of(snapshot, claims)
@@ -126,12 +126,12 @@ class _Oef:
 
 
 def _promising(*promises: Promise) -> Contracts:
-    """Return the contract of an allocation of the family that makes these promises to users with enough jobs."""
+    """Return the contract of an allocation of the family with these promises to users who have enough jobs."""
     return {Stage.ALLOCATION: dataclasses.replace(_Oef.contracts[Stage.ALLOCATION], promises=frozenset(promises))}
 
 
 class OefNoncooperative(_Oef):
-    """Gives all claims the same throughput per unit of weight, as great as possible (9a to 9c)."""
+    """Non-cooperative OEF (9a to 9c): all claims get the same throughput per unit of weight, which is maximised."""
 
     name = "oef_noncooperative"
     contracts = _promising(Promise.STRATEGY_PROOF_OVER)
@@ -139,7 +139,7 @@ class OefNoncooperative(_Oef):
 
 
 class OefCooperative(_Oef):
-    """Maximises the sum of throughputs under which no claim prefers the GPUs of another (10a to 10c)."""
+    """Cooperative OEF (10a to 10c): maximises the sum of throughputs such that no claim envies another."""
 
     name = "oef_cooperative"
     contracts = _promising(Promise.SHARING_INCENTIVE, Promise.ENVY_FREE)
@@ -147,7 +147,7 @@ class OefCooperative(_Oef):
 
 
 class OefEfficient(_Oef):
-    """Maximises the sum of throughputs (4)."""
+    """Efficiency-only OEF (4): maximises the sum of throughputs."""
 
     name = "oef_efficient"
     programme = Programme(solve_efficient, state_efficient)
@@ -161,7 +161,7 @@ def groups_of(claims: Claims, speedup: Reals, offer: Offer) -> Groups:
 
 
 def names_of(snapshot: Snapshot, claims: Claims) -> list[str]:
-    """Return by claim its unit, row and kind, as a text that stays the same while the claim exists."""
+    """Return the name of each claim, from its unit, row and kind, which is stable while the claim exists."""
     kinds = np.zeros(claims.rows.size, np.int64) if claims.job_kind is None else claims.job_kind
     table = {"user": snapshot.users.id, "group": snapshot.users.id, "app": snapshot.apps.id, "job": snapshot.jobs.id}
     ids = table[claims.unit.value]

@@ -8,19 +8,19 @@ from eunomia.units import Reals
 
 @builds
 class Answer:
-    """Shares of GPUs with a certificate.
+    """GPU shares of claims with a certificate of optimality.
 
     Attributes:
-        gpus: [claim, type] GPUs held on average.
-        objective: the sum over claims of speedup times GPUs.
-        bound: no allocation that meets the programme's constraints has a greater objective.
-        path: the algorithm that found it.
-        rounds: linear programmes solved.
-        envy: the most that a claim would gain with another's GPUs, each per unit of weight, as a fraction of its own
+        gpus: [claim, type] average number of GPUs held.
+        objective: sum over claims of speedup times GPUs.
+        bound: upper bound on the objective of any feasible allocation.
+        path: name of the algorithm.
+        rounds: number of linear programmes solved.
+        envy: largest gain of a claim with another's GPUs, each per unit of weight, as a fraction of its own
             throughput; NaN: not computed.
-        shortfall: the most that a claim lacks of the throughput of an equal share, as a fraction of that; below 0:
-            every claim has more; NaN: not computed.
-        bundles: number of different bundles of GPUs per unit of weight; 0: every claim has its own.
+        shortfall: largest deficit of a claim below the throughput of an equal share, as a fraction of that;
+            negative if every claim has more; NaN: not computed.
+        bundles: number of distinct bundles of GPUs per unit of weight; 0: every claim has its own.
     """
 
     gpus: Reals
@@ -34,5 +34,5 @@ class Answer:
 
     @property
     def gap(self) -> float:
-        """Relative distance between objective and bound."""
+        """Return the relative distance between objective and bound."""
         return max(0.0, self.bound - self.objective) / max(abs(self.bound), 1e-12)

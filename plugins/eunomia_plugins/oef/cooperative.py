@@ -1,9 +1,9 @@
-"""Cooperative OEF (10a to 10c): the greatest throughput at which no claim would gain from another's GPUs.
+"""Cooperative OEF (10a to 10c): maximise throughput such that no claim envies another's GPUs.
 
-The programme has a row for each pair of claims, of which few bind. It starts with the pairs of claims with the most
-similar speedups. The rows that the solution violates most are added, and rows that are far from binding are
-dropped, until the solution violates none. The solution is then optimal for all rows, since dropping rows can only
-raise the optimum: the last objective is its own bound. Each solve starts from the previous basis.
+The programme has an envy row for each pair of claims, of which few are binding. It starts with the pairs of claims with
+the most similar speedups. The most violated rows are added, and rows far from binding are dropped, until no row is
+violated. As dropping rows can only raise the optimum, the solution is then optimal for all rows, and the last objective
+is its own bound. Each solve starts from the previous basis.
 """
 
 from typing import Final
@@ -18,37 +18,37 @@ from eunomia_plugins.oef.near_equal import certificate, nearly_equal, solve_bund
 from eunomia_solvers import GrowingProgram, LinearProgram, SparseRows
 
 NEIGHBOURS: Final = 8
-"""Number of claims with the most similar speedups in a claim's first rows."""
+"""Number of claims with similar speedups for which each claim has an initial row."""
 ADDED: Final = 8
-"""Greatest number of rows that are added for a claim at a time: those with the most envy."""
+"""Maximum number of rows added per claim at a time: those with the most envy."""
 EVERY: Final = 2
-"""Number of solves between two times at which rows are dropped."""
+"""Number of solves after which rows are dropped."""
 FAR: Final = 0.01
-"""A row is dropped if its slack exceeds this fraction of the greatest throughput per unit of weight."""
+"""A row is dropped if its slack exceeds this fraction of the largest throughput per unit of weight."""
 MOST: Final = 600
-"""Greatest number of unequal claims that are solved exactly; that many take half a minute of CPU time, which grows
-faster than their cube. More are solved by bundles."""
+"""Maximum number of unequal claims for an exact solution, which takes half a minute of CPU time at this size and grows
+faster than cubically. More claims are solved by bundles."""
 ALMOST: Final = 0.02
-"""Envy of a claim that is allowed above this number, as a fraction of its throughput."""
+"""Envy allowed per claim if there are more than ``MOST``, as a fraction of its throughput."""
 BOUND_GROUPS: Final = 200
-"""Groups of the programme that bounds the objective above this number."""
+"""Number of groups in the programme that bounds the objective if there are more than ``MOST`` claims."""
 ENVY: Final = 1e-9
-"""Relative envy up to this value counts as none."""
+"""Relative envy up to which a claim counts as free of envy."""
 
 
 def solve_cooperative(groups: Groups) -> Answer:
     """Solve (10a to 10c) with weights: no claim prefers the GPUs of another claim, both per unit of weight.
 
-    More than ``MOST`` claims: nearly equal ones get equal GPUs per unit of weight, with envy up to ``ALMOST``.
+    With more than ``MOST`` claims, nearly equal ones get equal GPUs per unit of weight, with envy up to ``ALMOST``.
 
     Args:
-        groups: claims that are not equal, each running on a type that has GPUs.
+        groups: claims that differ from each other, each able to run on a type that has GPUs.
     """
     return solve_exactly(groups) if groups.weight.size <= MOST else solve_nearly(groups)
 
 
 def solve_nearly(groups: Groups) -> Answer:
-    """Return bundles for nearly equal claims, with envy, shortfall and a bound of the objective computed afterwards."""
+    """Solve by bundles of nearly equal claims, and compute envy, shortfall and a bound on the objective."""
     found = solve_bundles(groups, envy=ALMOST)
     envies, shortfall = certificate(groups, found)
     bound, _ = quick_bound(groups, nearly_equal(groups, BOUND_GROUPS))
@@ -65,10 +65,10 @@ def solve_nearly(groups: Groups) -> Answer:
 
 
 def solve_exactly(groups: Groups) -> Answer:
-    """Solve with a row for each pair of claims that turns out to matter.
+    """Solve exactly by row generation: envy rows are added only for pairs of claims that need them.
 
     Args:
-        groups: claims that are not equal, each running on a type that has GPUs.
+        groups: claims that differ from each other, each able to run on a type that has GPUs.
     """
     pairs, types = _neighbours(groups), groups.gpus.size
     program = GrowingProgram(_started(groups, pairs), place="oef, cooperative")
@@ -97,7 +97,7 @@ def solve_exactly(groups: Groups) -> Answer:
 
 
 def envy(groups: Groups, gpus: Reals) -> Reals:
-    """Return [claim, other] the gain in throughput per unit of weight with the other's GPUs; at most 0: no envy."""
+    """Return the gain in throughput per unit of weight with another's GPUs, [claim, other]; at most 0 without envy."""
     each = gpus / groups.weight[:, None]
     with_others = groups.speedup @ each.T
     found: Reals = with_others - np.diag(with_others)[:, None]
@@ -105,19 +105,19 @@ def envy(groups: Groups, gpus: Reals) -> Reals:
 
 
 def _relative(groups: Groups, gpus: Reals, gain: Reals) -> float:
-    """Return the greatest gain as a fraction of the claim's own throughput; never below 0."""
+    """Return the largest gain as a fraction of the claim's own throughput, at least 0."""
     own = (groups.speedup * gpus).sum(axis=1) / groups.weight
     return max(0.0, float((gain.max(axis=1, initial=0.0) / own).max(initial=0.0)))
 
 
 def _shortfall(groups: Groups, gpus: Reals) -> float:
-    """Return the most that a claim lacks of the throughput of an equal share, as a fraction of that."""
+    """Return the largest deficit of a claim below the throughput of an equal share, as a fraction of that."""
     fair = groups.speedup @ groups.gpus * groups.weight / groups.weight.sum()
     return float((1.0 - (groups.speedup * gpus).sum(axis=1) / fair).max())
 
 
 def _neighbours(groups: Groups) -> Ints:
-    """Return [pair, 2] each claim with the claims whose speedups have the most similar proportions."""
+    """Return pairs of claims, [pair, 2]: each claim with those of the most similar relative speedups."""
     count = groups.weight.size
     most = min(NEIGHBOURS, count - 1)
     if most <= 0:
@@ -132,12 +132,12 @@ def _neighbours(groups: Groups) -> Ints:
 
 
 def _greatest(groups: Groups, gpus: Reals) -> float:
-    """Return the greatest throughput per unit of weight; at least 1."""
+    """Return the largest throughput per unit of weight, at least 1."""
     return max(1.0, float(((groups.speedup * gpus).sum(axis=1) / groups.weight).max(initial=0.0)))
 
 
 def _envious(groups: Groups, gpus: Reals, gain: Reals, pairs: Ints) -> Ints:
-    """Return [pair, 2] the pairs without a row that have the most envy, at most ``ADDED`` per claim."""
+    """Return the pairs with the most envy that have no row yet, [pair, 2], at most ``ADDED`` per claim."""
     gain = gain.copy()
     gain[pairs[:, 0], pairs[:, 1]] = -np.inf
     most = np.argpartition(-gain, min(ADDED, gain.shape[1] - 1), axis=1)[:, :ADDED]
@@ -148,9 +148,9 @@ def _envious(groups: Groups, gpus: Reals, gain: Reals, pairs: Ints) -> Ints:
 
 
 def _started(groups: Groups, pairs: Ints) -> LinearProgram:
-    """Return the programme with the GPUs of each type and the envy rows of some pairs.
+    """Return the programme with the capacity rows of all types and the envy rows of some pairs.
 
-    Variable ``claim * types + type`` is GPUs.
+    Variable ``claim * types + type`` is the claim's number of GPUs of the type.
     """
     claims, types = groups.speedup.shape
     envies = _envy_rows(groups, pairs)
@@ -170,7 +170,7 @@ def _started(groups: Groups, pairs: Ints) -> LinearProgram:
 
 
 def _envy_rows(groups: Groups, pairs: Ints) -> SparseRows:
-    """Rows at 0 or more where a claim has as much by its own GPUs as by another's, each by unit of weight."""
+    """Return rows that are nonnegative if a claim does not envy another, both per unit of weight."""
     owner, other, types = pairs[:, 0], pairs[:, 1], groups.gpus.size
     each, kinds = groups.speedup[owner], np.arange(types)
     index = np.concatenate([owner[:, None] * types + kinds, other[:, None] * types + kinds], axis=1)

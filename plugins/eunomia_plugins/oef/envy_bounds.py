@@ -1,9 +1,9 @@
-"""Upper bounds of cooperative OEF's objective from fewer envy rows, for any division of the claims into groups.
+"""Upper bounds on the objective of cooperative OEF from fewer envy rows, for any division of the claims into groups.
 
-In every solution a group's throughput is at most what its fastest claim for each type would have, and the mean of its
-claims does not envy the mean bundle of another group: a programme over groups, whose optimum no solution exceeds.
-Closer: each claim for itself, under rows by which it does not envy the mean bundle of another group. Rows that the
-solution breaks most are added; each solve is a bound, since every row follows from the paper's.
+The quick bound is the optimum of a programme over groups, which no solution exceeds: a group's throughput is at most
+that with its fastest claim for each type, and the mean of its claims does not envy the mean bundle of another group.
+The close bound has variables for each claim, which must not envy the mean bundle of another group; the most violated
+rows are added. Every solve gives a valid bound, since each row follows from the paper's rows.
 """
 
 from typing import Final
@@ -17,17 +17,17 @@ from eunomia_plugins.oef.near_equal import ADDED, preferences, started, weights_
 from eunomia_solvers import GrowingProgram, Limits, LinearProgram, SparseRows, solve_linear
 
 BROKEN: Final = 1e-6
-"""A row is added if it is broken by more than this fraction of the mean throughput per unit of weight."""
+"""A row is added if it is violated by more than this fraction of the mean throughput per unit of weight."""
 NEARLY: Final = 0.02
-"""Rows of the programme over groups whose slack is at most this fraction of the greatest throughput may bind."""
+"""Slack of a row of the programme over groups, as a fraction of the largest throughput, up to which it may bind."""
 
 
 def quick_bound(groups: Groups, owner: Ints) -> tuple[float, Reals]:
-    """Return a bound of the objective, and [group, type] mean bundles of the programme over groups that proves it.
+    """Return the quick bound, and the mean bundles, [group, type], of the programme over groups that proves it.
 
     Args:
         groups: the claims.
-        owner: [claim] its group.
+        owner: [claim] index of its group.
     """
     weight, total = weights_of(groups, owner)
     mean, most = total / weight[:, None], np.zeros_like(total)
@@ -46,13 +46,13 @@ def quick_bound(groups: Groups, owner: Ints) -> tuple[float, Reals]:
 
 
 def close_bound(groups: Groups, owner: Ints, *, solves: int, add: int = 4) -> float:
-    """Return the least bound after some programmes with a variable for each claim and type.
+    """Return the close bound, the smallest of several programmes with a variable for each claim and type.
 
     Args:
         groups: the claims.
-        owner: [claim] its group.
-        solves: greatest number of programmes; a thousand claims on ten types take some seconds each.
-        add: greatest number of rows that are added for a claim at a time.
+        owner: [claim] index of its group.
+        solves: maximum number of programmes; each takes some seconds for a thousand claims on ten types.
+        add: maximum number of rows added per claim at a time.
     """
     bound, each = quick_bound(groups, owner)
     claims, types = groups.speedup.shape
@@ -72,7 +72,7 @@ def close_bound(groups: Groups, owner: Ints, *, solves: int, add: int = 4) -> fl
 
 
 def _broken(gain: Reals, most: int, scale: float) -> tuple[Ints, Ints]:
-    """Return rows and columns of the greatest gains, at most some for each row, of those that count."""
+    """Return row and column indices of the largest gains above the tolerance, at most ``most`` per row."""
     columns = np.argsort(-gain, axis=1, kind="stable")[:, :most]
     row, column = np.repeat(np.arange(gain.shape[0]), columns.shape[1]), columns.ravel()
     kept = gain[row, column] > BROKEN * max(scale, 1e-12)
@@ -80,12 +80,12 @@ def _broken(gain: Reals, most: int, scale: float) -> tuple[Ints, Ints]:
 
 
 def _mixtures(groups: Groups, owner: Ints, each: Reals) -> sparse.csr_matrix:
-    """Return [group, group] parts of a mixture of bundles that a group envies, by the prices of its rows.
+    """Return the mixture of bundles that each group envies, [group, group], weighted by the duals of its rows.
 
     Args:
         groups: the claims.
-        owner: [claim] its group.
-        each: bundles of the programme over groups.
+        owner: [claim] index of its group.
+        each: [group, type] bundles of the programme over groups.
     """
     weight, total = weights_of(groups, owner)
     mean, most = total / weight[:, None], np.zeros_like(total)
@@ -105,7 +105,7 @@ def _mixtures(groups: Groups, owner: Ints, each: Reals) -> sparse.csr_matrix:
 
 
 def _by_claim(groups: Groups, owner: Ints, mixture: sparse.csr_matrix) -> LinearProgram:
-    """Return the programme with GPUs by claim and type, then mean bundles by group and type."""
+    """Return the programme whose variables are GPUs by claim and type, then mean bundles by group and type."""
     claims, types = groups.speedup.shape
     weight, _ = weights_of(groups, owner)
     count, means = claims * types, weight.size * types
@@ -126,12 +126,12 @@ def _by_claim(groups: Groups, owner: Ints, mixture: sparse.csr_matrix) -> Linear
 
 
 def _no_envy(groups: Groups, claim: Ints, parts: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return rows at 0 or more where a claim has as much per unit of weight as by a mixture of mean bundles.
+    """Return rows that are nonnegative if a claim does not envy a mixture of mean bundles, per unit of weight.
 
     Args:
         groups: the claims.
         claim: [row] the claim.
-        parts: [row, group] parts of the mixture.
+        parts: [row, group] weights of the mixture.
     """
     claims, types = groups.speedup.shape
     row = np.arange(claim.size).repeat(types)

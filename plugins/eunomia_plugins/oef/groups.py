@@ -1,4 +1,4 @@
-"""The input of OEF's programmes: claims with speedups and weights, GPUs of each type, and equal claims merged."""
+"""The input of OEF's programmes: claims with speedups and weights, and GPUs by type; merges equal claims."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ from eunomia.units import Ints, Reals
 
 @builds
 class Groups:
-    """Claims that share GPUs of several types.
+    """The claims that share GPUs of several types.
 
     Attributes:
-        speedup: [claim, type] speed of one GPU in units that the claim chooses, such as its slowest type; 0: the claim
-            cannot run on the type. Each claim runs on some type.
-        weight: [claim] positive.
-        gpus: [type] GPUs, at least one in all.
+        speedup: [claim, type] speed of one GPU in the claim's own unit, such as its slowest type; 0: the claim cannot
+            run on the type. Each claim can run on some type.
+        weight: [claim] weight, positive.
+        gpus: [type] number of GPUs, at least one in total.
     """
 
     speedup: Reals
@@ -24,15 +24,15 @@ class Groups:
 
 
 def check(groups: Groups, names: list[str], types: tuple[str, ...]) -> None:
-    """Reject input without a valid programme.
+    """Check that the input of a programme is valid.
 
     Args:
         groups: the claims.
-        names: by claim.
+        names: [claim] name of each.
         types: names of the GPU types.
 
     Raises:
-        PluginError: a speedup is negative or no number, or a weight is not positive.
+        PluginError: a speedup is negative or not a number, or a weight is not positive.
     """
     wrong = np.argwhere(~(np.isfinite(groups.speedup) & (groups.speedup >= 0.0)))
     if wrong.size:
@@ -51,7 +51,7 @@ def merged(groups: Groups) -> tuple[Groups, Ints]:
     """Merge claims with equal speedups into one with the sum of their weights, which leaves the optimum unchanged.
 
     Returns:
-        The merged claims, in order of speedups, and for each claim its merged one.
+        The merged claims, in order of speedups, and for each claim the index of its merged claim.
     """
     speedup, index = np.unique(groups.speedup, axis=0, return_inverse=True)
     index = index.ravel()
@@ -60,7 +60,7 @@ def merged(groups: Groups) -> tuple[Groups, Ints]:
 
 
 def divided(shares: Reals, groups: Groups, whole: Groups, index: Ints) -> Reals:
-    """Return [claim, type] shares: those of each merged claim, split by weight among the claims merged into it."""
+    """Return the shares of the original claims, [claim, type], by splitting those of merged claims by weight."""
     part = groups.weight / whole.weight[index]
     found: Reals = shares[index] * part[:, None]
     return found

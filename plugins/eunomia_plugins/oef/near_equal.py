@@ -1,9 +1,9 @@
-"""Cooperative OEF for many claims: those with nearly equal speedups get equal GPUs per unit of weight, a bundle.
+"""Cooperative OEF for many claims: those with nearly equal speedups get the same bundle of GPUs per unit of weight.
 
-The programme then has a variable for each bundle and GPU type, whatever the number of claims. Each claim itself, not
-the mean of its group, must have nearly as much by its own bundle as by any other: of these rows, the ones that a
-solution breaks most are added until it breaks none. Each claim then joins the group whose bundle it likes best, and
-the programme is solved again. With equal GPUs for all every row holds, so there is always a solution.
+The programme then has a variable for each bundle and GPU type, whatever the number of claims. Each single claim, not
+the mean of its group, must value its own bundle nearly as much as any other: the most violated of these rows are added
+until none is violated. Each claim then joins the group whose bundle it prefers, and the programme is solved again.
+There is always a solution, since every row holds if all claims get equal GPUs.
 """
 
 import heapq
@@ -17,15 +17,15 @@ from eunomia_plugins.oef.groups import Groups
 from eunomia_solvers import GrowingProgram, LinearProgram, SparseRows
 
 BUNDLES: Final = 100
-"""Greatest number of bundles."""
+"""Maximum number of bundles."""
 JOINS: Final = 3
-"""Number of solves with other groups; the solution with the greatest objective is kept."""
+"""Number of times that claims change groups and the programme is solved again; the best solution is kept."""
 ADDED: Final = 8
-"""Greatest number of rows that are added for a group at a time."""
+"""Maximum number of rows added per group at a time."""
 LEAST: Final = 1e-6
-"""Relative excess of envy up to this value counts as none."""
+"""Relative excess of envy up to which a row counts as satisfied."""
 SOLVES: Final = 80
-"""Greatest number of programmes for one division into groups."""
+"""Maximum number of programmes for one division into groups."""
 
 
 @builds
@@ -33,10 +33,10 @@ class Bundles:
     """A division of claims into groups with one bundle each.
 
     Attributes:
-        owner: [claim] its group.
+        owner: [claim] index of its group.
         each: [group, type] GPUs per unit of weight.
-        objective: the sum over claims of speedup times GPUs.
-        solves: linear programmes solved.
+        objective: sum over claims of speedup times GPUs.
+        solves: number of linear programmes solved.
     """
 
     owner: Ints
@@ -46,12 +46,12 @@ class Bundles:
 
 
 def solve_bundles(groups: Groups, *, envy: float, count: int = BUNDLES) -> Bundles:
-    """Return bundles at which no claim prefers another's by more than a fraction of its own throughput.
+    """Return bundles such that no claim would gain more than a fraction of its throughput with another bundle.
 
     Args:
-        groups: claims that are not equal, each running on a type that has GPUs.
-        envy: this fraction.
-        count: greatest number of bundles.
+        groups: claims that differ from each other, each able to run on a type that has GPUs.
+        envy: the allowed fraction.
+        count: maximum number of bundles.
     """
     best: Bundles | None = None
     owner, solves = nearly_equal(groups, count), 0
@@ -69,11 +69,11 @@ def solve_bundles(groups: Groups, *, envy: float, count: int = BUNDLES) -> Bundl
 
 
 def nearly_equal(groups: Groups, count: int) -> Ints:
-    """Return [claim] its group: the group with the widest range of a type's relative speed is halved, again and again.
+    """Return the group of each claim, by repeatedly halving the group with the widest range of relative speeds.
 
     Args:
         groups: the claims.
-        count: greatest number of groups.
+        count: maximum number of groups.
     """
     shape = np.log(np.maximum(groups.speedup, 1e-9))
     shape -= shape.mean(axis=1, keepdims=True)
@@ -93,10 +93,10 @@ def nearly_equal(groups: Groups, count: int) -> Ints:
 
 
 def certificate(groups: Groups, bundles: Bundles) -> tuple[float, float]:
-    """Return the greatest envy and the greatest shortfall, as fractions; both are computed claim by claim.
+    """Return the largest envy and the largest shortfall of any claim, as fractions.
 
-    Envy is what a claim would gain with another's bundle over its own throughput; the shortfall is what it lacks of
-    the throughput of an equal share, over that throughput. Below 0: every claim has more than by an equal share.
+    Envy is the gain of a claim with another's bundle over its own throughput. The shortfall is its deficit below the
+    throughput of an equal share, over that throughput; it is negative if every claim has more than by an equal share.
     """
     with_bundle = groups.speedup @ bundles.each.T
     own = with_bundle[np.arange(bundles.owner.size), bundles.owner]
@@ -105,13 +105,13 @@ def certificate(groups: Groups, bundles: Bundles) -> tuple[float, float]:
 
 
 def _widest(shape: Reals, members: Ints) -> tuple[float, int]:
-    """Return the widest range of any type among some claims, negated, and the type."""
+    """Return the widest range of relative speed among some claims, negated, and its type."""
     span = np.ptp(shape[members], axis=0)
     return -float(span.max()), int(span.argmax())
 
 
 def weights_of(groups: Groups, owner: Ints) -> tuple[Reals, Reals]:
-    """Return [group] weights, and [group, type] the sum over its claims of speedup times weight."""
+    """Return the weight of each group, [group], and the sum of its claims' speedup times weight, [group, type]."""
     count = int(owner.max()) + 1
     weight: Reals = np.bincount(owner, weights=groups.weight, minlength=count).astype(float)
     total = np.zeros((count, groups.gpus.size))
@@ -120,12 +120,12 @@ def weights_of(groups: Groups, owner: Ints) -> tuple[Reals, Reals]:
 
 
 def started(objective: Reals, weight: Reals, gpus: Reals) -> LinearProgram:
-    """Return the programme over bundles with the GPUs of each type; variable ``group * types + type``.
+    """Return the programme over bundles with the capacity rows; variable ``group * types + type``.
 
     Args:
-        objective: [group, type] what a GPU per unit of weight adds.
-        weight: [group].
-        gpus: [type].
+        objective: [group, type] gain in the objective by a GPU per unit of weight.
+        weight: [group] weights.
+        gpus: [type] number of GPUs.
     """
     count, types = objective.shape
     index = (np.arange(count)[None, :] * types + np.arange(types)[:, None]).ravel()
@@ -139,9 +139,9 @@ def preferences(mine: Reals, own: Ints, theirs: Reals, other: Ints) -> SparseRow
 
     Args:
         mine: [row, type] coefficients of the own bundle.
-        own: [row] its number.
+        own: [row] index of the own bundle.
         theirs: [row, type] coefficients of the other bundle.
-        other: [row] its number.
+        other: [row] index of the other bundle.
     """
     types = np.arange(mine.shape[1])
     index = np.concatenate([own[:, None] * types.size + types, other[:, None] * types.size + types], axis=1)
@@ -170,7 +170,7 @@ def _solved(groups: Groups, owner: Ints, envy: float) -> Bundles:
 
 
 def _worst(excess: Reals, order: Ints, starts: Ints) -> tuple[Ints, Ints]:
-    """Return claims and bundles that they prefer: for a group and another bundle the claim that prefers it most."""
+    """Return claims and the bundles that they prefer: for each group and other bundle, the most envious claim."""
     claims, others = [], []
     for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         members = order[first:last]

@@ -1,14 +1,14 @@
-"""Non-cooperative OEF (9a to 9c): all claims have the same throughput per unit of weight, as great as possible.
+"""Non-cooperative OEF (9a to 9c): all claims get the same throughput per unit of weight, which is maximised.
 
 With w_l the speedups, pi_l the weight and m_j the GPUs of type j, the programme is
 
     maximise t   with   sum_j w_lj x_lj = pi_l t,   sum_l x_lj <= m_j,   x >= 0.
 
-By duality 1/t is the greatest value of g(p) = sum_l pi_l min_j p_j / w_lj over prices p with sum_j m_j p_j = 1: a
-claim buys GPUs of the type on which a unit of its throughput is cheapest. Near the best prices almost every claim
-has one such type, so that few columns matter: the programme over them gives new prices, and columns that are
-cheaper at these prices are added until there are none. The first prices come from a few steps that raise the prices
-of types in excess demand.
+By duality, 1/t is the maximum of g(p) = sum_l pi_l min_j p_j / w_lj over prices p with sum_j m_j p_j = 1: a claim
+buys GPUs of the type on which a unit of its throughput is cheapest. Near the optimal prices almost every claim has
+one such type, so that few columns are needed: the programme over them gives new prices, and columns that are cheaper
+at these prices are added until there are none (column generation). The initial prices come from a few steps that
+raise the prices of types in excess demand.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ from eunomia_solvers import Limits, LinearProgram, Solution, SparseRows, solve_l
 
 PRICE_STEPS: Final = 60
 NEAR: Final = 0.02
-"""A type gets a column at once if its price per unit of throughput exceeds a claim's cheapest by at most this fraction.
+"""A type gets an initial column if its price per unit of throughput exceeds the claim's cheapest by at most this.
 """
 DROPPED: Final = 0.5
 """A column is dropped if its price exceeds the cheapest by at least this fraction."""
@@ -30,10 +30,10 @@ CHEAPER: Final = 1e-10
 
 
 def solve_noncooperative(groups: Groups) -> Answer:
-    """Solve (9a) to (9c), with weights.
+    """Solve (9a) to (9c) with weights.
 
     Args:
-        groups: claims that are not equal, each running on a type that has GPUs.
+        groups: claims that differ from each other, each able to run on a type that has GPUs.
     """
     cost = _cost(groups)
     columns = _near(_paid(cost, _first_prices(groups, cost)), NEAR)
@@ -55,14 +55,14 @@ def solve_noncooperative(groups: Groups) -> Answer:
 
 
 def _cost(groups: Groups) -> Reals:
-    """Return [claim, type] GPUs per unit of throughput; infinite where the claim cannot run or there are no GPUs."""
+    """Return GPUs per unit of throughput, [claim, type]; inf if the claim cannot run there or there are no GPUs."""
     able = (groups.speedup > 0.0) & (groups.gpus > 0.0)
     found: Reals = np.where(able, 1.0 / np.where(able, groups.speedup, 1.0), np.inf)
     return found
 
 
 def _first_prices(groups: Groups, cost: Reals) -> Reals:
-    """Return [type] prices after some steps that raise the prices of types in excess demand."""
+    """Return initial prices, [type], after some steps that raise the prices of types in excess demand."""
     gpus = np.maximum(groups.gpus, 1e-12)
     able = groups.speedup > 0.0
     logarithm = np.log(np.where(able, groups.speedup, 1.0)).sum(axis=0)
@@ -84,9 +84,9 @@ def _first_prices(groups: Groups, cost: Reals) -> Reals:
 
 
 def _paid(cost: Reals, price: Reals) -> Reals:
-    """Return [claim, type] the price of a unit of throughput.
+    """Return the price of a unit of throughput, [claim, type].
 
-    Infinite where the claim cannot run, also at a price of 0.
+    It is inf if the claim cannot run on the type, even at a price of 0.
     """
     able = np.isfinite(cost)
     found: Reals = np.where(able, np.where(able, cost, 0.0) * price, np.inf)
@@ -94,13 +94,13 @@ def _paid(cost: Reals, price: Reals) -> Reals:
 
 
 def _near(paid: Reals, within: float) -> Bools:
-    """Return [claim, type] whether a type is nearly the cheapest."""
+    """Return whether a type is nearly the cheapest for a claim, [claim, type]."""
     found: Bools = paid <= paid.min(axis=1, keepdims=True) * (1.0 + within)
     return found & np.isfinite(paid)
 
 
 def _missing(paid: Reals, columns: Bools) -> Bools:
-    """Return [claim, type] the cheapest type of each claim without a column for it or for an equally cheap one."""
+    """Return the missing columns, [claim, type]: the cheapest type of a claim that has no equally cheap column."""
     rows = np.arange(paid.shape[0])
     cheapest = paid.argmin(axis=1)
     known = np.where(columns, paid, np.inf).min(axis=1)
@@ -110,9 +110,9 @@ def _missing(paid: Reals, columns: Bools) -> Bools:
 
 
 def _bound(groups: Groups, cost: Reals, price: Reals) -> float:
-    """Return an upper bound of the level.
+    """Return an upper bound on the level.
 
-    The value of all GPUs over the cost of one unit of throughput for each claim.
+    It is the value of all GPUs over the cost of one unit of throughput per unit of weight for every claim.
     """
     spent = float(groups.weight @ _paid(cost, price).min(axis=1))
     return float(groups.gpus @ price) / spent if spent > 0.0 else np.inf
@@ -121,8 +121,8 @@ def _bound(groups: Groups, cost: Reals, price: Reals) -> float:
 def _over(groups: Groups, columns: Bools) -> tuple[Reals, float, Reals]:
     """Solve over some columns; return GPUs, the common throughput per unit of weight, and the price of each type.
 
-    A claim with one column gets its weight times the level divided by its speedup there, so only claims with
-    several columns have variables.
+    A claim with one column gets GPUs equal to its weight times the level over its speedup, so only claims with several
+    columns have variables.
     """
     one = columns.sum(axis=1) == 1
     alone = np.flatnonzero(one)
@@ -145,7 +145,7 @@ def _over(groups: Groups, columns: Bools) -> tuple[Reals, float, Reals]:
 
 
 def _solved(groups: Groups, several: Ints, owner: Ints, of_type: Ints, fixed: Reals) -> Solution:
-    """Maximise the level: variable 0 is the level, the others are GPUs of claims with several columns."""
+    """Maximise the level: variable 0 is the level, other variables are GPUs of claims with several columns."""
     types, count = groups.gpus.size, owner.size
     variable = 1 + np.arange(count)
     row = np.concatenate([np.arange(types), types + np.arange(several.size), of_type, types + owner])

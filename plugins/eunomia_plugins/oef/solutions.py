@@ -1,4 +1,4 @@
-"""The memo and the record of OEF's allocations: the last solution, the version of its inputs, and its certificate."""
+"""The memo and the record of OEF's allocations: the last solution, a version of its inputs, and its certificate."""
 
 import dataclasses
 import hashlib
@@ -17,31 +17,31 @@ from eunomia_plugins.oef.groups import Groups
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LastSolution:
-    """GPUs by claim and type, with the version of the inputs that they solve."""
+    """The memo: GPUs by claim and type, with the version of the inputs of this solution."""
 
     version: ClassVar[int] = 1
     inputs: str
     gpus: tuple[tuple[float, ...], ...]
     since: float
-    """When the solution was found, in seconds since the start."""
+    """Time of the solution, in seconds since the start."""
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON."""
+        """Serialize the memo as JSON."""
         return json.dumps([self.inputs, self.gpus, self.since]).encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Deserialize the memo; only version 1 exists."""
         inputs, gpus, since = json.loads(data)
         return cls(inputs=inputs, gpus=tuple(map(tuple, gpus)), since=since)
 
     def shares(self, types: int) -> Reals:
-        """[claim, type] GPUs."""
+        """Return the GPUs of each claim, [claim, type]."""
         return np.array(self.gpus, dtype=float).reshape(-1, types)
 
 
 def version_of(groups: Groups, names: list[str]) -> str:
-    """Return a text that changes with the claims, their speedups and weights, or the GPUs."""
+    """Return a string that changes if the claims, their speedups or weights, or the GPUs change."""
     parts = [json.dumps([names, groups.speedup.shape]).encode()]
     parts += [column.tobytes() for column in (groups.speedup, groups.weight, groups.gpus)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
@@ -49,7 +49,7 @@ def version_of(groups: Groups, names: list[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SolutionRecord:
-    """A row for each claim, with the certificate of the whole solution."""
+    """The record of a solution: a row per claim, with the certificate of the whole solution."""
 
     names: tuple[str, ...]
     throughput: tuple[float, ...]
@@ -58,11 +58,11 @@ class SolutionRecord:
 
     @property
     def table(self) -> str:
-        """The table's name."""
+        """Return the name of the table."""
         return "oef"
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """By claim: throughput, GPUs in all; and objective, bound, loss, envy, shortfall and path of the programme."""
+        """Return throughput and GPUs of each claim, and the solution's objective, bound, loss, envy and so on."""
         paths: list[str | None] = [self.answer.path for _ in self.names]
         programmes: list[int | None] = [self.answer.rounds for _ in self.names]
         bundles: list[int | None] = [self.answer.bundles or None for _ in self.names]

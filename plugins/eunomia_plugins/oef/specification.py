@@ -1,4 +1,4 @@
-"""The programmes as the paper states them, in cvxpy, claim by claim: the specification of the fast paths."""
+"""The programmes as the paper states them, in cvxpy, claim by claim: the specification of the fast solvers."""
 
 import importlib
 from typing import Any
@@ -11,17 +11,17 @@ from eunomia_solvers import solve_cvxpy
 
 
 def state_noncooperative(groups: Groups) -> Answer:
-    """Solve (9a) to (9c); with weights, throughputs are equal per unit of weight (§4.2.3)."""
+    """Solve (9a) to (9c); throughputs are equal per unit of weight (§4.2.3)."""
     return _solved(groups, lambda cp, gpus: _equal(cp, groups, gpus))
 
 
 def state_cooperative(groups: Groups) -> Answer:
-    """Solve (10a) to (10c); with weights, a claim compares amounts per unit of weight (§4.2.3)."""
+    """Solve (10a) to (10c); a claim compares amounts per unit of weight (§4.2.3)."""
     return _solved(groups, lambda cp, gpus: _envy_free(groups, gpus))
 
 
 def state_efficient(groups: Groups) -> Answer:
-    """Solve (4)."""
+    """Solve (4): maximise the sum of throughputs."""
     return _solved(groups, lambda cp, gpus: [])
 
 

@@ -1,4 +1,4 @@
-"""The plugin ``oef_speedups``: speed of each group of jobs on each GPU type."""
+"""The plugin ``oef_speedups``: value each group of jobs by its speed on each GPU type."""
 
 from typing import ClassVar, Literal
 
@@ -26,16 +26,16 @@ class SpeedupOptions(PluginOptions):
     """Options of ``oef_speedups``."""
 
     relative_to: Literal["slowest", "nothing"] = "slowest"
-    """Speeds relative to the group's own slowest type (§3.1; it differs between groups), or iterations a second."""
+    """Whether speeds are relative to the group's own slowest type (§3.1), or in iterations per second."""
     kinds: Literal["equal", "priority"] = "equal"
-    """How a user's weight is divided among its kinds of jobs (§4.2.4): equally, or by the weights of its apps."""
+    """How a user's weight is divided among its kinds of jobs (§4.2.4): equally, or by the weights of their apps."""
 
 
 class OefSpeedups:
-    """One claim for each kind of jobs of a user, a virtual user of §4.2.4, with its speed on each GPU type.
+    """A claim for each kind of job of a user (a virtual user of §4.2.4), with its speed on each GPU type.
 
-    The speed of a kind is the rate of one GPU in a gang of its job that arrived first, at that job's greatest size.
-    A kind without known rates counts as equally fast on all types.
+    The speed of a kind is the rate per GPU of its first job to arrive, at that job's largest size. A kind without known
+    rates counts as equally fast on all types.
     """
 
     name = "oef_speedups"
@@ -48,7 +48,7 @@ class OefSpeedups:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Speedup vectors of all groups with jobs that can run in this cluster."""
+        """Return the speedup vectors of all groups with jobs that fit on this cluster."""
         jobs = snapshot.active
         if offer.apps is not None:
             jobs = jobs[np.isin(snapshot.jobs.app[jobs], offer.apps)]
@@ -74,7 +74,7 @@ class OefSpeedups:
         return Valuations(claims=claims, forms=(ByType(speedup=speedup),))
 
     def _weights(self, snapshot: Snapshot, jobs: Rows, owner: Ints, groups: Ints) -> Reals:
-        """Return [group] the user's weight, divided among its kinds; real numbers."""
+        """Return the weight of each group, [group]: the user's weight, divided among the user's kinds of jobs."""
         count = groups.shape[0]
         part: Reals = np.ones(count)
         if self.options.kinds == "priority":
@@ -89,7 +89,7 @@ class OefSpeedups:
 
 
 def _first(snapshot: Snapshot, jobs: Rows, owner: Ints, groups: int) -> Ints:
-    """Return [group] the index of its job that arrived first."""
+    """Return the index of the first job to arrive of each group, [group]."""
     order = np.lexsort((jobs, snapshot.jobs.arrived[jobs]))[::-1]
     found = np.zeros(groups, np.int64)
     found[owner[order]] = order  # the earliest is written last
@@ -97,9 +97,9 @@ def _first(snapshot: Snapshot, jobs: Rows, owner: Ints, groups: int) -> Ints:
 
 
 def _rates(snapshot: Snapshot, menus: Menus, jobs: Rows, size: Ints, capacity: Ints) -> Reals:
-    """Return [job, type] the rate at its greatest size in one machine; 0: it does not run there.
+    """Return the rate of each job at its largest size within one machine, [job, type]; 0: it cannot run there.
 
-    All 1: no rate is known.
+    The rate is 1 on all types if no rate is known.
     """
     kind = snapshot.jobs.gpu_type[jobs]
     types = np.arange(capacity.size)
@@ -116,9 +116,9 @@ def _rates(snapshot: Snapshot, menus: Menus, jobs: Rows, size: Ints, capacity: I
 
 
 def _by_type(menus: Menus, curve: int, gpus: int, types: int) -> Reals:
-    """Return [type] the rate of a curve at a size.
+    """Return the rate of a curve at a size, [type].
 
-    At the nearest locality, a rate for the type before one for any type.
+    It is taken at the closest locality; a rate for the type takes precedence over one for any type.
     """
     points = menus.points
     if curve < 0:

@@ -1,1 +1,1 @@
-"""Orders of service: valuations that give each job one number; lower numbers are served first."""
+"""Orders of service: valuations that give each job a score; jobs with lower scores are served first."""

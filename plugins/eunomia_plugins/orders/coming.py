@@ -1,4 +1,4 @@
-"""The remaining time of jobs with known coming regimes: each regime has its own rate."""
+"""The remaining time of jobs with known future regimes, each of which has its own rate."""
 
 import functools
 import math
@@ -11,16 +11,16 @@ from eunomia.units import Reals, Rows
 
 
 def through_regimes(line: Line, facts: Facts, job: int, speed: float, gpus: int) -> Line:
-    """Replace the key of a job that has known coming regimes.
+    """Return the key of a job, corrected for its known future regimes if it has any.
 
-    The regimes of a job are in their order, and are the last of its work: what is left before them is the present
-    regime's. A job that has less work left than its coming regimes have has done the first of them.
+    The regimes of a job cover the last part of its work, in order; the work left before them belongs to the present
+    regime. A job with less work left than its future regimes has already entered them.
 
     Args:
         line: the job's key at its present rate.
-        facts: with menus that have regimes.
-        job: its row.
-        speed: iterations a second at its own size in the present regime.
+        facts: facts whose menus have regimes.
+        job: the job's row.
+        speed: iterations per second at its own size in the present regime.
         gpus: factor on times: 1 for keys in seconds, the job's GPUs for keys in GPU-seconds.
     """
     regimes, table = facts.menus.regimes, facts.jobs
@@ -40,13 +40,13 @@ def through_regimes(line: Line, facts: Facts, job: int, speed: float, gpus: int)
 
 
 def seconds_through(regimes: Regimes, jobs: Rows, left: Reals, speed: Reals) -> Reals:
-    """Return the seconds left of jobs that all have coming regimes; NaN: not known.
+    """Return the seconds left of jobs that all have future regimes; NaN: not known.
 
     Args:
-        regimes: of these jobs, and maybe of others.
+        regimes: future regimes of these and possibly other jobs.
         jobs: job rows.
-        left: by job, iterations left.
-        speed: by job, iterations a second in the present regime.
+        left: [job] iterations left.
+        speed: [job] iterations per second in the present regime.
     """
     stretches, found = _by_job(regimes), np.empty(jobs.size)
     for index, (job, work, rate) in enumerate(zip(jobs.tolist(), left.tolist(), speed.tolist(), strict=True)):
@@ -66,7 +66,7 @@ def _by_job(regimes: Regimes) -> dict[int, list[tuple[float, float]]]:
 
 
 def _present(left: float, stretches: list[tuple[float, float]], speed: float) -> tuple[float, float, float]:
-    """Return the present regime: iterations after it, the seconds that these take, and its rate."""
+    """Return the iterations after the present regime, the seconds that these take, and the present regime's rate."""
     behind = seconds = 0.0
     for iterations, rate in reversed(stretches):
         if left <= behind + iterations:

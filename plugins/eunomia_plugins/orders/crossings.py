@@ -1,4 +1,4 @@
-"""When the first running job enters its next queue: the times are kept sorted and updated for changed rows only."""
+"""The next time at which a running job enters another queue; times are kept sorted and updated from changed rows."""
 
 import heapq
 import math
@@ -11,12 +11,12 @@ from eunomia.model.workload import Jobs
 from eunomia.units import NONE, Version
 
 SOON = 1e-3
-"""Seconds added to a wake-up, so that rounding does not cause a second round at the present time."""
+"""Seconds added to a wake-up time, so that rounding does not cause another round at the present time."""
 _RUNNING = int(JobState.RUNNING)
 
 
 class Crossings:
-    """Times at which ranks of running jobs change."""
+    """The times at which ranks of running jobs change."""
 
     def __init__(self) -> None:
         self._jobs: Jobs | None = None
@@ -25,7 +25,7 @@ class Crossings:
         self._until: dict[int, float] = {}
 
     def first(self, snapshot: Snapshot, facts: Facts, rank: Key) -> Seconds:
-        """Return the first time after now at which a rank changes; NEVER: no rank changes."""
+        """Return the first time after now at which a rank changes, or NEVER if none does."""
         changes = snapshot.changed(self._version) if self._jobs is snapshot.jobs else None
         if changes is None:
             self._heap, self._until = [], {}

@@ -26,13 +26,13 @@ class EdfOptions(PluginOptions):
     """Options of ``edf``."""
 
     slack: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = 2.0
-    """A job's deadline is this many times its declared run time after its arrival."""
+    """The deadline of a job is its arrival plus this multiple of its declared run time."""
     otherwise: Duration = Seconds(86400.0)
-    """Time from arrival to deadline of a job that declares no work or no rate."""
+    """Time from arrival to deadline of a job without declared work or rate."""
 
 
 class Edf:
-    """Jobs with the nearest deadline come first; deadlines follow from declared values and never change."""
+    """Earliest deadline first; deadlines follow from declared values and never change."""
 
     name = "edf"
     api = 1
@@ -48,7 +48,7 @@ class Edf:
         return Valuations.by_job(snapshot, menus, offer, self._deadline)
 
     def _deadline(self, facts: Facts, job: int) -> Linear:
-        """Return a deadline: slack times the run time on all the GPUs that the job asks for, after its arrival."""
+        """Return a job's deadline: its arrival plus ``slack`` times its run time at its largest size."""
         table = facts.jobs
         declared = table.iterations[job] * table.seconds_per_iteration[job] / table.most[job]
         known = declared == declared  # NaN: the job declares no work or no rate

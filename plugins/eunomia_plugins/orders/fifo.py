@@ -7,7 +7,7 @@ from eunomia.contract.contracts import Contracts
 
 
 class Fifo:
-    """Jobs in order of arrival; jobs that arrive together keep the order of the snapshot."""
+    """First in, first out; jobs that arrive at the same time keep the order of the snapshot."""
 
     name = "fifo"
     api = 1
@@ -20,5 +20,5 @@ class Fifo:
 
 
 def arrival(facts: Facts, job: int) -> Linear:
-    """Return the time at which a job arrived."""
+    """Return the key of a job: its arrival time in seconds."""
     return Linear(facts.jobs.arrived[job])

@@ -1,4 +1,4 @@
-"""An index rule of four terms: short jobs, jobs on the critical path, jobs near their deadlines, and running jobs."""
+"""An index rule with four terms: for short jobs, jobs on the critical path, jobs near a deadline, and running jobs."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -32,26 +32,26 @@ class IndexRuleOptions(PluginOptions):
     """Options of ``index_rule``."""
 
     short: Weight = 1.0
-    """Weight of being short: mean time left over the sum of that mean and the job's own time left."""
+    """Weight of the term for short jobs: mean time left over the sum of that mean and the job's own time left."""
     critical: Weight = 0.5
-    """Weight of the critical path: time left over the least time in which all present jobs can finish."""
+    """Weight of the critical-path term: time left over the shortest time in which all present jobs can finish."""
     deadline: Weight = 2.0
-    """Weight of the deadline at which the job's ρ would be 1: time left over the time until then."""
+    """Weight of the deadline term: time left over the time until the deadline at which the job's ρ would be 1."""
     stay: Weight = 0.1
-    """Weight of running already: the assumed cost of a change."""
+    """Weight of the term for running jobs: the assumed cost of a preemption."""
     critical_power: Power = 4.0
-    """Exponent of the second term: 1 is linear, larger values raise the term later."""
+    """Exponent of the critical-path term: 1 is linear; with larger values the term rises later."""
     deadline_power: Power = 4.0
-    """Exponent of the third term."""
+    """Exponent of the deadline term."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """A job's run time under a fair share, over its own run time; 0: the jobs that were here when the job arrived and
-    those that arrived since, over the GPUs, at least 1."""
+    """Ratio of a job's run time under a fair share to its own run time; 0: estimated as the number of jobs present when
+    the job arrived and arrived since, over the number of GPUs, at least 1."""
     unknown: Literal["last", "first"] = "last"
-    """Whether jobs of unknown work or rate come last or first."""
+    """Whether jobs with unknown work or rate come last or first."""
 
 
 class Terms(NamedTuple):
-    """By job, before weights: each term is from 0 to 1."""
+    """The four terms of each job before weighting, each from 0 to 1."""
 
     short: Reals
     critical: Reals
@@ -60,10 +60,10 @@ class Terms(NamedTuple):
 
 
 class IndexRule:
-    """Jobs by a weighted sum of four terms, greatest first; no solver, no plan, no forecast of other jobs.
+    """Jobs in descending order of a weighted sum of four terms, without solver, plan or forecast.
 
-    On Shockwave's own trace it is better than published Shockwave in makespan, mean completion time and worst ρ, so
-    policies that plan are compared with it. Terms are fractions of times, so the weights have no units.
+    On Shockwave's own trace it has a better makespan, mean JCT and worst ρ than published Shockwave, so policies that
+    plan are compared with it. Terms are ratios of times, so the weights have no unit.
     """
 
     name = "index_rule"
@@ -98,7 +98,7 @@ class IndexRule:
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
-        """State the four terms."""
+        """Explain the values of the job's four terms."""
         text = "Short jobs, jobs on the critical path, jobs near their deadline and jobs that run come first."
         return Explanation(text=text, numbers={})
 

@@ -1,4 +1,4 @@
-"""Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of starved jobs."""
+"""Least attained service (Tiresias, NSDI'19): continuous or in discrete queues, with promotion of starved jobs."""
 
 import bisect
 import math
@@ -37,13 +37,13 @@ class LasOptions(PluginOptions):
     """Options of ``las``."""
 
     attained: Literal["gpu_seconds", "seconds"] = "gpu_seconds"
-    """The measure of service: GPUs times seconds (Tiresias' 2D-LAS), or seconds alone."""
+    """The measure of service: GPU-seconds (Tiresias' 2D-LAS), or seconds."""
     queues: tuple[Annotated[float, Field(gt=0.0, allow_inf_nan=False)], ...] = ()
-    """Ascending thresholds of service between queues; within a queue jobs go by arrival. None: no queues."""
+    """Ascending service thresholds between queues; within a queue, jobs are ordered by arrival. Empty: no queues."""
     promote: bool = False
-    """Whether a job that has waited too long returns to the first queue, with no service attained."""
+    """Whether a job that waited too long returns to the first queue, as if it had attained no service."""
     promote_knob: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 8.0
-    """A job is promoted once it has waited this many times as long as it has run (Tiresias' PROMOTEKNOB)."""
+    """A job is promoted once its waiting time is this multiple of its run time (Tiresias' PROMOTEKNOB)."""
 
     @field_validator("queues")
     @classmethod
@@ -54,7 +54,7 @@ class LasOptions(PluginOptions):
 
 
 class Las:
-    """Jobs that received the least service come first, so that short jobs finish early though lengths are unknown."""
+    """Least attained service first, so that short jobs finish early although lengths are unknown."""
 
     name = "las"
     api = 1
@@ -70,7 +70,7 @@ class Las:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Score each candidate by service attained and arrival, or by its queue and arrival."""
+        """Score each candidate by its attained service and arrival, or by its queue and arrival."""
         if self.options.promote:
             return self._with_promotions(snapshot, offer)
 
@@ -103,7 +103,7 @@ class Las:
         )
 
     def _key(self, facts: Facts, job: int) -> Linear:
-        """Return attained service as the key, or the job's queue with the time at which it enters the next queue."""
+        """Return the attained service as the key, or the queue, valid until the job enters the next queue."""
         attained, each = facts.gpu_seconds(job) if self._by_gpus else facts.seconds(job)
         if not self.options.queues:
             return Linear(attained, each)
@@ -112,14 +112,14 @@ class Las:
         return Linear(float(queue), 0.0, (end - attained) / each if each > 0.0 else math.inf)
 
     def _holds(self, snapshot: Snapshot, jobs: Rows) -> Reals:
-        """Seconds that each job stays in its queue once it runs on all its GPUs."""
+        """Return for how many seconds each job stays in its queue once it runs on all its GPUs."""
         attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
         left = self._until_threshold(attained + each * snapshot.now)
         return np.asarray(left / self._speed(snapshot.jobs.most[jobs]))
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
-        """State the service that the job has received: jobs that received less come first."""
+        """Explain the job's place by its attained service: jobs with less come first."""
         row = np.flatnonzero(snapshot.jobs.id == job).astype(np.int32)
         memo = snapshot.memos.of(self.name, Stage.VALUATION)
         attained = float(self._attained(snapshot, row, memo if isinstance(memo, Promotions) else None)[0])
@@ -128,7 +128,7 @@ class Las:
         return Explanation(text=text, numbers={"attained": attained})
 
     def _attained(self, snapshot: Snapshot, jobs: Rows, memo: Promotions | None) -> Reals:
-        """Service since the job arrived, or since it was last promoted."""
+        """Return the service of each job since its arrival or last promotion."""
         ledger = snapshot.ledger.jobs
         by_gpus = self.options.attained == "gpu_seconds"
         attained: Reals = ledger.received[jobs].sum(axis=1) if by_gpus else ledger.attained[jobs]
@@ -138,16 +138,16 @@ class Las:
         return np.maximum(attained - (before.received if by_gpus else before.seconds), 0.0)
 
     def _speed(self, gpus: Ints) -> Reals:
-        """Service per second of jobs on these numbers of GPUs."""
+        """Return the service per second of jobs with these numbers of GPUs."""
         return np.maximum(gpus, 1).astype(float) if self.options.attained == "gpu_seconds" else np.ones(gpus.size)
 
     def _until_threshold(self, attained: Reals) -> Reals:
-        """Service until the next queue; inf in the last one."""
+        """Return the service until the next queue; inf in the last queue."""
         next_end = np.searchsorted(self._ends, _reached(attained), side="right").clip(max=self._ends.size - 1)
         return np.asarray(self._ends[next_end] - attained)
 
     def _crossing(self, snapshot: Snapshot, memo: Promotions | None) -> Seconds:
-        """When the first running job enters its next queue."""
+        """Return the time in seconds at which the first running job enters its next queue."""
         held = snapshot.holdings.job[snapshot.holdings.job >= 0]
         jobs, gpus = np.unique(held, return_counts=True)
         if jobs.size == 0:
@@ -180,9 +180,9 @@ S = TypeVar("S", float, Reals)
 
 
 def _reached(attained: S) -> S:
-    """Return service with a margin for rounding, so that a job at a threshold is in one queue, running or waiting.
+    """Return attained service plus a rounding margin, so that a job at a threshold stays in one queue.
 
-    The service of a running job is a function of time, that of a waiting one a sum: they differ in the last digit. A
-    job that entered the next queue by running, and left it by waiting, would change places with its peers for ever.
+    The service of a running job is a linear function of time, that of a waiting job a sum; they differ in the last
+    digit. Without the margin, a job could enter the next queue when it runs and leave it when it waits, endlessly.
     """
     return attained * (1.0 + 1e-9)

@@ -1,4 +1,4 @@
-"""Short jobs first, except where that lengthens the makespan or makes a job finish later than under a fair share."""
+"""Short jobs first, except if that would increase the makespan or make a job finish later than under a fair share."""
 
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -28,7 +28,7 @@ from eunomia_plugins.orders.remaining import lengths
 from eunomia_plugins.present import Present, Sharing, present_after, stretch
 
 CRITICAL, LATE, USUAL, UNKNOWN = 0.0, 1.0, 2.0, 3.0
-"""Classes of jobs, in order of service."""
+"""Classes of jobs in order of service."""
 _LITTLE = 1e-9
 
 
@@ -36,20 +36,20 @@ class LaxityOptions(PluginOptions):
     """Options of ``laxity``."""
 
     critical: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.9
-    """A job is critical if its time left is at least this part of the least time in which all present jobs can finish.
-    Above 1 / (1 - stay) no job is critical."""
+    """A job is critical if its time left is at least this fraction of the shortest time in which all present jobs can
+    finish. Above 1 / (1 - stay) no job is critical."""
     critical_power: Annotated[float, Field(ge=1.0, le=100.0)] = 8.0
-    """Exponent of time left over that least time, by which a job comes earlier before it is critical."""
+    """Exponent of the ratio of a job's time left to that shortest time, which advances nearly critical jobs."""
     late: bool = True
-    """Whether jobs come earlier the nearer their static ρ is to 1, and before all but critical jobs once it is 1."""
+    """Whether jobs advance as their static ρ approaches 1, and come before all but critical jobs once it reaches 1."""
     gang_power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
-    """Exponent of a job's GPUs in its length: 0 counts seconds, 1 GPU-seconds."""
+    """Exponent of the number of GPUs in a job's length: 0 counts seconds, 1 GPU-seconds."""
     stay: Share = 0.1
-    """By what part a running job counts as shorter, and becomes critical earlier: a change must be worth a restart."""
+    """Fraction by which a running job counts as shorter, and as critical earlier, as preemption costs a restart."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """N: a job's run time under a fair share, over its own run time, at least 1; 0: counted, see ``sharing``."""
+    """N: ratio of a job's run time under a fair share to its own run time, at least 1; 0: counted, see ``sharing``."""
     sharing: Sharing = "arrived"
-    """How N is counted."""
+    """How N is counted if ``contention`` is 0."""
 
 
 class Urgency(NamedTuple):
@@ -58,21 +58,21 @@ class Urgency(NamedTuple):
     left: Reals
     """Seconds left at its own size; NaN: not known."""
     length: Reals
-    """Its length in the order: seconds left times a power of its GPUs."""
+    """Length of the job in the order: seconds left times a power of its GPUs."""
     rho: Reals
-    """Static ρ if it runs from now on without a break."""
+    """Static ρ if the job runs without interruption from now on."""
     until: Reals
-    """Seconds until its static ρ is 1 if it starts then."""
+    """Seconds after which static ρ would be 1 if the job started only then."""
     path: float
-    """Seconds in which all present jobs can finish at the earliest: the longest one alone, or all work on all GPUs."""
+    """Shortest time in seconds for all present jobs: the longest job alone, or all work spread over all GPUs."""
 
 
 class Laxity:
-    """Critical jobs first, longest first; then late jobs, greatest ρ first; then the rest, shortest first.
+    """Critical jobs first, longest first; then late jobs, largest ρ first; then all others, shortest first.
 
-    A job is critical where its time left reaches the least time in which all present jobs can finish: another wait
-    would lengthen the makespan. It is late where it must run without a break for a static ρ of 1 (the time of a fair
-    share). The length of the others shrinks as they come near either.
+    A job is critical if its time left reaches the shortest time in which all present jobs can finish, so that waiting
+    would increase the makespan. It is late if it must run without interruption for a static ρ of 1 (the time of a fair
+    share). The length of other jobs is reduced as they approach either state.
     """
 
     name = "laxity"
@@ -105,7 +105,7 @@ class Laxity:
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
-        """State the order, and with how many others the job has shared the cluster."""
+        """Explain the order, and with how many other jobs the job has shared the cluster."""
         memo = snapshot.memos.of(self.name, Stage.VALUATION)
         rows = np.flatnonzero(snapshot.jobs.id == job).astype(np.int32)
         text = "First come jobs that would lengthen the makespan, then late ones, then short ones."
@@ -129,7 +129,7 @@ class Laxity:
         )
 
     def _order(self, urgency: Urgency, running: Bools) -> tuple[Reals, Reals]:
-        """Return by job its class, and its key within the class; lower comes first."""
+        """Return the class of each job and its key within the class; lower values come first."""
         own, left = self.options, np.nan_to_num(urgency.left, nan=0.0)
         near = left / max(urgency.path, _LITTLE)
         stays = np.where(running, 1.0 - own.stay, 1.0)

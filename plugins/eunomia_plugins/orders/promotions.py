@@ -1,4 +1,4 @@
-"""The memo of ``las``: promoted jobs with the time of promotion and the service attained by then."""
+"""The memo of ``las``: promoted jobs, with the time of promotion and the service attained by then."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from eunomia.units import Reals, Rows
 
 
 class Before(NamedTuple):
-    """By job, its service at its last promotion; 0 for a job that was never promoted."""
+    """The service of each job at its last promotion; 0 if it was never promoted."""
 
     received: Reals
     """GPU-seconds received at the last promotion."""
@@ -23,7 +23,7 @@ class Before(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Promotions:
-    """By job id: GPU-seconds, seconds run and time of its last promotion; the ledger implies the demotions."""
+    """GPU-seconds, seconds run and time at the last promotion, by job id; demotions follow from the ledger."""
 
     version: ClassVar[int] = 1
     jobs: dict[str, tuple[float, float, float]]
@@ -34,12 +34,12 @@ class Promotions:
         return cls({})
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON, sorted by id."""
+        """Serialize the memo as JSON, sorted by id."""
         return json.dumps(self.jobs, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Deserialize the memo; only version 1 exists."""
         return cls({str(job): tuple(values) for job, values in json.loads(data).items()})
 
     def columns(self, snapshot: Snapshot, jobs: Rows) -> Before:

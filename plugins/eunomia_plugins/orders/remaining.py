@@ -1,7 +1,7 @@
-"""Helpers of orders by length: the remaining time of a job at its own size, regardless of its present GPUs.
+"""Helpers for orders by length: the remaining time of a job at its own size, regardless of its present GPUs.
 
-The rate that a job has now is not used: a job with fewer or slower GPUs would look longer, lose its turn, and get it
-back in the next round.
+A job's present rate is not used: a job on fewer or slower GPUs would look longer, be preempted, and be restarted in the
+next round.
 """
 
 import math
@@ -16,10 +16,10 @@ from eunomia_plugins.orders.coming import seconds_through, through_regimes
 
 
 class UnknownOptions(PluginOptions):
-    """Options of orders that need the length of a job, whatever its size."""
+    """Options of orders that need the length of a job."""
 
     unknown: Literal["last", "first"] = "last"
-    """Whether jobs of unknown work or rate come last or first."""
+    """Whether jobs with unknown work or rate come last or first."""
 
 
 class LengthOptions(UnknownOptions):
@@ -30,20 +30,20 @@ class LengthOptions(UnknownOptions):
 
 
 class Lengths(NamedTuple):
-    """The job size whose run time counts as the job's length, for each job."""
+    """The length of each job, at the size chosen for it."""
 
     left: Reals
-    """Seconds that it has left; NaN: not known."""
+    """Seconds left; NaN: not known."""
     total: Reals
-    """Seconds that it runs in all; NaN: not known."""
+    """Total run time in seconds; NaN: not known."""
     gpus: Ints
-    """Its own size: the largest on its menu."""
+    """The job's own size: the largest on its menu."""
 
 
 def lengths(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Lengths:
-    """Return the seconds left and in total at the job's own size, through known coming regimes.
+    """Return seconds left and total run time at the jobs' own sizes, including known future regimes.
 
-    Of a job that changes its batch size, the seconds that it has run and those left are its total.
+    For a job that changes its batch size, the total is the sum of the seconds that it has run and those left.
     """
     rate = menus.full_rate(jobs)
     rate[rate <= 0.0] = np.nan
@@ -58,7 +58,7 @@ def lengths(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Lengths:
 
 
 def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> Valuations:
-    """Order candidates by score and arrival; jobs with score NaN come first or last, as ``unknown`` selects."""
+    """Order candidates by score and arrival; jobs with score NaN come first or last, depending on ``unknown``."""
     jobs = offer.candidates
     known = np.where(np.isnan(score), np.inf if unknown == "last" else -np.inf, score)
     return Valuations(
@@ -68,11 +68,11 @@ def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> V
 
 
 class WorkLeft:
-    """Keys by the work that jobs have left at their own sizes, which fall while the jobs run.
+    """Keys by the remaining work of jobs at their own sizes, which decrease while the jobs run.
 
     Args:
-        options: of the order.
-        by_gpus: whether work is in GPU-seconds rather than seconds.
+        options: options of the order.
+        by_gpus: whether work is in GPU-seconds instead of seconds.
     """
 
     def __init__(self, options: LengthOptions, *, by_gpus: bool) -> None:
@@ -80,17 +80,17 @@ class WorkLeft:
         self._otherwise = math.nan if options.unknown == "last" else -math.inf
 
     def valuations(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Return the candidates by the work that they have left, and arrival; jobs of unknown work come first or last.
+        """Order candidates by remaining work and arrival; jobs of unknown work come first or last.
 
         Args:
             snapshot: the current state.
-            menus: rates by size, and coming regimes where they are known.
-            offer: its candidates are ordered.
+            menus: rates by size, and future regimes if known.
+            offer: the offer, whose candidates are ordered.
         """
         return Valuations.by_job(snapshot, menus, offer, self.key)
 
     def key(self, facts: Facts, job: int) -> Line:
-        """Return the iterations left divided by the job's speed, until no work is left."""
+        """Return the key of a job: iterations left divided by its speed, valid until no work is left."""
         size, speed = facts.smallest(job) if self._smallest else facts.largest(job)
         gpus, table = size or 1 if self._by_gpus else 1, facts.jobs
         since, left, slope = table.since[job], table.iterations[job] - table.done[job], 0.0

@@ -8,7 +8,7 @@ from eunomia_plugins.orders.remaining import LengthOptions, WorkLeft
 
 
 class Srsf:
-    """Jobs with the fewest GPU-seconds left come first: remaining time times GPUs (Tiresias; Themis §6, AFS §2.2)."""
+    """Shortest remaining service first: remaining time x GPUs (Tiresias; Themis §6, AFS §2.2)."""
 
     name = "srsf"
     api = 1

@@ -8,7 +8,7 @@ from eunomia_plugins.orders.remaining import LengthOptions, WorkLeft
 
 
 class Srtf:
-    """Jobs with the least time left at their own size come first (Themis §6, AFS §2.2)."""
+    """Shortest remaining time first, at a job's own size (Themis §6, AFS §2.2)."""
 
     name = "srtf"
     api = 1

@@ -1,4 +1,4 @@
-"""Finish-time fairness as an order (FTF): jobs with the worst ρ come first."""
+"""Finish-time fairness (FTF) as an order: jobs with the worst ρ come first."""
 
 from typing import ClassVar
 
@@ -10,10 +10,10 @@ from eunomia_plugins.orders.remaining import UnknownOptions, by_length, lengths
 
 
 class ThemisRho:
-    """Jobs with the greatest ρ = T_sh / T_id come first (Themis §4.2.1, equation 1), without an auction.
+    """Largest ρ = T_sh / T_id first (Themis §4.2.1, equation 1), without an auction.
 
-    T_sh is the time since the job arrived plus the time that it has left at its own size; T_id is its whole time at
-    that size, times N_avg, the mean number of apps over the life of its app.
+    T_sh is the time since the job's arrival plus its remaining time at its own size. T_id is its total time at that
+    size times N_avg, the mean number of apps since its app arrived.
     """
 
     name = "themis_rho"

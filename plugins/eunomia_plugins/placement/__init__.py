@@ -1,1 +1,1 @@
-"""Placements that any profile can use."""
+"""General-purpose placements that any profile can use."""

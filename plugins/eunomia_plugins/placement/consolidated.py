@@ -1,4 +1,4 @@
-"""Consolidated: a gang that slows down across machines waits for the fewest machines that can hold it (Tiresias)."""
+"""The plugin ``consolidated``: gangs that are slow across machines wait for the fewest possible machines (Tiresias)."""
 
 from typing import Annotated, Literal
 
@@ -31,21 +31,21 @@ class ConsolidatedOptions(PluginOptions):
     """Options of ``consolidated``."""
 
     needs: Literal["all", "slowed"] = "all"
-    """Gangs that wait: all, or those with measured rates across machines below ``tolerated``."""
+    """Which gangs wait: all, or those whose measured speed across machines is below ``tolerated``."""
     tolerated: Share = 0.9
-    """With ``slowed``: the part of its speed on one machine that a job must keep across machines."""
+    """With ``slowed``: minimum speed of a job across machines, as a fraction of its speed on one machine."""
     above: Annotated[int, Field(ge=1)] = 1
     """Gangs of at most this many GPUs never wait."""
     patience: Duration = Seconds(3600.0)
-    """A job that has not run for this time takes any placement; in Tiresias the job waits without limit."""
+    """A job that has not run for this time accepts any placement; in Tiresias it waits without limit."""
 
 
 class Consolidated:
-    """As ``packed``, but a gang that needs locality waits until the fewest possible machines can hold it.
+    """Like ``packed``, but a gang that needs locality waits until it fits on the fewest possible machines.
 
-    Tiresias (NSDI'19, §3.3) finds such jobs by the skew of their tensors, which no user declares; here all gangs
-    wait, or those that measured rates show to be slower across machines. An allocation that pins GPUs to machines
-    cannot be combined with it: a pinned gang cannot wait for a better placement.
+    Tiresias (NSDI'19, §3.3) detects such jobs by the skew of their tensors, which users do not declare; here all gangs
+    wait, or those with low measured rates across machines. It cannot be combined with an allocation that pins GPUs to
+    machines, since a pinned gang cannot wait for a better placement.
     """
 
     name = "consolidated"
@@ -62,7 +62,7 @@ class Consolidated:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims in order of service; a claim that can stay stays."""
+        """Place claims in order of service; a claim that can keep its GPUs keeps them."""
         cluster = snapshot.cluster
         largest = _largest_machines(snapshot)
 
@@ -76,7 +76,7 @@ class Consolidated:
         return place(snapshot, menus, offer, allocation, rule, pins=False)
 
     def _waits(self, snapshot: Snapshot, menus: Menus, ask: Ask) -> bool:
-        """Return whether a claim waits rather than run on more machines than needed."""
+        """Return whether a claim waits instead of running on more machines than necessary."""
         if ask.job == NONE or ask.gpus <= self.options.above:
             return False
         ran = float(snapshot.ledger.jobs.last_ran[ask.job])
@@ -92,7 +92,7 @@ class Consolidated:
 
 
 def _largest_machines(snapshot: Snapshot) -> list[Ints]:
-    """Return by GPU type the cumulative GPUs of its machines, largest machine first."""
+    """Return, for each GPU type, the cumulative GPUs of its machines, largest machine first."""
     cluster = snapshot.cluster
     sizes = np.diff(cluster.machine_start)
     of = [np.sort(sizes[cluster.machine_type == kind])[::-1] for kind in range(len(cluster.gpu_types))]
@@ -100,5 +100,5 @@ def _largest_machines(snapshot: Snapshot) -> list[Ints]:
 
 
 def _fewest(largest: Ints, gpus: int) -> int:
-    """Return the least number of machines for a gang, in an empty cluster."""
+    """Return the minimum number of machines for a gang in an empty cluster."""
     return int(np.searchsorted(largest, gpus)) + 1

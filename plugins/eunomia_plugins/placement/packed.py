@@ -1,7 +1,7 @@
-"""Packed: GPUs as close together as possible, on the best-fitting machines.
+"""The plugin ``packed``: place GPUs as close together as possible, on the best-fitting machines.
 
-Claims that stay, leave or start are packed on bit sets of free GPUs; results equal those of ``packing``, which serves
-all others.
+Claims that stay, are preempted or start are packed on bit sets of free GPUs; the results equal those of ``packing``,
+which handles all other cases.
 """
 
 import itertools
@@ -38,7 +38,7 @@ from eunomia_plugins.placement.planning import place
 
 
 class Packed:
-    """Uses the fullest machine that fits the gang, else one rack, else any machines, as few as possible."""
+    """Places a gang on the fullest machine that fits it, else within one rack, else on as few machines as possible."""
 
     name = "packed"
     api = 1
@@ -48,7 +48,7 @@ class Packed:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims in order of service; a claim that can stay stays."""
+        """Place claims in order of service; a claim that can keep its GPUs keeps them."""
         found = place_on_free(snapshot, offer, allocation)
         if found is not None:
             return found
@@ -57,19 +57,19 @@ class Packed:
 
 
 class _FreeGpus(NamedTuple):
-    """By machine, free GPUs: the part of a pool that the packing rule reads."""
+    """The number of free GPUs by machine, which is the part of a pool that the packing rule reads."""
 
     free: Ints
 
 
 def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement | None:
-    """Pack claims on free GPUs and on those of claims that get none, or that get GPUs of another type.
+    """Pack claims on free GPUs, and on GPUs of claims that are preempted or change their GPU type.
 
-    A claim that holds as many GPUs as it is granted, of the granted type, stays where it is.
+    A claim that holds as many GPUs as it is granted, of the granted type, keeps them.
 
     Returns:
-        None, where the general way is needed: CPUs or memory asked for, pins, islands, claims that get other GPUs of
-        the type that they hold, GPU types to choose from, an offer that leaves GPUs out.
+        The placement, or None if the general algorithm is needed: CPUs or memory are requested, there are pins, islands
+        or several eligible GPU types, a claim changes GPUs within its type, or the offer leaves GPUs out.
     """
     live, grants = snapshot.index, allocation.amount
     if type(grants) is not Grants or not (offer.whole and live.proportional) or snapshot.cluster.has_islands:
@@ -111,9 +111,9 @@ def _staying(
     kinds: list[int],
     held: dict[int, list[int]],
 ) -> dict[int, list[int]] | None:
-    """Return claims that keep their GPUs, in order of service; None: a claim needs other GPUs of the type it holds.
+    """Return the claims that keep their GPUs, in order of service; None if a claim changes GPUs within its type.
 
-    ``claims``: by claim its row and its GPUs, and the order of service.
+    ``claims`` consists of the row of each claim, its number of GPUs, and the order of service.
     """
     (rows, grants, order), types = claims, snapshot.cluster.gpu_type
     one_type = len(snapshot.cluster.gpu_types) == 1
@@ -175,7 +175,7 @@ def _packed(
 
 
 def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] | None:
-    """GPUs on the fullest machine that fits, else in one rack on the fewest machines; None: there are too few GPUs."""
+    """Return GPUs on the fullest machine that fits, else on the fewest machines of a rack; None: too few GPUs."""
     found = space.fit(kind, gpus)
     if found:
         return found
@@ -189,7 +189,7 @@ def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] |
 
 
 def _in_one_rack(space: Space, kind: int, gpus: int) -> list[int]:
-    """As ``fewest_machines`` for a single rack: most room first, the last part on the best-fitting machine."""
+    """Return GPUs as ``fewest_machines`` does in one rack: most room first, the rest on the best-fitting machine."""
     by_count, used = space.machines[kind], 0
     found: list[int] = []
     for count in range(len(by_count) - 1, 0, -1):
@@ -208,19 +208,19 @@ def _in_one_rack(space: Space, kind: int, gpus: int) -> list[int]:
 
 
 def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: list[int]) -> list[int] | None:
-    """GPUs of another type than the claim holds, in its current racks if these have room."""
+    """Return GPUs of a type other than the claim holds, in its current racks if these have room."""
     counts = from_home(cluster, _room(cluster, space, kind)[1], np.array(held), gpus)
     return [gpu for machine, count in counts for gpu in space.first(machine, count)] or None
 
 
 def _room(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
-    """By machine, free GPUs, and free GPUs of a type."""
+    """Return the number of free GPUs, and of free GPUs of a type, by machine."""
     free = np.array([bits.bit_count() for bits in space.bits], np.int64)
     return free, free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
 
 
 def _kinds(grants: Grants, wanted: list[int]) -> list[int]:
-    """By claim, the GPU type that it gets; negative: not chosen yet, or the cluster does not have it."""
+    """Return the GPU type of each claim; negative if it is not chosen yet or the cluster lacks it."""
     wanted = [kind if kind >= 0 else NONE for kind in wanted]
     if grants.gpu_type is None:
         return wanted
@@ -228,5 +228,5 @@ def _kinds(grants: Grants, wanted: list[int]) -> list[int]:
 
 
 def _reason(space: Space, kind: int, gpus: int) -> Reason:
-    """Return why a claim cannot be placed; without CPUs, memory and islands, there are too few GPUs."""
+    """Return why a claim cannot be placed: too few free GPUs in total, or of its type."""
     return Reason.OUTRANKED if sum(space.free) < gpus else Reason.NO_GPU_OF_TYPE

@@ -1,4 +1,4 @@
-"""The packing rule: GPUs as close together as possible, on the best-fitting machines."""
+"""The packing rule: choose GPUs as close together as possible, on the best-fitting machines."""
 
 from typing import Protocol
 
@@ -10,16 +10,16 @@ from eunomia_plugins.placement.planning import Ask, prefer, types_of
 
 
 class HasFree(Protocol):
-    """Has the number of GPUs left on each machine."""
+    """An object with the number of GPUs left on each machine."""
 
     @property
     def free(self) -> Ints:
-        """[machine] GPUs left."""
+        """Return the number of GPUs left, [machine]."""
         ...
 
 
 def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
-    """Return GPUs on one machine that fits the claim, else in one rack, else anywhere; None: too few GPUs."""
+    """Return GPUs on one machine that fits the claim, else within one rack, else anywhere; None: too few GPUs."""
     for kind in types_of(pool, ask, len(cluster.gpu_types), cluster.machine_type):
         room = pool.room(kind, ask.cpus, ask.memory_gib)
         if ask.near.size:
@@ -32,13 +32,13 @@ def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
 
 
 def _one_machine(pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Return the machine that fits the claim and has the fewest GPUs left."""
+    """Return the machine with the fewest GPUs left that fits the claim; empty if none does."""
     fits = np.flatnonzero(room >= gpus)
     return [(int(fits[pool.free[fits].argmin()]), gpus)] if fits.size else []
 
 
 def from_home(cluster: Cluster, room: Ints, near: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Return the claim's machines first, then machines in their racks, then any; within these, most room first."""
+    """Allocate on the claim's machines first, then in their racks, then anywhere; within these, most room first."""
     machines = len(cluster.machines)
     home = np.bincount(cluster.machine[near], minlength=machines)
     racks = np.bincount(cluster.machine_rack[cluster.machine[near]], minlength=len(cluster.racks))
@@ -47,7 +47,7 @@ def from_home(cluster: Cluster, room: Ints, near: Ints, gpus: int) -> list[tuple
 
 
 def fewest_machines(cluster: Cluster, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Return the fewest machines of a rack, else of the cluster; within a rack, the last one fits best."""
+    """Return the fewest machines of a rack, else of the cluster; the last machine in a rack is the best-fitting one."""
     by_rack = np.bincount(cluster.machine_rack, weights=room, minlength=len(cluster.racks)).astype(np.int64)
     plans = [_fewest(np.flatnonzero(cluster.machine_rack == rack), pool, room, gpus) for rack in _racks(by_rack, gpus)]
     if plans:
@@ -59,13 +59,13 @@ def fewest_machines(cluster: Cluster, pool: HasFree, room: Ints, gpus: int) -> l
 
 
 def _racks(by_rack: Ints, gpus: int) -> list[int]:
-    """Racks that fit the claim, fullest first."""
+    """Return the racks that fit the claim, fullest first."""
     fits = np.flatnonzero(by_rack >= gpus)
     return [int(rack) for rack in fits[np.argsort(by_rack[fits], kind="stable")]]
 
 
 def _fewest(machines: Ints, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Machines with most room first; the last part goes to the best-fitting machine."""
+    """Allocate on the machines with most room; the remainder goes to the best-fitting machine."""
     order = machines[np.argsort(-room[machines], kind="stable")]
     counts = _fill(order, room, gpus)
     last = counts[-1][1]
@@ -75,7 +75,7 @@ def _fewest(machines: Ints, pool: HasFree, room: Ints, gpus: int) -> list[tuple[
 
 
 def _fill(order: Ints, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Allocate all free GPUs, machine by machine in order; empty: the machines have too few."""
+    """Allocate GPUs machine by machine in order; return an empty list if there are too few."""
     total = np.cumsum(room[order])
     if total.size == 0 or total[-1] < gpus:
         return []

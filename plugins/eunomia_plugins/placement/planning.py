@@ -1,4 +1,4 @@
-"""Helpers of placements: serves claims in order, keeps those that stay, and asks a rule for the other GPUs."""
+"""Helpers for placements: serve claims in order, keep those that stay, and call a rule for the others."""
 
 import itertools
 from collections import Counter
@@ -34,21 +34,21 @@ class Ask(NamedTuple):
 
     gpus: int
     gpu_type: int
-    """GPU type that the claim gets; -1: any."""
+    """GPU type granted to the claim; -1: any."""
     cpus: float
-    """CPUs per GPU that it must get; NaN: none named."""
+    """Required CPUs per GPU; NaN: no requirement."""
     memory_gib: float
-    """Memory per GPU that it must get; NaN: none named."""
+    """Required memory per GPU in GiB; NaN: no requirement."""
     one_type: bool
-    """Whether all its GPUs must be of one type, as for a gang."""
+    """Whether all its GPUs must have the same type, as for a gang."""
     near: Ints
-    """GPUs that it holds, inside or outside of the offer."""
+    """GPUs that the claim holds, inside or outside the offer."""
     job: int = NONE
-    """Row of the job; -1: the claim is of an app or a user."""
+    """Row of the job; -1 if the claim is an app's or a user's."""
 
 
 Rule = Callable[[Pool, Ask], Ints | None]
-"""Chooses GPUs for a claim without taking them from the pool; None: the claim cannot be placed."""
+"""Chooses GPUs for a claim without taking them from the pool; returns None if the claim cannot be placed."""
 
 
 def place(
@@ -56,19 +56,19 @@ def place(
 ) -> Placement:
     """Place the claims of an allocation in its order of service.
 
-    A claim that holds as many GPUs of the offer as it is granted keeps them before other claims choose, so that no job
-    moves without need. Claims that hold GPUs of the offer and get none are named with 0 GPUs.
+    A claim that already holds as many GPUs of the offer as it is granted keeps them before other claims choose, so that
+    no job migrates unnecessarily. Claims that hold GPUs of the offer and get none are listed with 0 GPUs.
 
     Args:
-        snapshot: the state of this moment.
-        menus: sizes that jobs can run at.
-        offer: what may be touched.
-        allocation: whole GPUs.
-        rule: chooses GPUs for a claim that does not stay.
-        pins: whether the machines that a grant names are honoured.
+        snapshot: the current state.
+        menus: the sizes of jobs.
+        offer: the GPUs that may be reassigned.
+        allocation: grants of whole GPUs.
+        rule: chooses GPUs for a claim that does not keep its own.
+        pins: whether pins to machines are honoured.
 
     Raises:
-        PluginError: the allocation holds shares: a refiner is missing.
+        PluginError: the allocation contains shares, as a refiner is missing.
     """
     if not isinstance(allocation.amount, Grants):
         raise PluginError("a placement must get whole GPUs", value=type(allocation.amount).__name__)
@@ -80,11 +80,11 @@ def place(
 
 
 def _at_pins(snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: Grants) -> Placement | None:
-    """Place apps on the machines that their grants name, on their own GPUs there first; as ``_Plan`` does.
+    """Place pinned apps on their machines, preferring GPUs that they hold, with the same result as ``_Plan``.
 
     Returns:
-        None, where ``_Plan`` is needed: CPUs, memory or types asked for, islands, GPUs that are being given back, a
-        claim without pins, or one that does not fit on its machines.
+        The placement, or None if ``_Plan`` is needed: CPUs, memory or types are requested, there are islands or GPUs
+        being released, or a claim has no pins or does not fit on its machines.
     """
     cluster, held, rest = snapshot.cluster, snapshot.holdings, allocation.rest
     named = (grants.cpus, grants.memory_gib, grants.gpu_type, grants.stays, allocation.standby)
@@ -130,7 +130,7 @@ def _at_pins(snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: G
 
 
 def _stand(snapshot: Snapshot, gpus: Ints) -> bool:
-    """Return whether none of these GPUs is being given back, or is promised to another lease."""
+    """Return whether none of these GPUs is being released or is promised to another lease."""
     held = snapshot.holdings
     return not ((held.state[gpus] == int(GpuState.LEAVING)) | (held.successor[gpus] != NONE)).any()
 
@@ -158,10 +158,10 @@ class _Plan:
         self.jobs = allocation.claims.rows if allocation.claims.unit is Unit.JOB else None
         self.resources = resources_matter(snapshot, grants)
         self.leaving: Bools = snapshot.holdings.state[: snapshot.cluster.gpus] == int(GpuState.LEAVING)
-        """GPUs whose leaving job still uses their CPUs and memory; the next holder takes these over."""
+        """GPUs that are being released; their CPUs and memory are still in use and pass to the next holder."""
         self.chosen: dict[int, Ints] = {}
         self.shares: dict[int, tuple[Reals, Reals]] = {}
-        """By claim, the CPUs and memory of each of its GPUs."""
+        """CPUs and memory of each GPU, by claim."""
         self.refused: dict[int, Reason] = {}
 
     def run(self) -> Placement:
@@ -178,7 +178,7 @@ class _Plan:
         return self._answer()
 
     def _keep(self, claims: list[int]) -> None:
-        """Keep claims that hold exactly what they are granted, where the grant allows it."""
+        """Keep the claims that hold exactly the granted GPUs, if their grants allow it."""
         for claim in claims if self.mine else ():
             held = self.mine.get(claim)
             if held is None or claim in self.chosen or held.size != self.grants.gpus[claim]:
@@ -190,10 +190,10 @@ class _Plan:
                 self._settle(claim, held, share)
 
     def _undo_moves(self, stays: Bools) -> None:
-        """Leave claims on GPUs of another type that no other claim took, where the grant allows it.
+        """Keep claims on their GPUs of another type if no other claim took these and the grant allows it.
 
-        An allocation moves a job to another type so that a job ahead of it has room. Where the job ahead cannot be
-        placed, for its GPUs would be too far apart, the move gains nothing, and the next round would reverse it.
+        An allocation moves a job to another type to make room for a job ahead of it. If the job ahead cannot be placed,
+        because its GPUs would be too far apart, the move is useless, and the next round would reverse it.
         """
         for claim, held in self.mine.items():
             gpus = self.chosen.get(claim)
@@ -236,7 +236,7 @@ class _Plan:
     def _fall_back(self, claim: int, ask: Ask) -> None:
         """Keep a claim that cannot grow or move on its GPUs, if they are free and the claim can run on them.
 
-        Where other claims got CPUs or memory that it had, it gets its part of what is left.
+        If other claims got its CPUs or memory, it gets its part of what is left.
         """
         held = self.mine.get(claim)
         if held is None or claim in self.pinned or held.size > self.grants.gpus[claim]:
@@ -253,7 +253,7 @@ class _Plan:
                 return
 
     def _suffices(self, gpus: Ints, share: tuple[Reals, Reals]) -> bool:
-        """Return whether the machines of these GPUs have enough CPUs and memory left for this share."""
+        """Return whether the machines of these GPUs have the given CPUs and memory left."""
         machine, held = self.snapshot.cluster.machine, self.snapshot.holdings
         leaving = self.leaving & self.pool.holds(np.arange(self.leaving.size))
         leaving[gpus] = False
@@ -290,7 +290,7 @@ class _Plan:
         return NONE if self.jobs is None else int(self.snapshot.jobs.gpu_type[self.jobs[claim]])
 
     def _needs(self, claim: int, gpus: int) -> tuple[float, float]:
-        """CPUs and memory per GPU that the claim must get: the least of its grant, else as its job asks."""
+        """Return the required CPUs and memory per GPU: the minimum of the grant, else the job's request."""
         table = self.snapshot.jobs
         asked = (np.nan, np.nan)
         if self.jobs is not None:
@@ -301,7 +301,7 @@ class _Plan:
         )
 
     def _fair(self, ask: Ask, gpus: Ints) -> tuple[Reals, Reals]:
-        """CPUs and memory by GPU: as asked, else in proportion to the machine's GPUs."""
+        """Return CPUs and memory of each GPU: as requested, else in proportion to the machine's GPUs."""
         cluster, pool = self.snapshot.cluster, self.pool
         cpus, memory_gib = np.full(gpus.size, ask.cpus), np.full(gpus.size, ask.memory_gib)
         if np.isnan(ask.cpus) or np.isnan(ask.memory_gib):
@@ -314,7 +314,7 @@ class _Plan:
         return cpus, memory_gib
 
     def _current(self, claim: int, gpus: Ints) -> tuple[Reals, Reals]:
-        """CPUs and memory by GPU as the claim has them; a job's are within the range of its grant."""
+        """Return the claim's present CPUs and memory of each GPU, clipped to the range of its grant for a job."""
         held, part = self.snapshot.holdings, gpus.size / max(1, int(self.grants.gpus[claim]))
         if self.jobs is None:
             return held.cpus[gpus].copy(), held.memory_gib[gpus].copy()
@@ -334,7 +334,7 @@ class _Plan:
         return np.concatenate([prefer(self.pool, ask.near, machine, count) for machine, count in wanted.items()])
 
     def _reason(self, ask: Ask) -> Reason:
-        """Why a claim cannot be placed: too few GPUs, GPUs too far apart, or too few CPUs or too little memory."""
+        """Return why a claim cannot be placed: too few GPUs, GPUs too far apart, or too few CPUs or memory."""
         if self.pool.gpus < ask.gpus:
             return Reason.OUTRANKED
         if self.pool.room(ask.gpu_type).sum() < ask.gpus:
@@ -364,7 +364,7 @@ class _Plan:
 
 
 def prefer(pool: Pool, near: Ints, machine: int, count: int) -> Ints:
-    """Return ``count`` GPUs of a machine, unused GPUs of ``near`` first."""
+    """Return ``count`` GPUs of a machine that are left, those in ``near`` first."""
     here = pool.on(machine)
     own: Bools = np.zeros(here.size, dtype=bool)
     if near.size and here.size:
@@ -376,7 +376,7 @@ def prefer(pool: Pool, near: Ints, machine: int, count: int) -> Ints:
 
 
 def types_of(pool: Pool, ask: Ask, types: int, machine_type: Rows) -> list[int]:
-    """GPU types to try, -1 for any: the type asked for, else for a gang each type that fits it, fewest free first."""
+    """Return the GPU types to try (-1: any): the requested one, else for a gang those that fit, fewest free first."""
     if ask.gpu_type != NONE or not ask.one_type or types == 1:
         return [ask.gpu_type]
     free = np.bincount(machine_type, weights=pool.room(NONE, ask.cpus, ask.memory_gib), minlength=types)
@@ -385,7 +385,7 @@ def types_of(pool: Pool, ask: Ask, types: int, machine_type: Rows) -> list[int]:
 
 
 def _by_claim(index: Ints, gpus: Ints) -> dict[int, Ints]:
-    """GPUs of the offer by the claim that holds them."""
+    """Return the GPUs of the offer by the claim that holds them."""
     owned: dict[int, list[int]] = {}
     for claim, gpu in zip(index.tolist(), gpus.tolist(), strict=True):
         if claim >= 0:
@@ -405,7 +405,7 @@ def _pinned(grants: Grants) -> dict[int, dict[int, int]]:
 
 
 def resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
-    """Return whether a claim names or holds other CPUs or memory than its GPUs' share of the machine."""
+    """Return whether a claim requests or holds CPUs or memory other than its GPUs' share of the machine."""
     if grants.cpus is not None or grants.memory_gib is not None:
         return True
     table, cluster, held = snapshot.jobs, snapshot.cluster, snapshot.holdings
@@ -422,7 +422,7 @@ def _least(amount: AmountRange | None, claim: int, gpus: int, asked: float) -> f
 
 
 def _within(now: Reals, amount: AmountRange | None, claim: int, part: float) -> Reals:
-    """Return amounts by GPU, clipped so that their sum is within the claim's range."""
+    """Return the amounts by GPU; if their sum is outside the claim's range, the nearest bound divided equally."""
     if amount is None:
         return now.copy()
     least, most = amount.of(claim, part)

@@ -1,4 +1,4 @@
-"""Reuse: minimizes the machines of each job, then the jobs and GPUs that move (AFS §4.4)."""
+"""The plugin ``reuse``: minimise the machines of each job, then the numbers of jobs and GPUs that move (AFS §4.4)."""
 
 from typing import ClassVar
 
@@ -32,9 +32,9 @@ from eunomia_plugins.placement.planning import place, resources_matter
 class Reuse:
     """Places the largest gangs first, each where it keeps its GPUs and displaces the fewest later gangs.
 
-    A gang gets as few machines as its size needs where so many GPUs are on offer, even if it must move for that: with
-    ``network_packing`` no machine then has two gangs with traffic to other machines. Of the choices left, those come
-    first where most jobs keep a GPU, then where most GPUs are kept. GPUs that a job is promised count as its own.
+    A gang gets as few machines as its size needs, if their GPUs are on offer, even if it must migrate: with
+    ``network_packing`` no machine then has two gangs with traffic to other machines. Among the remaining choices, those
+    in which most jobs keep a GPU come first, then those that keep most GPUs. GPUs promised to a job count as its own.
     """
 
     name = "reuse"
@@ -45,7 +45,7 @@ class Reuse:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place all claims; pins, CPUs, memory, standby claims and claims of apps are placed as by ``packed``."""
+        """Place all claims; with pins, CPUs, memory, standby claims or claims of apps, do so as ``packed`` does."""
         grants = allocation.amount
         if not isinstance(grants, Grants) or not _is_plain(snapshot, allocation, grants):
             cluster = snapshot.cluster
@@ -60,7 +60,7 @@ def _is_plain(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> boo
 
 
 class _Plan:
-    """The placement of one round; each GPU is free, held by a claim not placed yet, or taken."""
+    """The placement of one round, in which each GPU is free, held by a claim not placed yet, or taken."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation, grants: Grants) -> None:
         self.cluster, self.menus, self.allocation = snapshot.cluster, menus, allocation
@@ -74,16 +74,16 @@ class _Plan:
         self.on_offer = np.zeros(self.cluster.gpus, dtype=bool)
         self.on_offer[pool] = True
         self.mine: dict[int, Ints] = {}
-        """GPUs on offer by the claim that holds them."""
+        """GPUs of the offer by the claim that holds them."""
         for claim in np.unique(owner[owner >= 0]).tolist():
             self.mine[claim] = pool[owner == claim]
         machines = len(self.cluster.machines)
         self.room = np.bincount(self.cluster.machine[pool], minlength=machines)
-        """[machine] GPUs not taken."""
+        """[machine] number of GPUs not taken."""
         self.held = np.zeros(machines, np.int64)
-        """[machine] GPUs in ``room`` that claims not placed yet hold."""
+        """[machine] number of GPUs in ``room`` that are held by claims not placed yet."""
         self.holding = np.zeros(machines, np.int64)
-        """[machine] number of unplaced claims that hold GPUs in ``room``."""
+        """[machine] number of claims not placed yet that hold GPUs in ``room``."""
         self.chosen: dict[int, Ints] = {}
         self.refused: dict[int, Reason] = {}
 
@@ -129,7 +129,7 @@ class _Plan:
         self._settle(claim, np.sort(np.concatenate(taken)))
 
     def _kind(self, claim: int) -> int:
-        """Return the GPU type of a claim; for any type, the one that it holds, else the one with the most GPUs left."""
+        """Return the GPU type of a claim; if any, the type that it holds, else the one with the most GPUs left."""
         kind = int(self.kinds[claim])
         if kind != NONE or len(self.cluster.gpu_types) == 1:
             return kind
@@ -142,9 +142,9 @@ class _Plan:
         """Return the fewest machines with enough GPUs, and the number on each; None: too few GPUs.
 
         Args:
-            gpus: to be placed.
-            room: by machine, GPUs that may be taken; changed.
-            own: by machine, how many of them the claim holds.
+            gpus: number of GPUs to place.
+            room: [machine] GPUs that may be taken; reduced in place.
+            own: [machine] how many of them the claim holds.
         """
         counts: list[tuple[int, int]] = []
         while gpus:
@@ -161,7 +161,7 @@ class _Plan:
         return counts
 
     def _best(self, machines: Ints, gpus: int, room: Ints, own: Ints) -> int:
-        """Return the machine with room where most jobs keep a GPU, then most GPUs are kept, then the fullest one."""
+        """Return the machine with room on which most jobs keep a GPU, then most GPUs are kept, then the fullest one."""
         kept = np.minimum(own[machines], gpus)
         vacant = room[machines] - self.held[machines] - own[machines]
         lost = np.maximum(gpus - kept - np.maximum(vacant, 0), 0)
@@ -170,7 +170,7 @@ class _Plan:
         return int(machines[np.lexsort((room[machines], lost - kept, jobs))[0]])
 
     def _take(self, claim: int, machine: int, count: int) -> Ints:
-        """GPUs of a machine: the claim's own first, then free ones, then those of others."""
+        """Return GPUs of a machine: the claim's own first, then free ones, then those of others."""
         start, end = self.cluster.machine_start[machine : machine + 2].tolist()
         here = np.flatnonzero(self.on_offer[start:end]) + start
         holder = self.holder[here]
@@ -194,7 +194,7 @@ class _Plan:
         self.chosen[claim] = gpus
 
     def _refuse(self, claim: int) -> None:
-        """Keep a claim that cannot grow or move on its GPUs if it can run there; else it waits."""
+        """Keep a claim that cannot grow or move on its GPUs if it can run there; otherwise it waits."""
         job, mine = int(self.rows[claim]), self.mine.get(claim)
         can_stay = mine is not None and mine.size <= self.gpus[claim] and self.menus.has(job, mine.size)
         if mine is not None and can_stay and (self.holder[mine] == claim).all():

@@ -1,4 +1,4 @@
-"""Spread: places each claim on as many machines as possible, so that a failed machine affects few of its GPUs."""
+"""The plugin ``spread``: place claims on as many machines as possible, so that a failure affects few of their GPUs."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from eunomia_plugins.placement.planning import Ask, place, prefer, types_of
 
 
 class Spread:
-    """Takes each GPU of a claim from the machine that the claim uses least, ties by most free GPUs."""
+    """Takes each GPU of a claim from the machine with the fewest of its GPUs; ties go to the most free GPUs."""
 
     name = "spread"
     api = 1
@@ -19,7 +19,7 @@ class Spread:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims in order of service; a claim that can stay stays; pins to machines are ignored."""
+        """Place claims in order of service; a claim that can keep its GPUs keeps them; pins are ignored."""
         cluster = snapshot.cluster
         return place(snapshot, menus, offer, allocation, lambda pool, ask: _spread(cluster, pool, ask), pins=False)
 
@@ -36,7 +36,7 @@ def _spread(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
 
 
 def _level(room: Ints, gpus: int) -> Ints:
-    """Return by machine the GPUs to allocate: equally many from each, the remainder from those with the most left."""
+    """Return the GPUs to allocate by machine: equally many on each, the remainder where most are left."""
     counts = np.zeros_like(room)
     while gpus > 0:
         left = room - counts

@@ -1,1 +1,1 @@
-"""Refiners for any profile: shares to whole GPUs, grants of users and apps to grants of jobs."""
+"""General-purpose refiners: they convert shares to whole GPUs, and grants to users and apps to grants to jobs."""

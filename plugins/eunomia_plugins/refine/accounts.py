@@ -1,4 +1,4 @@
-"""The memo of ``rounding``: by claim, the GPU-seconds promised to it and not yet received."""
+"""The memo of ``rounding``: the GPU-seconds that were promised to each claim and not received yet."""
 
 import dataclasses
 import json
@@ -13,46 +13,46 @@ from eunomia_plugins.type_rows import Row, wide, widened
 
 
 class Seen(NamedTuple):
-    """A job at the last round."""
+    """The state of a job at the last round."""
 
     claim: str
     received: Row
-    """GPU-seconds received by then."""
+    """GPU-seconds received until then, by GPU type."""
     granted: Row
-    """GPUs that the job holds since then."""
+    """GPUs held since then, by GPU type."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Deficits of claims by key and jobs by id, at one time."""
+    """Deficits of claims by key, and jobs by id, as of one moment."""
 
     version: ClassVar[int] = 1
     at: float
-    """Seconds since the start."""
+    """Time of the account, in seconds since the start."""
     ideal: dict[str, Row]
-    """GPUs promised since then."""
+    """GPUs promised from then on, by claim key."""
     owed: dict[str, Row]
-    """GPU-seconds promised and not received by then; below 0: more was received than promised."""
+    """GPU-seconds promised but not received until then, by claim key; negative if more was received than promised."""
     jobs: dict[str, Seen]
 
     @classmethod
     def opened(cls, now: float) -> Self:
-        """Return an account without deficits."""
+        """Return an empty account."""
         return cls(at=now, ideal={}, owed={}, jobs={})
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON, sorted by key."""
+        """Serialize the memo as JSON, sorted by key."""
         return json.dumps([self.at, self.ideal, self.owed, self.jobs], sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Deserialize the memo; only version 1 exists."""
         at, ideal, owed, jobs = json.loads(data)
         seen = {job: Seen(claim, tuple(received), tuple(granted)) for job, (claim, received, granted) in jobs.items()}
         return cls(at=at, ideal=_rows(ideal), owed=_rows(owed), jobs=seen)
 
     def widened(self, types: int) -> Self:
-        """Return the account with rows of so many GPU types: some may have joined the cluster since."""
+        """Return the account padded to a number of GPU types, as new types may have joined the cluster."""
         jobs = {
             job: Seen(seen.claim, wide(seen.received, types), wide(seen.granted, types))
             for job, seen in self.jobs.items()
@@ -62,10 +62,10 @@ class Account:
         return dataclasses.replace(made, jobs=self.jobs | jobs) if jobs else made
 
     def owed_now(self, snapshot: Snapshot, claims: Claims) -> Reals:
-        """Return [claim, type] GPU-seconds promised and not received, up to now.
+        """Return the GPU-seconds promised but not received until now, [claim, type].
 
-        Received GPU-seconds come from the ledger. A job that ended since the last round is no longer in the ledger;
-        it counts as having kept its GPUs until now.
+        Received GPU-seconds are read from the ledger. A job that ended since the last round is no longer in it, and
+        counts as having kept its GPUs until now.
         """
         keys = claim_keys(snapshot, claims)
         index = {key: at for at, key in enumerate(keys)}
@@ -89,7 +89,7 @@ class Account:
 
 
 def claim_keys(snapshot: Snapshot, claims: Claims) -> list[str]:
-    """Return ids of the claims that stay valid when rows are reused."""
+    """Return keys of the claims that remain valid when rows are reused."""
     if claims.unit is Unit.JOB:
         return [str(name) for name in snapshot.jobs.id[claims.rows]]
     if claims.unit is Unit.APP:

@@ -1,4 +1,4 @@
-"""Divides GPUs of each type among claims in gangs, so that no claim stays far from what it was promised."""
+"""Apportion the GPUs of each type among claims in whole gangs, so that deficits stay small."""
 
 import heapq
 
@@ -7,22 +7,22 @@ import numpy as np
 from eunomia.units import Ints, Reals
 
 NO_JOB = np.iinfo(np.int64).max
-"""The gang size of a claim without a job that can run."""
+"""Placeholder for the gang size of a claim without a job that can run."""
 
 
 def apportion(behind: Reals, gang: Ints, free: Ints) -> Ints:
     """Return whole GPUs by claim and type; each gang goes to the claim with the largest deficit.
 
-    A gang is due when half of its GPUs besides the first are owed: claims of one GPU get GPUs while anything is
-    owed to them, and deficits and surpluses of gangs are of about the same size.
+    A gang of n GPUs is granted once (n - 1) / 2 GPUs are owed: claims with gangs of one GPU get GPUs while anything is
+    owed, and deficits and surpluses of larger gangs are about equal.
 
     Args:
-        behind: [claim, type] GPUs that the claim should get now, fractional.
-        gang: [claim, type] GPUs that it needs at a time.
+        behind: [claim, type] GPUs owed to the claim, fractional.
+        gang: [claim, type] gang size.
         free: [type] free GPUs.
 
     Returns:
-        [claim, type] GPUs; at most the free ones of each type, and only for claims that are behind for that type.
+        [claim, type] whole GPUs, at most the free ones of each type, and only for claims to which some are owed.
     """
     real = np.zeros(behind.shape, np.int64)
     for kind in range(free.size):

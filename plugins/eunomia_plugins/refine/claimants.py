@@ -1,4 +1,4 @@
-"""The claims that share the GPUs of a round, and their jobs."""
+"""The claims that share the GPUs of a round, with their jobs."""
 
 from typing import NamedTuple
 
@@ -13,20 +13,20 @@ from eunomia_plugins.type_rates import rates_by_type
 
 
 class View(NamedTuple):
-    """The claims and their jobs at this time."""
+    """The present claims and their jobs."""
 
     jobs: Rows
-    """Candidates that belong to a claim."""
+    """Rows of the candidates that belong to a claim."""
     owner: Ints
-    """By candidate: the index of its claim."""
+    """[candidate] index of its claim."""
     kind: Rows
-    """By candidate: the GPU type that it requests; -1: any."""
+    """[candidate] requested GPU type; -1: any."""
     size: Ints
-    """By candidate: its smallest size."""
+    """[candidate] smallest size."""
     turns: list[list[int]]
-    """By claim: indices of its jobs, longest waiting first."""
+    """[claim] indices of its jobs, longest waiting first."""
     free: Ints
-    """GPUs by type."""
+    """[type] number of GPUs that the candidates may get."""
     demand: Ints
     """[claim] GPUs that all its active jobs can use."""
     offered_demand: Ints
@@ -34,14 +34,14 @@ class View(NamedTuple):
     kept: Ints
     """[claim, type] GPUs that the claim holds outside the offer."""
     gang: Ints
-    """[claim, type] the smallest size of its candidates that may run on the type; a large number where there is none.
+    """[claim, type] smallest size of its candidates that may run on the type; ``NO_JOB`` if there is none.
     """
     speed: Reals
-    """[claim, type] mean speed of its active jobs, each relative to its own fastest type; equal where none is known."""
+    """[claim, type] mean speed of its active jobs, each relative to its own fastest type; equal if none is known."""
     held: Rows
-    """By candidate: the GPU type that it holds most of; -1: none."""
+    """[candidate] GPU type of most of its GPUs; -1: it holds none."""
     held_by_claim: Ints
-    """[claim, type] GPUs that its active jobs hold."""
+    """[claim, type] GPUs held by its active jobs."""
 
 
 def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> View:
@@ -74,7 +74,7 @@ def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> V
 
 
 def summed(granted: Ints, owner: Ints, claims: int) -> Reals:
-    """Return [claim, type] GPUs, summed over the claim's jobs."""
+    """Return the GPUs of each claim, [claim, type], summed over its jobs."""
     found = np.zeros((claims, granted.shape[1]))
     np.add.at(found, owner, granted)
     return found
@@ -98,7 +98,7 @@ def _kept(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
 
 
 def _held(snapshot: Snapshot) -> Ints:
-    """Return [job row, type] GPUs that each job holds."""
+    """Return the GPUs that each job holds, [job row, type]."""
     gpus = np.arange(snapshot.cluster.gpus)
     holder = owners(snapshot, gpus, Unit.JOB)
     gpus, holder = gpus[holder >= 0], holder[holder >= 0]
@@ -114,7 +114,7 @@ def _by_claim(held: Ints, owner: Ints, shape: tuple[int, int]) -> Ints:
 
 
 def _speeds(menus: Menus, jobs: Rows, most: Ints, owner: Ints, shape: tuple[int, int]) -> Reals:
-    """Return [claim, type] mean speeds, rounded so that equal ones compare equal."""
+    """Return the mean speeds of claims, [claim, type], rounded so that equal ones compare equal."""
     if shape[1] == 1:
         return np.ones(shape)
     jobs, most, owner = jobs[owner >= 0], most[owner >= 0], owner[owner >= 0]

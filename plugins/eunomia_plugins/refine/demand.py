@@ -1,4 +1,4 @@
-"""Claims give up what their jobs cannot use, and jobs on slow types move to faster GPUs that no claim needs."""
+"""Reduce claims' shares to what their jobs can use, and move jobs on slow types to faster GPUs that no claim needs."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ _LITTLE = 1e-9
 
 
 def usable(ideal: Reals, view: View) -> Reals:
-    """Return shares cut to what a claim's jobs can use: a claim without jobs accumulates no deficit.
+    """Return the shares reduced to what the claim's jobs can use, so that unused shares accumulate no deficit.
 
     A claim gives up the types that are slowest for its jobs first; among equally fast types it keeps those that its
-    jobs hold. So a user that is alone has its jobs on the fastest type, and they stay there.
+    jobs hold. The jobs of a single user are thus on the fastest type, and stay there.
     """
     demand: Reals = view.demand.astype(float)
     over = np.flatnonzero(ideal.sum(axis=1) > demand)
@@ -30,16 +30,16 @@ def usable(ideal: Reals, view: View) -> Reals:
 
 
 def on_faster_gpus(view: View, granted: Ints, ideal: Reals) -> Ints:
-    """Return grants, of which jobs on slow types have moved to faster GPUs that are in no share and that none has.
+    """Return the grants after moving jobs on slow types to faster GPUs that are free and in no share.
 
-    Such GPUs are left where claims cannot use their whole shares. The fastest types for most claims are taken first; a
-    job that holds the type comes first, then the one that gains most. A gang moves whole. Jobs that ask for a type, or
-    run on several, stay. GPUs that a claim saves up for a gang are in its share, and stay free.
+    Such GPUs are left if claims cannot use their whole shares. Types that are fastest for most claims are used first;
+    jobs that hold the type come first, then those that gain most. A gang moves as a whole. Jobs that request a type or
+    run on several types stay. GPUs that a claim saves up for a gang belong to its share and stay free.
 
     Args:
         view: claims and their jobs.
-        granted: [job, type] GPUs.
-        ideal: [claim, type] GPUs, at most what each claim's jobs can use.
+        granted: [job, type] granted GPUs.
+        ideal: [claim, type] fractional GPUs, at most what each claim's jobs can use.
     """
     left = np.minimum(view.free - granted.sum(axis=0), _spare(ideal, view))
     if not left.any():
@@ -62,7 +62,7 @@ def on_faster_gpus(view: View, granted: Ints, ideal: Reals) -> Ints:
 
 
 def _spare(ideal: Reals, view: View) -> Ints:
-    """Return by type the whole GPUs that are in no share."""
+    """Return the number of whole GPUs that are in no share, [type]."""
     free = np.floor(view.free + view.kept.sum(axis=0) - ideal.sum(axis=0) + _LITTLE)
     spare: Ints = np.maximum(free, 0.0).astype(np.int64)
     return spare

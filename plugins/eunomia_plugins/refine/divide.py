@@ -1,4 +1,4 @@
-"""Refiner ``divide``: grants of users, groups and apps become grants of their jobs."""
+"""The refiner ``divide``: divide grants to users, groups and apps among their jobs."""
 
 import dataclasses
 from typing import ClassVar, Literal, NamedTuple
@@ -32,13 +32,13 @@ class DivideOptions(PluginOptions):
     """Options of ``divide``."""
 
     by: Literal["longest_waiting", "weight"] = "longest_waiting"
-    """Order within a grant: the job that has not run for longest first, or apps in proportion to their weights."""
+    """How a grant is divided: longest-waiting jobs first, or among apps in proportion to their weights."""
 
 
 class Divide:
-    """Divides each claim's GPUs among its jobs, each at the largest size that is left.
+    """Divides each claim's GPUs among its jobs, each at the largest size that still fits.
 
-    Grants of jobs stay unchanged.
+    Grants to jobs are not changed.
     """
 
     name = "divide"
@@ -53,7 +53,7 @@ class Divide:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Divide claim by claim, in the allocation's order; GPUs that no job of a claim can use stay free."""
+        """Divide the grants in the allocation's order; GPUs that no job of a claim can use stay free."""
         grants = allocation.amount
         if not isinstance(grants, Grants):
             raise PluginError(f"{self.name} must get whole GPUs", value=type(grants).__name__)
@@ -94,7 +94,7 @@ class Divide:
     def _divide(
         self, snapshot: Snapshot, menus: Menus, jobs: Rows, mine: Ints, budget: "_Budget", parts: "_Parts"
     ) -> None:
-        """Set the sizes of one claim's jobs; by weight, first each app's part, then the rest."""
+        """Set the sizes of one claim's jobs; by weight, first within each app's part, then from the remainder."""
         if self.options.by == "weight":
             apps = snapshot.jobs.app[jobs[mine]]
             rows = np.unique(apps)
@@ -108,7 +108,7 @@ class Divide:
 
 
 def quotas(gpus: int, weights: Reals) -> Ints:
-    """Return whole GPUs in proportion to weights, by largest remainder."""
+    """Return whole GPUs in proportion to weights, by the largest-remainder method."""
     exact = gpus * weights / weights.sum() if weights.size and weights.sum() > 0.0 else np.zeros(weights.size)
     whole = np.floor(exact + 1e-9).astype(np.int64)
     rest = gpus - int(whole.sum()) if exact.any() else 0
@@ -118,7 +118,7 @@ def quotas(gpus: int, weights: Reals) -> Ints:
 
 @dataclasses.dataclass(slots=True)
 class _Budget:
-    """The GPUs left of one grant, in all and by machine."""
+    """The GPUs left of one grant, in total and by pinned machine."""
 
     gpus: int
     machines: dict[int, int]
@@ -132,7 +132,7 @@ class _Budget:
         return cls(int(grants.gpus[claim]), machines)
 
     def take(self, gpus: int) -> list[tuple[int, int]]:
-        """Take GPUs from the grant, from as few of its machines as possible."""
+        """Take GPUs from the grant, on as few of its machines as possible."""
         self.gpus -= gpus
         taken: list[tuple[int, int]] = []
         while gpus and self.machines:
@@ -153,19 +153,19 @@ def _best_machine(left: dict[int, int], gpus: int) -> int:
 
 
 class _Parts(NamedTuple):
-    """GPUs and pins of jobs, filled claim by claim."""
+    """The resulting GPUs and pins of jobs, filled claim by claim."""
 
     gpus: Ints
     order: list[int]
     pinned: list[tuple[int, int, int]]
-    """Rows of job, machine and GPUs."""
+    """Tuples of job, machine and number of GPUs."""
 
     @classmethod
     def empty(cls, jobs: int) -> "_Parts":
         return cls(np.zeros(jobs, np.int64), [], [])
 
     def give(self, index: int, size: int, budget: _Budget) -> int:
-        """Give a job ``size`` GPUs, and return ``size``."""
+        """Assign a job ``size`` GPUs of the grant, and return ``size``."""
         if size:
             self.gpus[index] = size
             self.order.append(index)

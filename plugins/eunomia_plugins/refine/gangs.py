@@ -1,4 +1,4 @@
-"""Divides one claim's GPUs among its jobs: gangs on one type, on two only where no other division works (OEF §4.4)."""
+"""Divide a claim's GPUs among its jobs: gangs use one type, or two if no other division works (OEF §4.4)."""
 
 import heapq
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from eunomia.units import NONE, Ints, Reals
 from eunomia_plugins.refine.claimants import View, summed
 
 MOST_TRIED = 2000
-"""Greatest number of steps in the search for a division of one claim's GPUs."""
+"""Maximum number of steps in the search for a division of one claim's GPUs."""
 
 
 def among_jobs(menus: Menus, view: View, real: Ints, behind: Reals, *, leftovers: bool, mixed: bool) -> Ints:
-    """Return [job, type] GPUs of each claim's jobs.
+    """Return the GPUs of each job, [job, type].
 
     A claim with too few GPUs for any of its jobs accumulates a deficit.
 
     Args:
-        menus: sizes of jobs.
+        menus: the sizes of jobs.
         view: claims and their jobs.
-        real: [claim, type] GPUs of each claim.
-        behind: [claim, type] GPUs that each should get.
-        leftovers: whether GPUs that a claim cannot use go to others.
+        real: [claim, type] whole GPUs of each claim.
+        behind: [claim, type] GPUs owed to each claim.
+        leftovers: whether GPUs that a claim cannot use go to other claims.
         mixed: whether a gang may run on several types.
     """
     granted: Ints = np.zeros((view.jobs.size, view.free.size), np.int64)
@@ -44,9 +44,9 @@ def among_jobs(menus: Menus, view: View, real: Ints, behind: Reals, *, leftovers
 
 
 def _serve(menus: Menus, view: View, index: int, parts: "Parts") -> None:
-    """Serve one job with its largest size on the claim's fastest type that has room, or make room.
+    """Give a job its largest size on the claim's fastest type with room, or else make room.
 
-    Among equally fast types it takes the one with the fewest GPUs left.
+    Among equally fast types, the one with the fewest GPUs left is used.
     """
     asked, left = int(view.kind[index]), parts.left
     kinds = np.arange(left.size) if asked == NONE else np.array([asked])
@@ -62,9 +62,9 @@ def _serve(menus: Menus, view: View, index: int, parts: "Parts") -> None:
 
 
 def _settle(view: View, parts: "Parts") -> None:
-    """Let jobs of equal sizes change places so that as many as possible stay on the types that they hold.
+    """Swap types among jobs of equal size so that as many as possible stay on the types that they hold.
 
-    Which jobs are served does not change. Places that no such job holds go to the others in order of service, the
+    The set of served jobs does not change. Types that none of these jobs holds go to the others in order of service,
     fastest first.
     """
     alike: dict[int, list[int]] = {}
@@ -87,7 +87,7 @@ def _settle(view: View, parts: "Parts") -> None:
 
 
 def _mix(view: View, jobs: list[int], parts: "Parts") -> None:
-    """Serve jobs on several types with GPUs that no division uses otherwise."""
+    """Serve jobs on several types with GPUs that cannot be used otherwise."""
     for index in jobs:
         size = int(view.size[index])
         if index not in parts.of and view.kind[index] == NONE and 0 < size <= int(parts.left.sum()):
@@ -95,10 +95,9 @@ def _mix(view: View, jobs: list[int], parts: "Parts") -> None:
 
 
 def _lend(menus: Menus, view: View, granted: Ints, behind: Reals) -> None:
-    """Let jobs without GPUs run on GPUs that are left.
+    """Lend leftover GPUs to jobs without GPUs.
 
-    Jobs of the claim with the largest deficit for the type come first; the types that are fastest for most claims are
-    lent first.
+    Types that are fastest for most claims are lent first, to jobs of the claim with the largest deficit for the type.
     """
     left = view.free - granted.sum(axis=0)
     if not left.any():
@@ -121,9 +120,9 @@ def _lend(menus: Menus, view: View, granted: Ints, behind: Reals) -> None:
 
 
 def _first(menus: Menus, view: View, jobs: list[int], kind: int, left: int) -> tuple[int, int]:
-    """Return the first job that can use GPUs of a type, and its largest size within this number.
+    """Return the first job that can use GPUs of a type, and its largest size within ``left``.
 
-    Size 0: there is none.
+    The size is 0 if there is no such job.
     """
     for index in jobs:
         if view.size[index] <= left and view.kind[index] in (NONE, kind):
@@ -137,20 +136,20 @@ class Parts:
     """The division of one claim's GPUs among its jobs, in order of service.
 
     Attributes:
-        of: by job, its type and its GPUs; a mixed gang has several types.
+        of: GPUs by type of each job; a mixed gang has several types.
     """
 
     def __init__(self, budget: Ints) -> None:
         self.budget = budget
         self.of: dict[int, dict[int, int]] = {}
         self.asked: dict[int, int] = {}
-        """By job on one type, the type that the job requests; -1: any."""
+        """Requested type of each job that runs on one type; -1: any."""
         self.failed: set[tuple[int, int]] = set()
-        """Requested sizes and types that cannot be placed, given the jobs served now."""
+        """Requested sizes and types that cannot be added to the jobs served so far."""
 
     @property
     def left(self) -> Ints:
-        """[type] GPUs without a job."""
+        """Return the GPUs not assigned to a job, [type]."""
         left = self.budget.copy()
         for parts in self.of.values():
             for kind, gpus in parts.items():
@@ -164,7 +163,7 @@ class Parts:
         self.failed.clear()
 
     def make_room(self, job: int, gpus: int, asked: int) -> bool:
-        """Move jobs served so far to other types so that this job fits on one type; return whether that succeeds."""
+        """Move jobs served so far to other types so that this job fits on one type; return whether that succeeded."""
         if (gpus, asked) in self.failed:
             return False
         jobs = list(self.of)
@@ -179,7 +178,7 @@ class Parts:
         return True
 
     def mix(self, job: int, gpus: int) -> None:
-        """Assign a job GPUs of several types, as few types as possible; enough GPUs must be left."""
+        """Assign a job GPUs of as few types as possible; enough GPUs must be left."""
         left = self.left
         parts: dict[int, int] = {}
         for kind in np.argsort(-left, kind="stable").tolist():
@@ -190,14 +189,14 @@ class Parts:
 
 
 def divide(sizes: Sequence[int], asked: Sequence[int], room: Sequence[int]) -> list[int] | None:
-    """Return a type for each gang so that all fit, by exhaustive search, largest first.
+    """Return a type for each gang so that all fit, by exhaustive search, largest gang first.
 
-    None: not found within the limit.
+    Returns None if no division is found within the limit.
 
     Args:
-        sizes: GPUs of each gang.
-        asked: the type that each asks for; -1: any.
-        room: GPUs of each type.
+        sizes: number of GPUs of each gang.
+        asked: requested type of each gang; -1: any.
+        room: number of GPUs of each type.
     """
     order = sorted(range(len(sizes)), key=lambda gang: (asked[gang] == NONE, -sizes[gang]))
     left, chosen = list(room), [NONE] * len(sizes)

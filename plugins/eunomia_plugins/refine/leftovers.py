@@ -1,6 +1,6 @@
-"""Refiner ``leftovers``: unallocated GPUs go to the served jobs that gain most (AFS §5.5.
+"""The refiner ``leftovers``: unallocated GPUs go to the served jobs that gain most.
 
-Altruistic scheduling, OSDI'16).
+See AFS §5.5, and Altruistic scheduling (OSDI'16).
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ from eunomia.units import Ints, Reals
 
 
 class Leftovers:
-    """Raises served jobs step by step, the greatest gain in throughput per GPU first.
+    """Raises served jobs step by step, the largest gain in throughput per GPU first.
 
-    Throughput is relative to the per-GPU throughput at the job's smallest size, so that jobs of different models
-    compare. A job without GPUs from the allocation gets none here.
+    Throughput is relative to the per-GPU throughput at the job's smallest size, so that different models are
+    comparable. A job without GPUs from the allocation gets none here.
     """
 
     name = "leftovers"
@@ -42,7 +42,7 @@ class Leftovers:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Raise grants of jobs; pinned grants and grants of apps, users and groups stay unchanged."""
+        """Raise the grants to jobs; pinned grants, and grants to apps, users and groups, are not changed."""
         grants = allocation.amount
         if not isinstance(grants, Grants):
             raise PluginError(f"{self.name} must get whole GPUs", value=type(grants).__name__)
@@ -65,29 +65,29 @@ class Leftovers:
 
 
 def _kinds(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> Ints:
-    """Return by claim the GPU type of its grant; -1: any."""
+    """Return the GPU type of each claim's grant; -1: any."""
     asked = snapshot.jobs.gpu_type[allocation.claims.rows].astype(np.int64)
     return asked if grants.gpu_type is None else np.where(grants.gpu_type >= 0, grants.gpu_type, asked)
 
 
 class _Step(NamedTuple):
-    """The next size of a claim."""
+    """The next size of a claim, with its gain."""
 
     gain: float
     gpus: int
 
 
 class _Gains:
-    """The next size of each claim; sizes and rates are read once per curve."""
+    """Looks up the next size of each claim; sizes and rates are read once per curve."""
 
     def __init__(self, menus: Menus, allocation: Allocation) -> None:
         self._menus, self._rows = menus, allocation.claims.rows.tolist()
         self._curves: dict[int, tuple[list[int], Reals]] = {}
 
     def after(self, claim: int, size: int) -> _Step | None:
-        """Return the nearest larger size at which the claim's job is faster.
+        """Return the next larger size at which the claim's job is faster.
 
-        None: there is none, or rates are not known.
+        Returns None if there is none or rates are not known.
         """
         sizes, rates = self._curve(self._rows[claim])
         if size not in sizes or not rates[0] > 0.0:
@@ -109,14 +109,14 @@ class _Gains:
 
 
 def _raise(gains: _Gains, order: list[int], kinds: Ints, sizes: Ints, free: Ints) -> None:
-    """Raise the claim with the greatest gain per GPU until none can be raised; ties go by order of service.
+    """Raise the claim with the largest gain per GPU until none can be raised; ties are broken by order of service.
 
     Args:
-        gains: next sizes by claim.
-        order: claims that may be raised.
-        kinds: by claim, the GPU type of its grant.
-        sizes: by claim; modified.
-        free: by type, free GPUs; reduced.
+        gains: looks up next sizes of claims.
+        order: the claims that may be raised.
+        kinds: [claim] GPU type of its grant; -1: any.
+        sizes: [claim] number of GPUs; raised in place.
+        free: [type] free GPUs; reduced in place.
     """
     queue = [
         (-step.gain, at, step.gpus) for at, claim in enumerate(order) if (step := gains.after(claim, int(sizes[claim])))

@@ -1,4 +1,4 @@
-"""The machines of gangs on two GPU types, as pins."""
+"""Pins to machines for gangs that run on two GPU types."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from eunomia.units import Ints, Rows
 
 
 def pins_of(snapshot: Snapshot, offer: Offer, jobs: Rows, granted: Ints) -> Pins:
-    """Return pins of jobs with GPUs of several types; a job that holds exactly these GPUs stays on its machines.
+    """Return pins for jobs with GPUs of several types; a job that already holds such GPUs stays on its machines.
 
     Args:
-        snapshot: the state of this moment.
-        offer: what may be touched.
-        jobs: rows of jobs.
-        granted: [job, type] GPUs.
+        snapshot: the current state.
+        offer: the GPUs that may be reassigned.
+        jobs: job rows.
+        granted: [job, type] granted GPUs.
     """
     cluster = snapshot.cluster
     gpus = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=jobs))
@@ -39,7 +39,7 @@ def pins_of(snapshot: Snapshot, offer: Offer, jobs: Rows, granted: Ints) -> Pins
 
 
 def _taken(machine_type: Rows, room: Ints, granted: Ints) -> list[tuple[int, int]]:
-    """Return machines and GPUs for one job, the machines with most room of each type first; reduces ``room``."""
+    """Return machines and GPUs for one job, by type the machines with most room first; ``room`` is reduced in place."""
     found: list[tuple[int, int]] = []
     for kind in np.flatnonzero(granted).tolist():
         left = int(granted[kind])

@@ -1,6 +1,6 @@
-"""Refiner ``network_packing``.
+"""The refiner ``network_packing``: sizes that limit traffic between machines (AFS §4.4, Appendix E).
 
-Sizes with which at most one job on any machine has traffic to other machines (AFS §4.4, Appendix E).
+With these sizes, at most one job on any machine has traffic to other machines.
 """
 
 import bisect
@@ -17,12 +17,12 @@ from eunomia.units import Ints
 
 
 class NetworkPacking:
-    """Each granted size becomes a power of two below the size of a machine, or whole machines.
+    """Changes each granted size to a power of two below the size of a machine, or to whole machines.
 
-    Where machines have 2^k GPUs, all jobs then fit on as few machines as their sizes need, and at most one job on any
-    machine uses another machine too (Proposition 1); no job gets less than the largest such size within its grant, and
-    if the grants fill whole machines no GPU is left over (Proposition 2). Machines of another size, such as 6 GPUs, are
-    allowed, without these guarantees.
+    If machines have 2^k GPUs, all jobs then fit on as few machines as their sizes need, and at most one job on any
+    machine also uses another machine (Proposition 1). No job gets less than the largest such size within its grant, and
+    if the grants fill whole machines, no GPU is left over (Proposition 2). Other machine sizes, such as 6 GPUs, are
+    allowed without these guarantees.
     """
 
     name = "network_packing"
@@ -35,7 +35,7 @@ class NetworkPacking:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Change the sizes of granted jobs; pinned grants and grants of apps, users and groups stay unchanged."""
+        """Change the sizes of granted jobs; pinned grants, and grants to apps, users and groups, are not changed."""
         grants = allocation.amount
         if not isinstance(grants, Grants):
             raise PluginError(f"{self.name} must get whole GPUs", value=type(grants).__name__)
@@ -61,8 +61,8 @@ class PackedSizes:
     """The sizes that network packing allows for each job, read once per curve.
 
     Args:
-        menus: sizes by job.
-        machine: GPUs of a machine.
+        menus: the sizes of jobs.
+        machine: number of GPUs of a machine.
     """
 
     def __init__(self, menus: Menus, machine: int) -> None:
@@ -70,7 +70,7 @@ class PackedSizes:
         self._of: dict[int, list[int]] = {}
 
     def of(self, job: int) -> list[int]:
-        """Powers of two below the machine's size and multiples of it that are on the job's menu, ascending."""
+        """Return the sizes on the menu that are powers of two below a machine's size or multiples of it, ascending."""
         curve = int(self._menus.curve[job])
         if curve not in self._of:
             sizes: Ints = self._menus.sizes(job)
@@ -80,18 +80,18 @@ class PackedSizes:
 
 
 def packed_sizes(granted: Sequence[int], allowed: Sequence[Sequence[int]]) -> list[int]:
-    """Return allowed sizes near the granted ones that together need at most as many GPUs.
+    """Return allowed sizes close to the granted ones that together need at most as many GPUs.
 
-    Each job first gets the largest allowed size within its grant. While GPUs are left, the step whose size comes
-    nearest to its job's grant, per GPU that the step takes, is applied; the paper leaves this order open. Ties go
-    by order of service.
+    Each job first gets the largest allowed size within its grant. While GPUs are left, the step whose size is closest
+    to its job's grant, per GPU of the step, is applied; the paper leaves this order open. Ties are broken by order of
+    service.
 
     Args:
-        granted: in order of service.
-        allowed: by job, sizes ascending. A job that has none within its grant keeps its grant.
+        granted: granted sizes in order of service.
+        allowed: allowed sizes of each job, ascending. A job that has none within its grant keeps its grant.
 
     Returns:
-        By job, its size; 0 only where nothing is granted.
+        The size of each job; 0 only if nothing was granted.
     """
     sizes = [
         max((size for size in mine if size <= most), default=most) for most, mine in zip(granted, allowed, strict=True)
@@ -110,7 +110,7 @@ def packed_sizes(granted: Sequence[int], allowed: Sequence[Sequence[int]]) -> li
 
 
 def _raise(grant: int, allowed: Sequence[int], size: int, job: int) -> list[tuple[float, int, int]]:
-    """Return the next size of a job with GPUs, after its distance from the grant per GPU; empty: there is none."""
+    """Return a queue entry for a job's next size, with its distance from the grant per GPU; empty if there is none."""
     at = bisect.bisect_right(allowed, size)
     if size == 0 or at == len(allowed):
         return []

@@ -1,4 +1,4 @@
-"""Time shares of jobs, pooled into the GPUs that each user's jobs of one kind hold on average."""
+"""Pool the time shares of jobs into the average number of GPUs held by each user's jobs of one kind."""
 
 import dataclasses
 
@@ -8,17 +8,17 @@ from eunomia import Allocation, Claims, DeviceShares, Menus, PluginError, Snapsh
 
 
 def pooled(snapshot: Snapshot, menus: Menus, allocation: Allocation) -> Allocation:
-    """Return device shares of groups: a job's fraction of time on a type, times its GPUs, summed over the group.
+    """Return device shares of groups: time share x GPUs, summed over the jobs of a group.
 
-    A group is a user's jobs of one kind, as in ``oef_speedups``. Within it the refiner chooses the jobs.
+    A group consists of a user's jobs of one kind, as in ``oef_speedups``. The refiner chooses among its jobs.
 
     Args:
-        snapshot: the state of this moment.
-        menus: sizes by job; a job counts with its largest.
+        snapshot: the current state.
+        menus: the sizes of jobs, of which the largest counts.
         allocation: time shares of jobs.
 
     Raises:
-        PluginError: the allocation gives something else.
+        PluginError: the allocation does not contain time shares of jobs.
     """
     shares = allocation.amount
     if not isinstance(shares, TimeShares) or allocation.claims.unit is not Unit.JOB:

@@ -1,6 +1,6 @@
-"""Refiner ``rounding``: shares become grants.
+"""The refiner ``rounding``: turn shares into grants of whole GPUs.
 
-Thus over time each claim receives what it was promised (OEF §4.3, §4.4).
+Over time each claim receives its promised share (OEF §4.3, §4.4).
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -50,25 +50,25 @@ class RoundingOptions(PluginOptions):
     """Options of ``rounding``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(300.0)
-    """Duration of a round; GPUs granted in a round are held until its end."""
+    """Duration of a round; GPUs granted in a round are leased until its end."""
     shares: Literal["devices", "time"] = "devices"
-    """Which shares the allocation gives: GPUs held on average, or fractions of time of jobs (Gavel, Gandiva-fair).
+    """The shares that the allocation gives: average GPUs of claims, or time shares of jobs (Gavel, Gandiva-fair).
 
-    The latter are summed by user and kind of job.
+    Time shares are summed by user and kind of job.
     """
     leftovers: bool = True
-    """Whether GPUs that a claim cannot use go to other claims, which are charged for them."""
+    """Whether GPUs that a claim cannot use are granted to other claims, whose deficits they reduce."""
     mixed: bool = False
-    """Whether a gang may run on two types, at the speed of the slower one, where its claim's GPUs serve no job
+    """Whether a gang may run on two types, at the speed of the slower one, if its claim's GPUs cannot be used
     otherwise. The placement must then honour pins."""
 
 
 class Rounding:
-    """Whole GPUs by cumulative deviation: GPU time promised to a claim minus GPU time received, over all rounds so far.
+    """Rounds shares by cumulative deviation: GPU time promised to a claim minus GPU time received, over all rounds.
 
-    OEF rounds each claim by itself, which in most rounds requests more GPUs than exist; here the GPUs of a type go
-    gang by gang to the claim with the largest deficit. Within a claim the job that has not run for longest comes
-    first. Jobs are listed in order of size, so that a placement finds room for large gangs on one machine (§4.3).
+    OEF rounds each claim independently, which in most rounds requests more GPUs than exist. Here the GPUs of a type go
+    gang by gang to the claim with the largest deficit. Within a claim, the job that has not run for longest comes
+    first. Jobs are listed by size, so that a placement finds room for large gangs on one machine (§4.3).
     """
 
     name = "rounding"
@@ -84,7 +84,7 @@ class Rounding:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Apportion the offered GPUs among claims, and those of each claim among its jobs."""
+        """Apportion the offered GPUs among claims, and divide each claim's GPUs among its jobs."""
         if self.options.shares == "time":
             allocation = pooled(snapshot, menus, allocation)
         shares = allocation.amount
@@ -155,7 +155,7 @@ def _account(snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view
 
 
 def _held(snapshot: Snapshot, jobs: Rows, granted: Ints) -> Reals:
-    """Return [job row, type] GPUs held from now on: those granted now, and those outside the offer."""
+    """Return the GPUs held from now on, [job row, type]: those granted now and those outside the offer."""
     held = np.zeros((snapshot.jobs.app.size, granted.shape[1]))
     holder = owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB)
     kept = np.flatnonzero((holder >= 0) & ~np.isin(holder, jobs))

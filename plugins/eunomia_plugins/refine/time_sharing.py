@@ -1,4 +1,4 @@
-"""Refiner ``time_sharing``: the job that has received the least of its share runs next (Gavel, OSDI'20, §5)."""
+"""The refiner ``time_sharing``: the job that received the least of its share runs next (Gavel, OSDI'20, §5)."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal
@@ -38,18 +38,18 @@ class TimeSharingOptions(PluginOptions):
     """Options of ``time_sharing``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(360.0)
-    """Duration of a round; GPUs granted in a round are held until its end."""
+    """Duration of a round; GPUs granted in a round are leased until its end."""
     least_between: Duration = Seconds(1800.0)
-    """Least time between two solutions; shares that arrive earlier are not adopted yet."""
+    """Minimum time between two solutions; until then new shares are not adopted."""
     new_jobs: Literal["last", "equal"] = "equal"
-    """Whether a new job has priority 0 until the next solution, or an equal share of the time."""
+    """Whether a new job has priority 0 (``last``) or an equal time share (``equal``) until the next solution."""
 
 
 class TimeSharing:
-    """Priorities are share / received since the last solution, by job and GPU type; a job runs on one type at a time.
+    """Gavel's mechanism: a job's priority on a GPU type is its share over the time received since the last solution.
 
-    Gavel's mechanism: in each round jobs are served by priority, each at its whole size, while GPUs of that type are
-    free. The time received comes from the ledger, so a job catches up on rounds that it missed.
+    In each round, jobs are served by priority, each with its whole gang on one type, while GPUs of that type are free.
+    The time received is read from the ledger, so a job catches up on rounds that it missed.
     """
 
     name = "time_sharing"
@@ -96,7 +96,7 @@ class TimeSharing:
         )
 
     def _solution(self, snapshot: Snapshot, jobs: Rows, share: Reals) -> Solution:
-        """Return the solution to serve: the previous one until it is old enough and the shares change."""
+        """Return the solution to use: the previous one until it is old enough and the shares change."""
         last = snapshot.memos.of(self.name, Stage.REFINE)
         if isinstance(last, Solution):
             last = widened(last, len(snapshot.cluster.gpu_types), "shares", "received")
@@ -112,12 +112,12 @@ class TimeSharing:
         )
 
     def _priority(self, snapshot: Snapshot, solution: Solution, jobs: Rows, sizes: Ints, share: Reals) -> Reals:
-        """Return [job, type] share over the fraction of time received since the solution.
+        """Return the priorities, [job, type]: share over the fraction of time received since the solution.
 
-        -1: the job may not run there.
+        The priority is -1 if the job cannot run on the type.
 
-        Jobs that received no time come before all others, the greatest share first. A job without a share in the
-        solution has priority 0, or an equal share.
+        Jobs that received no time come before all others, largest share first. A job without a share in the solution
+        has priority 0 or an equal share.
         """
         names = [str(name) for name in snapshot.jobs.id[jobs]]
         known = np.array([name in solution.shares for name in names], dtype=bool)
@@ -137,7 +137,7 @@ class TimeSharing:
 
 
 _NEVER_RAN = 1e12
-"""Factor on its share: the priority of a job that received no time."""
+"""The priority of a job that received no time is its share times this factor."""
 
 
 def _candidates(allocation: Allocation, offer: Offer) -> Ints:
@@ -148,10 +148,10 @@ def _candidates(allocation: Allocation, offer: Offer) -> Ints:
 
 
 def _serve(priority: Reals, sizes: Ints, free: Ints) -> tuple[Ints, Rows, Rows]:
-    """Serve all pairs of job and type by priority; a job gets GPUs of one type, at its whole size.
+    """Serve all pairs of job and type by priority; a job gets its whole gang on one type.
 
     Returns:
-        By job, GPUs and their type (-1 with 0 GPUs), and the jobs served, in order of service.
+        [job] number of GPUs, [job] their type (-1 with 0 GPUs), and the served jobs in order of service.
     """
     gpus, kinds = np.zeros(sizes.size, np.int64), np.full(sizes.size, -1, np.int32)
     left = free.tolist()
@@ -169,7 +169,7 @@ def _serve(priority: Reals, sizes: Ints, free: Ints) -> tuple[Ints, Rows, Rows]:
 
 
 def _verdicts(given: Verdicts, late: Rows) -> Verdicts:
-    """Return the verdicts of the allocation; other waiting jobs have used up their shares for now."""
+    """Return the verdicts of the allocation plus those on jobs that have used up their shares for now."""
     rest = np.setdiff1d(late, given.rows).astype(np.int32)
     reasons = np.full(rest.size, int(Reason.SHARE_USED_UP), np.int32)
     return Verdicts(rows=np.concatenate([given.rows, rest]), reasons=np.concatenate([given.reasons, reasons]))

@@ -1,4 +1,4 @@
-"""Rounds of one length that begin at its multiples, and jobs by claim: shared by refiners."""
+"""Helpers for refiners: rounds of fixed length that begin at its multiples, and jobs by claim."""
 
 from typing import NamedTuple
 
@@ -10,15 +10,15 @@ from eunomia.units import Ints, Rows
 
 
 class Turn(NamedTuple):
-    """The present round."""
+    """The present round of fixed length."""
 
     lease: Seconds
-    """Seconds until the round ends; leases end no later, so that the next round is offered their GPUs."""
+    """Seconds until the end of the round; leases end then, so that the next round can reassign their GPUs."""
     ends_at: Seconds
 
 
 def turn(now: float, seconds: float) -> Turn:
-    """Return the round of ``now``; a time just before a boundary belongs to the round that begins there."""
+    """Return the round at ``now``; a time just before a boundary belongs to the round that begins at the boundary."""
     end = (np.floor(now / seconds + 1e-9) + 1.0) * seconds
     lease = end - now
     while now + lease > end:
@@ -27,7 +27,7 @@ def turn(now: float, seconds: float) -> Turn:
 
 
 def owner_of(snapshot: Snapshot, claims: Claims, jobs: Rows) -> Ints:
-    """Return by job the index of its claim; -1: the job belongs to none."""
+    """Return the index of each job's claim; -1 if it belongs to none."""
     rows = (jobs if claims.unit is Unit.JOB else snapshot.jobs.app[jobs]).astype(np.int64)
     if claims.unit in (Unit.USER, Unit.GROUP):
         rows = snapshot.apps.user[rows].astype(np.int64)
@@ -43,15 +43,15 @@ def owner_of(snapshot: Snapshot, claims: Claims, jobs: Rows) -> Ints:
 
 
 def free_by_type(snapshot: Snapshot, offer: Offer, jobs: Rows) -> Ints:
-    """Return by type the GPUs that these jobs may be given."""
+    """Return the number of GPUs that these jobs may get, [type]."""
     gpus = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=jobs))
     return np.bincount(snapshot.cluster.gpu_type[gpus], minlength=len(snapshot.cluster.gpu_types)).astype(np.int64)
 
 
 def longest_waiting(snapshot: Snapshot, jobs: Rows) -> Ints:
-    """Return indices of jobs, the job that has not run for longest first.
+    """Return the indices of jobs, the job that has not run for longest first.
 
-    A job that never ran waits since its arrival.
+    A job that never ran has waited since its arrival.
     """
     ran, arrived = snapshot.ledger.jobs.last_ran[jobs], snapshot.jobs.arrived[jobs]
     order: Ints = np.lexsort((arrived, np.where(np.isnan(ran), arrived, ran)))

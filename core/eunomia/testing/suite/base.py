@@ -1,4 +1,4 @@
-"""What all tests of a policy share: the plugin, its runs, and how a broken rule is reported."""
+"""The base of all tests of a policy: the plugin, its runs, and reports of broken rules."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
@@ -11,7 +11,7 @@ from eunomia.testing.scenes import Scene
 from eunomia.units import Stage
 
 SHOWN = 3
-"""Findings shown of one rule."""
+"""Maximum number of findings shown per rule."""
 
 
 class PolicyTests:
@@ -29,7 +29,7 @@ class PolicyTests:
 
     @classmethod
     def _bench(cls) -> Bench:
-        """Return the bench of this class, made once."""
+        """Return the bench of this test class, created once."""
         if "_made" not in vars(cls):
             try:
                 made = Bench(cls.plugin, options=cls.options, profile=cls.profile, limit=cls.time_limit)
@@ -46,7 +46,7 @@ class PolicyTests:
 
     @classmethod
     def _serves_two_types(cls) -> bool:
-        """Return whether no stage declares that it needs one GPU type."""
+        """Return whether the policy supports two GPU types: no stage declares that it needs one type."""
         try:
             cls._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
         except InputErrors:
@@ -78,7 +78,7 @@ class PolicyTests:
 
     @classmethod
     def _same(cls, run: Run, rule: str, first_run: Run | None = None) -> None:
-        """Fail if a run decided differently from the first one, which is that of the town unless it is given."""
+        """Fail if the decisions of a run differ from those of the first run, by default the run of ``town``."""
         cls._check(run, Rule.RETURNS, Rule.SCRIPT_ENDS)
         first = (first_run or cls._town()).decisions
         if run.decisions == first:
@@ -90,6 +90,6 @@ class PolicyTests:
 
 
 def listed(found: list[str]) -> str:
-    """Return the first findings of a rule, as one text."""
+    """Return the first findings of a rule as text."""
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return "; ".join(found[:SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Tests of a plugin's class, hooks and options, and of what its contracts declare and promise."""
+"""Tests of a plugin's class, hooks and options, and of the features and promises in its contracts."""
 
 import importlib
 from collections.abc import Iterable
@@ -16,37 +16,37 @@ from eunomia.testing.time_limit import time_limit
 from eunomia.units import SizeUnit, Stage
 
 IMPLIED = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS, Feature.APP_CLAIMS})
-"""Features that a contract need not declare: whole GPUs and the unit of claims."""
+"""Features that a contract need not declare: whole GPUs, and the unit of claims."""
 OPTIONAL = frozenset({Feature.CPU_POINTS, Feature.RATES_BY_KIND, Feature.REGIMES, Feature.PROBES, Feature.RETUNES})
-"""Features that a stage gives only where they are known, or where another stage needs them."""
+"""Features that a stage gives only if they are known, or if another stage needs them."""
 TO_USERS = frozenset(
     {Promise.SHARING_INCENTIVE, Promise.ENVY_FREE, Promise.PARETO_EFFICIENT}
     | {Promise.STRATEGY_PROOF_OVER, Promise.STRATEGY_PROOF_UNDER}
 )
-"""Promises of an allocation to users, which the auditor judges."""
+"""Promises of an allocation to users, which the auditor checks."""
 AUDITOR = "eunomia_testbed.audit.promises"
-"""The module that judges promises to users; it is on a higher floor, and loaded by name as commands are."""
+"""The module that checks promises to users; it belongs to a higher layer, so it is loaded by name."""
 
 
 class DeclarationTests(PolicyTests):
-    """The plugin loads as the registry expects it, and its stages need, give and keep what their contracts say."""
+    """Tests that a plugin loads through the registry, and that its stages keep their contracts."""
 
     def test_it_hashes_by_identity(self) -> None:
-        """Two instances with equal options are not equal, so that both can be registered."""
+        """Check that two instances with equal options compare unequal, so that both can be registered."""
         kind = self.plugin
         own = [base for base in kind.__mro__[:-1] if "__eq__" in vars(base) or "__hash__" in vars(base)]
         if own:
             self._broken("a plugin must be equal to itself alone", f"{own[0].__name__} compares by value")
 
     def test_its_hooks_are_those_that_are_called(self) -> None:
-        """Check name, api, hooks, their marks and their parameters."""
+        """Check name, api and hooks, with the marks and parameters of each hook."""
         try:
             check_plugin(self.plugin, self._name())
         except EunomiaError as error:
             self._broken(error.rule, error.value or "that")
 
     def test_it_is_made_from_its_options_alone(self) -> None:
-        """Check that the plugin can be made twice with the options of its profile, without side effects."""
+        """Check that the plugin can be created twice with the options of its profile, without side effects."""
         bench = self._bench()
         with time_limit(self.time_limit):
             one, two = bench.make(), bench.make()
@@ -69,7 +69,7 @@ class DeclarationTests(PolicyTests):
             self._broken("the defaults of all options must be valid together", str(error).splitlines()[0])
 
     def test_its_contracts_are_of_its_stages(self) -> None:
-        """Check that contracts map the plugin's stages to what these need, give and promise."""
+        """Check that contracts map exactly the plugin's stages to contracts."""
         try:
             check_contracts(self._bench().make())
         except EunomiaError as error:
@@ -78,7 +78,7 @@ class DeclarationTests(PolicyTests):
     # --- what is declared and promised ------------------------------------------------------------------------------
 
     def test_it_gives_what_it_declares(self) -> None:
-        """Check that a stage gives each feature that it declares, and declares each that it gives beyond whole GPUs."""
+        """Check that each stage gives the features that it declares, and declares those that it gives."""
         runs = [self._town(), self._bench().once(scenes.one_gpu()), self._bench().once(scenes.lost_machine())]
         for stage in self._answered():
             gives = self._bench().contract(stage).gives - CLUSTER_FEATURES
@@ -92,7 +92,7 @@ class DeclarationTests(PolicyTests):
                 self._broken("valuation must declare the units of its values by size", f"it gives {given_units}")
 
     def test_it_needs_what_it_asks_for(self) -> None:
-        """Check that a stage declares as a need each form that it reads from a valuation."""
+        """Check that a stage declares each form that it requests from a valuation as a need."""
         declared = {feature for stage in self._answered() for feature in self._bench().contract(stage).needs}
         own = Stage.VALUATION in self._answered()
         for feature, form in FORMS.items():
@@ -107,7 +107,7 @@ class DeclarationTests(PolicyTests):
             self._broken("allocation must declare the units that it reads", f"it reads {names}")
 
     def test_promises_are_of_their_stages(self) -> None:
-        """Check the stage of each promise.
+        """Check that each promise is made by the right stage.
 
         Allocations promise WORK_CONSERVING, valuations SEPARABLE, placements HONOURS_PINS.
         """
@@ -130,15 +130,15 @@ class DeclarationTests(PolicyTests):
             self._check(self._bench().once(scene, promises=True), Rule.WORK_CONSERVING)
 
     def test_separable_values_stand_alone(self) -> None:
-        """Check SEPARABLE, if promised: each app has the same values on ``snapshot.only(app)``, as in its agent."""
+        """Check SEPARABLE, if promised: each app gets the same values on ``snapshot.only(app)``, as in its agent."""
         self._check(self._town(), Rule.SEPARABLE)
 
     def test_linear_keys_hold(self) -> None:
-        """Check linear keys, if given: each is computed again in every round, alone and among others, and compared."""
+        """Check linear keys, if given, by recomputing them in every round, alone and with others."""
         self._check(self._town(), Rule.KEYS)
 
     def test_promises_to_users_hold(self) -> None:
-        """Check promises to users, if there are any: instances are drawn and judged as by ``eunomia audit``."""
+        """Check promises to users, if any, on random instances, as ``eunomia audit`` does."""
         promised = self._bench().contract(Stage.ALLOCATION).promises if Stage.ALLOCATION in self._answered() else ()
         if TO_USERS.isdisjoint(promised):
             return
@@ -172,7 +172,7 @@ class DeclarationTests(PolicyTests):
 
 
 def _undocumented(kind: type[PluginOptions], within: str = "") -> Iterable[str]:
-    """Yield options without a docstring or a default, including those of nested tables."""
+    """Yield the options without a docstring or a valid default, including those of nested tables."""
     said = descriptions(kind)
     for name, field in kind.model_fields.items():
         if not said.get(name, "").strip():

@@ -1,4 +1,4 @@
-"""Tests of what decisions may follow from: the inputs and the seed, and nothing that a plugin keeps on itself."""
+"""Tests that decisions depend only on inputs and seed, and not on state that a plugin object keeps."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from eunomia.units import AppId, JobId, Seconds, Stage, UserId, Version
 
 
 class RepeatTests(PolicyTests):
-    """Equal inputs lead to equal decisions."""
+    """Tests that equal inputs lead to equal decisions."""
 
     def test_the_same_seed_gives_the_same_decisions(self) -> None:
         """Check that a second run with the same seed makes the same decisions."""
@@ -55,7 +55,7 @@ class RepeatTests(PolicyTests):
         self._same(run, rule)
 
     def test_memos_are_read_back_from_bytes(self) -> None:
-        """Check that decisions are equal with memos that are read from their own bytes after every round."""
+        """Check that decisions do not change if memos are serialized and deserialized after every round."""
         types = {(name, stage): kind for name, stage, kind in self._bench().stages().memo_types}
 
         def reread(arbiter: Arbiter, scene: Scene) -> None:
@@ -83,7 +83,7 @@ class RepeatTests(PolicyTests):
 
 
 def _other(stages: Stages, bench: Bench) -> Arbiter:
-    """Return a second arbiter with the same plugins; its versions are far off, so that plugins rebuild their caches."""
+    """Return a second arbiter with the same plugins, whose distant state version makes them rebuild caches."""
     cluster = Cluster.parse("1x4 V100 16cpu 64GB")
     fallback = Profile.fallback(registry=bench.registry).stages(cluster)
     made = Arbiter(cluster, stages, fallback, seed=3)

@@ -1,4 +1,4 @@
-"""Tests of a policy's rounds: in a small town, and in adversarial worlds."""
+"""Tests of a policy's rounds: in an ordinary scene, and in adversarial ones."""
 
 import dataclasses
 
@@ -15,14 +15,14 @@ from eunomia.testing.time_limit import HungError, time_limit
 
 
 class RoundTests(PolicyTests):
-    """Each round of the policy keeps all rules."""
+    """Tests that each round of the policy keeps all rules."""
 
     def test_no_round_is_faulty(self) -> None:
-        """Check that every stage returns the type of its hook, and that the arbiter can carry the answer out."""
+        """Check that every stage returns the type of its hook, and that the arbiter can apply the answer."""
         self._check(self._town(), Rule.FAULTS, Rule.SCRIPT_ENDS, Rule.RETURNS)
 
     def test_gangs_run_whole(self) -> None:
-        """Check that each job gets a size on its menu, or nothing."""
+        """Check that each job gets a size on its menu or no GPUs."""
         self._check(self._town(), Rule.GANGS)
 
     def test_nothing_is_overcommitted(self) -> None:
@@ -30,19 +30,19 @@ class RoundTests(PolicyTests):
         self._check(self._town(), Rule.COMMITMENT)
 
     def test_it_wakes_later_than_now(self) -> None:
-        """Check that a plugin never requests a wake-up at the present time, which would repeat without end."""
+        """Check that a plugin never requests a wake-up at the present time, which would repeat endlessly."""
         self._check(self._town(), Rule.WAKES)
 
     def test_verdicts_are_of_the_closed_set(self) -> None:
-        """Check that each verdict is on an existing claim, with a reason of the closed set."""
+        """Check that each verdict refers to an existing claim and has a known reason."""
         self._check(self._town(), Rule.REASONS)
 
     def test_inputs_are_untouched(self) -> None:
-        """Check that columns, menus, offers and memos are unchanged after a call, also through the base of a view."""
+        """Check that a call leaves columns, menus, offers and memos unchanged, including the base arrays of views."""
         self._check(self._town(), Rule.INPUTS)
 
     def test_it_explains_its_verdicts(self) -> None:
-        """Check that ``eunomia_explain``, if implemented, answers for each job that the plugin gave no GPUs."""
+        """Check that ``eunomia_explain``, if implemented, explains each job that the plugin turned down."""
         self._check(self._town(), Rule.EXPLAINS)
 
     def test_it_serves_two_gpu_types(self) -> None:
@@ -73,11 +73,11 @@ class RoundTests(PolicyTests):
         self._check_all(self._bench().once(scenes.lost_machine()))
 
     def test_machines_join_drain_and_leave(self) -> None:
-        """Serves clusters to which machines are added, and from which machines are taken."""
+        """Check all rules while machines join, drain and leave."""
         self._check_all(self._bench().once(self._changing()))
 
     def test_everyone_is_paused(self) -> None:
-        """Check all rules if all jobs stop, and some come back."""
+        """Check all rules if all jobs are paused and some are resumed."""
         self._check_all(self._bench().once(scenes.paused()))
 
     def test_jobs_adapt(self) -> None:
@@ -85,11 +85,11 @@ class RoundTests(PolicyTests):
         self._check_all(self._bench().once(scenes.adapting()))
 
     def test_ten_thousand_jobs(self) -> None:
-        """Check that a round with ten thousand jobs ends; its time is not judged."""
+        """Check that a round with ten thousand jobs completes, however long it takes."""
         self._check_all(self._bench().once(scenes.many()))
 
     def _ask(self, world: World) -> None:
-        """Call all stages for a world in which the arbiter itself would call none."""
+        """Call all stages on a world in which the arbiter itself would call none."""
         stages = self._bench().stages()
         snapshot, offer = world.snapshot(now=1.0), world.offer(now=1.0)
         try:
