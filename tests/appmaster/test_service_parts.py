@@ -37,7 +37,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App, read_app
-from eunomia_appmaster.service.apps import SubmittedApps, in_order
+from eunomia_appmaster.service.apps import REPEATED_SECONDS, SubmittedApps, in_order
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import _speaks_of
 from eunomia_appmaster.service.ended_apps import EndedApps
@@ -372,3 +372,19 @@ def test_only_the_most_recently_ended_apps_stay_in_memory(tmp_path: Path) -> Non
         assert (tmp_path / "apps" / "a5").is_dir()  # what was begun is finished for apps that are forgotten, too
     with pytest.raises(InputError, match="apps that are kept must be 0 or more, but got -1"):
         SubmittedApps(tmp_path / "apps", {}, keep=-1)
+
+
+def test_a_submission_is_recognized_for_ten_minutes_and_then_forgotten(tmp_path: Path) -> None:
+    apps = SubmittedApps(tmp_path, {}, keep=0)
+    for number in range(3000):
+        app = App(
+            name=f"a{number}", user="u", weight=1.0, tuner="none", trials=1, least=1, most=1,
+            submitted_at=5.0 * number, arrived_at=0.0, request_id=f"r{number}",
+        )  # fmt: skip
+        (tmp_path / f".a{number}.new").mkdir()
+        apps.keep(app)
+        if number == 2000:
+            assert apps.asked_before("r2000") is app
+            assert apps.asked_before("r1880") is not None
+            assert apps.asked_before("r1879") is None
+    assert len(apps._requests) == REPEATED_SECONDS / 5.0 + 1

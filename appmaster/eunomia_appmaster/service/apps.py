@@ -17,6 +17,8 @@ MOST_APPS = 1000
 """Most live apps at once."""
 MOST_REQUESTS = 10_000
 """Most submissions that are recognized when they are repeated: the last ones."""
+REPEATED_SECONDS = 600.0
+"""Seconds for which a submission is recognized: a client repeats one whose answer was lost for some seconds."""
 
 
 class SubmittedApps:
@@ -46,7 +48,8 @@ class SubmittedApps:
         self._keep = keep
         self._archive = archive
         self._apps = dict(apps)
-        self._requests: OrderedDict[str, str] = OrderedDict()
+        self._requests: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """By id: the app, and the Unix time of its submission."""
         for app in self:
             self._note_request(app)
         self._complete()
@@ -93,8 +96,8 @@ class SubmittedApps:
 
     def asked_before(self, request_id: str) -> App | None:
         """Return the app that a request with this id has made."""
-        name = self._requests.get(request_id)
-        return None if name is None else self.get(name)
+        found = self._requests.get(request_id)
+        return None if found is None else self.get(found[0])
 
     def unique(self, name: str) -> str:
         """Return the name, or the first of ``name-2``, ``name-3`` ... that no app has or had."""
@@ -154,9 +157,14 @@ class SubmittedApps:
 
     def _note_request(self, app: App) -> None:
         if app.request_id:
-            self._requests[app.request_id] = app.name
-            if len(self._requests) > MOST_REQUESTS:
-                self._requests.popitem(last=False)
+            self._requests[app.request_id] = app.name, app.submitted_at
+        while self._requests and self._is_old(app.submitted_at):
+            self._requests.popitem(last=False)
+
+    def _is_old(self, now: float) -> bool:
+        """Return whether the first request that is kept is no longer recognized."""
+        _, submitted_at = next(iter(self._requests.values()))
+        return len(self._requests) > MOST_REQUESTS or now - submitted_at > REPEATED_SECONDS
 
     def _prepared(self, name: str) -> Path:
         return self.folder / f".{name}.new"

@@ -7,7 +7,7 @@ import numpy as np
 from eunomia.model.shapes import Deferred, LazyFields, builds, lazy
 from eunomia.units import Rows
 
-VERSIONS_KEPT = 4096
+VERSIONS_KEPT = 512
 """Number of most recent versions whose changes are kept."""
 
 
