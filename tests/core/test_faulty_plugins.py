@@ -352,9 +352,9 @@ class Hangs(Planted):
 @pytest.mark.parametrize(
     ("kind", "test", "said"),
     [
-        (KeepsState, "test_nothing_is_kept_between_arbiters", "asked twice"),
-        (KeepsState, "test_cold_and_warm_caches_are_equal", "keeps more than caches on itself"),
-        (WritesToBases, "test_inputs_are_untouched", "snapshot.apps.weight"),
+        (KeepsState, "test_a_plugin_keeps_no_state_between_arbiters", "asked twice"),
+        (KeepsState, "test_new_and_reused_plugins_decide_the_same", "keeps more than caches on itself"),
+        (WritesToBases, "test_inputs_are_not_modified", "snapshot.apps.weight"),
         (Hangs, "test_no_round_is_faulty", "had not returned"),
     ],
 )

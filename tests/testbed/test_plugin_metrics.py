@@ -117,7 +117,8 @@ def test_adding_a_metric_to_the_tree_changes_two_source_files(tmp_path: Path) ->
     place = "    busy_slot_seconds: Annotated["
     changed(tree / "eunomia_testbed" / "results" / "tables.py", place, declaration + place)
     judged = tree / "eunomia_testbed" / "metrics" / "judged.py"
-    changed(judged, '    """GPU-seconds that made progress."""\n', '    """GPU-seconds."""\n    gang_seconds: Reals\n')
+    field = "    busy_slot_seconds: Reals\n"
+    changed(judged, field, f"    gang_seconds: Reals\n{field}")
     changed(
         judged,
         "            placement_score=score,\n",

@@ -34,14 +34,14 @@ class MetricsConformance:
 
     plugin: ClassVar[type[Any]]
 
-    def test_its_hook_is_the_one_that_is_called(self) -> None:
+    def test_the_hook_has_the_expected_name_and_arguments(self) -> None:
         """Check name, API version, marks and parameters of the hook."""
         try:
             check_plugin(self.plugin, str(getattr(self.plugin, "name", "")))
         except EunomiaError as error:
             self._broken(str(error))
 
-    def test_its_metrics_follow_the_rules(self) -> None:
+    def test_metrics_follow_the_rules(self) -> None:
         """Check names, tables, units and figures; the plugin lists at least one metric."""
         if not self._metrics():
             self._broken("eunomia_metrics must list a metric, but lists none")

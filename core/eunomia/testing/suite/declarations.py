@@ -31,21 +31,21 @@ AUDITOR = "eunomia_testbed.audit.promises"
 class DeclarationTests(PolicyTests):
     """Tests that a plugin loads through the registry, and that its stages keep their contracts."""
 
-    def test_it_hashes_by_identity(self) -> None:
+    def test_instances_are_compared_by_identity(self) -> None:
         """Check that two instances with equal options compare unequal, so that both can be registered."""
         kind = self.plugin
         own = [base for base in kind.__mro__[:-1] if "__eq__" in vars(base) or "__hash__" in vars(base)]
         if own:
             self._broken("a plugin must be equal to itself alone", f"{own[0].__name__} compares by value")
 
-    def test_its_hooks_are_those_that_are_called(self) -> None:
+    def test_name_api_and_hooks_are_valid(self) -> None:
         """Check name, api and hooks, with the marks and parameters of each hook."""
         try:
             check_plugin(self.plugin, self._name())
         except EunomiaError as error:
             self._broken(error.rule, error.value or "that")
 
-    def test_it_is_made_from_its_options_alone(self) -> None:
+    def test_the_plugin_can_be_created_twice_from_its_options(self) -> None:
         """Check that the plugin can be created twice with the options of its profile, without side effects."""
         bench = self._bench()
         with time_limit(self.time_limit):
@@ -53,7 +53,7 @@ class DeclarationTests(PolicyTests):
         if one is two:
             self._broken("each profile must get a plugin of its own", "the same object was made twice")
 
-    def test_its_options_are_documented(self) -> None:
+    def test_options_are_documented_and_have_valid_defaults(self) -> None:
         """Check that each option has a docstring and a valid default."""
         if not (self.plugin.__doc__ or "").strip():
             self._broken("a plugin must say in its docstring what it does", "none")
@@ -68,7 +68,7 @@ class DeclarationTests(PolicyTests):
         except ValueError as error:
             self._broken("the defaults of all options must be valid together", str(error).splitlines()[0])
 
-    def test_its_contracts_are_of_its_stages(self) -> None:
+    def test_contracts_name_only_stages_of_the_plugin(self) -> None:
         """Check that contracts map exactly the plugin's stages to contracts."""
         try:
             check_contracts(self._bench().make())
@@ -77,7 +77,7 @@ class DeclarationTests(PolicyTests):
 
     # --- what is declared and promised ------------------------------------------------------------------------------
 
-    def test_it_gives_what_it_declares(self) -> None:
+    def test_stages_give_exactly_the_declared_features(self) -> None:
         """Check that each stage gives the features that it declares, and declares those that it gives."""
         runs = [self._town(), self._bench().once(scenes.one_gpu()), self._bench().once(scenes.lost_machine())]
         for stage in self._answered():
@@ -91,7 +91,7 @@ class DeclarationTests(PolicyTests):
                 given_units = ", ".join(sorted(unit.name for unit in units - declared))
                 self._broken("valuation must declare the units of its values by size", f"it gives {given_units}")
 
-    def test_it_needs_what_it_asks_for(self) -> None:
+    def test_forms_read_from_a_valuation_are_declared_as_needs(self) -> None:
         """Check that a stage declares each form that it requests from a valuation as a need."""
         declared = {feature for stage in self._answered() for feature in self._bench().contract(stage).needs}
         own = Stage.VALUATION in self._answered()
@@ -106,7 +106,7 @@ class DeclarationTests(PolicyTests):
             names = ", ".join(sorted(unit.name for unit in units))
             self._broken("allocation must declare the units that it reads", f"it reads {names}")
 
-    def test_promises_are_of_their_stages(self) -> None:
+    def test_promises_are_made_by_the_right_stages(self) -> None:
         """Check that each promise is made by the right stage.
 
         Allocations promise WORK_CONSERVING, valuations SEPARABLE, placements HONOURS_PINS.
@@ -123,17 +123,17 @@ class DeclarationTests(PolicyTests):
                 if stage not in stages_of.get(promise, (stage,)):
                     self._broken(f"{promise.name} must be promised by its stage", stage.value)
 
-    def test_work_conserving_leaves_no_usable_gpu(self) -> None:
+    def test_with_work_conservation_no_usable_gpu_is_left(self) -> None:
         """Check WORK_CONSERVING, if promised: no claim without GPUs can be placed on the GPUs left."""
         self._check(self._town(), Rule.WORK_CONSERVING)
         for scene in (scenes.one_gpu(), scenes.lost_machine(), scenes.paused()):
             self._check(self._bench().once(scene, promises=True), Rule.WORK_CONSERVING)
 
-    def test_separable_values_stand_alone(self) -> None:
+    def test_separable_values_equal_those_of_the_app_alone(self) -> None:
         """Check SEPARABLE, if promised: each app gets the same values on ``snapshot.only(app)``, as in its agent."""
         self._check(self._town(), Rule.SEPARABLE)
 
-    def test_linear_keys_hold(self) -> None:
+    def test_linear_keys_equal_recomputed_ones(self) -> None:
         """Check linear keys, if given, by recomputing them in every round, alone and with others."""
         self._check(self._town(), Rule.KEYS)
 

@@ -23,7 +23,7 @@ class RepeatTests(PolicyTests):
         again = self._bench().once(scenes.town(), "again")
         self._same(again, "the same seed must give the same decisions")
 
-    def test_cold_and_warm_caches_are_equal(self) -> None:
+    def test_new_and_reused_plugins_decide_the_same(self) -> None:
         """Check that plugins created for every round make the same decisions as plugins kept between rounds."""
 
         def recreate(arbiter: Arbiter, scene: Scene) -> None:
@@ -36,7 +36,7 @@ class RepeatTests(PolicyTests):
         cold, warm = self._bench().once(machines, "cold", after=recreate), self._bench().once(machines)
         self._same(cold, rule, warm)
 
-    def test_nothing_is_kept_between_arbiters(self) -> None:
+    def test_a_plugin_keeps_no_state_between_arbiters(self) -> None:
         """Check that plugins that serve a second arbiter between the rounds of the first make the same decisions."""
         shared: list[Stages] = []
         others: list[Arbiter] = []
@@ -54,7 +54,7 @@ class RepeatTests(PolicyTests):
         rule = "a plugin must decide alike if another arbiter called it in between: it keeps more than caches on itself"
         self._same(run, rule)
 
-    def test_memos_are_read_back_from_bytes(self) -> None:
+    def test_memos_restored_from_bytes_give_the_same_decisions(self) -> None:
         """Check that decisions do not change if memos are serialized and deserialized after every round."""
         types = {(name, stage): kind for name, stage, kind in self._bench().stages().memo_types}
 

@@ -29,62 +29,62 @@ class RoundTests(PolicyTests):
         """Check that each GPU has one holder, and that CPUs and memory suffice."""
         self._check(self._town(), Rule.COMMITMENT)
 
-    def test_it_wakes_later_than_now(self) -> None:
+    def test_wake_up_requests_are_in_the_future(self) -> None:
         """Check that a plugin never requests a wake-up at the present time, which would repeat endlessly."""
         self._check(self._town(), Rule.WAKES)
 
-    def test_verdicts_are_of_the_closed_set(self) -> None:
+    def test_verdicts_use_only_known_reasons(self) -> None:
         """Check that each verdict refers to an existing claim and has a known reason."""
         self._check(self._town(), Rule.REASONS)
 
-    def test_inputs_are_untouched(self) -> None:
+    def test_inputs_are_not_modified(self) -> None:
         """Check that a call leaves columns, menus, offers and memos unchanged, including the base arrays of views."""
         self._check(self._town(), Rule.INPUTS)
 
-    def test_it_explains_its_verdicts(self) -> None:
+    def test_the_plugin_explains_its_verdicts(self) -> None:
         """Check that ``eunomia_explain``, if implemented, explains each job that the plugin turned down."""
         self._check(self._town(), Rule.EXPLAINS)
 
-    def test_it_serves_two_gpu_types(self) -> None:
+    def test_a_cluster_of_two_gpu_types_is_served(self) -> None:
         """Check all rules with two GPU types, unless a stage declares that it needs one type."""
         if self._serves_two_types():
             self._check_all(self._bench().once(scenes.two_kinds(), promises=True))
 
     # --- adversarial worlds -----------------------------------------------------------------------------------------
 
-    def test_one_gpu(self) -> None:
+    def test_a_cluster_of_one_gpu_is_served(self) -> None:
         """Check all rules on a cluster of one GPU."""
         self._check_all(self._bench().once(scenes.one_gpu()))
 
-    def test_no_jobs(self) -> None:
+    def test_a_cluster_without_jobs_is_served(self) -> None:
         """Check all rules on a cluster without apps, and with one app without jobs."""
         for world in (World("2x4 V100 16cpu 64GB"), World("2x4 V100 16cpu 64GB").app("ana")):
             self._ask(world)
 
-    def test_all_gangs_are_too_large(self) -> None:
+    def test_gangs_larger_than_the_cluster_do_not_start(self) -> None:
         """Check all rules if every gang is larger than the cluster: no job starts."""
         run = self._bench().once(scenes.too_large())
         self._check_all(run)
         if run.started:
             self._broken("a gang larger than the cluster must wait", f"{sorted(run.started)} started")
 
-    def test_a_machine_is_lost_in_mid_round(self) -> None:
+    def test_machines_may_be_lost_during_a_round(self) -> None:
         """Check all rules if machines are lost while offers, starts and releases are in transit."""
         self._check_all(self._bench().once(scenes.lost_machine()))
 
-    def test_machines_join_drain_and_leave(self) -> None:
+    def test_machines_may_join_drain_and_leave(self) -> None:
         """Check all rules while machines join, drain and leave."""
         self._check_all(self._bench().once(self._changing()))
 
-    def test_everyone_is_paused(self) -> None:
+    def test_all_jobs_may_be_paused(self) -> None:
         """Check all rules if all jobs are paused and some are resumed."""
         self._check_all(self._bench().once(scenes.paused()))
 
-    def test_jobs_adapt(self) -> None:
+    def test_jobs_may_change_their_batch_size(self) -> None:
         """Check all rules if jobs change their batch sizes, as announced or not."""
         self._check_all(self._bench().once(scenes.adapting()))
 
-    def test_ten_thousand_jobs(self) -> None:
+    def test_a_round_with_ten_thousand_jobs_ends(self) -> None:
         """Check that a round with ten thousand jobs completes, however long it takes."""
         self._check_all(self._bench().once(scenes.many()))
 
