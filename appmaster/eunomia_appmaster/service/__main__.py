@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 WHOLE_COLLECTIONS = 200
-"""Collections of younger objects between two of all objects, which stop heartbeats for 50 ms with 1,000 app masters."""
+"""Number of collections of young objects between two full collections, which delay heartbeats by 50 ms with 1,000 app
+masters."""
 SWITCH_SECONDS = 0.0005
-"""Seconds after which the thread of a step gives the interpreter to the event loop, which answers heartbeats."""
+"""Seconds after which the step's thread yields the interpreter to the event loop, which answers heartbeats."""
 
 MEND_SECONDS = 5.0
-"""Seconds between two looks at the files by which this machine's processes reach the arbiter."""
+"""Seconds between two checks of the files by which this machine's processes reach the arbiter."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Read the command line."""
+    """Read the settings from the command line."""
     return Settings(
         state_dir=options.state_dir,
         address=options.address,
@@ -122,7 +123,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 async def run(settings: Settings, folder: Path) -> None:
-    """Serve until a signal to end; ``folder`` holds the files of address and tokens."""
+    """Serve until a signal ends the process; ``folder`` has the files of the address and the tokens."""
     check_address(settings.address, settings.certificates)
     profile = Profile.load(settings.policy, settings=settings.overrides)
     fallback = Profile.fallback()
@@ -162,7 +163,7 @@ async def run(settings: Settings, folder: Path) -> None:
 
 
 async def _mend(service: Service, folder: Path) -> None:
-    """Look now and then whether the files of ``publish`` are as they were written, and the reserve is whole."""
+    """Check periodically that the files of ``publish`` and the disk reserve are intact, and repair them."""
     while True:
         await asyncio.to_thread(service.reserve.refill)
         await asyncio.sleep(MEND_SECONDS)
@@ -171,7 +172,7 @@ async def _mend(service: Service, folder: Path) -> None:
 
 
 def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
-    """Serve metrics and health if requested; the file ``metrics`` next to the address file has their address."""
+    """Serve metrics and health if requested; writes their address to the file ``metrics`` next to the address file."""
     if service.settings.metrics is None:
         return None
     from eunomia_appmaster.service.gauges import StateGauges
@@ -186,7 +187,7 @@ def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
 
 
 def _reload(service: Service, metrics: "MetricsServer | None", folder: Path) -> None:
-    """Show the certificates that the files hold now; where they are invalid, the previous ones."""
+    """Reload the certificates from their files; if they are invalid, the previous ones stay in use."""
     served = service.certificates
     if served is None:
         log.info("certificates.none")
@@ -209,7 +210,7 @@ async def _signalled() -> None:
 
 
 def main() -> None:
-    """Run the arbiter."""
+    """Run the arbiter's process."""
     options = parser().parse_args()
     name_process("arbiter")
     share_one_arena()

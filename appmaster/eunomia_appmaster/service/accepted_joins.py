@@ -1,9 +1,9 @@
-"""When a join token is used: once the launcher of the node that joined with it is accepted.
+"""When a join token counts as used: once the launcher of the node that joined with it is accepted.
 
-A launcher joins first, and registers then. What the operator can mend, such as an address that does not answer, is
-found at the registration, so a token that served for the first call alone would be gone with each such mistake. Until
-a node is accepted, its token serves again: the next machine that joins with it takes the place of the one before,
-whose credential is refused from then on. So one token makes one node, however many try at once.
+A launcher joins first, and registers then. Mistakes that the operator can correct, such as an address that does not
+answer, are found at registration, so a token that the join alone used up would be lost with each mistake. Until a node
+is accepted, its token stays valid: the next machine that joins with it replaces the previous one, whose credential is
+refused from then on. So one token makes one node, however many machines try at once.
 """
 
 import sqlite3
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def superseding(service: "Service", joined: JoinedNode, token: JoinToken) -> list[JoinedNode]:
-    """Return what changes with a join: the node, and those that the token lets in no more.
+    """Return the records that a join changes: the node, and nodes that lose their join because of the same token.
 
     Args:
-        service: the arbiter's.
-        joined: the node, as it joins.
-        token: with which it joins.
+        service: the arbiter's service.
+        joined: the new record of the node.
+        token: the token of the join.
     """
     others = [] if token.reusable else service.joined.awaited(token.number)
     return [joined, *(one.superseded() for one in others if one.name != joined.name)]
 
 
 def accept(service: "Service", node: str) -> list[Note]:
-    """Count a node's launcher as accepted and its token as used; returns the notes that have to be journaled.
+    """Mark a node's launcher as accepted and its token as used; returns the notes that must be journaled.
 
     Args:
-        service: the arbiter's.
+        service: the arbiter's service.
         node: its name.
     """
     joined = service.joined.get(node)
@@ -53,7 +53,7 @@ def accept_first(service: "Service", node: str) -> None:
     """Accept the launcher of a cluster's first node, before the arbiter makes steps.
 
     Raises:
-        InputError: the disk refuses the notes; nothing is used.
+        InputError: the disk refuses the notes; nothing was changed.
     """
     joined, before = service.joined.get(node), [*service.join_tokens]
     if not (notes := accept(service, node)):

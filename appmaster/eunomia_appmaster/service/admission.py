@@ -1,4 +1,4 @@
-"""``NodeAdmission``: machines join with a token, and renew their certificates; see launcher.proto."""
+"""``NodeAdmission``: the service by which machines join with a token and renew certificates; see launcher.proto."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class NodeAdmission(rpc.NodeAdmissionServicer):
-    """Lets machines join, and signs their certificates."""
+    """Handles joins of machines, and signs their certificates."""
 
     def __init__(self, service: Service) -> None:
         self._of = service
@@ -37,7 +37,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         self._tries = Rate("tries to join from one address", 0.5, 20.0)
 
     async def JoinNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
-        """Let a machine join with a token."""
+        """Handle a machine's join with a token."""
         await self._tries.ask(peer_of(context), asyncio.get_running_loop().time(), context)
         if why := self._of.writing_error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
@@ -59,7 +59,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
             return await to_its_end(self._join(request, token, joined, context))
 
     async def _certify(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:
-        """Sign a certificate for a launcher on this machine, of its node's join; it is made where there is none."""
+        """Sign a certificate for a launcher on this machine; its node's join is created if there is none."""
         await self._check(request, context)
         async with self._changing:
             joined = self._of.joined.get(request.node)
@@ -74,7 +74,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
             return await self._answer(request, joined, context)
 
     async def RenewNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
-        """Sign another certificate of a node's present join."""
+        """Sign a new certificate for a node's present join."""
         caller = self._of.tokens.caller(context.invocation_metadata())
         joined = None if caller is None else self._of.joined.get(caller.node)
         if joined is None or joined.name != request.node:
@@ -84,7 +84,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         return await self._answer(request, joined, context)
 
     async def _token(self, context: Context) -> JoinToken:
-        """Return the valid token of a call, or end it."""
+        """Return a call's join token; end the call if it is not valid."""
         try:
             given = JoinText.parse(bearer(context.invocation_metadata()), "authorization")
             return self._of.join_tokens.valid(given)
@@ -101,9 +101,9 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
 
     def _least(self, node: str) -> int:
-        """Return the least number of a node's next join: where the note of former joins is lost, none of theirs.
+        """Return the lowest possible number of a node's next join, in case the record of earlier joins is lost.
 
-        Each join is journaled with a step, so none had a number as large as the next step's.
+        Each join is journaled with a step and has a number below the next step's.
         """
         notes = self._of.journal.notes(MACHINE_NOTE).values()
         layout = self._of.nodes.layout
@@ -132,7 +132,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         return answer
 
     def _used_meanwhile(self, token: JoinToken) -> str:
-        """Return why a token that was valid can no longer be used; empty: it can."""
+        """Return why a token that was valid cannot be used any more; empty: it can."""
         now = self._of.join_tokens.get(token.number)
         why = "" if now is None or now.reusable or not now.used_by else f"node {now.used_by[0]} has used it"
         return why and f"a join token must be valid, but got number {token.number}: {why}"
@@ -152,7 +152,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
 
 
 def _host(context: Context) -> str:
-    """Return the IP address of a call's other end; empty: it has none."""
+    """Return the IP address of a call's peer; empty: it has none."""
     peer = peer_of(context)
     kind, _, host = peer.partition(":")
     return host.replace("%5B", "").replace("%5D", "").strip("[]") if kind in ("ipv4", "ipv6") else ""

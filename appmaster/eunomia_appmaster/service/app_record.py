@@ -1,4 +1,4 @@
-"""One submitted app: its data in addition to the arbiter's state, stored as a note of the journal."""
+"""One submitted app: its data beyond the arbiter's state, stored as a note in the journal."""
 
 import dataclasses
 import json
@@ -13,21 +13,21 @@ from eunomia_appmaster.service.ended_numbers import compact, expanded
 NOTE = "app"
 LIVE, SUSPENDED = "live", "suspended"
 MASTER_ENDED = "its app master ended before its work was done"
-"""Beginning of the reason of a failure in journals of earlier versions, after which the app can be resumed."""
+"""Beginning of a failure's reason in journals of earlier versions, after which the app can be resumed."""
 MOST_NOTICES, MOST_NOTICE = 20, 600
-"""Notices of an app that are kept, the last ones, and letters of each."""
+"""Most notices of an app that are kept (the last ones), and most characters of each."""
 MOST_FAILURES = 100
 """Most failed jobs of an app whose errors are kept: the last ones."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class App:
-    """One app, from its submission on.
+    """An app from its submission on.
 
     Attributes:
-        state: ``live``, ``suspended`` while its app master waits since it ended by itself too often, or how it ended:
-            finished, failed, cancelled.
-        submitted_at: Unix time.
+        state: ``live``; ``suspended`` while its app master waits after it ended by itself too often; or how the app
+            ended: finished, failed, cancelled.
+        submitted_at: Unix time in seconds.
         arrived_at: seconds on the arbiter's clock.
         ended_at: seconds on the arbiter's clock.
     """
@@ -48,63 +48,63 @@ class App:
     why: str = ""
     ended_at: float | None = None
     ended_jobs: dict[str, str] = dataclasses.field(default_factory=dict)
-    """How each ended job ended: finished or failed."""
+    """How each ended job ended, by job: finished or failed."""
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Reasons of jobs that failed for good, by name: the last ones."""
+    """Reasons of permanently failed jobs, by job: the last ones."""
     progress: float | None = None
     standing: dict[str, Any] = dataclasses.field(default_factory=dict)
     gpu_seconds: float = 0.0
-    """Its slot-seconds, once it is over."""
+    """Slot-seconds of the app, set when it has ended."""
     rho: float | None = None
-    """Its last known finish-time fairness."""
+    """Last known finish-time fairness of the app."""
     more_trials: list[int] = dataclasses.field(default_factory=list)
-    """Sizes of the groups of trials that it was given after it had ended, in order; ``trials`` counts them."""
+    """Sizes of the groups of trials that were added after the app had ended, in order; ``trials`` includes them."""
     more_request: str = ""
     """Id of the request for the last of these groups."""
     attempts: int = 0
-    """Number of the last attempt of its app master that was given; 0: none yet."""
+    """Number of the last attempt of its app master; 0: none yet."""
     away_seconds: float = 0.0
-    """Seconds between its ends and resumptions, summed."""
+    """Sum of the seconds between the app's ends and its resumptions."""
     login: str = ""
-    """The account under which its processes run; empty: the arbiter's own."""
+    """The account that its processes run under; empty: the arbiter's own."""
     issue: int = 0
-    """Number of its app master's token: microseconds of Unix time, since it is higher for a later app of this name; 0:
-    an app of an earlier version."""
+    """Number of its app master's token: microseconds of Unix time, so that a later app of this name has a higher one;
+    0: an app of an earlier version."""
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the app has ended."""
         return self.state not in (LIVE, SUSPENDED)
 
     @property
     def lost_master(self) -> bool:
-        """Whether it failed under an earlier version because its app master ended; its jobs may be intact."""
+        """Whether the app failed under an earlier version because its app master ended; its jobs may be intact."""
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
     def taken_up(self, now: float) -> "App":
-        """Return the record with which it is resumed after its end."""
+        """Return the record of the app after it is resumed from an end."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
         fresh: dict[str, Any] = {"state": LIVE, "why": "", "ended_at": None, "gpu_seconds": 0.0}
         fresh |= {"issue": self.issue + 1, "attempts": self.attempts + 1}
         return dataclasses.replace(self, **fresh, away_seconds=away)
 
     def lived_seconds(self, now: float) -> float:
-        """Return the seconds from its arrival to its end, or to now, without those between an end and a resumption."""
+        """Return the seconds from its arrival to its end, or ``now``, except those between end and resumption."""
         return (now if self.ended_at is None else self.ended_at) - self.arrived_at - self.away_seconds
 
     def note(self) -> Note:
-        """Return its note for the journal."""
+        """Return the app's note for the journal."""
         values = dataclasses.asdict(dataclasses.replace(self, ended_jobs={}))
         if not self.login:  # readable for an earlier version
             del values["login"]
         return Note(kind=NOTE, key=self.name, value=values | {"ended_jobs": compact(self.ended_jobs)})
 
     def standing_message(self) -> pb.Standing:
-        """Return the state of its search, shown to users."""
+        """Return the state of the app's search, as shown to users."""
         return pb.Standing(**self.standing)
 
     def take_standing(self, standing: pb.Standing) -> None:
-        """Store its app master's report on the search."""
+        """Store the app master's report on the search."""
         self.standing = {
             "metric": standing.metric[:200],
             "best": _finite_or_none(standing, "best"),
@@ -127,26 +127,26 @@ class App:
 
     @property
     def failed(self) -> int:
-        """How many jobs failed for good."""
+        """Number of jobs that failed permanently."""
         return sum(end == "failed" for end in self.ended_jobs.values())
 
     def job_failed(self, job: str, why: str) -> None:
-        """Record that a job failed for good."""
+        """Record that a job failed permanently."""
         self.ended_jobs[job] = "failed"
         self.failures[job] = why[:500]
         if len(self.failures) > MOST_FAILURES:
             del self.failures[next(iter(self.failures))]
 
     def suspend(self, why: str) -> None:
-        """Record that its app master waits."""
+        """Record that the app master is suspended, with the reason."""
         self.state, self.why = SUSPENDED, why[:1000]
 
     def go_on(self) -> None:
-        """Record that its app master is back, or is to be tried at once."""
+        """Record that the app master runs again, or must be retried at once."""
         self.state, self.why = LIVE, ""
 
     def end(self, state: str, why: str, now: float) -> None:
-        """Record its end; only the first one counts."""
+        """Record the app's end; later calls have no effect."""
         if not self.over:
             self.state, self.why, self.ended_at = state, why[:1000], now
 
@@ -170,7 +170,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def read_app(name: str, values: Any) -> App | None:
-    """Return an app from its note; None if the note is malformed."""
+    """Read an app from its note; None if the note is malformed."""
     try:
         app = App(**values)
     except TypeError:
@@ -191,16 +191,16 @@ def read_app(name: str, values: Any) -> App | None:
 def app_of(
     file: Any, *, name: str, submitted_at: float, arrived_at: float, request_id: str, node: str, login: str = ""
 ) -> App:
-    """Return the record of an app file.
+    """Create the record of an app from its app file.
 
     Args:
         file: an ``eunomia_appmaster.app.app_file.AppFile``.
-        name: unique.
-        submitted_at: Unix time.
+        name: the app's unique name.
+        submitted_at: Unix time in seconds.
         arrived_at: seconds on the arbiter's clock.
         request_id: of the submission.
-        node: of its app master.
-        login: the account under which its processes run; empty: the arbiter's own.
+        node: node of its app master.
+        login: the account that its processes run under; empty: the arbiter's own.
     """
     return App(
         name=name,

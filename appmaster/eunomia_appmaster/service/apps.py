@@ -14,24 +14,24 @@ from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.settings import KEPT_APPS
 
 MOST_APPS = 1000
-"""Most live apps at once."""
+"""Most live apps at the same time."""
 MOST_REQUESTS = 10_000
-"""Most submissions that are recognized when they are repeated: the last ones."""
+"""Most submissions that are recognised when repeated: the last ones."""
 REPEATED_SECONDS = 600.0
-"""Seconds for which a submission is recognized: a client repeats one whose answer was lost for some seconds."""
+"""Seconds for which a repeated submission is recognised; a client whose answer was lost repeats it for some seconds."""
 
 
 class SubmittedApps:
-    """Apps by name, in order of submission: all that live, and those that ended last.
+    """Apps by name, in order of submission: all live ones, and those that ended last.
 
     Args:
         folder: of all apps' folders.
         apps: of an earlier arbiter, by name.
-        keep: how many that are over stay in memory.
-        archive: looks up ended apps that are no longer in memory; None: they are not found.
+        keep: most ended apps that stay in memory.
+        archive: looks up ended apps that are no longer in memory; None: these are not found.
 
     Raises:
-        InputError: a number to keep below 0.
+        InputError: ``keep`` is negative.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class SubmittedApps:
         return found if found is not None or self._archive is None else self._archive.app(name)
 
     def in_memory(self, name: str) -> App | None:
-        """Return an app by name, without a look into the archive."""
+        """Return an app by name from memory, without searching the archive."""
         return self._apps.get(name)
 
     def archived(self) -> list[App]:
-        """Return the ended apps that only the journal has; may be called from any thread."""
+        """Return the ended apps that are only in the journal; may be called from any thread."""
         return [] if self._archive is None else self._archive.all_except(frozenset(self._apps.copy()))
 
     def surplus(self) -> list[App]:
-        """Return the ended apps beyond the number to keep in memory, by time of end, ascending."""
+        """Return the ended apps above the number that stays in memory, by time of end, ascending."""
         over = [app for app in self if app.over]
         if len(over) <= self._keep:
             return []
@@ -91,16 +91,16 @@ class SubmittedApps:
 
     @property
     def live(self) -> list[App]:
-        """Apps that are not over."""
+        """Return the apps that have not ended."""
         return [app for app in self if not app.over]
 
     def asked_before(self, request_id: str) -> App | None:
-        """Return the app that a request with this id has made."""
+        """Return the app that an earlier request with this id created; None: there is none."""
         found = self._requests.get(request_id)
         return None if found is None else self.get(found[0])
 
     def unique(self, name: str) -> str:
-        """Return the name, or the first of ``name-2``, ``name-3`` ... that no app has or had."""
+        """Return the name, or the first of ``name-2``, ``name-3`` ... that no app has ever had."""
         if self._is_new(name):
             return name
         stem, number = name, 2
@@ -112,7 +112,7 @@ class SubmittedApps:
         return not (self.folder / name).exists() and self.get(name) is None
 
     def check_room(self) -> None:
-        """Check that one more app fits.
+        """Check that one more app is allowed.
 
         Raises:
             InputError: there are too many apps.
@@ -121,17 +121,17 @@ class SubmittedApps:
             raise InputError(f"at most {MOST_APPS} apps may be here at once", value=str(len(self.live)))
 
     def login_of(self, name: str) -> str:
-        """Return the account under which an app's processes run; empty: the launcher's own."""
+        """Return the account that an app's processes run under; empty: the launcher's own."""
         app = self.get(name)
         return "" if app is None else app.login
 
     def prepare(self, app: App, submission: Submission, account: Account | None = None) -> None:
-        """Write the folder of an app before it is journaled, under a temporary name.
+        """Write an app's folder under a temporary name, before the app is journaled.
 
         Args:
             app: its record.
-            submission: what its app master reads.
-            account: owns the folder from then on; None: this process'.
+            submission: the data for its app master.
+            account: owner of the folder; None: this process's account.
         """
         folder = self._prepared(app.name)
         shutil.rmtree(folder, ignore_errors=True)  # of a submission that a full disk cut short
@@ -142,13 +142,13 @@ class SubmittedApps:
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
     def keep(self, app: App) -> None:
-        """Add a journaled app; it is not visible before."""
+        """Add a journaled app, which makes it visible and gives its folder the final name."""
         self._prepared(app.name).rename(self.folder / app.name)
         self._apps[app.name] = app
         self._note_request(app)
 
     def take_up(self, app: App) -> None:
-        """Replace the record of an ended app by that of its resumption, which is journaled."""
+        """Replace the record of an ended app by that of its resumption, which was journaled."""
         self._apps[app.name] = app
 
     def drop(self, app: App) -> None:
@@ -170,7 +170,7 @@ class SubmittedApps:
         return self.folder / f".{name}.new"
 
     def _complete(self) -> None:
-        """Rename the temporary folders of journaled apps, which an earlier arbiter had not done yet."""
+        """Rename the temporary folders of journaled apps that an earlier arbiter left."""
         for folder in self.folder.glob(".*.new") if self.folder.is_dir() else ():
             name = folder.name[1 : -len(".new")]
             if name in self._apps and not (self.folder / name).exists():
@@ -184,7 +184,7 @@ def _ended_at(app: App) -> float:
 
 
 def in_order(apps: Iterable[App]) -> list[App]:
-    """Return apps by arrival; of an app that is given twice, the last record."""
+    """Return apps by arrival; for an app that occurs twice, the last record."""
     return sorted({app.name: app for app in apps}.values(), key=_arrived_at)
 
 

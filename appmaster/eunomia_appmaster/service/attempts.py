@@ -1,7 +1,7 @@
-"""Attempts of app masters: the arbiter alone numbers them, and the journal has a number before the order goes out.
+"""Numbers of app masters' attempts: only the arbiter assigns them, and journals one before it orders the attempt.
 
-A launcher restarts its app master within the attempt, as its next part. So two nodes that do not hear of each other
-never run two masters under one number.
+A launcher's restarts of an app master are parts of the same attempt. So two nodes that are cut off from each other
+never run two masters with the same number.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,10 +13,10 @@ from eunomia_appmaster.service.nodes import Node, Nodes
 
 
 def renumbered(apps: Iterable[App], nodes: Nodes) -> Iterator[App]:
-    """Give the attempts that are due their numbers, and yield the apps whose number has changed.
+    """Assign numbers to the attempts that are due, and yield the apps whose number has changed.
 
-    That of an app whose master has ended for good though the app is not over (it was drained, or is refuted), of one
-    for which a user asked, and what a journal that lacks steps does not know any more.
+    An attempt is due if an app's master has ended permanently although the app has not (after a drain, or an exit with
+    0), if a user asked for one, or if the journal has lost the number.
     """
     for app in apps:
         node = nodes.get(app.node)
@@ -33,7 +33,7 @@ def renumbered(apps: Iterable[App], nodes: Nodes) -> Iterator[App]:
 
 
 def due(node: Node, apps: Iterable[App], driver: Driver | None) -> Iterator[tuple[App, int]]:
-    """Yield those of a node's apps whose master it has to start, with the attempt, once the journal has the number."""
+    """Yield the apps whose masters a node must start, with the number of the attempt, once it is journaled."""
     for app in apps:
         if driver is None or not app.attempts or not node.has_yet_to_start(app.name, app.attempts):
             continue

@@ -1,6 +1,6 @@
-"""Bounds of requests: letters, items and numbers of every field, checked before a request is used.
+"""Bounds of requests: characters, items and numbers of every field, checked before a request is used.
 
-The table names what differs from the defaults; a field that it does not name is bounded too. Tables of bids are checked
+The table has the fields that differ from the defaults; all other fields have the default bounds. Bid tables are checked
 as a whole against their offer (``eunomia.contract.bundles``), so only their lengths are bounded here.
 """
 
@@ -19,7 +19,7 @@ from eunomia_appmaster.protocol.join_text import LONGEST_DAYS
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Most bytes of a message; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is parsed."""
 MOST_JOBS: Final = 10_000
-"""Most jobs of an app, ended ones included: as many as a search may have trials."""
+"""Most jobs of an app, including ended ones: the largest number of trials of a search."""
 MOST_BID_ROWS: Final = 256
 MOST_BID_PARTS: Final = 32
 """Most parts of one row of a bid."""
@@ -30,14 +30,14 @@ MOST_BATCH: Final = 1e15
 
 @value
 class Bound:
-    """The bounds of one field: letters of a string, items of a list, the range of a number."""
+    """The bounds of one field: characters of a string, items of a list, or the range of a number."""
 
     letters: int = 500
     items: int = 1_000
     least: float = 0.0
     most: float = 1e15
     any_number: bool = False
-    """No check here: the code that reads the number checks it."""
+    """Whether any number is accepted here, because the code that reads the number checks it."""
 
 
 _DEFAULT: Final = Bound()
@@ -138,11 +138,11 @@ def check(message: Message, place: str = "") -> None:
     """Check a request against its bounds.
 
     Args:
-        message: as parsed.
+        message: the parsed request.
         place: prefix of the field's name in errors.
 
     Raises:
-        InputError: the first field that breaks a rule; nothing of the message is to be used.
+        InputError: the first field that breaks a rule; the whole message must be ignored.
     """
     checks, needed = _checks(message.DESCRIPTOR)
     for field, content in message.ListFields():

@@ -1,4 +1,4 @@
-"""The arbiter calls a node that has joined, once, at the address that it announces."""
+"""Test calls from the arbiter to a joining node at the address that the node announces."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ CALL_SECONDS: Final = 5.0
 
 
 async def check_reached(address: str, name: str, authority: bytes, *, node: str) -> None:
-    """Check that the launcher of a node answers at an address, under its own certificate.
+    """Check that a node's launcher answers at an address, with its own certificate.
 
     Args:
-        address: host:port as announced.
+        address: announced host:port.
         name: in the node's certificate.
-        authority: PEM, the CA of nodes.
+        authority: the CA of nodes, PEM.
         node: its name.
 
     Raises:
-        InputError: nothing answers there, or another does.
+        InputError: nothing answers there, or another server does.
     """
     context = ssl.create_default_context(cadata=authority.decode())
     context.set_alpn_protocols(["h2"])

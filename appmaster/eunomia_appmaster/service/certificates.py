@@ -1,4 +1,4 @@
-"""The arbiter's certificate: checked against its key, its CA and the served address; or created, for testing."""
+"""The arbiter's certificate: checks it against its key, its CA and the served address, or creates one for testing."""
 
 import ipaddress
 import os
@@ -29,20 +29,20 @@ _HOST: Final = re.compile(r"[A-Za-z0-9:*][A-Za-z0-9.:_-]{0,252}")
 
 @value
 class Certificates:
-    """Paths of PEM files; ``check`` validates them before they are used."""
+    """Paths of PEM files, which ``check`` validates before they are used."""
 
     cert: Path
-    """The arbiter's certificate, with the intermediate ones up to the CA."""
+    """The arbiter's certificate, followed by intermediate ones up to the CA."""
     key: Path
     ca: Path
-    """The CA with which clients check it; the certificate itself if it is self-signed."""
+    """The CA with which clients verify it; the certificate itself if it is self-signed."""
 
     @classmethod
     def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> Self | None:
-        """Return the files of the options; None if no option is given.
+        """Return the files that the options name; None if no option is given.
 
         Raises:
-            InputError: a certificate without its key, or a key without its certificate.
+            InputError: a certificate has no key, or a key has no certificate.
         """
         if cert is None and key is None and ca is None:
             return None
@@ -53,14 +53,14 @@ class Certificates:
 
     @classmethod
     def inside(cls, folder: Path) -> Self:
-        """Return the files that ``make`` leaves in a folder."""
+        """Return the paths of the files that ``make`` writes to a folder."""
         return cls(cert=folder / CERT_FILE, key=folder / KEY_FILE, ca=folder / CA_FILE)
 
     def check(self, host: str) -> None:
         """Check the files against each other and against the host to serve.
 
         Raises:
-            InputError: the first thing that would keep every client away.
+            InputError: the first problem that would make every client refuse the certificate.
         """
         chain, roots, own = certificates_of(self.cert), certificates_of(self.ca), public_key_of(self.key)
         cert = chain[0]
@@ -103,7 +103,7 @@ class Certificates:
 
     @property
     def holds_until(self) -> datetime:
-        """Returns when the certificate expires.
+        """Return when the certificate expires.
 
         Raises:
             InputError: it cannot be read.
@@ -115,11 +115,11 @@ class ServedCertificates:
     """The certificate of a running server, which ``reload`` replaces.
 
     Args:
-        files: read now, and again at each ``reload``.
+        files: the certificate's files, read now and at each ``reload``.
         host: the served host.
 
     Raises:
-        InputError: the files would keep every client away.
+        InputError: every client would refuse the certificate.
     """
 
     def __init__(self, files: Certificates, host: str) -> None:
@@ -129,10 +129,10 @@ class ServedCertificates:
         self._shown = files.configuration()
 
     def reload(self) -> None:
-        """Read the files again and show their certificate on new connections; present connections stay.
+        """Read the files again and use their certificate for new connections; present connections stay open.
 
         Raises:
-            InputError: the files would keep every client away; the former certificate stays in use.
+            InputError: every client would refuse the new certificate; the previous one stays in use.
         """
         self.files.check(self._host)
         self._shown = self.files.configuration()
@@ -145,12 +145,12 @@ class ServedCertificates:
 
 
 def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certificates:
-    """Make a CA and a certificate signed by it, for testing; the CA's key is thrown away.
+    """Create a CA and a certificate signed by it, for testing; the CA's key is discarded.
 
     Args:
         folder: made with mode 0700; gets ``ca.pem``, ``cert.pem`` and ``key.pem`` (0600).
         names: host names and IP addresses in addition to this machine's own.
-        days: for which it is valid.
+        days: validity of the certificate.
 
     Raises:
         InputError: the files exist already, they cannot be written, or a name is not a valid host name.
@@ -180,7 +180,7 @@ def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certif
 
 
 def own_names() -> tuple[str, ...]:
-    """Names and addresses by which this machine's own processes reach it."""
+    """Return the names and addresses by which this machine's own processes reach it."""
     name = socket.gethostname()
     return tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", *((name,) if name else ()))))
 
@@ -195,7 +195,7 @@ def public_key_of(path: Path) -> object:
 
 
 def key_of(path: Path) -> "ec.EllipticCurvePrivateKey":
-    """Return the private key of a file.
+    """Return the private key in a file.
 
     Raises:
         InputError: it cannot be read.
@@ -209,7 +209,7 @@ def key_of(path: Path) -> "ec.EllipticCurvePrivateKey":
 
 
 def certificates_of(path: Path) -> "list[x509.Certificate]":
-    """Return the certificates of a file.
+    """Return the certificates in a file.
 
     Raises:
         InputError: it cannot be read, or is not PEM.
@@ -238,7 +238,7 @@ def signed(
     names: Sequence[str],
     days: int,
 ) -> "x509.Certificate":
-    """Return a signed certificate; ``issuer`` None: that of a CA, signed by its own key."""
+    """Return a new certificate for a public key; ``issuer`` None: a CA certificate signed by its own key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID

@@ -1,4 +1,4 @@
-"""A node of the cluster comes back with more slots, or with slots of another type: it joins as what it is."""
+"""Handles a node that registers with more slots or other slot types: the cluster's machines change accordingly."""
 
 import structlog
 
@@ -14,17 +14,17 @@ log = structlog.get_logger()
 
 
 async def change(service: Service, request: pb.RegisterNodeRequest) -> Node:
-    """Let machines of a node leave and join, as its registration has it, and register it once they are journaled.
+    """Make machines of a node leave and join according to its registration; register it once this is journaled.
 
-    Slots that join are down until a fence is confirmed there: a lease of a machine that left may have had them. Before
-    the arbiter decides, the node is registered with the slots that are as before.
+    Slots that join are down until a fence is confirmed there, since a lease of a machine that left may have had them.
+    While the arbiter makes no decisions, the node is registered with its unchanged slots.
 
     Args:
-        service: its cluster has the node.
+        service: the arbiter's service, whose cluster has the node.
         request: the node's registration, within bounds.
 
     Raises:
-        InputError: the policy does not suit the changed cluster, or the node has seen orders of another arbiter;
+        InputError: the policy does not support the changed cluster, or the node has seen orders of another arbiter;
             nothing was changed.
     """
     if not service.decides:
@@ -65,10 +65,10 @@ async def _leave(service: Service, events: list[Event], notes: list[Note]) -> No
 
 
 def _wait(service: Service, request: pb.RegisterNodeRequest) -> Node:
-    """Register a node with the slots that are as before; it has to register again once the arbiter decides.
+    """Register a node with its unchanged slots; it must register again once the arbiter makes decisions.
 
     Raises:
-        InputError: the policy does not suit the changed cluster.
+        InputError: the policy does not support the changed cluster.
     """
     layout = service.nodes.layout
     if layout is not None and (made := layout.change(request)) is not None:
@@ -80,10 +80,10 @@ def _wait(service: Service, request: pb.RegisterNodeRequest) -> Node:
 
 
 def _suited(service: Service, before: Layout, made: Change, node: str) -> tuple[Layout, Layout]:
-    """Return the layouts once machines have joined, and once others have left as well.
+    """Return the layout after machines have joined, and the layout after others have left as well.
 
     Raises:
-        InputError: the policy does not suit the changed cluster.
+        InputError: the policy does not support the changed cluster.
     """
     grown = before.with_machines(made.joined)
     after = grown.without({*grown.cluster.left, *made.left})
@@ -92,13 +92,13 @@ def _suited(service: Service, before: Layout, made: Change, node: str) -> tuple[
 
 
 def _joining(joins: list[MachineJoined], *, drains: bool) -> list[Event]:
-    """Return the events with which machines join whose slots are down until a fence is confirmed."""
+    """Return the events for joining machines, whose slots are down until a fence is confirmed."""
     events: list[Event] = [*joins, *(MachineLost(machine=event.machine) for event in joins)]
     return events + [MachineDraining(machine=event.machine) for event in joins if drains]
 
 
 def _closing(names: list[str]) -> list[Event]:
-    """Return the events after which machines that are about to leave get no lease."""
+    """Return the events that keep machines that are about to leave from getting leases."""
     return [*(MachineLost(machine=name) for name in names), *(MachineDraining(machine=name) for name in names)]
 
 

@@ -1,4 +1,4 @@
-"""The rule of ``serve --clean-older-than``: removes folders of apps that ended long ago, as ``eunomia clean`` does."""
+"""The rule ``serve --clean-older-than``: removes folders of apps that ended long ago, as ``eunomia clean`` does."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from eunomia_appmaster.service.service import Service
 log = structlog.get_logger()
 
 PAUSE_SECONDS: Final = 600.0
-"""Seconds between two looks for apps to clean; the first look is at once."""
+"""Seconds between two searches for apps to clean; the first one is at once."""
 
 
 async def clean_by_rule(service: Service, pause_seconds: float = PAUSE_SECONDS) -> None:
@@ -28,7 +28,7 @@ async def clean_by_rule(service: Service, pause_seconds: float = PAUSE_SECONDS) 
 
 
 async def clean_once(service: Service, older_seconds: float) -> None:
-    """Remove the folders of apps that ended longer ago than this; a folder that cannot be removed is logged."""
+    """Remove the folders of apps that ended more than ``older_seconds`` ago; failures are logged."""
     older = await asyncio.to_thread(service.apps.archived)
     for name in [app.name for app in _due(service, (*older, *service.apps), older_seconds)]:
         app = service.apps.get(name)

@@ -48,7 +48,7 @@ SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer):
     """Accepts apps, and reports the state of apps, jobs and slots with the reasons.
 
-    A user's token reaches the user's own apps: others are as if they were not there.
+    With a user's token, only the user's own apps exist for the caller.
     """
 
     def __init__(self, service: Service) -> None:
@@ -125,7 +125,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         raise error
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:  # noqa: N802
-        """End an app, and take its slots back."""
+        """End an app, and revoke its leases."""
         await self._decides(request, context)
         service = self._service
         app = await self._named(request.app, context)
@@ -170,7 +170,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         return answer
 
     async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:  # noqa: N802
-        """Return from the fallback to the chosen profile."""
+        """Return from the fallback to the configured profile."""
         await self._decides(request, context)
         await self._service.driver.fold([ProfileChanged(profile=self._service.profile.name)])
         return pb.ResumeResponse(serving=self._service.driver.arbiter.serving.profile)
@@ -178,7 +178,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
     async def ResumeApp(  # noqa: N802
         self, request: pb.ResumeAppRequest, context: Context
     ) -> pb.ResumeAppResponse:
-        """Try a suspended app at once, or resume one that failed since its app master ended."""
+        """Restart a suspended app at once, or resume one that failed because its app master ended."""
         await self._decides(request, context)
         app, me = await self._named(request.app, context), self._user(context)
         try:
@@ -194,7 +194,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
     async def MoreTrials(  # noqa: N802
         self, request: pb.MoreTrialsRequest, context: Context
     ) -> pb.MoreTrialsResponse:
-        """Let an app that has ended go on with further trials."""
+        """Add trials to an app that has ended, and let its search continue."""
         await self._decides(request, context)
         app, me = await self._named(request.app, context), self._user(context)
         try:
@@ -208,7 +208,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
     async def SetProfile(  # noqa: N802
         self, request: pb.SetProfileRequest, context: Context
     ) -> pb.SetProfileResponse:
-        """Replace or drop the rates that are known of a kind of job."""
+        """Replace or drop the known rates of a kind of job."""
         await self._decides(request, context)
         try:
             return await set_profile(self._service, request)
@@ -219,7 +219,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
     async def AcceptLoss(  # noqa: N802
         self, request: pb.AcceptLossRequest, context: Context
     ) -> pb.AcceptLossResponse:
-        """Decide from now on, without the steps that the journal has lost."""
+        """Make decisions from now on, without the steps that the journal has lost."""
         await self._ready(request, context)
         if self._service.loss is None:
             await refuse(context, InputError("a loss must be asked about before it is accepted", value="none is"))
@@ -238,20 +238,20 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 
     async def _decides(self, request: Message, context: Context) -> None:
-        """Refuse what needs a decision while the operator has not answered whether steps may be lost."""
+        """Refuse a request that needs a decision while the operator has not answered whether steps may be lost."""
         await self._ready(request, context)
         if question := self._service.question:
             await refuse(context, InputError("the arbiter must have all its steps to decide", value=question))
 
     def _chosen(self, request: pb.ListRequest) -> list[App]:
-        """Return the requested apps, without archived ones that are not named."""
+        """Return the requested apps; archived apps only if they are named."""
         apps = self._service.apps
         named = apps.get(request.app) if request.app else None
         asked = list(apps) if not request.app else [] if named is None else [named]
         return [app for app in asked if request.ended or not app.over]
 
     async def _named(self, name: str, context: Context) -> App:
-        """Return an app that the caller may touch, or answer that there is none of this name."""
+        """Return an app that the caller may access; if there is none of this name, end the call with an error."""
         if (app := self._own(name, context)) is not None:
             return app
         error = no_such_app(name, await self._names(context))
@@ -259,7 +259,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         raise error
 
     async def _names(self, context: Context) -> list[str]:
-        """Names of the caller's apps, those that are not over first."""
+        """Return the names of the caller's apps, those that have not ended first."""
         older = await asyncio.to_thread(self._service.apps.archived)
         return [app.name for app in sorted(self._visible((*older, *self._service.apps), context), key=_is_over)]
 
@@ -346,7 +346,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             )
 
     def _find(self, name: str, context: Context) -> tuple[App | None, str | None]:
-        """Return the caller's app and job of a name; the name alone suffices for an app of one job."""
+        """Return the caller's app and job with a name; an app's name suffices if it has only one job."""
         app = self._own(name, context)
         if app is not None:
             return app, None
@@ -374,7 +374,7 @@ def _is_over(app: App) -> bool:
 
 
 def _parsed_as(login: str, request: pb.SubmitRequest, slots: int, me: str) -> Any:
-    """Check an app file as ``_parsed`` does, with the rights to files of the user's account."""
+    """Check an app file as ``_parsed`` does, with the file rights of the user's account."""
     if not login:
         return _parsed(request, slots, me)
     account = Account.of(login)
@@ -383,12 +383,12 @@ def _parsed_as(login: str, request: pb.SubmitRequest, slots: int, me: str) -> An
 
 
 def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
-    """Check an app file against its rules, the cluster's size, and the user whose token came with it, if one did.
+    """Check an app file against its rules, the cluster's size and, if a user submits it, the user's name.
 
     Args:
-        request: has the file.
-        slots: the most that the cluster had at once.
-        me: the token's user; empty: the operator.
+        request: contains the file.
+        slots: largest number of slots that the cluster has had.
+        me: user of the call's token; empty: the operator.
 
     Raises:
         InputErrors: all errors of the file.
@@ -416,10 +416,10 @@ def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
 
 
 def _host() -> str:
-    """Return the machine's name, shown to users."""
+    """Return the machine's host name, as shown to users."""
     return socket.gethostname().split(".")[0] or "localhost"
 
 
 def _clocks(service: Service) -> list[str]:
-    """Return what is said of nodes whose clocks are not the arbiter's."""
+    """Return lines about nodes whose clocks differ from the arbiter's."""
     return [f"{node.name}: {node.clock_offset.words}" for node in service.nodes if node.clock_offset.words]

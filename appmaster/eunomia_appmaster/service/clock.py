@@ -1,8 +1,8 @@
-"""The arbiter's clock: seconds since its first start; it continues over restarts and never goes back.
+"""The arbiter's clock: seconds since its first start; it continues over restarts and never decreases.
 
-While it runs it follows the machine's monotonic clock, so that setting the machine's time does not move it. Over a
-restart it adds the time for which no arbiter ran, since jobs ran on: by the machine's uptime, which cannot be set
-either, and by Unix time only if the machine itself was restarted meanwhile.
+While it runs it follows the machine's monotonic clock, so that setting the machine's time has no effect. At a restart
+it adds the time for which no arbiter ran, since jobs kept running: by the machine's uptime, which cannot be set either,
+and by Unix time only if the machine was rebooted meanwhile.
 """
 
 from typing import Any, Final
@@ -13,15 +13,16 @@ from eunomia_appmaster.node.boot import boot_id
 from eunomia_appmaster.node.system import MACHINE, System
 
 BOOT: Final = "boot"
-"""In the journal's meta: ``{"id": ..., "after_step": ...}``; later steps were written since the boot of that id."""
+"""Key in the journal's meta data: ``{"id": ..., "after_step": ...}``; later steps were written in the boot with that
+id."""
 
 
 class Clock:
-    """Counts seconds from a journal's last step on.
+    """A clock that counts seconds from a journal's last step.
 
     Args:
         last: the arbiter's time of the last step; 0 for a new journal.
-        away: seconds that passed since.
+        away: seconds that have passed since.
         system: has the machine's clocks.
     """
 
@@ -35,7 +36,7 @@ class Clock:
 
         Args:
             journal: open for writing.
-            last: its last step; None: it has none yet.
+            last: its last step; None: it has none.
             system: has the machine's clocks.
         """
         noted = journal.meta.get(BOOT)
@@ -50,5 +51,5 @@ class Clock:
         return cls(last.now, system.unix_time() - last.at, system=system)
 
     def now(self) -> Seconds:
-        """Seconds since the first start."""
+        """Return the seconds since the first start."""
         return Seconds(self._system.monotonic() + self._offset)

@@ -1,34 +1,34 @@
-"""By how much a node's clock is ahead of the arbiter's: measured at heartbeats.
+"""The offset of a node's clock from the arbiter's, measured with heartbeats.
 
-A heartbeat carries the time at which it was sent. It arrives later, by a delay that is not known; so of the last few
-measurements the largest is the nearest to the truth, and is too small by the smallest of their delays.
+A heartbeat carries the time at which it was sent and arrives after an unknown delay. So the largest of the last few
+measurements is closest to the true offset, and too small by the smallest of their delays.
 """
 
 from collections import deque
 from typing import Final
 
 WINDOW: Final = 8
-"""Heartbeats that are looked at; a clock that was set is seen once they are over."""
+"""Number of heartbeats in the window; a change of a clock is noticed once all of them are newer."""
 SHOWN_SECONDS: Final = 1.0
-"""An offset beyond which people read of it."""
+"""Smallest offset in seconds that is shown to people."""
 STEP_SECONDS: Final = 0.5
-"""A change beyond which app masters hear of it; smaller ones are mostly delays."""
+"""Smallest change in seconds that app masters are told; smaller ones are mostly delays."""
 
 
 class ClockOffset:
-    """The offset of one node's clock."""
+    """The measured offset of one node's clock."""
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=WINDOW)
         self.given = 0.0
-        """Seconds by which the node's clock is ahead, as app masters have it."""
+        """Seconds by which the node's clock is ahead, as last reported to app masters."""
 
     def hear(self, sent_at: float, now: float) -> None:
-        """Take a heartbeat.
+        """Add the measurement of a heartbeat.
 
         Args:
             sent_at: Unix time in seconds by the node's clock; 0: not given.
-            now: by the arbiter's.
+            now: Unix time in seconds by the arbiter's clock.
         """
         if sent_at:
             self._seen.append(sent_at - now)
@@ -39,12 +39,12 @@ class ClockOffset:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds by which the node's clock is ahead; None: not measured."""
+        """The seconds by which the node's clock is ahead; None: not measured."""
         return max(self._seen, default=None)
 
     @property
     def words(self) -> str:
-        """The offset for people; empty: it is small, or not measured."""
+        """The offset as text for people; empty: it is small, or not measured."""
         seconds = self.seconds
         if seconds is None or abs(seconds) <= SHOWN_SECONDS:
             return ""

@@ -1,4 +1,4 @@
-"""What a node's launcher has reported of its containers."""
+"""The container statuses that a node's launcher has reported."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,22 +7,22 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.parts import detached
 
 ENDED_KEPT: Final = 256
-"""Most ended containers whose last version is kept, by which a report that another has overtaken is known as old."""
+"""Most ended containers whose last version is kept, to recognise reports that arrive out of order."""
 
 
 class ContainerStatuses:
-    """The last status of each container of a node that has not ended; iterating yields them."""
+    """The last status of each container of a node that has not ended; iteration yields them."""
 
     def __init__(self) -> None:
         self._live: dict[str, pb.ContainerStatus] = {}
         self._ended: dict[str, int] = {}
-        """By container that has ended: version of its last status."""
+        """Version of the last status of an ended container, by container."""
 
     def __iter__(self) -> Iterator[pb.ContainerStatus]:
         return iter(self._live.values())
 
     def hear(self, status: pb.ContainerStatus) -> bool:
-        """Apply a reported status; return whether it is newer than the last one of its container."""
+        """Apply a reported status; returns whether it is newer than the container's last one."""
         name = status.container_id
         known = self._live.get(name)
         if status.version <= (self._ended.get(name, -1) if known is None else known.version):

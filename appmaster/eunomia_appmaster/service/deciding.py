@@ -1,4 +1,4 @@
-"""Checks a request that changes what the arbiter keeps of users, nodes and tokens, before anything is changed."""
+"""Checks requests that change the arbiter's records of users, nodes and tokens, before anything is changed."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from eunomia_appmaster.service.refusals import no_node
 from eunomia_appmaster.service.service import Service
 
 FIRST_NODE_SECONDS: Final = 5.0
-"""Seconds after the start for which calls wait for a first node: the own machine's launcher starts with the arbiter."""
+"""Seconds after the start for which calls wait for a first node: this machine's launcher starts with the arbiter."""
 
 
 def lacks_first_node(service: Service) -> bool:
@@ -23,13 +23,13 @@ def check_change(service: Service, request: Message, what: str, *, of_machines: 
     """Check the bounds of a request, and that the arbiter can journal the change now.
 
     Args:
-        service: the arbiter's.
-        request: as parsed.
-        what: it changes, for the error: ``users``.
-        of_machines: whether machines must be here for it.
+        service: the arbiter's service.
+        request: the parsed request.
+        what: the kind of record that it changes, for the error, such as ``users``.
+        of_machines: whether the change requires that the machines have registered.
 
     Raises:
-        InputError: a field is out of its bounds, or the arbiter waits for its disk, an answer or its machines.
+        InputError: a field is out of bounds, or the arbiter waits for its disk, an operator's answer or its machines.
     """
     bounds.check(request)
     if of_machines and lacks_first_node(service):

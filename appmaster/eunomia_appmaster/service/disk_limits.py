@@ -1,4 +1,4 @@
-"""The limits on users' disk, as launchers get them: they measure the folders of all apps of a user."""
+"""Disk limits of users for the launchers, which measure the folders of all apps of a user."""
 
 from math import isfinite
 
@@ -8,7 +8,7 @@ from eunomia_appmaster.service.users import Users
 
 
 def disk_limits(users: Users, apps: SubmittedApps) -> list[pb.DiskLimit]:
-    """Return the limit of each user that has one, also of those that were removed, with the apps that count."""
+    """Return the limit of each user that has one, including removed users, with the apps that count against it."""
     limits = {user.name: user.limits.disk_bytes for user in users.all if isfinite(user.limits.disk_bytes)}
     mine: dict[str, list[str]] = {name: [] for name in limits}
     for app in apps if limits else ():

@@ -1,9 +1,9 @@
-"""The arbiter driven in real time: events come in, a step is made, journaled, and then carried out.
+"""Drives the arbiter in real time: collects events, makes a step, journals it, and then carries out its decision.
 
 One asyncio task owns the arbiter. A step runs in a thread of its own, so that heartbeats are answered while a solver
-works; meanwhile ``lock`` is held, and every reader of the state takes it first. A step over its time limit ends the
-process: the supervisor starts another arbiter, which replays the journal, where that step is missing, and attributes a
-fault to the plugin that had not returned (``watchdog``).
+works; meanwhile ``lock`` is held, which every reader of the state acquires. A step over its time limit ends the
+process: the supervisor starts another arbiter, which replays the journal without that step, and attributes a fault to
+the plugin that had not returned (``watchdog``).
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from eunomia_appmaster.service.watchdog import Watchdog
 log = structlog.get_logger()
 
 QUIET = (JobReported, RateMeasured, ForecastReported)
-"""Events that wait for the next step, at most ``QUIET_SECONDS``."""
+"""Events that wait for the next step, for at most ``QUIET_SECONDS``."""
 MINOR = (*QUIET, BidReceived)
-"""Events that alone change no order to a machine, and no news of an app master."""
+"""Events that cause neither an order to a machine nor a message to an app master."""
 QUIET_SECONDS = 1.0
 WRITE_AGAIN_SECONDS = 1.0
-"""Seconds between two attempts to write a step that the disk refused."""
+"""Seconds between two attempts to write a step after a disk error."""
 ROUNDS_KEPT = 64
 EXIT_FAULT = 70
 
@@ -53,15 +53,15 @@ Observer = tuple[str, Callable[[Decision], None]]
 
 
 class Driver:
-    """Makes the arbiter's steps, one after the other.
+    """Makes the arbiter's steps one after another.
 
     Args:
-        arbiter: recovered, or new.
-        journal: gets each step before its decision is carried out.
-        clock: the arbiter's.
-        after: called with each decision once it is journaled, and whether the step may have changed more than a bid or
-            a report of progress does; it must not block.
-        observers: the profile's; an exception of one is logged and does not affect the others.
+        arbiter: the recovered or new arbiter.
+        journal: stores each step before its decision is carried out.
+        clock: the arbiter's clock.
+        after: called with each journaled decision, and with whether the step may have changed more than bids and
+            reports of progress can; it must not block.
+        observers: the profile's observers; an exception of one is logged and does not affect the others.
         watchdog: ends the process if a step takes too long; None: no time limit.
         checkpoint_steps: steps between two checkpoints.
         system: ends the process if the arbiter itself fails.
@@ -88,11 +88,11 @@ class Driver:
         self.faults: deque[str] = deque(maxlen=16)
         self.wake_at: Seconds = Seconds(0.0)
         self.disk_error: str | None = None
-        """Why the disk refuses the last step; its decision is not carried out before it is journaled."""
+        """Disk error at the last step, whose decision is not carried out before it is journaled; None: no error."""
         self.follow: Callable[[], None] = lambda: None
-        """Called after each commit to the journal, in the thread that made it."""
+        """Called after each commit to the journal, in the committing thread."""
         self.make_room: Callable[[JournalWriteError], bool] = lambda error: False
-        """Called when the disk refuses a step; True: there is more room, and the step is written again at once."""
+        """Called when the disk refuses a step; returns True if it made room, so that the step is written again."""
         self._journal = journal
         self._after = after
         self._observers = observers
@@ -102,7 +102,7 @@ class Driver:
         self._checkpoint_steps = checkpoint_steps
         self._since_checkpoint = 0
         self._unwritten = False
-        """The state holds a step that is not journaled."""
+        """Whether the state contains a step that is not journaled."""
         self._events: list[Event] = []
         self._notes: dict[tuple[str, str], Note] = {}
         self._waiters: list[asyncio.Future[Decision]] = []
@@ -114,7 +114,7 @@ class Driver:
     # --- interface -------------------------------------------------------------------------------------------
 
     def put(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> None:
-        """Queue events for the next step; a step of reports alone waits a moment for more."""
+        """Queue events for the next step; if all are minor reports, the step waits a moment for more."""
         for note in notes:
             self._notes[note.kind, note.key] = note
         for event in events:
@@ -127,7 +127,7 @@ class Driver:
             self._stir.set()
 
     async def fold(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> Decision:
-        """Apply events in a step at once, and wait until that step is journaled."""
+        """Apply events in a step at once, and return its decision once it is journaled."""
         waiter: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._urgent = True  # before put, which then ends the wait for the next step also for notes alone
@@ -135,7 +135,7 @@ class Driver:
         return await waiter
 
     def recall_hang(self) -> None:
-        """Attribute and journal a fault of the plugin for which the watchdog ended the former process."""
+        """Record a fault of the plugin that hung when the watchdog ended the previous process, and journal it."""
         fault = None if self._watchdog is None else self._watchdog.fault()
         if fault is None or self._watchdog is None:
             return
@@ -148,18 +148,18 @@ class Driver:
         self._note(decision)
 
     def holds(self, note: Note) -> bool:
-        """Whether a note of this kind and key waits to be written."""
+        """Return whether a note of this kind and key waits to be written."""
         return (note.kind, note.key) in self._notes
 
     def hurry(self) -> None:
-        """Make a step soon, though notes alone wait for one."""
+        """Make a step soon even if only notes wait for one."""
         self._urgent = True
         self._stir.set()
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Step until cancelled. An error of the arbiter itself ends the process; a plugin's fault does not."""
+        """Make steps until cancelled. An error of the arbiter itself ends the process; a plugin's fault does not."""
         while True:
             await self._wait()
             try:
@@ -174,7 +174,7 @@ class Driver:
                 self._system.exit(EXIT_FAULT)
 
     async def close(self) -> None:
-        """Apply the events that wait for a step, and write a checkpoint; to be called once ``run`` has ended."""
+        """Apply the queued events, and write a checkpoint; call this once ``run`` has ended."""
         async with self.lock:  # in the arbiter's thread: a step that was under way ends first
             await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
         self._thread.shutdown()
@@ -190,7 +190,7 @@ class Driver:
             log.error("journal.no_checkpoint", why=str(error))
 
     def _fold_rest(self) -> None:
-        """Journal the remaining events with their notes, so that an app's note and state agree."""
+        """Journal the remaining events with their notes, so that apps' notes agree with the state."""
         events, notes = self._take(), list(self._notes.values())
         if not events:
             self._journal.note(*notes)
@@ -235,18 +235,18 @@ class Driver:
         self._observe(decision)
 
     def _is_minor(self, events: Sequence[Event], notes: Sequence[Note], decision: Decision) -> bool:
-        """Return whether a step folded bids and reports of progress alone, and decided nothing."""
+        """Return whether a step applied only bids and reports of progress, and decided nothing."""
         decided = decision.causes or decision.orders or decision.transitions or decision.closed is not None
         return bool(events) and not notes and not decided and all(isinstance(event, MINOR) for event in events)
 
     def _make(self, now: Seconds, events: list[Event]) -> Decision:
-        """Step, in the arbiter's own thread."""
+        """Make a step, in the arbiter's own thread."""
         self._unwritten = True
         with contextlib.nullcontext() if self._watchdog is None else self._watchdog.step():
             return self.arbiter.step(now, events)
 
     def _write(self, now: Seconds, events: list[Event], decision: Decision, notes: list[Note]) -> str | None:
-        """Journal a step; return why the disk refuses it, if it does."""
+        """Journal a step; returns the disk's error, if there is one."""
         while True:
             try:
                 self._journal.append(now, events, decision, notes=notes)
@@ -271,7 +271,7 @@ class Driver:
         self.disk_error = None
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint of the state every ``checkpoint_steps``; without disk space, the steps alone suffice."""
+        """Write a checkpoint every ``checkpoint_steps`` steps; none without disk space, as the steps suffice."""
         self._since_checkpoint += 1
         if self._since_checkpoint < self._checkpoint_steps:
             return
@@ -282,7 +282,7 @@ class Driver:
             log.warning("journal.no_checkpoint", why=str(error))
 
     def _take(self) -> list[Event]:
-        """Take the events of one step; reports on jobs that this step adds wait for the next one."""
+        """Remove and return the events of one step; reports about jobs that this step adds wait for the next one."""
         events = self._events
         added = {event.job for event in events if isinstance(event, JobAdded)}
         now = [event for event in events if not _speaks_of(event, added)]
@@ -311,7 +311,7 @@ class Driver:
             )
 
     def _observe(self, decision: Decision) -> None:
-        """Call the observers of a round, after it is journaled."""
+        """Call the observers with a round's decision, after it is journaled."""
         if not decision.causes:
             return
         for name, observe in self._observers:
@@ -326,7 +326,7 @@ class Driver:
 
     @property
     def next_round_in(self) -> float | None:
-        """Returns the seconds until the next step is due without new events; None: no step is due."""
+        """The seconds until the next step is due without new events; None: no step is due."""
         if self.wake_at == NEVER:
             return None
         return max(0.0, float(self.wake_at) - float(self.clock.now()))
@@ -336,7 +336,7 @@ _BEFORE_ADDED = frozenset(ORDER[: ORDER.index(JobAdded)])
 
 
 def _speaks_of(event: Event, added: "set[JobId]") -> bool:
-    """Return whether an event is applied before jobs are added, but is about one of the added jobs."""
+    """Return whether an event would be applied before the jobs that it is about are added."""
     if not added or type(event) not in _BEFORE_ADDED:
         return False
     if isinstance(event, JobsDivided):

@@ -1,4 +1,4 @@
-"""Reads apps that ended long ago from the journal, since the service drops them from memory."""
+"""Reads apps that ended long ago from the journal, since the service keeps only the last ones in memory."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -7,14 +7,14 @@ from eunomia.journal.journal import read_journal
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
 
 MOST_LISTED = 5000
-"""Most ended apps in one answer, so that it fits a gRPC message."""
+"""Most ended apps in one answer, so that it fits into a gRPC message."""
 
 
 class EndedApps:
-    """Looks ended apps up in the journal.
+    """Looks up ended apps in the journal.
 
     Args:
-        path: the journal's.
+        path: of the journal.
     """
 
     def __init__(self, path: Path) -> None:

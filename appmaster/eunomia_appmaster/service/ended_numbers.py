@@ -1,16 +1,16 @@
-"""How the jobs of an app ended, in a few letters however many they are, for the app's note in the journal."""
+"""A compact form of how an app's jobs ended, for the app's note in the journal."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 MOST_LETTERS = 400
-"""Letters of a list of ranges beyond which a bit for each number may be shorter."""
+"""Characters of a list of ranges above which one bit per number may be shorter."""
 
 
 def compact(ended: Mapping[str, str]) -> dict[str, str]:
-    """Return the numbers of jobs by how they ended, as ``1-40,43``, or as bits in hexadecimal digits, ``0x...``.
+    """Return for each kind of end the numbers of jobs, as ``1-40,43``, or as bits in hexadecimal digits, ``0x...``.
 
     Args:
-        ended: by job, as ``app/number``.
+        ended: kind of end by job, ``app/number``.
     """
     numbers: dict[str, list[int]] = {}
     for job, how in ended.items():
@@ -19,10 +19,10 @@ def compact(ended: Mapping[str, str]) -> dict[str, str]:
 
 
 def expanded(app: str, numbers: Mapping[str, str]) -> dict[str, str]:
-    """Return by job how it ended: the inverse of ``compact``; what an earlier version wrote is by job already.
+    """Return the kind of end by job: the inverse of ``compact``; values of an earlier version are unchanged.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: a text is malformed.
     """
     if any("/" in key for key in numbers):
         return dict(numbers)

@@ -1,6 +1,7 @@
 """Gauges of the arbiter for Prometheus: slots by app, machines, waiting jobs by reason.
 
-They are computed from the state at each scrape. No label has free text of users, except app, user and plugin names.
+They are computed from the state at each scrape. Labels contain no text of users except names of apps, users and
+plugins.
 """
 
 import math
@@ -27,14 +28,14 @@ class StateGauges:
     """Gauges that are computed from the state at each scrape.
 
     Args:
-        service: has the state; to be read where it may be read.
+        service: whose state is read under the driver's lock.
     """
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def describe(self) -> list[Metric]:
-        """Return no metrics: there is no state yet when this is registered."""
+        """Return no metrics, since there is no state yet when this is registered."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -91,7 +92,7 @@ class StateGauges:
 
 
 def stalls_of(service: Service) -> Iterator[tuple[App, int, int]]:
-    """Yield each live app with the number of gangs, and of app masters, that were ended as they hung."""
+    """Yield each live app with the number of gangs, and of app masters, that were ended because they hung."""
     for app in service.apps.live:
         node = service.nodes.get(app.node)
         status = None if node is None else node.app_masters.get(app.name)

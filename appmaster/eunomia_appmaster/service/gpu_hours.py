@@ -1,7 +1,7 @@
-"""Counts the slot-hours that each user has used today, and holds users that have used up their limit until midnight.
+"""Counts the slot-hours that each user has used today; users above their limit are held until midnight.
 
-A day is one of UTC. The count is kept in the user's note with the totals that it was made from, so that a restart loses
-nothing: what an app got meanwhile follows from its total.
+Days are in UTC. The count is kept in the user's note, together with the totals of apps that it includes, so that a
+restart loses nothing: usage meanwhile follows from the apps' totals.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -22,15 +22,15 @@ from eunomia_appmaster.service.users import Users
 log = structlog.get_logger()
 
 NOTE_SECONDS = 60.0
-"""Seconds after which a count that has changed is written, with the next step."""
+"""Seconds after which a changed count is written, with the next step."""
 HOUR = 3600.0
 
 
 class GpuHours:
-    """Counts and holds.
+    """Counts slot-hours, and holds or releases users.
 
     Args:
-        users: whose limits hold.
+        users: with their limits.
         apps: all apps.
         system: the machine's clocks.
     """
@@ -40,14 +40,14 @@ class GpuHours:
         self._noted_at: dict[str, float] = {}
 
     def look(self, view: ClusterView, now: Seconds) -> tuple[list[UserHeld], list[Note]]:
-        """Count up to now.
+        """Update the counts.
 
         Args:
-            view: what the arbiter knows; read under the driver's lock.
-            now: on the arbiter's clock.
+            view: the arbiter's state, read under the driver's lock.
+            now: seconds on the arbiter's clock.
 
         Returns:
-            Users that are held or let go from now on, as events, and notes for the same step.
+            Events for users that are held or released from now on, and notes for the same step.
         """
         events: list[UserHeld] = []
         notes: list[Note] = []
@@ -65,12 +65,12 @@ class GpuHours:
         return events, notes
 
     def waits_seconds(self, user: User) -> float | None:
-        """Return the seconds until a held user's jobs may run again; None: they may, or may from the next look."""
+        """Return the seconds until a held user's jobs may run again; None: they may, or may after the next ``look``."""
         held = user.held_day == self._today() and self._is_spent(user)
         return self._until_midnight() if held else None
 
     def used_hours(self, user: User) -> float:
-        """Return the slot-hours of this day, up to the last look."""
+        """Return the user's slot-hours of this day, up to the last ``look``."""
         return user.used_seconds / HOUR if user.day == self._today() else 0.0
 
     def _count(self, user: User, live: list[App], view: ClusterView, now: Seconds) -> None:
@@ -83,7 +83,7 @@ class GpuHours:
         user.seen = {app.name: totals[app.name] for app in live}
 
     def _judge(self, user: User, now: Seconds) -> UserHeld | None:
-        """Return the change, if the user is held or let go from now on."""
+        """Return the event if the user is to be held or released now; else None."""
         spent = self._is_spent(user)
         if spent == (user.held_day == user.day):
             return None
@@ -112,7 +112,7 @@ class GpuHours:
 
 
 def _total(app: App, view: ClusterView, now: Seconds) -> float:
-    """Return the slot-seconds of an app since it arrived, or went on, also those since the last step."""
+    """Return an app's slot-seconds since it arrived or was resumed, including those since the last step."""
     row = view.app_row(AppId(app.name))
     if app.over or row == NONE:
         return app.gpu_seconds

@@ -1,4 +1,4 @@
-"""Wraps every call: checks the token and the message's form, and turns the arbiter's own errors into an answer."""
+"""Wraps every call: checks the token and the message's form, and converts the arbiter's errors to answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from eunomia_appmaster.service.tokens import HEALTH, JOIN, SERVICES, USERS_METHO
 log = structlog.get_logger()
 
 Handler = Any
-"""``grpc.RpcMethodHandler``, whose stubs know no methods of asyncio."""
+"""A ``grpc.RpcMethodHandler``, whose type stubs lack asyncio methods."""
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[bytes, Context], Awaitable[Any]]
 Refusal = tuple[grpc.StatusCode, str, Details]
@@ -37,16 +37,16 @@ COMMANDS: Final = {
     "NewToken": "eunomia users token",
     "Resume": "the resumption of all decisions",
 }
-"""The commands that call methods of the operator, for errors."""
+"""Commands of the operator by the method that they call, for errors."""
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Rejects every call whose token is missing, wrong or of another role, before its message is parsed.
 
     Args:
-        tokens: of this arbiter.
-        vouch: takes gRPC's name of a connection on which a call with a valid token came.
-        join_tokens: of this arbiter, to name the node that has used one; None: none is named.
+        tokens: the arbiter's tokens.
+        vouch: called with gRPC's name of the connection of each call with a valid token.
+        join_tokens: the arbiter's join tokens, to name the node that has used one in errors; None: no node is named.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._join_tokens = JoinTokens({}) if join_tokens is None else join_tokens
         self._vouch = vouch
         self._reading: dict[str, Handler] = {}
-        """By method: the handler around the one of the service, which gRPC makes once for each method."""
+        """The wrapped handler of each method, which gRPC creates only once per method."""
         self.faults = 0
-        """Calls that ended with an unexpected exception."""
+        """Number of calls that ended with an unexpected exception."""
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """Pass the call on, or answer it with the refusal."""
+        """Pass the call on if it is allowed; else answer it with the refusal."""
         method = str(handler_call_details.method)
         refusal = self.refusal(method, handler_call_details.invocation_metadata)
         if refusal is not None:
@@ -86,7 +86,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def refusal(self, method: str, metadata: Any) -> Refusal | None:
         """Return why a caller may not call a method; None if it may.
 
-        What a user is refused stands in the details, too, so that a client shows it in place of its own words.
+        For users, the text is in the details as well, so that a client shows it in place of its own.
         """
         service = _service(method)
         if service == HEALTH or method == JOIN:
@@ -122,7 +122,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return None
 
     def reading(self, method: str, handler: Handler) -> Handler:
-        """Return a handler that answers messages that cannot be read, and faults, with an error of one line."""
+        """Return a handler that answers unreadable messages, and unexpected exceptions, with an error of one line."""
         read, needs_token = self.reader(method, handler), _service(method) != HEALTH and method != JOIN
 
         async def call(content: bytes, context: Context) -> Any:
@@ -133,7 +133,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return grpc.unary_unary_rpc_method_handler(call, None, handler.response_serializer)
 
     def reader(self, method: str, handler: Handler) -> Method:
-        """Return the handler's method, from the bytes of a message on."""
+        """Return the handler's method, which takes the bytes of a message."""
         name = method.rpartition("/")[2]
 
         async def call(content: bytes, context: Context) -> Any:

@@ -19,10 +19,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class JoinCalls:
-    """Makes, lists and revokes join tokens, for the operator.
+    """Creates, lists and revokes join tokens, for the operator.
 
     Args:
-        service: the arbiter's.
+        service: the arbiter's service.
     """
 
     def __init__(self, service: Service) -> None:
@@ -31,7 +31,7 @@ class JoinCalls:
     async def MakeJoinToken(  # noqa: N802
         self, request: pb.MakeJoinTokenRequest, context: Context
     ) -> pb.JoinTokenMade:
-        """Make a token with which a machine joins."""
+        """Create a token with which a machine can join."""
         service = self._joins
         await self._may_change(request, context)
         life = request.ends_in_seconds if request.HasField("ends_in_seconds") else DEFAULT_LIFE_SECONDS
@@ -52,7 +52,7 @@ class JoinCalls:
     async def RevokeJoinToken(  # noqa: N802
         self, request: pb.RevokeJoinTokenRequest, context: Context
     ) -> pb.JoinToken:
-        """End a join token."""
+        """Revoke a join token."""
         service = self._joins
         await self._may_change(request, context)
         try:

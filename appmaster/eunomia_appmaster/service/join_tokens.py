@@ -1,7 +1,7 @@
-"""Join tokens: each lets one machine, or several until its end, become a node of this arbiter.
+"""Join tokens: each lets one machine, or several until it expires, become a node of this arbiter.
 
-The journal has the hash of a token. The text of a token holds its number, its secret and the CA of the arbiter, so that
-a machine that joins checks the arbiter at its first connection.
+The journal has only the hash of a token. The text of a token contains its number, its secret and the CA of the arbiter,
+so that a joining machine can verify the arbiter at its first connection.
 """
 
 import dataclasses
@@ -22,20 +22,20 @@ log = structlog.get_logger()
 
 JOIN_NOTE: Final = "join_token"
 DEFAULT_LIFE_SECONDS: Final = 3600.0
-"""Life of a token whose end was not given."""
+"""Default validity of a token in seconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JoinToken:
-    """One token.
+    """A join token.
 
     Attributes:
-        number: from 1; never given twice.
+        number: from 1, never used twice.
         token_hash: SHA-256 of its secret, as hexadecimal digits.
-        ends_at: Unix time.
+        ends_at: Unix time in seconds at which it expires.
         reusable: whether several machines may use it.
         used_by: nodes that joined with it and whose launchers were accepted, in order.
-        revoked: the operator has ended it.
+        revoked: whether the operator has revoked it.
     """
 
     number: int
@@ -46,17 +46,17 @@ class JoinToken:
     revoked: bool = False
 
     def note(self) -> Note:
-        """Return its note for the journal."""
+        """Return the token's note for the journal."""
         return Note(
             kind=JOIN_NOTE, key=str(self.number), value={**dataclasses.asdict(self), "used_by": [*self.used_by]}
         )
 
     def used(self, node: str) -> "JoinToken":
-        """Return the token once the launcher of a node that joined with it is accepted."""
+        """Return the token after a node that joined with it was accepted."""
         return dataclasses.replace(self, used_by=(*self.used_by, node))
 
     def refusal(self, now: float) -> str:
-        """Return why no machine can join with it; empty: one can."""
+        """Return why no machine can join with the token; empty: one can."""
         if self.revoked:
             return "the operator has revoked it"
         if now >= self.ends_at:
@@ -65,7 +65,7 @@ class JoinToken:
 
     @property
     def taken(self) -> str:
-        """Return which node has used a token that serves once; empty: none has."""
+        """Return the node that has used up a single-use token; empty: none has."""
         return f"node {self.used_by[0]} has used it" if self.used_by and not self.reusable else ""
 
 
@@ -91,12 +91,12 @@ class JoinTokens:
         return iter(self._tokens.values())
 
     def made(self, *, life_seconds: float, reusable: bool, authority: bytes) -> tuple[JoinToken, str]:
-        """Return the next token and its text, which is kept nowhere; ``keep`` takes it once it is journaled.
+        """Create the next token and its text, which is not stored; call ``keep`` once it is journaled.
 
         Args:
-            life_seconds: until its end.
+            life_seconds: validity in seconds.
             reusable: whether several machines may use it.
-            authority: the certificates, PEM, with which machines check the arbiter; empty: without TLS.
+            authority: CA certificates, PEM, with which machines verify the arbiter; empty: no TLS.
         """
         number = max(self._tokens, default=0) + 1
         secret = secrets.token_hex(24)
@@ -109,18 +109,18 @@ class JoinTokens:
         return token, JoinText(number=number, secret=secret, authority=authority).text()
 
     def keep(self, token: JoinToken) -> None:
-        """Take a new or changed token, whose note goes to the journal."""
+        """Add a new or changed token, whose note is written to the journal."""
         self._tokens[token.number] = token
 
     def get(self, number: int) -> JoinToken | None:
-        """Return a token by its number; None: its note is lost."""
+        """Return a token by its number; None: its note was lost."""
         return self._tokens.get(number)
 
     def named(self, number: int) -> JoinToken:
         """Return a token by its number.
 
         Raises:
-            InputError: there is none.
+            InputError: no token has this number.
         """
         token = self._tokens.get(number)
         if token is None:
@@ -129,7 +129,7 @@ class JoinTokens:
         return token
 
     def valid(self, given: JoinText) -> JoinToken:
-        """Return the token that a machine joins with.
+        """Return the token that a machine presents for a join.
 
         Raises:
             InputError: it is not of this arbiter, or it can no longer be used.

@@ -1,4 +1,4 @@
-"""The nodes that have joined with a token: the number of each name's last join, and whether it still belongs."""
+"""The nodes that have joined with a token: the number of each name's last join, and whether it is still valid."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -16,15 +16,15 @@ JOINED_NOTE: Final = "joined_node"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedNode:
-    """A name under which a machine has joined; it is never dropped, so that no number of a join is used twice.
+    """The last join under a node's name; it is never dropped, so that no join number is used twice.
 
     Attributes:
         name: of the node.
         join: number of its last join, from 1.
         address: IP address from which it joined.
-        removed: the credential of that join is refused: the operator has removed the node, or another machine joined
-            with its token before it was accepted.
-        token: number of the join token under which it joined, until its launcher is accepted; then 0.
+        removed: whether the credential of that join is refused, because the operator has removed the node, or another
+            machine joined with its token before it was accepted.
+        token: number of the join token with which it joined, until its launcher is accepted; then 0.
         accepted_with: number of the join token of its last accepted join; 0: not known, or it had none.
     """
 
@@ -36,20 +36,20 @@ class JoinedNode:
     accepted_with: int = 0
 
     def accepted(self) -> "JoinedNode":
-        """Return the node once its launcher has registered."""
+        """Return the node after its launcher has registered."""
         return dataclasses.replace(self, token=0, accepted_with=self.token)
 
     def superseded(self) -> "JoinedNode":
-        """Return the node, not accepted yet, once another machine has joined with its token."""
+        """Return the node, not accepted yet, after another machine has joined with its token."""
         return dataclasses.replace(self, removed=True)
 
     def note(self) -> Note:
-        """Return its note for the journal."""
+        """Return the node's note for the journal."""
         return Note(kind=JOINED_NOTE, key=self.name, value=dataclasses.asdict(self))
 
 
 class JoinedNodes:
-    """All of them, by name.
+    """All joins, by node name.
 
     Args:
         notes: of an earlier arbiter, by name.
@@ -58,7 +58,7 @@ class JoinedNodes:
     def __init__(self, notes: Mapping[str, Any]) -> None:
         self._nodes: dict[str, JoinedNode] = {}
         self._plain: set[str] = set()
-        """Nodes of the arbiter's machine that have a join, and whose launchers serve on loopback now."""
+        """Nodes of the arbiter's machine that have a join but whose launchers serve on loopback now."""
         for name, content in notes.items():
             node = _read(name, content)
             if node is None:
@@ -67,34 +67,34 @@ class JoinedNodes:
                 self._nodes[name] = node
 
     def get(self, name: str) -> JoinedNode | None:
-        """Return a node that belongs to the cluster; None: it has not joined, or was removed."""
+        """Return a node of the cluster; None: it has not joined, or was removed."""
         node = self._nodes.get(name)
         return None if node is None or node.removed else node
 
     def join_of(self, name: str) -> int | None:
-        """Return the number of a node's present join; None: it has none."""
+        """Return the number of a node's present join; None: it has no valid one."""
         node = self.get(name)
         return None if node is None else node.join
 
     def is_over(self, name: str, join: int) -> bool:
-        """Return whether a join was followed by another one, or its node was removed.
+        """Return whether a join was replaced by a later one, or its node was removed.
 
-        One that is not known may be later than an older journal: nothing is said of it.
+        False for an unknown join, which may be newer than a journal restored from a backup.
         """
         node = self._nodes.get(name)
         return node is not None and (join < node.join or (join == node.join and node.removed))
 
     def token_lost(self, name: str, join: int) -> int:
-        """Return the number of the token with which another machine has joined in a join's place; 0: none has."""
+        """Return the number of the token with which another machine has replaced a join; 0: none has."""
         node = self._nodes.get(name)
         return node.token if node is not None and node.removed and join == node.join else 0
 
     def members(self, token: int, used_by: Iterable[str]) -> list[str]:
-        """Return the nodes of the cluster whose present join came by a token.
+        """Return the nodes of the cluster whose present join used a token.
 
         Args:
             token: its number.
-            used_by: all nodes that ever joined with it; one whose present token is not known counts.
+            used_by: all nodes that ever joined with it; those whose present token is unknown are included.
         """
         names = dict.fromkeys(used_by)
         return [name for name in names if (node := self.get(name)) is not None and node.accepted_with in (0, token)]
@@ -105,23 +105,23 @@ class JoinedNodes:
         return "" if join is None or name in self._plain else tls_name(name, join)
 
     def serves(self, name: str, *, plain: bool) -> None:
-        """Note whether a node's launcher serves without TLS, on the loopback interface of the arbiter's machine."""
+        """Record whether a node's launcher serves without TLS, on the loopback interface of the arbiter's machine."""
         if plain:
             self._plain.add(name)
         else:
             self._plain.discard(name)
 
     def knows(self, name: str) -> bool:
-        """Return whether a node has ever joined under a name, as far as notes are left."""
+        """Return whether a node has ever joined under a name, as far as notes are preserved."""
         return name in self._nodes
 
     def next(self, name: str, address: str, *, least: int = 1, token: int = 0) -> JoinedNode:
-        """Return what a node is after its next join; ``keep`` takes it.
+        """Return a node's record after its next join; call ``keep`` to store it.
 
         Args:
             name: of the node.
-            address: from which it joins.
-            least: number that the join has at least.
+            address: IP address from which it joins.
+            least: lowest allowed number of the join.
             token: number of the join token.
         """
         before = self._nodes.get(name)
@@ -129,27 +129,27 @@ class JoinedNodes:
         return JoinedNode(name=name, join=number, address=address, token=token)
 
     def awaited(self, token: int) -> list[JoinedNode]:
-        """Return the nodes that joined with a token, and whose launchers are not accepted yet."""
+        """Return the nodes that joined with a token and whose launchers are not accepted yet."""
         return [node for node in self._nodes.values() if node.token == token and not node.removed]
 
     def without(self, name: str) -> JoinedNode | None:
-        """Return a node as it is once the operator has removed it; None: there is no such node."""
+        """Return a node's record after its removal by the operator; None: there is no such node."""
         node = self.get(name)
         return None if node is None else dataclasses.replace(node, removed=True, token=0)
 
     def last(self, name: str) -> JoinedNode | None:
-        """Return the last join of a name, removed or not; None: there is none."""
+        """Return the last join under a name, removed or not; None: there is none."""
         return self._nodes.get(name)
 
     def put_back(self, name: str, node: JoinedNode | None) -> None:
-        """Take what was known of a name before a change that could not be journaled."""
+        """Restore the record of a name before a change that could not be journaled."""
         if node is None:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = node
 
     def keep(self, node: JoinedNode) -> None:
-        """Take a new or changed node, whose note goes to the journal."""
+        """Store a new or changed node, whose note is written to the journal."""
         self._nodes[node.name] = node
 
 

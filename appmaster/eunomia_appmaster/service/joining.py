@@ -1,4 +1,4 @@
-"""A node joins the cluster of a live arbiter: an event for each machine, journaled with the note of its slots."""
+"""Adds a node to the cluster of a live arbiter: one event per machine, journaled with the note of its slots."""
 
 from collections.abc import Callable
 
@@ -18,16 +18,16 @@ log = structlog.get_logger()
 async def join(service: Service, request: pb.RegisterNodeRequest, belongs: Callable[[], bool] = lambda: True) -> Node:
     """Add the machines of a node that the cluster does not have, and register it once they are journaled.
 
-    Machines on which processes run are down until a fence is confirmed: these processes belong to no lease.
+    Machines with running processes are down until a fence is confirmed, since these processes belong to no lease.
 
     Args:
-        service: with an arbiter that decides.
+        service: the arbiter's service, which makes decisions.
         request: the node's registration, within bounds.
-        belongs: whether its credential is still that of a node.
+        belongs: returns whether its credential is still valid.
 
     Raises:
-        InputError: the policy does not suit the larger cluster, the node has seen orders of another arbiter, or another
-            machine has joined with its token meanwhile; nothing was changed.
+        InputError: the policy does not support the larger cluster, the node has seen orders of another arbiter, or
+            another machine has joined with its token meanwhile; nothing was changed.
     """
     async with service.driver.lock:
         check_belongs(belongs, request.node)
@@ -52,14 +52,14 @@ async def join(service: Service, request: pb.RegisterNodeRequest, belongs: Calla
 
 
 def check_belongs(belongs: Callable[[], bool], node: str) -> None:
-    """Refuse a node whose credential was replaced while it registered.
+    """Check that a node's credential was not replaced while it registered.
 
     Args:
-        belongs: whether it is still that of a node.
-        node: its name.
+        belongs: returns whether the credential is still valid.
+        node: name of the node.
 
     Raises:
-        InputError: it is not.
+        InputError: the credential was replaced.
     """
     if not belongs():
         rule = "a node must join with a token that no other machine joins with (`eunomia nodes token` makes another)"
@@ -67,10 +67,10 @@ def check_belongs(belongs: Callable[[], bool], node: str) -> None:
 
 
 def check_versions(request: pb.RegisterNodeRequest) -> None:
-    """Refuse a node with another version of Eunomia, Python or the protocol than the arbiter's.
+    """Check that a node has the arbiter's versions of Eunomia, Python and the protocol.
 
     Raises:
-        InputError: it names both.
+        InputError: a version differs; the message has both.
     """
     theirs = (request.version or "an earlier one", request.python or "?", request.protocol)
     if theirs != (VERSION, PYTHON, PROTOCOL):
@@ -87,10 +87,10 @@ def _is_dirty(request: pb.RegisterNodeRequest) -> bool:
 
 
 def check_epochs(request: pb.RegisterNodeRequest, last: int) -> None:
-    """Refuse the folder of a node that has served another arbiter: it would refuse this one's orders as old.
+    """Check that a node's folder has not served another arbiter, whose later epochs would make it refuse orders.
 
     Raises:
-        InputError: it has seen a later epoch than this arbiter has given.
+        InputError: it has seen a later epoch than this arbiter's last.
     """
     seen = max((max(state.highest_epoch, state.closed_epoch) for state in request.slot_states), default=0)
     if seen > last:

@@ -1,7 +1,7 @@
-"""The service's own data in the journal, read at its start in addition to the arbiter's state.
+"""The service's own data in the journal, which it reads at its start in addition to the arbiter's state.
 
-Damaged data that exist nowhere else are an error that names the remedy; data that follow from the start itself are
-rewritten; a damaged note affects its app alone.
+Damaged data that exist nowhere else are an error that names the remedy; data that can be derived are rewritten; a
+damaged note affects only its app.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,23 +31,23 @@ LOST_NOTE: Final = (
 
 @value
 class Kept:
-    """The data of the whole journal."""
+    """Data in the journal that concern the whole run."""
 
     secret: bytes
     seed: int
     begun: Layout | None
-    """The first machine; None: none has come yet."""
+    """The first machine; None: none has registered yet."""
     layout: Layout | None
-    """The machines, as far as the notes of those that joined later say it."""
+    """The machines, as far as the notes of those that joined later are intact."""
     profile: object
-    """Text of the profile that served last; None: not known."""
+    """Text of the profile that was used last; None: not known."""
 
 
 def kept_of(journal: Journal, seed: int) -> Kept:
-    """Return a journal's data for all arbiters that write it; a new one gets its secret and ``seed``.
+    """Return a journal's data for the whole run; a new journal gets a secret and ``seed``.
 
     Raises:
-        InputError: a page, or a value that exists nowhere else, is damaged or missing.
+        InputError: a page of the file, or a value that exists nowhere else, is damaged or missing.
     """
     journal.check_pages()
     meta, damage = journal.meta, journal.damage()
@@ -62,7 +62,7 @@ def kept_of(journal: Journal, seed: int) -> Kept:
 
 
 def said_of(journal: Journal | JournalReader) -> list[str]:
-    """Describe damage other than that of steps and checkpoints, a line each; for a missing note, the candidate apps."""
+    """Return lines on damage except in steps and checkpoints; for a missing note, they name the candidate apps."""
     damage = journal.damage()
     lines = damage.words()
     if damage.missing:
@@ -74,10 +74,10 @@ def said_of(journal: Journal | JournalReader) -> list[str]:
 
 
 def check_notes(journal: Journal | JournalReader) -> None:
-    """Refuse notes that are older than those written last: which apps they concern cannot be known.
+    """Check that notes are not older than the last written ones: which apps such notes concern cannot be known.
 
     Raises:
-        InputError: it names the remedy.
+        InputError: they are older; the message names the remedy.
     """
     if journal.damage().stale:
         rule = f"a journal's notes must be those that were written last; {CURE}"
@@ -85,7 +85,7 @@ def check_notes(journal: Journal | JournalReader) -> None:
 
 
 def read_kept(journal: JournalReader) -> Kept:
-    """Return the same data from a journal that is open for reading only.
+    """Return the data of ``kept_of`` from a journal that is open only for reading.
 
     Raises:
         InputError: as ``kept_of``.
@@ -119,7 +119,7 @@ def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:
 
 
 def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
-    """Return the apps with intact notes, by name; the others are logged by name."""
+    """Return the apps with intact notes, by name; those with damaged notes are logged."""
     apps: dict[str, App] = {}
     for name, values in journal.notes(NOTE).items():
         app = read_app(name, values)
@@ -131,7 +131,7 @@ def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
 
 
 def unknown_apps(folder: Path, nodes: Iterable[Node], known: Callable[[str], App | None]) -> set[str]:
-    """Return apps that are not in the journal, by the folders of apps and by the launchers' reports."""
+    """Return apps that are missing in the journal but have folders or are in the launchers' reports."""
     names = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
     for node in nodes:
         names |= {*node.app_masters, *(status.app for status in node.containers)}
@@ -139,7 +139,7 @@ def unknown_apps(folder: Path, nodes: Iterable[Node], known: Callable[[str], App
 
 
 def without_note(view: ClusterView, known: Callable[[str], App | None]) -> Iterator[App]:
-    """Yield apps in the arbiter's state that have no note, as far as the state describes them."""
+    """Yield the apps in the arbiter's state that have no note, with as much data as the state has."""
     tuners = {number: kind for kind, number in view.names.tuner_kinds.items()}
     for name, row in view.names.apps.items():
         if known(str(name)) is None:

@@ -1,4 +1,4 @@
-"""Reads and writes rates by kind of job: TOML files, one for each kind."""
+"""Reads and writes rates by kind of job: TOML files, one per kind."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,9 @@ AMOUNTS: Final = ("batch_size", "cpus", "memory_gib")
 NEEDED: Final = ("gpus", "gpu_type", "locality", "rate")
 KEYS: Final = (*NEEDED, "known", *AMOUNTS, "machine", "date")
 MOST_RATE: Final = 1e9
-"""Largest rate: an iteration takes a nanosecond."""
+"""Largest rate in iterations per second: one iteration per nanosecond."""
 MOST_AMOUNT: Final = 1e15
-"""Largest batch size, number of CPUs and memory, as in a training script's batch sizes."""
+"""Largest batch size, number of CPUs and memory (GiB), the same as for a training script's batch sizes."""
 MOST_GPUS: Final = 1_000_000
 
 

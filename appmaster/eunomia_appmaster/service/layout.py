@@ -1,7 +1,7 @@
 """Maps each GPU of the cluster to its node and slot.
 
-The first machine is a setting of the journal (``layout``). Each machine that joins later has a note, which is written
-with the step that has its ``MachineJoined``: after a crash the journal has both or neither.
+The first machine is stored in the journal's meta data (``layout``). Each machine that joins later has a note, which is
+written with the step that has its ``MachineJoined``: after a crash the journal has both or neither.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ MACHINE_NOTE: Final = "machine"
 
 
 FIRST_RACK: Final = "r1"
-"""The rack of a node that names none."""
+"""The rack of a node that does not name one."""
 
 
 @value
 class Place:
-    """A slot of a node."""
+    """The position of a GPU: a node, and a slot on it."""
 
     node: str
     slot: int
@@ -38,18 +38,18 @@ class Place:
 
 @value
 class Joined:
-    """A machine of a node, as it joins the cluster."""
+    """A machine of a node at the time when it joins the cluster."""
 
     number: int
-    """Among all machines that ever joined, from 0."""
+    """Number among all machines that have ever joined, from 0."""
     machine: Machine
     node: str
     slots: tuple[int, ...]
-    """The node's slots, in the order of their GPU numbers."""
+    """The node's slot numbers, in the order of the GPU numbers."""
 
     @property
     def event(self) -> MachineJoined:
-        """Return the event with which it joins."""
+        """Return the event by which the machine joins."""
         one = self.machine
         return MachineJoined(
             machine=one.name,
@@ -62,11 +62,10 @@ class Joined:
         )
 
     def note(self, epoch: int, *, left: bool = False) -> Note:
-        """Return its note, to be written with the step of its event.
+        """Return the machine's note, to be written with the step of its event.
 
         Args:
-            epoch: the arbiter's last one before it joins: what ran on its slots under an older one is not of this
-                machine.
+            epoch: the arbiter's last one before it joins: leases of older epochs on its slots belong to other machines.
             left: whether it has left the cluster.
         """
         made = {"machine": encode(self.machine), "node": self.node, "slots": list(self.slots), "epoch": epoch}
@@ -75,23 +74,23 @@ class Joined:
 
 @value
 class Change:
-    """What becomes of a node's machines as it comes back with other slots than before."""
+    """The changes of a node's machines when it returns with other slots than before."""
 
     left: tuple[int, ...]
-    """Numbers of its machines that leave, since a slot of theirs has another type or speed."""
+    """Numbers of the machines that leave because the type or speed of one of their slots has changed."""
     joined: tuple[Joined, ...]
-    """Machines that join, with all slots that it now has and that are of no machine that stays."""
+    """The machines that join, with all present slots that belong to no remaining machine."""
 
 
 @builds
 class Layout:
-    """The cluster of some nodes, and the place of each of its GPUs.
+    """The cluster of some nodes, and the node and slot of each GPU.
 
     Attributes:
         cluster: machines in the order in which they joined, those of one step by name; a node with slots of several
             types is several machines ``node-type``.
-        places: by GPU number, also of machines that have left.
-        slots: GPU numbers by node and slot, of the machines that have not left.
+        places: by GPU number, including machines that have left.
+        slots: GPU numbers by node and slot, without machines that have left.
     """
 
     cluster: Cluster
@@ -100,7 +99,7 @@ class Layout:
 
     @classmethod
     def made(cls, cluster: Cluster, places: Sequence[Place]) -> Self:
-        """Return the layout of a cluster with a place for each GPU."""
+        """Build the layout from a cluster and a place for each GPU."""
         slots: dict[str, dict[int, int]] = {}
         for gpu in cluster.present().tolist():
             slots.setdefault(places[gpu].node, {})[places[gpu].slot] = gpu
@@ -108,10 +107,10 @@ class Layout:
 
     @classmethod
     def of(cls, nodes: Iterable[pb.RegisterNodeRequest]) -> Self:
-        """Return the layout of registered nodes.
+        """Build the layout from registered nodes.
 
         Raises:
-            InputError: a node without slots.
+            InputError: a node has no slots.
         """
         machines: list[Machine] = []
         places: list[Place] = []
@@ -125,7 +124,7 @@ class Layout:
         """Return the layout with the machines of one more node, and these machines.
 
         Raises:
-            InputError: a node without slots, or a machine of its name is there.
+            InputError: the node has no slots, or a machine of its name exists already.
         """
         if not node.slots:
             raise InputError("a node that joins must have a slot", value="none", place=node.node)
@@ -143,13 +142,13 @@ class Layout:
         )
 
     def change(self, node: pb.RegisterNodeRequest) -> Change | None:
-        """Return what becomes of the machines of a node of the cluster that comes back.
+        """Return the changes of the machines of a node that returns to the cluster.
 
-        Slots that it has no longer stay those of their machine. A machine that joins has a name that no machine has
-        now, so that no event that is under way can mean it.
+        Slots that are missing now stay with their machine. A joining machine has a name that no present machine has, so
+        that no pending event can refer to it.
 
         Returns:
-            None: all its slots are as they were, though some may be missing.
+            None: no slot has changed, though some may be missing.
         """
         comes, rows = {slot.index: slot for slot in node.slots}, self.rows_of(node.node)
         node = self._in_its_rack(node, rows)
@@ -163,7 +162,7 @@ class Layout:
         return Change(left=tuple(sorted(left)), joined=self._numbered(node, made)) if left or made else None
 
     def _in_its_rack(self, node: pb.RegisterNodeRequest, rows: Sequence[int]) -> pb.RegisterNodeRequest:
-        """Return a registration in the rack of the node's machines.
+        """Return a registration with the rack of the node's machines.
 
         Raises:
             InputError: it names another rack.
@@ -178,7 +177,7 @@ class Layout:
         return here
 
     def _differs(self, gpu: int, comes: Mapping[int, pb.Slot]) -> bool:
-        """Return whether a node comes with another slot at the place of a GPU."""
+        """Return whether a node registers a different slot in a GPU's place, or a later machine has that place."""
         place = self.places[gpu]
         if self.gpu(place.node, place.slot) != gpu:
             return True  # a later machine has it: the arbiter ended before this one had left
@@ -190,7 +189,7 @@ class Layout:
         return slot.gpu_type != machine.gpu_type or (slot.paced and not math.isclose(slot.cpus, speed, rel_tol=1e-6))
 
     def known_part(self, node: pb.RegisterNodeRequest) -> pb.RegisterNodeRequest:
-        """Return a registration with those of its slots alone that are as the cluster has them."""
+        """Return a registration with only those slots that the cluster has unchanged."""
         part = pb.RegisterNodeRequest()
         part.CopyFrom(node)
         comes = {slot.index: slot for slot in node.slots}
@@ -202,10 +201,10 @@ class Layout:
         return part
 
     def with_machines(self, joined: Iterable[Joined]) -> Self:
-        """Return the layout with these machines, whose numbers follow those that it has.
+        """Return the layout with additional machines, whose numbers follow the present ones.
 
         Raises:
-            InputError: a machine of such a name is there.
+            InputError: a machine with one of the names exists already.
         """
         cluster, places = self.cluster, list(self.places)
         for one in joined:
@@ -214,7 +213,7 @@ class Layout:
         return self.made(cluster, places)
 
     def with_notes(self, notes: Mapping[str, Any]) -> Self:
-        """Return the layout with the machines of these notes, by key.
+        """Return the layout with the machines of notes, by key.
 
         Raises:
             ValueError, KeyError, TypeError, InputError: a note is malformed, or the one before it is missing.
@@ -241,22 +240,22 @@ class Layout:
         return self.made(cluster, places)
 
     def noted(self, number: int) -> Joined:
-        """Return a machine by its number, as it joined."""
+        """Return a machine by its number, as at the time when it joined."""
         places = [self.places[gpu] for gpu in self.cluster.gpus_on(number)]
         slots = tuple(place.slot for place in places)
         return Joined(number=number, machine=self.cluster.machines[number], node=places[0].node, slots=slots)
 
     def without(self, left: Iterable[int]) -> Self:
-        """Return the layout after machines of these numbers have left."""
+        """Return the layout without machines of these numbers."""
         known = self.cluster
         cluster = Cluster.build(known.machines, types=known.gpu_types, racks=known.racks, left=left)
         return self.made(cluster, self.places)
 
     def within(self, cluster: Cluster) -> Self:
-        """Return the layout of the machines that the recovered state has.
+        """Return the layout with only the machines of the recovered state's cluster.
 
         Raises:
-            InputError: the place of one of them is not known.
+            InputError: the slots of one of them are not known.
         """
         known = self.cluster.machines[: len(cluster.machines)]
         if known != cluster.machines:
@@ -266,7 +265,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Number of slots; one that two machines have, of which one is about to leave, counts once."""
+        """The number of slots; a slot that belongs to two machines, of which one is about to leave, counts once."""
         return sum(map(len, self.slots.values()))
 
     @property
@@ -275,7 +274,7 @@ class Layout:
         return tuple(sorted(self.slots))
 
     def gpus_of(self, node: str) -> list[int]:
-        """GPU numbers of a node, ascending."""
+        """Return the GPU numbers of a node, ascending."""
         return sorted(self.slots.get(node, {}).values())
 
     def rows_of(self, node: str) -> list[int]:
@@ -285,11 +284,11 @@ class Layout:
         return [row for row, gpu in firsts if self.places[gpu].node == node]
 
     def machines_of(self, node: str) -> list[str]:
-        """Return the names under which the cluster knows a node."""
+        """Return the names of a node's machines in the cluster."""
         return [self.cluster.machines[row].name for row in self.rows_of(node)]
 
     def gpu(self, node: str, slot: int) -> int | None:
-        """Return the number of a slot in the cluster."""
+        """Return the cluster's number of a node's slot; None: there is no such slot."""
         return self.slots.get(node, {}).get(slot)
 
     def node_of(self, gpu: int) -> str:
@@ -297,11 +296,11 @@ class Layout:
         return self.places[gpu].node
 
     def missing(self, node: str, present: Collection[int]) -> list[int]:
-        """GPU numbers of a node whose slots are not among those that are present."""
+        """Return the GPU numbers of a node's slots that are not in ``present``."""
         return [gpu for gpu in self.gpus_of(node) if self.places[gpu].slot not in present]
 
     def by_machine(self, gpus: Iterable[int]) -> dict[str, tuple[int, ...]]:
-        """GPU numbers by the name of their machine."""
+        """Return GPU numbers by the name of their machine."""
         found: dict[str, tuple[int, ...]] = {}
         for gpu in sorted(gpus):
             name = self.cluster.machines[int(self.cluster.machine[gpu])].name
@@ -309,15 +308,15 @@ class Layout:
         return found
 
     def encoded(self) -> object:
-        """Return the layout as the journal keeps it."""
+        """Return the layout in the journal's format."""
         return encode((self.cluster.machines, tuple((place.node, place.slot) for place in self.places)))
 
     @classmethod
     def decoded(cls, made: object) -> Self:
-        """Return the layout from the journal.
+        """Read the layout from the journal's format.
 
         Raises:
-            InputError: the machines are malformed, or have another number of GPUs than there are places.
+            InputError: the machines are malformed, or their number of GPUs differs from the number of places.
         """
         machines, places = decode(made)
         cluster = Cluster.build(machines, place="journal")
@@ -327,7 +326,7 @@ class Layout:
 
 
 def _machines_of(node: pb.RegisterNodeRequest, slots: Iterable[pb.Slot]) -> list[tuple[Machine, list[int]]]:
-    """Return the machines of some of a node's slots, one for each type, with their slots."""
+    """Return a machine for each type of slot, with its slots."""
     ordered = sorted(slots, key=lambda slot: (slot.gpu_type, slot.index))
     kinds = [(kind, list(group)) for kind, group in groupby(ordered, key=lambda slot: slot.gpu_type)]
     return [
@@ -349,12 +348,12 @@ def _machine(node: pb.RegisterNodeRequest, kind: str, slots: Sequence[pb.Slot], 
 
 
 def _island(slots: Sequence[pb.Slot]) -> int | None:
-    """Return the number of GPUs in each island, where all islands are equally long; None: one island."""
+    """Return the number of GPUs per island if all islands have the same size; None: one island."""
     sizes = {len(list(group)) for _, group in groupby(slots, key=lambda slot: slot.island)}
     return sizes.pop() if len(sizes) == 1 and len(slots) > 1 else None
 
 
 def _free_name(machine: Machine, node: str, taken: Collection[str]) -> str:
-    """Return the name of a machine that joins beside others of its node, or in place of one."""
+    """Return a free name for a machine that joins in addition to others of its node, or in place of one."""
     kind = f"{node}-{machine.gpu_type}"
     return next(name for name in chain((machine.name, kind), (f"{kind}-{at}" for at in count(2))) if name not in taken)

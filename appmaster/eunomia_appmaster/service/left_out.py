@@ -1,6 +1,6 @@
-"""Apps that get no slots of some nodes: what their masters report, and what the arbiter's rounds make of it.
+"""Nodes that apps cannot use: the app masters' reports, and their effect on the arbiter's rounds.
 
-Nothing of it is journaled. A restarted arbiter hears it again when the app masters register; until then an app may get
+Nothing of this is journaled. A restarted arbiter gets it again when the app masters register; until then an app may get
 a slot that it gives back.
 """
 
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 DAY_SECONDS: Final = 86_400.0
 IDLE_SECONDS: Final = 20.0
-"""Seconds after which an app loses slots that are empty, on a node that its master does not reach."""
+"""Seconds after which an app loses its idle slots on a node that its master cannot reach."""
 
 
 @value
@@ -34,17 +34,17 @@ class LeftOut:
     node: str
     why: str
     other: str = ""
-    """The other node of the pair that does not reach it; empty: the node lacks something."""
+    """The other node of a pair that cannot reach each other; empty: the node lacks something."""
     by_master: bool = False
     """Whether ``other`` is the node of the app's master."""
     since: float = 0.0
-    """Unix seconds."""
+    """Time since which the node is left out, in Unix seconds."""
     again_seconds: float = 0.0
-    """Between two tries."""
+    """Seconds between two attempts to use the node."""
 
     @classmethod
     def read(cls, made: pb.LeftOutNode, now: float) -> "LeftOut":
-        """Return it from a report of an app master; ``now``: Unix seconds."""
+        """Convert an app master's report; ``now``: Unix seconds."""
         return cls(
             node=made.node,
             why=made.why,
@@ -55,14 +55,14 @@ class LeftOut:
         )
 
     def words(self, now: float) -> str:
-        """Return it in words; ``now``: Unix seconds."""
+        """Return the report as text; ``now``: Unix seconds."""
         form = "%H:%M" if now - self.since < DAY_SECONDS else "%Y-%m-%d %H:%M"
         since = datetime.fromtimestamp(self.since).strftime(form)  # local time, as in all that is shown
         return f"no slots on {self.node}: {self.why} since {since}; tried again every {self.again_seconds:g} s"
 
 
 class LeftOutNodes:
-    """The nodes of which apps get no slots.
+    """The nodes of which apps get no slots, by app.
 
     Args:
         nodes: the machines.
@@ -74,10 +74,10 @@ class LeftOutNodes:
         self._arbiter: Arbiter | None = None
         self._plain: Any = None
         self._idle_since: dict[tuple[str, int], float] = {}
-        """By app and GPU: since when nothing runs on a slot that the app holds."""
+        """Time since which nothing has run on a slot that an app holds, by app and GPU."""
 
     def serve(self, arbiter: Arbiter) -> None:
-        """Hold an arbiter's rounds to it, with whichever stages it has now."""
+        """Make an arbiter's rounds respect these nodes, with whichever stages it has at the time."""
         self._arbiter, self._plain = arbiter, (arbiter.chosen, arbiter.fallback)
         self._follow()
 
@@ -86,15 +86,15 @@ class LeftOutNodes:
         return self._by_app.get(app, ())
 
     def on(self, node: str) -> Iterator[tuple[str, LeftOut]]:
-        """Yield the apps that get no slots of a node, and those whose masters on it do not reach another."""
+        """Yield the apps that get no slots of a node, and those whose masters on it cannot reach another node."""
         for app, found in self._by_app.items():
             yield from ((app, one) for one in found if node in (one.node, one.other))
 
     def hear(self, app: str, made: Iterable[LeftOut]) -> list[MachineBack]:
-        """Take an app's present list, under the driver's lock.
+        """Update an app's list, under the driver's lock.
 
         Returns:
-            An event that makes a round, where a node may be used again; it changes nothing else.
+            Events that only cause a round, if a node may be used again.
         """
         before, now = self._by_app.get(app, ()), tuple(made)
         if now:
@@ -113,16 +113,16 @@ class LeftOutNodes:
         return [event for node in back[:1] for event in self._round(node)]
 
     def pairs(self) -> set[frozenset[str]]:
-        """Return the pairs of nodes that do not reach each other, as far as an app master has found."""
+        """Return the pairs of nodes that cannot reach each other, as far as app masters have found."""
         return {frozenset((one.node, one.other)) for found in self._by_app.values() for one in found if one.other}
 
     def idle(self, now: float) -> list[GpusReturned]:
-        """Return what gives back slots on which nothing runs, and which an app's master cannot give to a job.
+        """Return events that give back idle slots which an app's master cannot use for a job.
 
-        What ran there may have ended without its app master's knowledge.
+        Workers there may have ended without the app master's knowledge.
 
         Args:
-            now: seconds of an even clock.
+            now: seconds of a monotonic clock.
         """
         found = [(app, gpu) for app in self._by_app for gpu in self._idle(app)]
         self._idle_since = {key: self._idle_since.get(key, now) for key in found}
@@ -145,7 +145,7 @@ class LeftOutNodes:
                     yield gpu
 
     def keep_only(self, apps: Iterable[str]) -> None:
-        """Forget all apps but these."""
+        """Forget all apps except these."""
         gone = self._by_app.keys() - set(apps)
         for app in gone:
             del self._by_app[app]
@@ -153,7 +153,7 @@ class LeftOutNodes:
             self._follow()
 
     def barred(self) -> Mapping[int, Ints]:
-        """Return by the row of an app the GPUs that it does not get."""
+        """Return the GPUs that each app must not get, by the app's row."""
         layout, arbiter = self._nodes.layout, self._arbiter
         if layout is None or arbiter is None:
             return {}
@@ -166,7 +166,7 @@ class LeftOutNodes:
         return found
 
     def _follow(self) -> None:
-        """Let the arbiter's rounds heed the lists, where there is one."""
+        """Make the arbiter's rounds respect the lists, once there is an arbiter."""
         if self._arbiter is None:
             return
         chosen, fallback = self._plain

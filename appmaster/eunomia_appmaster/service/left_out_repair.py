@@ -1,4 +1,4 @@
-"""Repairs a placement in which apps have GPUs that they do not get: they move, exchange with others, or give way."""
+"""Repairs a placement that gives apps GPUs that they must not get: claims move, swap GPUs with others, or give way."""
 
 import dataclasses
 from collections import Counter
@@ -21,16 +21,16 @@ from eunomia.units import NONE, Ints, Reals, Seconds, Unit
 class Repair:
     """Repairs one placement of jobs or apps.
 
-    GPUs that a claim holds already stay its own. Where CPUs or memory matter, claims give way and nothing moves, since
-    the amounts were chosen for their machines.
+    GPUs that a claim holds already stay its own. If CPUs or memory are limited, claims only give way and do not move,
+    since their amounts were chosen for their machines.
 
     Args:
         snapshot: of the round.
-        menus: sizes of jobs.
-        offer: that was placed.
-        allocation: whole GPUs.
+        menus: the allowed sizes of jobs.
+        offer: the placed offer.
+        allocation: of whole GPUs.
         placement: of the profile's own stage.
-        barred: by the row of an app, the GPUs that it does not get.
+        barred: the GPUs that an app must not get, by the app's row.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class Repair:
         used = {gpu for gpus in self._placed.values() for gpu in gpus}
         self._free = set(available(snapshot, offer, allocation).tolist()) - used
         self._spare: set[int] = set()
-        """GPUs that were taken from a claim, for others."""
+        """GPUs taken from a claim, for use by others."""
         self._spans = False
-        """Whether the placement puts gangs on several machines."""
+        """Whether the placement may put a gang on several machines."""
         self._fewer: list[int] = []
-        """Claims that got fewer GPUs."""
+        """Claims that ended up with fewer GPUs than allocated."""
         grants = allocation.amount
         amounts = isinstance(grants, Grants) and (grants.cpus is not None or grants.memory_gib is not None)
         given = placement.cpus is not None or placement.memory_gib is not None or placement.retunes is not None
         self._moves = not amounts and not given and snapshot.index.proportional
 
     def run(self) -> tuple[Allocation, Placement] | None:
-        """Return the repaired allocation and placement; None: no claim has a GPU that it does not get."""
+        """Return the repaired allocation and placement; None: no claim has a forbidden GPU."""
         place = {claim: at for at, claim in enumerate(self._allocation.order.tolist())}
         wrong = [claim for claim, gpus in self._placed.items() if not self._may_have(claim, gpus)]
         if not wrong:
@@ -105,9 +105,9 @@ class Repair:
             self._move_app(claim)
 
     def _move_job(self, claim: int) -> None:
-        """Move a gang whole to GPUs of its type, else exchange it with another of its size, else let it give way.
+        """Move a whole gang to GPUs of its type, else swap it with one of its size, else let it give way.
 
-        One that runs goes on where it is rather than elsewhere, or at a smaller size.
+        A running gang rather stays where it is, or shrinks, than moves.
         """
         gpus, held = self._placed[claim], self._held_by(claim)
         stays = self._is_size(claim, len(held)) and set(held) <= self._free | set(gpus)
@@ -149,20 +149,20 @@ class Repair:
         self._set(claim, [])
 
     def _held_by(self, claim: int) -> list[int]:
-        """Return the GPUs on the offer that a claim holds."""
+        """Return the GPUs of the offer that a claim holds now."""
         return [gpu for gpu in self._offer.gpus.tolist() if self._holder[gpu] == self._rows[claim]]
 
     def _is_size(self, claim: int, size: int) -> bool:
-        """Return whether a job may run on so many GPUs of the offer: what it holds is less while some of them leave."""
+        """Return whether a job may have this many GPUs of the offer, given those that it keeps outside of it."""
         return size > 0 and size + self._outside(claim) in self._menus.sizes(self._rows[claim])
 
     def _outside(self, claim: int) -> int:
-        """Return how many GPUs a job keeps that are not on the offer."""
+        """Return the number of GPUs that a job keeps and that are not in the offer."""
         offered = set(self._offer.gpus.tolist())
         return sum(holder == self._rows[claim] and gpu not in offered for gpu, holder in enumerate(self._holder))
 
     def _chosen(self, pool: list[int], size: int, like: list[int]) -> list[int] | None:
-        """Choose GPUs of one type, on one machine if those that they replace are; None: too few."""
+        """Choose GPUs of one type, on one machine if the replaced ones (``like``) are; None: there are too few."""
         one_machine = len({self._machine[gpu] for gpu in like}) == 1
         for kind in sorted({self._type[gpu] for gpu in like}):
             here = [gpu for gpu in pool if self._type[gpu] == kind]
@@ -176,7 +176,7 @@ class Repair:
         return None
 
     def _move_app(self, claim: int) -> None:
-        """Exchange each GPU of an app; what is left must suffice for one of its jobs that wait, else it gives way."""
+        """Swap each forbidden GPU of an app; if too few remain for a waiting job, the app gets no new GPUs."""
         gpus = [gpu for gpu in self._placed[claim] if self._is_allowed(claim, gpu)]
         short = False
         for bad in [gpu for gpu in self._placed[claim] if not self._is_allowed(claim, gpu)]:
@@ -202,7 +202,7 @@ class Repair:
         self._set(claim, gpus)
 
     def _partner(self, claim: int, bad: int) -> tuple[int, int] | None:
-        """Return another claim's GPU for which one can be exchanged, one that it does not hold yet if possible."""
+        """Return another claim's GPU to swap with, if possible one that this claim does not hold yet."""
         found = [
             (self._holder[gpu] == self._rows[other], gpu, other)
             for other, gpus in self._placed.items()
@@ -216,7 +216,7 @@ class Repair:
         return other, gpu
 
     def _set(self, claim: int, gpus: list[int]) -> None:
-        """Give a claim other GPUs; those that it had are free, for jobs that wait."""
+        """Replace a claim's GPUs; its previous ones become free for waiting jobs."""
         before = set(self._placed[claim])
         gone = before - set(gpus) - self._free
         gone -= {gpu for other, theirs in self._placed.items() if other != claim for gpu in theirs}
@@ -229,7 +229,7 @@ class Repair:
     # --- what is left, for jobs that wait -------------------------------------------------------------------------
 
     def _hand_on(self) -> None:
-        """Give what was taken away to claims that got nothing, in the policy's order, then to others that wait."""
+        """Give freed GPUs to claims that got nothing, in the policy's order, then to other waiting jobs."""
         self._restore()
         for claim in self._claims_for_more():
             if not self._spare:
@@ -240,7 +240,7 @@ class Repair:
                 self._give_app(claim)
 
     def _restore(self) -> None:
-        """Let those go on that would have left for a claim that gave way: else each round would end and start them."""
+        """Keep claims running whose GPUs were meant for a claim that gave way; else each round would restart them."""
         for row in sorted({self._holder[gpu] for gpu in self._spare} - {NONE}):
             if row not in self._rows:
                 if not self._may_grow():
@@ -258,7 +258,7 @@ class Repair:
                     self._take(claim, held)
 
     def _may_grow(self) -> bool:
-        """Return whether claims may be added."""
+        """Return whether claims may be added to the allocation."""
         claims = self._allocation.claims
         return claims.weight is None and claims.job_kind is None
 
@@ -304,7 +304,7 @@ class Repair:
             self._take(claim, [*self._placed.get(claim, ()), *pool[:given]])
 
     def _wanted(self, app: int) -> list[int]:
-        """Return the smallest size of each job of an app that waits."""
+        """Return the smallest size of each waiting job of an app."""
         jobs = self._snapshot.jobs
         mine = [job for job in self._snapshot.index.waiting if int(jobs.app[job]) == app]
         return [int(sizes[0]) for job in sorted(mine) if (sizes := self._menus.sizes(job)).size]
@@ -324,7 +324,7 @@ class Repair:
         return self._allocated(granted, order), self._placement_of()
 
     def _sizes(self) -> list[int]:
-        """Return what each claim is granted: as before, unless it got fewer GPUs, or what was left."""
+        """Return the granted size of each claim: unchanged, unless it got fewer GPUs, or freed ones."""
         amount: Any = self._allocation.amount
         granted: list[int] = [*amount.gpus.tolist(), *[0] * (len(self._rows) - amount.gpus.size)]
         for claim, gpus in self._placed.items():

@@ -1,7 +1,7 @@
-"""Rounds in which apps get no slots of some nodes, whatever policy decides.
+"""Wraps a policy's stages so that apps get no slots of their left-out nodes.
 
-Policies know nothing of it: after the placement has chosen GPUs, those that an app does not get are exchanged for
-others on which its job or app fits, and what is left goes to jobs that wait.
+Policies need not know of it: after the placement has chosen GPUs, those that an app must not get are swapped for others
+on which its job or app fits, and freed GPUs go to waiting jobs.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ from eunomia_appmaster.service.left_out_repair import Repair
 
 NAME = "left_out_nodes"
 Barred = Callable[[], Mapping[int, Ints]]
-"""Returns by the row of an app the GPUs that it does not get."""
+"""Returns the GPUs that each app must not get, by the app's row."""
 
 
 def without_slots_left_out(stages: Stages, barred: Barred) -> Stages:
-    """Return stages whose rounds give no app a GPU that it does not get; leases that it holds there go on."""
+    """Wrap stages so that their rounds give no app a GPU that it must not get; leases held there continue."""
     placing = _Placing(stages.placement, barred)
 
     def elasticity(snapshot: Snapshot) -> Menus:
@@ -41,9 +41,9 @@ def without_slots_left_out(stages: Stages, barred: Barred) -> Stages:
 
 
 class _Placing:
-    """The last refiner, which places already, and the placement, which answers what the refiner has found.
+    """The last refiner, which already places, and the placement, which returns what the refiner has found.
 
-    One is needed for what an allocation grants, the other for where.
+    The refiner may change the sizes that an allocation grants, the placement the GPUs.
     """
 
     def __init__(self, inner: PlacementStage, barred: Barred) -> None:
@@ -51,7 +51,7 @@ class _Placing:
         self._made: tuple[Allocation, Placement] | None = None
 
     def refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """See ``eunomia_refine``; memo, record and verdicts stay those of the stage before."""
+        """As ``eunomia_refine``; memo, record and verdicts stay those of the previous stage."""
         self._made, barred = None, self._barred()
         plain = dataclasses.replace(allocation, memo=None, record=None, verdicts=NO_VERDICTS)
         claims = allocation.claims
@@ -65,7 +65,7 @@ class _Placing:
         return self._made[0]
 
     def place(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """See ``eunomia_placement``."""
+        """As ``eunomia_placement``."""
         made, self._made = self._made, None
         if made is not None and made[0] is allocation:
             return made[1]
@@ -73,7 +73,7 @@ class _Placing:
 
 
 def _without_probes(snapshot: Snapshot, menus: Menus, barred: Mapping[int, Ints]) -> Menus:
-    """Return menus that ask for no measurement of these apps' jobs, whose GPUs no placement would choose."""
+    """Return menus without measurements of the affected apps' jobs, for whose GPUs no placement is computed."""
     probes = menus.probe
     if probes is None:
         return menus

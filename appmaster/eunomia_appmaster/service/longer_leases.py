@@ -1,4 +1,4 @@
-"""Before an orderly end of the arbiter its nodes get longer leases, so that their work lasts until the next one."""
+"""Extends the nodes' leases before an orderly end of the arbiter, so that their work continues until the next start."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ from eunomia_appmaster.service.service import Service
 log = structlog.get_logger()
 
 MOST_SECONDS: Final = 3.0
-"""In which nodes hear of their longer leases before the arbiter ends."""
+"""Most seconds in which nodes get their extended leases before the arbiter ends."""
 LOOK_SECONDS: Final = 0.02
 
 
 async def lengthen_leases(service: Service) -> None:
-    """Give the nodes longer leases, and wait until those that answer have them.
+    """Extend the nodes' leases, and wait until the responding nodes know.
 
-    The journal has them first: the next arbiter waits as long for a node that it does not hear.
+    The extension is journaled first: the next arbiter waits that long for a node that it does not hear from.
     """
     nodes = service.nodes
     leased = [node for node in nodes if nodes.is_leased(node) and node.is_up]

@@ -1,8 +1,8 @@
-"""How far a journal was written when others last heard of it, kept outside of SQLite; and what is gone since.
+"""Marks of how far a journal was written, kept outside of SQLite, to detect lost steps.
 
-After each commit, never before, the arbiter writes a mark into ``journal.mark``, and its answers carry it to launchers
-and app masters, which return it when they register. A journal that does not reach a mark has lost steps on which
-a machine or an app has acted: SQLite takes a damaged frame of its log for the end of the log and says nothing.
+After each commit, never before, the arbiter writes a mark to ``journal.mark``, and its answers carry the mark to
+launchers and app masters, which return it when they register. A journal that does not reach a mark has lost steps on
+which a machine or an app has acted: SQLite silently takes a damaged frame of its log for the end of the log.
 """
 
 from collections.abc import Iterable
@@ -21,26 +21,26 @@ from eunomia_appmaster.node.system import MACHINE, System
 log = structlog.get_logger()
 
 LOSS: Final = "loss"
-"""The kind of the notes about accepted losses."""
+"""Kind of the notes about accepted losses."""
 ACCEPT: Final = "eunomia serve --accept-loss"
 UNTIL: Final = f"nothing is decided before a backup is restored, or this accepted: `{ACCEPT}`"
 SYNC_STEPS: Final = 200
-"""Steps after which the mark is brought to the disk; a mark that is older than the journal is no fault."""
+"""Number of steps after which the mark is synced to the disk; a mark older than the journal is not an error."""
 MOST_NAMED: Final = 10
-"""Most apps that a loss names."""
+"""Most apps that the text of a loss names."""
 _FIELDS: Final = ("history", "step", "sum", "notes")
 _UNKNOWN: Final = -1
 
 
 @value
 class Mark:
-    """How far a journal was written.
+    """A mark: how far a journal was written.
 
     Attributes:
-        history: begins with 1 and grows with each accepted loss, after which numbers of steps are used again.
+        history: starts at 1 and increases with each accepted loss, after which step numbers are reused.
         step: number of the last step.
-        sum: of that step, which is chained to all before it; -1: not known.
-        notes: how often notes were written; -1: not known.
+        sum: checksum of that step, which covers all steps before it; -1: not known.
+        notes: number of writes of notes; -1: not known.
     """
 
     history: int
@@ -49,12 +49,12 @@ class Mark:
     notes: int
 
     def text(self) -> str:
-        """Return it as a text for files and messages."""
+        """Return the mark as text for files and messages."""
         return " ".join(f"{name}={getattr(self, name)}" for name in _FIELDS)
 
     @classmethod
     def of(cls, text: str) -> "Mark | None":
-        """Return the mark of a text; None: it is none."""
+        """Parse the text of a mark; None: it is not one."""
         names, _, numbers = zip(*(part.partition("=") for part in text.split(" ")), strict=True)
         if names != _FIELDS or not all(number.removeprefix("-").isdecimal() for number in numbers):
             return None
@@ -64,13 +64,13 @@ class Mark:
 
 @value
 class Loss:
-    """What a journal lacks.
+    """Data that a journal has lost.
 
     Attributes:
-        mark: how far the journal was written.
-        by: where the mark was kept.
+        mark: the mark that the journal does not reach.
+        by: the place where the mark was found.
         last: the journal's last step.
-        what: the loss as a part of a sentence.
+        what: the loss as text, a part of a sentence.
     """
 
     mark: Mark
@@ -90,8 +90,8 @@ class Marks:
     """The mark of a journal that is open for writing.
 
     Args:
-        journal: of one arbiter.
-        path: of the file, see ``MARK``.
+        journal: the arbiter's journal.
+        path: of the mark file, see ``MARK``.
         system: the clock of the machine.
     """
 
@@ -102,20 +102,20 @@ class Marks:
         self._refused = False
         self._synced = 0
         self.present = ""
-        """The mark as a text, for launchers and app masters; empty: none is written yet."""
+        """The present mark as text, for launchers and app masters; empty: none is written yet."""
         if self._file.damage:
             log.error("journal.mark_damaged", what=self._file.damage)
         elif not self._file.text and journal.last_step:
             log.warning("journal.mark_missing", what=f"there is no {path.name}: a loss of steps would not be noticed")
 
     def check_begun(self, *, accepted: bool) -> None:
-        """Refuse a journal without a step, a note or a secret where there was one before.
+        """Check that a journal does not lack all steps, notes or the secret although it had them before.
 
         Args:
             accepted: whether the operator has accepted the loss.
 
         Raises:
-            InputError: with the way out.
+            InputError: it does; the message names the remedy.
         """
         kept = Mark.of(self._file.text)
         empty = not self._journal.meta.get("secret") and not self._journal.last_step
@@ -126,7 +126,7 @@ class Marks:
         raise InputError(rule, value=value, place=str(self._journal.path))
 
     def follow(self) -> None:
-        """Write the mark of what was committed; a disk that refuses leaves the older one."""
+        """Write the mark of the last commit; if the disk refuses, the older one stays."""
         reached = self._journal.reached
         mark = Mark(
             history=self._history,
@@ -148,16 +148,16 @@ class Marks:
             self._refused = False
 
     def lost(self, kept: Iterable[tuple[str, str]] = ()) -> Loss | None:
-        """Return what the journal lacks by its own file or by others, the largest loss; None: nothing.
+        """Return the largest loss by the mark file and by marks kept elsewhere; None: nothing is lost.
 
         Args:
-            kept: where a mark was kept, and its text.
+            kept: pairs of a place and the text of the mark kept there.
         """
         found = [loss for by, text in ((MARK, self._file.text), *kept) if (loss := self._against(by, text)) is not None]
         return max(found, key=lambda loss: (loss.mark.history, loss.mark.step), default=None)
 
     def is_behind(self, text: str) -> bool:
-        """Return whether a mark is ahead of the present one, or of another step; no file is read."""
+        """Return whether a mark is ahead of the present one, or of a different step; no file is read."""
         kept, here = Mark.of(text), Mark.of(self.present)
         if kept is None or here is None:
             return False
@@ -166,12 +166,12 @@ class Marks:
         return _UNKNOWN not in (kept.sum, here.sum) and kept.sum != here.sum
 
     def accept(self, loss: Loss, what: str, *, logged: bool = True) -> None:
-        """Journal a loss; from then on the steps have a new history, and older marks do not count.
+        """Journal a loss; later steps belong to a new history, and older marks become invalid.
 
         Args:
             loss: see ``lost``.
-            what: the loss in words.
-            logged: whether the log says it; a command that names the losses itself does not need it.
+            what: the loss as text.
+            logged: whether to log it; a command that shows the losses itself does not need that.
         """
         self._history = max(self._history, loss.mark.history) + 1
         at = self._system.unix_time()

@@ -1,4 +1,4 @@
-"""Where an app's master would reach more of the cluster than where it runs."""
+"""Chooses the node for an app's master from which it reaches most of the cluster."""
 
 from collections import Counter
 from typing import Final
@@ -11,30 +11,31 @@ from eunomia_appmaster.service.left_out import LeftOutNodes
 from eunomia_appmaster.service.nodes import Nodes
 
 MOVE_SECONDS: Final = 30.0
-"""Seconds for which a master has not reached a node before it moves: a shorter fault costs no restart."""
+"""Seconds for which a master must not have reached a node before it moves, so that a short fault causes no restart."""
 
 
 class MasterPlaces:
     """Compares nodes for app masters by what they reach.
 
-    Two nodes count as apart, in both directions, if a master on one has not reached the other, or no gang formed.
+    Two nodes count as disconnected, in both directions, if a master on one did not reach the other, or no gang could
+    form over them.
 
     Args:
         nodes: the machines.
-        left_out: what app masters have found.
+        left_out: the reports of app masters.
     """
 
     def __init__(self, nodes: Nodes, left_out: LeftOutNodes) -> None:
         self._nodes, self._left_out = nodes, left_out
 
     def better(self, view: ClusterView, app: App, now: float) -> str:
-        """Return the node to which an app's master moves; empty: it stays.
+        """Return the node to which an app's master should move; empty: it should stay.
 
-        A node is better from which more of the slots are reached that the app holds; of equal ones, more slots at all.
+        A node is better if more of the app's slots can be reached from it; in a tie, if more slots in total can.
 
         Args:
             view: the arbiter's.
-            app: live.
+            app: a live app.
             now: Unix seconds.
         """
         found = [one for one in self._left_out.of(app.name) if one.by_master and one.other == app.node]

@@ -52,15 +52,15 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 OwnRequest = pb.RegisterApplicationMasterRequest | pb.AllocateRequest | pb.FinishApplicationMasterRequest
 MOST_CALLS = 8
-"""Most heartbeats of one app master that may be outstanding at once."""
+"""Most heartbeats of one app master that may be outstanding at the same time."""
 _QUIET_FIELDS = frozenset(("app", "attempt", "response_id", "progress", "jobs_progress", "forecast", "standing"))
 _LATE = (JobReported, RateMeasured, Adapted, JobFinished, JobFailed, JobPaused, JobResumed)
-"""Events that are ignored for a job that is over: repeated reports, or reports that crossed its end."""
+"""Events that are ignored for an ended job: repeated reports, or reports sent before its end was known."""
 _LATE_NAMES = frozenset(kind.__name__ for kind in _LATE)
 
 
 class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
-    """Registers app masters, applies their reports, and answers with changes of their leases and offers."""
+    """Registers app masters, applies their reports, and answers with changes of leases and offers."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -97,7 +97,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def Allocate(  # noqa: N802
         self, request: pb.AllocateRequest, context: Context
     ) -> pb.AllocateResponse:
-        """Apply reports; answer with news at once, or without after the heartbeat's time."""
+        """Apply reports; answer at once if there is news, else after the heartbeat's time."""
         app = await self._own(request, context)
         session = self._service.sessions.get(app.name)
         command = _command(app, session, request, self._service.view.cluster)
@@ -124,7 +124,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def FinishApplicationMaster(  # noqa: N802
         self, request: pb.FinishApplicationMasterRequest, context: Context
     ) -> pb.FinishApplicationMasterResponse:
-        """Record that an app is over."""
+        """Record that an app has ended."""
         app = await self._own(request, context)
         await _check(request, context)
         service = self._service
@@ -148,7 +148,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return pb.FinishApplicationMasterResponse(is_unregistered=True)
 
     async def _own(self, request: OwnRequest, context: Context) -> App:
-        """Return the app that the caller's token is for."""
+        """Return the app of the caller's token."""
         name = request.app
         caller = self._service.tokens.caller(context.invocation_metadata())
         if caller is None or caller.role is not Role.APP or caller.app != name:
@@ -211,7 +211,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     # --- reports ---------------------------------------------------------------------------------------------------
 
     async def _take(self, session: Session, app: App, request: pb.AllocateRequest, *, acknowledges: bool) -> None:
-        """Apply the reports of a request; the next answer lists the refused ones."""
+        """Apply the reports of a request; the next answer lists the refused reports."""
         events: list[Event] = list(session.take_acknowledged()) if acknowledges else []
         if not events and _is_quiet(request):
             self._put_quiet(session, app, request)
@@ -243,9 +243,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             self._service.driver.put(events, notes)
 
     def _put_quiet(self, session: Session, app: App, request: pb.AllocateRequest) -> None:
-        """Queue reports that need nothing of the arbiter's state, so that they do not wait for a step.
+        """Queue reports that can be checked without the arbiter's state, so that they need not wait for a step.
 
-        Those of jobs that are over are dropped by the step.
+        Reports about ended jobs are dropped by the step.
         """
         try:
             bounds.check(request)
@@ -258,7 +258,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             self._service.driver.put(events, notes)
 
     def _bounded(self, view: ClusterView, app: App, events: Iterable[Event]) -> list[Event]:
-        """Return the events of a report within bounds: the most jobs of an app, and existing GPUs.
+        """Check the events of a report against bounds (number of an app's jobs, existing GPUs), and return them.
 
         Raises:
             InputError: the first event out of bounds; the whole message is refused.
@@ -297,7 +297,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return bid
 
     def _returned(self, view: ClusterView, session: Session, request: pb.AllocateRequest) -> Iterator[GpusReturned]:
-        """Yield the slots that the app gives back, if it holds them under that lease."""
+        """Yield events for the slots that the app gives back, if it holds them under that lease."""
         held, row = view.gpus, view.app_row(AppId(session.app))
         gpus: set[int] = set()
         for release in request.release:
@@ -334,7 +334,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     ) -> pb.AllocateResponse:
         """Wait for news, for the heartbeat's end, or for a later call that supersedes this one.
 
-        Only where there may be news the driver's lock is taken, so no other answer waits for a step.
+        The driver's lock is acquired only if there may be news, so that other answers need not wait for a step.
         """
         service = self._service
         while True:
@@ -386,9 +386,9 @@ def _check_rate(view: ClusterView, event: RateMeasured) -> None:
 def _command(
     app: App, session: Session | None, request: pb.AllocateRequest, cluster: Cluster
 ) -> pb.AllocateResponse | None:
-    """Return the command that ends an app master whose app is over, or that is superseded; None: it may go on.
+    """Return the command that ends an app master whose app has ended, or that was superseded; None: it continues.
 
-    One that knows another cluster registers again: machines have joined or left.
+    An app master with an outdated cluster must register again, since machines have joined or left.
     """
     if app.over:
         return pb.AllocateResponse(
@@ -407,7 +407,7 @@ def _command(
 
 
 def _is_quiet(request: pb.AllocateRequest) -> bool:
-    """Return whether a request has no other reports than progress, a forecast and what is for users."""
+    """Return whether a request has no other reports than progress, a forecast and data for users."""
     return all(field.name in _QUIET_FIELDS for field, _ in request.ListFields())
 
 
@@ -416,7 +416,7 @@ def _end_of(app: App) -> str:
 
 
 def _timely(view: ClusterView, events: list[Event]) -> Iterator[Event]:
-    """Yield the events without repetitions and without those about jobs that are over."""
+    """Yield the events without repetitions and without those about ended jobs."""
     added = {event.job for event in events if isinstance(event, JobAdded)}
     for event in events:
         job: JobId | None = getattr(event, "job", None)
@@ -429,7 +429,7 @@ def _timely(view: ClusterView, events: list[Event]) -> Iterator[Event]:
 
 
 def _events_of(view: ClusterView, request: pb.AllocateRequest, now: Seconds) -> Iterator[Event]:
-    """Yield the events of a request; adaptations keep their order, which clocks and delays could reverse."""
+    """Yield the events of a request; adaptations keep their order despite clocks and delays."""
 
     def adapted_at(job: JobId) -> Seconds:
         known = view.reports.adaptations.get(view.job_row(job))
@@ -439,7 +439,7 @@ def _events_of(view: ClusterView, request: pb.AllocateRequest, now: Seconds) -> 
 
 
 def _store_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:
-    """Store the refused reports for the session's next answer, without those that crossed their job's end."""
+    """Store the refused reports for the session's next answer, except those about jobs that had ended meanwhile."""
     for fault in decision.faults:
         if JOB_ENDED in fault.what and fault.what.partition(":")[0] in _LATE_NAMES:
             continue

@@ -1,4 +1,4 @@
-"""The arbiter's side of the protocol: converts reports to events, and the arbiter's state to messages."""
+"""The arbiter's conversions: reports to events, and the arbiter's state to messages."""
 
 import dataclasses
 import itertools
@@ -58,11 +58,11 @@ def events_of(
     Args:
         request: of an app master.
         now: seconds since the arbiter's start; NaN: the time of the step.
-        date: of measured rates, in UTC.
-        adapted_at: time of a job's last adaptation, NaN: none. A later one is not before it, whatever the clocks say.
+        date: date in UTC for measured rates.
+        adapted_at: returns the time of a job's last adaptation, NaN: none. Later adaptations never get an earlier time.
 
     Raises:
-        InputError: a job that is not the app's own, or an invalid value.
+        InputError: a job is not the app's own, or a value is invalid.
     """
     app = request.app
 
@@ -157,10 +157,10 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
 
 
 def forecast_of(message: pb.Forecast, *, place: str) -> Forecast:
-    """Return the forecast of a message.
+    """Convert a message to a forecast.
 
     Raises:
-        InputError: a number that is negative or not finite, or a slowdown without four values of at least 1.
+        InputError: a number is negative or not finite, or a slowdown does not have four values of at least 1.
     """
     phases = tuple(_phase(phase, place) for phase in message.phases)
     if not 0.0 <= message.total_gpu_seconds < math.inf:
@@ -197,10 +197,10 @@ def _job_forecast(job: pb.JobForecast, place: str) -> JobForecast:
 
 
 def bid_of(app: str, bid: pb.Bid) -> BidReceived:
-    """Return the bid of a message; the arbiter checks it against its offer.
+    """Convert a message to a bid; the arbiter checks it against its offer.
 
     Raises:
-        InputError: its form is unknown.
+        InputError: the bid's form is unknown.
     """
     form: Form = _table(bid.bundles) if bid.WhichOneof("form") == "bundles" else _decoded(bid.encoded, app)
     return BidReceived(app=AppId(app), offer=OfferId(bid.offer), form=form)
@@ -222,7 +222,7 @@ def _decoded(encoded: str, app: str) -> Form:
 
 
 def _check_columns(form: object, app: str) -> None:
-    """Refuse a form with anything but numbers and columns of numbers."""
+    """Check that a bid contains only numbers and columns of numbers."""
     for field in dataclasses.fields(form):  # type: ignore[arg-type]
         column = getattr(form, field.name)
         if isinstance(column, MachineClasses):
@@ -261,7 +261,7 @@ def _table(table: pb.BundleTable) -> ByBundle:
 
 
 def cluster_message(cluster: Cluster) -> pb.ClusterDescription:
-    """Describe a cluster, so that the receiver builds an equal one."""
+    """Convert a cluster to a message from which the receiver can build an equal one."""
     return pb.ClusterDescription(
         machines=map(_machine, cluster.machines),
         gpu_types=cluster.gpu_types,
@@ -283,12 +283,12 @@ def _machine(machine: Machine) -> pb.Machine:
 
 
 def finite(number: float) -> float | None:
-    """Return a number for an optional field: None if it is not finite."""
+    """Return a number for an optional field of a message: None if it is not finite."""
     return float(number) if math.isfinite(number) else None
 
 
 def shared_offer(offer: Offer) -> pb.Offer:
-    """Write what the messages of an offer to all apps have in common."""
+    """Create the part that an offer's messages to all apps have in common."""
     return pb.Offer(
         id=offer.id,
         scope=pb.ALL if offer.scope is Scope.ALL else pb.FREE,
@@ -307,14 +307,14 @@ def shared_offer(offer: Offer) -> pb.Offer:
 def offer_message(
     view: ClusterView, offer: Offer, app: int, now: Seconds, *, shared: pb.Offer | None = None
 ) -> pb.Offer:
-    """Write an offer for one app, with the data of its agent's snapshot.
+    """Create the message of an offer to one app, with the data for its agent's snapshot.
 
     Args:
         view: of the arbiter.
-        offer: open.
+        offer: the open offer.
         app: the app's row.
-        now: time at which the message is sent.
-        shared: ``shared_offer`` of it; None: it is made.
+        now: time at which the message is sent, in seconds.
+        shared: the result of ``shared_offer``; None: it is computed.
     """
     mine = offer.candidates[view.jobs.app[offer.candidates] == app]
     contention = float(offer.contention[app]) if app < offer.contention.size else math.nan

@@ -1,6 +1,6 @@
-"""Counters of the arbiter for Prometheus: decisions as they are carried out, and the time that stages take.
+"""Counters of the arbiter for Prometheus: carried-out decisions, and the time that stages take.
 
-``gauges`` adds what is computed from the state.
+``gauges`` adds the values that are computed from the state.
 """
 
 import math
@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from eunomia.contract.decisions import Decision
 
 STAGE_SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""Histogram buckets: a stage of a small cluster takes 50 µs, a hard programme seconds."""
+"""Histogram buckets in seconds: a stage of a small cluster takes 50 µs, a hard optimisation problem seconds."""
 
 
 class Meters:
-    """The counters of one arbiter's process; they begin at 0 when it starts."""
+    """The counters of one arbiter process, which start at 0."""
 
     def __init__(self) -> None:
         self._spent: dict[str, int] = {}
@@ -63,5 +63,5 @@ class Meters:
                 self.gap.labels(record.plugin, record.table).set(max(gaps))
 
     def text(self) -> bytes:
-        """Return all metrics of the registry in Prometheus' text format; to be called where the state may be read."""
+        """Return all metrics of the registry in Prometheus's text format; call this where the state may be read."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""``GET`` and ``HEAD`` of ``/metrics`` and ``/health`` over HTTP, in addition to the arbiter's gRPC services."""
+"""Serves ``GET`` and ``HEAD`` of ``/metrics`` and ``/health`` over HTTP, in addition to the arbiter's gRPC services."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 PLACE: Final = "--metrics"
 ANSWER_SECONDS: Final = 10.0
-"""Longest time in seconds for which an answer waits for a step."""
+"""Longest time in seconds for which an answer waits for the end of a step."""
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -35,9 +35,9 @@ class MetricsServer:
     """An HTTP server that answers in threads; it reads the state in the arbiter's event loop, under its lock.
 
     Args:
-        service: of the arbiter.
-        meters: its metrics.
-        address: host:port; loopback, or any if the service has certificates. Port 0 takes a free one.
+        service: the arbiter's service.
+        meters: the arbiter's counters.
+        address: host:port; loopback, or any if the service has certificates. Port 0: any free one.
 
     Raises:
         InputError: the address cannot be served.
@@ -76,7 +76,7 @@ class MetricsServer:
         self._server.server_close()
 
     def _answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Return status, content type and body of a path."""
+        """Return status, content type and body for a path."""
         if path not in ("/metrics", "/health"):
             return HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics and /health\n"
         try:
@@ -92,7 +92,7 @@ class MetricsServer:
             return HTTPStatus.OK, _TEXT, self._meters.text()
 
     async def _health(self) -> tuple[HTTPStatus, str, bytes]:
-        """200 if the arbiter makes steps by the chosen profile on at least one machine, else 503 with the reasons."""
+        """Return 200 if the arbiter makes steps by the configured profile on some machine, else 503 with reasons."""
         service, ready = self._service, self._service.ready.is_set()
         wrong = [] if ready else ["waiting for machines"]
         wrong += [full] if (full := service.reserve.words()) else []
@@ -131,7 +131,7 @@ class MetricsServer:
         return status, "application/json", (json.dumps(health) + "\n").encode()
 
     def _reading(self) -> "contextlib.AbstractAsyncContextManager[Any]":
-        """Return the driver's lock, once there is a driver."""
+        """Return the driver's lock; without a driver, a context manager without effect."""
         return self._service.driver.lock if self._service.ready.is_set() else contextlib.nullcontext()
 
 

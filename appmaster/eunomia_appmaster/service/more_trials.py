@@ -1,4 +1,4 @@
-"""Gives an app that has ended further trials: the search continues where it ended."""
+"""Adds trials to an app that has ended: the search continues where it ended."""
 
 import asyncio
 import dataclasses
@@ -18,13 +18,13 @@ log = structlog.get_logger()
 
 
 async def add_trials(service: Service, app: App, trials: int, request_id: str) -> tuple[App, int, int]:
-    """Let an app that has ended go on with further trials.
+    """Add trials to an app that has ended, and let its search continue.
 
     Returns:
-        Its record, the attempt of its app master that starts now, and the known number of earlier jobs that go on.
+        Its record, the attempt of its app master that starts now, and the known number of earlier jobs that continue.
 
     Raises:
-        InputError: it has not ended, is no search, or its files are gone; nothing was changed.
+        InputError: it has not ended, is not a search, or its files are gone; nothing was changed.
     """
     if not app.over:
         rule = "an app must have ended to get more trials (eunomia submit --wait stays until then)"
@@ -45,7 +45,7 @@ async def add_trials(service: Service, app: App, trials: int, request_id: str) -
 
 
 def _checked(service: Service, app: App, trials: int) -> list[int]:
-    """Return the sizes of all groups of trials that were added, with this one.
+    """Return the sizes of all added groups of trials, including the new one.
 
     Raises:
         InputError: the app file does not allow it.
@@ -71,5 +71,5 @@ def _checked(service: Service, app: App, trials: int) -> list[int]:
 
 
 def _known(journaled: Sequence[int], of_file: Sequence[int]) -> Sequence[int]:
-    """Return the app's groups of trials, from the journal unless an older backup of it was restored."""
+    """Return the app's groups of trials: the journal's, unless an older backup of the journal was restored."""
     return journaled if tuple(journaled[: len(of_file)]) == tuple(of_file) else of_file

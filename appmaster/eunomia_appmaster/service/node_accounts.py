@@ -1,4 +1,4 @@
-"""Where users are kept apart, a login has one number on all nodes: files on the shared storage belong to numbers."""
+"""Checks that a login has the same user id on all nodes, since files on the shared storage belong to ids."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,14 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 
 def check_uids(request: pb.RegisterNodeRequest, logins: Iterable[str]) -> None:
-    """Refuse a node on which a login has another number than on this machine.
+    """Check that logins have the same user ids on a node as on this machine.
 
     Args:
-        request: the node's registration; a login that it was not asked for is passed over.
+        request: the node's registration; logins in it that are not in ``logins`` are ignored.
         logins: of the arbiter's users.
 
     Raises:
-        InputError: with the login and both numbers.
+        InputError: an id differs; the message has the login and both ids.
     """
     for login in sorted(set(logins)):
         here, there = uid_of(login), request.uids.get(login)

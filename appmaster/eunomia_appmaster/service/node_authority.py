@@ -1,8 +1,8 @@
-"""The arbiter's own CA: it signs the certificates under which launchers serve app masters of other machines.
+"""The arbiter's own CA, which signs the certificates that launchers present to app masters on other machines.
 
-The CA's key stands in the arbiter's state folder, readable by the service alone. A certificate names the node and the
-number of its join, so that one of an earlier join is of no use, and the addresses that the arbiter knows. Names in a
-request are not read.
+The CA's key is in the arbiter's state folder, readable only by the service. A certificate contains the node's name and
+the number of its join, so that one of an earlier join is useless, and the addresses that the arbiter knows. Names in a
+request are ignored.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ CA_DAYS: Final = 3650
 
 
 class NodeAuthority:
-    """Signs certificates of nodes; the CA is made at its first use.
+    """Signs certificates of nodes; the CA is created at its first use.
 
     Args:
         state_dir: the arbiter's state folder.
@@ -45,7 +45,8 @@ class NodeAuthority:
         """Return a certificate, PEM, for the key of a signing request.
 
         Args:
-            request: PEM; its signature shows that the caller has the key. Names in it are ignored.
+            request: the signing request, PEM; its signature proves that the caller has the key. Names in it are
+                ignored.
             node: the node's name.
             join: number of the node's join.
             addresses: IP addresses and host names of the node, as the arbiter knows them.
@@ -73,7 +74,7 @@ class NodeAuthority:
         return made.public_bytes(Encoding.PEM)
 
     def _present(self) -> tuple[Path, Path]:
-        """Return the files of the CA, which are made where there are none."""
+        """Return the files of the CA's certificate and key; missing files are created."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 

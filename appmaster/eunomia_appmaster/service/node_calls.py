@@ -27,10 +27,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class NodeCalls:
-    """Lists nodes, lets them drain, and removes them.
+    """Lists, drains and removes nodes.
 
     Args:
-        service: the arbiter's.
+        service: the arbiter's service.
     """
 
     def __init__(self, service: Service) -> None:
@@ -51,7 +51,7 @@ class NodeCalls:
             return pb.ListNodesResponse(nodes=[self._seen(node) for node in found])
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.NodeView:  # noqa: N802
-        """Let no lease begin on a node."""
+        """Drain a node, so that no lease begins on it."""
         service = self._with_nodes
 
         def changes() -> Changes:
@@ -63,7 +63,7 @@ class NodeCalls:
         return await self._node(request.node)
 
     async def UndrainNode(self, request: pb.UndrainNodeRequest, context: Context) -> pb.NodeView:  # noqa: N802
-        """Let leases begin on a node again."""
+        """End the draining of a node, so that leases may begin there again."""
         service = self._with_nodes
         await self._change(request, lambda: service.upkeep.keep(service.view, request.node), context)
         return await self._node(request.node)
@@ -71,7 +71,7 @@ class NodeCalls:
     async def RemoveNode(  # noqa: N802
         self, request: pb.RemoveNodeRequest, context: Context
     ) -> pb.RemoveNodeResponse:
-        """Take a node out of the cluster, at once or once it is empty."""
+        """Remove a node from the cluster, at once or once it is empty."""
         service = self._with_nodes
         before = pb.NodeView(node=request.node)
 
@@ -90,7 +90,7 @@ class NodeCalls:
     # --- parts -------------------------------------------------------------------------------------------------------
 
     async def _change(self, request: Message, changes: Callable[[], Changes], context: Context) -> None:
-        """Make a change, which goes on if its caller disconnects."""
+        """Make a change, which is completed even if its caller disconnects."""
         service = self._with_nodes
         try:
             check_change(service, request, "nodes", of_machines=True)
@@ -147,7 +147,7 @@ class NodeCalls:
         )
 
     def _holders(self, held: list[int]) -> list[pb.SlotHolder]:
-        """Return the jobs that have these GPUs, those with most first."""
+        """Return the jobs that have these GPUs, those with the most GPUs first."""
         view = self._with_nodes.view
         rows = Counter((int(view.gpus.app[gpu]), int(view.gpus.job[gpu])) for gpu in held)
         found = [

@@ -1,11 +1,11 @@
-"""The leases by which nodes hold their slots: each answer to a launcher renews its own.
+"""Leases by which nodes hold their slots: each answer to a launcher renews its node's lease.
 
-The node counts from the sending of its call, the arbiter from its answer, which is later. So what ran on a silent node
-has ended once the lease and a margin are over here, and starts elsewhere only then. A launcher says with each call how
-much of its lease is left: answers that it has not got may have been longer.
+The node counts from the sending of its call, the arbiter from its answer, which is later. So work on a silent node has
+ended when the arbiter sees the lease and a margin expire, and starts elsewhere only then. A launcher reports with each
+call how much of its lease is left, since answers that it did not get may have granted a longer one.
 
-The arbiter's own node holds its slots without an end as long as it is the only one: nothing can start elsewhere, and
-what is left on it ends before its slots are used again.
+If the arbiter's own node is the only one, it holds its slots without an end: nothing can start elsewhere, and remaining
+processes on it end before its slots are used again.
 """
 
 import math
@@ -16,57 +16,57 @@ from eunomia.units import Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 
 META: Final = "node_lease"
-"""In the journal: the longest lease, in seconds, that a node may hold by an answer of an earlier process."""
+"""Key in the journal: the longest lease, in seconds, that a node may hold from an earlier arbiter process."""
 MOST_MARGIN_SECONDS: Final = 5.0
 MARGIN: Final = 0.2
-"""Part of a lease by which the arbiter waits longer, at most ``MOST_MARGIN_SECONDS``: a node ends its processes a
-moment after its lease has ended."""
+"""Margin after a lease as a fraction of it, at most ``MOST_MARGIN_SECONDS``: a node ends its processes shortly after
+the end of its lease."""
 GRACE: Final = 0.2
-"""Part of a lease at its end in which workers save and leave, at most the grace of the profile's rounds. A launcher or
-arbiter that is stopped for 60 s must not end the work of a lease of 90 s."""
+"""Fraction of a lease at its end in which workers save and exit, at most the grace of the profile's rounds. A launcher
+or arbiter that is stopped for 60 s must not end the work of a lease of 90 s."""
 QUIET_SECONDS: Final = 15.0
-"""Silence from which on `nodes` says what becomes of a node."""
+"""Seconds of silence after which ``nodes`` shows what will happen to a node."""
 BEATS: Final = 6
-"""Heartbeats in a lease, at least."""
+"""Fewest heartbeats per lease."""
 
 
 class HeldLease:
     """The lease of one node, as the arbiter knows it.
 
     Args:
-        ends_at: uptime at which it ends at the latest, infinite: never.
-        system: has the clock.
+        ends_at: latest uptime in seconds at which it ends; infinite: never.
+        system: has the machine's clock.
     """
 
     def __init__(self, ends_at: float = 0.0, *, system: System = MACHINE) -> None:
         self._system = system
         self.ends_at = ends_at
         self.seconds = 0.0
-        """Length of the lease that was given last; 0: without an end, or none."""
+        """Length of the last granted lease in seconds; 0: without an end, or none was granted."""
 
     @property
     def left_seconds(self) -> float:
-        """Seconds until its end, infinite without one, 0 after it."""
+        """The seconds until its end, infinite without one, 0 after it."""
         return max(0.0, self.ends_at - self._system.uptime())
 
     def heard(self, left_seconds: float, *, endless: bool) -> None:
-        """Apply what its launcher says is left; earlier answers that it has not got by now it will never get."""
+        """Set the lease to what its launcher reports as left, since no earlier answer can still arrive."""
         self.ends_at = math.inf if endless else self._system.uptime() + max(0.0, left_seconds)
 
     def given(self, seconds: float) -> float:
-        """Note that an answer which gives the lease goes out now; returns its seconds, 0: without an end."""
+        """Record that an answer grants the lease now; returns its length in seconds, 0: without an end."""
         self.seconds = seconds
         self.ends_at = max(self.ends_at, self._system.uptime() + seconds if seconds > 0.0 else math.inf)
         return seconds
 
 
 class NodeLeases:
-    """The lengths of leases.
+    """The lengths of leases, which depend on whether this process is about to end.
 
     Args:
-        journal: keeps the longest that may be held.
+        journal: stores the longest lease that a node may hold.
         seconds: of an ordinary lease.
-        stop_seconds: of one that is given before this process ends in order.
+        stop_seconds: of a lease granted before an orderly end of this process.
     """
 
     def __init__(self, journal: Journal, seconds: Seconds, stop_seconds: Seconds) -> None:
@@ -75,58 +75,58 @@ class NodeLeases:
         self.most_grace = math.inf
         """The grace of the profile's rounds, in seconds."""
         self.stops = False
-        """Whether the longer leases of an orderly end are given."""
+        """Whether the longer leases of an orderly end are granted."""
         kept = journal.meta.get(META)
         self._kept = float(kept) if isinstance(kept, int | float) else 0.0
         self.longest = max(float(seconds), self._kept)
-        """The longest that a node may hold, in seconds."""
+        """The longest lease that a node may hold, in seconds."""
 
     @property
     def were_given(self) -> bool:
-        """Whether nodes may hold leases of an earlier process."""
+        """Whether nodes may hold leases of an earlier arbiter process."""
         return self._kept > 0.0
 
     def begin(self) -> None:
-        """Let the journal have the longest, before the first is given; under the driver's lock, where there is one."""
+        """Journal the longest lease before the first one is granted; call it under the driver's lock, if any."""
         if self._kept != self.longest:
             self._journal.set_meta(**{META: self.longest})
             self._kept = self.longest
 
     @property
     def seconds(self) -> float:
-        """Length of the leases that are given now."""
+        """Length in seconds of the leases that are granted now."""
         return self._stop_seconds if self.stops else self._seconds
 
     @property
     def margin(self) -> float:
-        """Seconds from the end of a lease to the moment from which its jobs may start elsewhere."""
+        """Seconds from the end of a lease until its jobs may start elsewhere."""
         return min(MOST_MARGIN_SECONDS, MARGIN * self._seconds)
 
     @property
     def ordinary_wait(self) -> float:
-        """Seconds of an ordinary lease with its margin."""
+        """Seconds of an ordinary lease and its margin."""
         return self._seconds + self.margin
 
     @property
     def grace(self) -> float:
-        """Seconds that workers have to leave before a lease ends, at most those of the profile."""
+        """Seconds before the end of a lease in which workers save and exit, at most the profile's grace."""
         return min(self.most_grace, GRACE * self._seconds)
 
     def lengthen(self) -> None:
-        """Give longer leases from now on, once the journal has that."""
+        """Grant longer leases from now on, after journaling that."""
         self.longest = max(self.longest, self._stop_seconds)
         self.begin()
         self.stops = True
 
     def all_renewed(self) -> None:
-        """Note that no node holds a lease of an earlier process."""
+        """Record that no node holds a lease of an earlier process."""
         if not self.stops and self.longest > self._seconds:
             self.longest = self._seconds
             self.begin()
 
 
 def lease_words(silent_seconds: float, lease: HeldLease) -> str:
-    """Return what becomes of a node that is silent though it counts as up; empty: it is not silent, or has no lease."""
+    """Return text on what will happen to a silent node that counts as up; empty: it is not silent, or has no lease."""
     if silent_seconds < QUIET_SECONDS or math.isinf(lease.ends_at):
         return ""
     silent = f"silent for {silent_seconds:.0f} s"

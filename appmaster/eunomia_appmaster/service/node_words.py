@@ -1,4 +1,4 @@
-"""Nodes in words: their states, what they do to jobs that run or wait, and the machines that a job lacks."""
+"""Texts about nodes: their states, their effects on running and waiting jobs, and the machines that a job lacks."""
 
 import math
 from collections import Counter
@@ -21,10 +21,10 @@ _WAITS: Final = (JobState.WAITING, JobState.PAUSED)
 
 
 class NodeWords:
-    """Says what is the matter with nodes; to be called under the driver's lock.
+    """Describes problems of nodes; call it under the driver's lock.
 
     Args:
-        service: the arbiter's.
+        service: the arbiter's service.
     """
 
     def __init__(self, service: Service) -> None:
@@ -33,7 +33,7 @@ class NodeWords:
     # --- one node --------------------------------------------------------------------------------------------------
 
     def state(self, node: Node) -> str:
-        """Return ``up``, ``draining`` while a lease has slots of it, ``drained``, or ``down``."""
+        """Return ``up``, ``draining`` while a lease includes slots of it, ``drained``, or ``down``."""
         if node.lost or not node.registered:
             return DOWN
         if not (node.drains or node.draining):
@@ -42,13 +42,13 @@ class NodeWords:
         return DRAINING if any(held[gpu] != NONE for gpu in self._gpus(node)) else "drained"
 
     def why(self, node: Node) -> str:
-        """Return what is to be said of a node; empty: nothing."""
+        """Return the text to show about a node; empty: there is nothing to report."""
         down = node.lost or not node.registered
         clock = "" if down else node.clock_offset.words
         return "; ".join(filter(None, [self._reason(node), clock]))
 
     def _reason(self, node: Node) -> str:
-        """Return why a node is not up, or not for long; empty: it is."""
+        """Return why a node is not up, or will not be for long; empty: neither."""
         if node.lost and node.registered:
             return "it is back; its slots wait until what ran there has ended"
         if node.lost and node.left:
@@ -66,7 +66,7 @@ class NodeWords:
         return silent or ("its launcher was ordered to end" if node.draining else "")
 
     def _cure(self, node: Node) -> str:
-        """Return what helps against a node that is silent; empty: its supervisor starts its launcher again."""
+        """Return the remedy for a silent node; empty: none is needed, since its supervisor restarts its launcher."""
         if node.is_head:
             return ""
         several = self._service.nodes.are_several
@@ -84,7 +84,7 @@ class NodeWords:
         return [] if layout is None else layout.gpus_of(node.name)
 
     def slots_of(self, job: int) -> dict[str, int]:
-        """Return the number of slots of the job in a row by node; empty: none, or the cluster has one node."""
+        """Return a job's number of slots by node, by the job's row; empty: none, or the cluster has only one node."""
         layout = self._service.nodes.layout
         if layout is None or len(layout.nodes) == 1:
             return {}
@@ -94,7 +94,7 @@ class NodeWords:
     # --- a job -----------------------------------------------------------------------------------------------------
 
     def about(self, job: int) -> list[str]:
-        """Return what nodes do to the job in a row: to one that waits, or on whose slots it runs."""
+        """Return how nodes affect a job, by the job's row: unused nodes if it waits, ending ones if it runs."""
         view = self._service.view
         if view.jobs.state[job] in _WAITS:
             short = self.shortage(int(view.jobs.least[job]), int(view.jobs.gpu_type[job]))
@@ -102,11 +102,11 @@ class NodeWords:
         return [*self._ending(job)]
 
     def shortage(self, least: int, kind: int = NONE) -> str:
-        """Return which machines a gang of ``least`` slots of a type lacks; empty: none.
+        """Return text on the machines that the cluster lacks for a gang of ``least`` slots of a type; empty: none.
 
         Args:
             least: slots of the job's smallest gang.
-            kind: number of the GPU type that it asks for; -1: any.
+            kind: number of the requested GPU type; -1: any.
         """
         service, view = self._service, self._service.view
         there = view.cluster.present()
@@ -128,7 +128,7 @@ class NodeWords:
         )
 
     def _unused(self, kind: int) -> list[str]:
-        """Return the nodes on whose slots of a type no job starts, and those that may be lost soon."""
+        """Return lines about nodes with slots of a type on which no job starts, or that may be lost soon."""
         view, found = self._service.view, []
         for node in self._service.nodes:
             usable = [gpu for gpu in self._gpus(node) if kind in (NONE, int(view.cluster.gpu_type[gpu]))]
@@ -140,7 +140,7 @@ class NodeWords:
         return found
 
     def _ending(self, job: int) -> list[str]:
-        """Return the nodes of a job that runs on which it will not stay for long."""
+        """Return lines about the nodes of a running job on which it cannot stay for long."""
         view, now = self._service.view, float(self._service.driver.clock.now())
         mine, found = set(np.flatnonzero(view.gpus.job == job).tolist()), []
         for node in self._service.nodes:

@@ -1,7 +1,7 @@
 """The arbiter's view of the machines: reports of launchers, and orders to them.
 
-Orders are not stored but derived from the arbiter's state each time: a leaving GPU is revoked until its slot shows that
-it was given back. So a lost answer, a restarted launcher and a restarted arbiter need no special case.
+Orders are not stored but derived from the arbiter's state each time: a leaving GPU is revoked until its slot is
+reported as given back. So a lost answer, a restarted launcher and a restarted arbiter need no special case.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Node:
     """One machine with its launcher.
 
     Args:
-        name: its id.
+        name: of the node.
         request: its registration.
         system: has the machine's clock.
     """
@@ -47,44 +47,44 @@ class Node:
         self.launcher_id = ""
         self.home = ""
         self.hangs, self.last_hang = 0, ""
-        """How many of its launchers were killed since their loop hung, and why the last was."""
+        """Number of its launchers that were killed because their loop hung, and the reason for the last."""
         self.version, self.load = "", 0.0
-        """Its version of Eunomia; the mean number of processes that run or wait on its machine."""
+        """Its version of Eunomia; the load average of its machine."""
         self.drains = False
-        """Whether no lease begins on it, by the operator's order."""
+        """Whether the operator drains the node, so that no lease begins on it."""
         self.calls = 0
         """Number of heartbeats and reports so far."""
         self.waiting = 0
-        """Number of heartbeats that wait for an answer."""
+        """Number of heartbeats that wait for their answer."""
         self.container_manager_address = ""
         self.is_head = False
-        """Whether its launcher shares the arbiter's state folder, so that it ends with the arbiter's machine."""
+        """Whether its launcher shares the arbiter's state folder and ends with the arbiter's machine."""
         self.slots: frozenset[int] = frozenset()
         """Slots that the node's launcher found at its start."""
         self.has_gpus = False
         """Whether its slots are GPUs, not shares of its CPUs."""
         self.unlike = False
-        """Whether it has other slots than the cluster knows; it registers again once the arbiter can change that."""
+        """Whether its slots differ from the cluster's; it registers again once the arbiter can change them."""
         self.down: dict[int, int] = {}
-        """By slot that is down on a machine that responds: every process up to this epoch must have ended before the
-        slot counts as back."""
+        """For each slot that is down on a responding machine, the epoch up to which all processes must have ended
+        before the slot counts as back."""
         self.slot_states: dict[int, pb.SlotState] = {}
         self.containers = ContainerStatuses()
         self.app_masters: dict[str, pb.AppMasterStatus] = {}
         self.heard_at = self._system.uptime()
-        """Uptime of its last call."""
+        """Uptime of its last call, in seconds."""
         self.lease = HeldLease(system=system)
         self.lost = False
         self.fence: int | None = None
-        """The last epoch given: all processes up to it must have ended before the node counts as back."""
+        """The epoch up to which all processes must have ended before the node counts as back; None: it was not lost."""
         self.asked: dict[str, int] = {}
-        """By app: the attempt of its app master that a user asked for."""
+        """The attempt of its app master that a user requested, by app."""
         self.mark = ""
-        """How far the journal was written when its launcher last heard of it; empty: not known."""
+        """The mark of the journal that its launcher got last; empty: not known."""
         self.draining = False
-        """Whether its launcher was ordered to end, and ends its containers first."""
+        """Whether its launcher was ordered to end, and is ending its containers first."""
         self.left = False
-        """Whether its launcher has ended in order, after all that it ran."""
+        """Whether its launcher has ended in order, after all of its containers."""
         self.clock_offset = ClockOffset()
         self.response_id = 1
         self.changed = asyncio.Event()
@@ -99,12 +99,12 @@ class Node:
 
     @property
     def is_up(self) -> bool:
-        """Return whether something may be started on the node."""
+        """Return whether work may be started on the node."""
         return self.runs and not self.drains
 
     @property
     def runs(self) -> bool:
-        """Return whether the node answers and its launcher does not end; it may drain by the operator's order."""
+        """Return whether the node responds and its launcher is not ending; the operator may have drained it."""
         return self.registered and not self.lost and not self.draining
 
     @property
@@ -137,13 +137,13 @@ class Node:
         """Apply the node's reports; statuses older than the known ones are ignored.
 
         Args:
-            containers: that have changed.
-            app_masters: that have changed.
+            containers: the changed ones.
+            app_masters: the changed ones.
             slot_states: of any slots.
-            draining: None: as before.
+            draining: whether the launcher is ending; None: unchanged.
 
         Returns:
-            Whether they say anything new.
+            Whether the reports contain a change.
         """
         news = draining is not None and draining != self.draining
         if draining is not None and news:
@@ -167,11 +167,11 @@ class Node:
         self.changed.set()
 
     def order(self, keys: frozenset[OrderKey], *, force: bool = False) -> None:
-        """Set the node's present orders; if they differ from before, its heartbeat is answered at once.
+        """Set the node's present orders; if they have changed, its heartbeat is answered at once.
 
         Args:
-            keys: of the orders.
-            force: answer even if they are the same.
+            keys: identify the orders.
+            force: answer even if they are unchanged.
         """
         if force:
             self._order_keys = None
@@ -180,11 +180,11 @@ class Node:
             self.stir()
 
     def ask(self, app: str, attempts: int = 0) -> int:
-        """Start another attempt of an app's master since a user asked for it; returns its number.
+        """Request another attempt of an app's master for a user; returns the attempt's number.
 
         Args:
-            app: its name.
-            attempts: those that the arbiter has recorded, for an app whose status is forgotten.
+            app: name of the app.
+            attempts: number of attempts in the arbiter's record, in case the app's status was dropped.
         """
         status = self.app_masters.get(app)
         attempt = max(attempts, 0 if status is None else status.attempt) + 1
@@ -192,12 +192,12 @@ class Node:
         return attempt
 
     def has_yet_to_start(self, app: str, attempt: int) -> bool:
-        """Return whether the node has not taken up an attempt of an app's master."""
+        """Return whether the node has not started an attempt of an app's master yet."""
         status = self.app_masters.get(app)
         return status is None or status.attempt < attempt
 
     def forget_masters(self, known: Collection[str]) -> None:
-        """Drop ended app masters, except those of the known apps."""
+        """Drop the statuses of ended app masters, except those of known apps."""
         ended = [app for app, status in self.app_masters.items() if status.state == pb.APP_MASTER_COMPLETED]
         for app in ended:
             if app not in known:
@@ -205,7 +205,7 @@ class Node:
                 self.asked.pop(app, None)
 
     def given_back(self, slot: int, epoch: int) -> bool:
-        """Whether no container of this epoch or an older one runs or can start on a slot."""
+        """Return whether no container of this epoch or an older one runs or can start on a slot."""
         state = self.slot_states.get(slot)
         return state is not None and state.closed_epoch >= epoch and not state.busy
 
@@ -215,8 +215,8 @@ class Nodes:
 
     Args:
         layout: the slot of each GPU; None before the first machine registers.
-        silence: seconds after which a silent machine is lost, once its lease has ended.
-        leases: of machines.
+        silence: seconds of silence after which a machine is lost, provided that its lease has ended.
+        leases: lengths of the machines' leases.
         system: has the machine's clock.
     """
 
@@ -228,9 +228,9 @@ class Nodes:
         self.silence = silence
         self.leases = leases
         self.clock = LoopClock(system.uptime)
-        """Counts silence while the arbiter's loop runs; each look at the machines ticks it."""
+        """Clock for silence that counts only while the arbiter's loop runs; each check of the machines ticks it."""
         self.deadlines: dict[int, float] = {}
-        """By GPU that is leaving: when it is killed, by ``System.monotonic``."""
+        """When a leaving GPU's processes are killed, by GPU, in seconds of ``System.monotonic``."""
         self._nodes = {name: Node(name, system=system) for name in (layout.nodes if layout is not None else ())}
         if leases.were_given or self.are_several:
             leases.begin()
@@ -245,21 +245,21 @@ class Nodes:
         return self.layout is not None and len(self.layout.nodes) > 1
 
     def is_leased(self, node: Node) -> bool:
-        """Return whether a node holds its slots by a lease that ends; the arbiter's own does if it is not alone."""
+        """Return whether a node's lease has an end; that of the arbiter's own node has one unless it is alone."""
         return self.are_several or not node.is_head
 
     def lease_seconds(self, node: Node) -> float:
-        """Return the length of the lease that a node gets with an answer; 0: it has no end."""
+        """Return the length in seconds of the lease that a node gets with an answer; 0: it has no end."""
         return self.leases.seconds if self.is_leased(node) else 0.0
 
     def is_over(self, node: Node) -> bool:
-        """Return whether a node's lease has ended, with the margin, so that nothing of it runs; true without leases."""
+        """Return whether a node's lease and margin have expired, so that none of its work runs; true without leases."""
         return not self.is_leased(node) or self._system.uptime() > node.lease.ends_at + self.leases.margin
 
     def are_here(self) -> bool:
-        """Return whether the arbiter, as it starts, need wait for no machine more; each call ticks the clock.
+        """Return whether the starting arbiter need not wait for more machines; each call ticks the clock.
 
-        It waits for a first one, and for those that it knows for the time after which they are lost.
+        It waits for a first machine, and for known ones until the time after which they count as lost.
         """
         self.clock.tick()
         if self.layout is None:
@@ -268,7 +268,7 @@ class Nodes:
         return all(node.registered or self.clock.silence(node.heard_at) > wait for node in self)
 
     def unheard(self, view: ClusterView) -> Iterator[MachineLost]:
-        """Yield the free slots of nodes that have not been heard and may hold a lease: they are not given out."""
+        """Yield events that withhold free slots of nodes that have not registered yet and may hold a lease."""
         for node in self if self.layout is not None else ():
             if self.layout is None or node.registered or node.lost or self.is_over(node):
                 continue
@@ -284,7 +284,7 @@ class Nodes:
                 yield MachineLost(machine=machine, gpus=free)
 
     def note_renewals(self) -> None:
-        """Let the journal know once no node holds a lease of an earlier process."""
+        """Journal it once no node holds a lease of an earlier process."""
         if all(node.lost or node.lease.left_seconds <= self.leases.seconds for node in self if self.is_leased(node)):
             self.leases.all_renewed()
 
@@ -292,40 +292,40 @@ class Nodes:
         return iter(self._nodes.values())
 
     def get(self, name: str) -> Node | None:
-        """Return a node by name."""
+        """Return a node by name; None: there is none."""
         return self._nodes.get(name)
 
     def add(self, request: pb.RegisterNodeRequest) -> Node:
-        """Apply a registration; slots that the layout does not have are not used."""
+        """Apply a registration; slots that the layout lacks are not used."""
         node = self._nodes.setdefault(request.node, Node(request.node, system=self._system))
         node.register(request)
         self.hear_lease(node, request.lease_left_seconds, endless=request.lease_endless)
         return node
 
     def hear_lease(self, node: Node, left_seconds: float, *, endless: bool) -> None:
-        """Apply what a node says is left of its lease; no more than any that it may have been given."""
+        """Apply a node's report of how much of its lease is left, at most the longest that may have been granted."""
         most = math.inf if node.is_head else self.leases.longest
         node.lease.heard(min(left_seconds, most), endless=endless and node.is_head)
 
     def move_to(self, layout: Layout) -> None:
-        """Know the machines of another layout; nodes without a slot in it are forgotten."""
+        """Use another layout; nodes without a slot in it are dropped."""
         self.layout = layout
         for name in [name for name in self._nodes if name not in layout.slots]:
             del self._nodes[name]
 
     def masters_of(self, app: str) -> list[pb.AppMasterStatus]:
-        """Return what the nodes report of an app's masters."""
+        """Return the nodes' reports about an app's masters."""
         return [node.app_masters[app] for node in self if app in node.app_masters]
 
     def for_masters(self) -> list[Node]:
-        """Return the nodes that app masters may move to: those that are up; if there is none, those that drain and run.
+        """Return the nodes to which app masters may move: those that are up, else those that drain and respond.
 
-        A drained node whose jobs run needs their app masters, which see the jobs' ends.
+        A drained node with running jobs needs their app masters, which detect the jobs' ends.
         """
         return [node for node in self if node.is_up] or [node for node in self if node.runs]
 
     def with_least(self, load: Mapping[str, int]) -> str:
-        """Return the node for another app master: the arbiter's own if it is up, else the one with the least load.
+        """Return the node for a new app master: the arbiter's own if it is up, else the one with the fewest.
 
         Args:
             load: number of app masters by node.
@@ -334,7 +334,7 @@ class Nodes:
         return min(found, key=lambda node: (not node.is_head, load.get(node.name, 0), node.name)).name
 
     def is_empty(self, node: str, slot: int) -> bool:
-        """Return whether a launcher reports a slot on which no process is left."""
+        """Return whether a launcher reports that no process is left on a slot."""
         known = self._nodes.get(node)
         state = None if known is None or not known.registered else known.slot_states.get(slot)
         return state is not None and not state.busy
@@ -342,7 +342,7 @@ class Nodes:
     # --- from launchers' reports to events -------------------------------------------------------------------------
 
     def events(self, view: ClusterView) -> "list[Released | MachineLost | MachineBack | Retuned]":
-        """Return the events of the machines' last reports: slots given back or retuned, machines lost and back."""
+        """Return the events in the machines' last reports: slots given back or retuned, machines lost or back."""
         self.clock.tick()
         if self.layout is None:
             return []
@@ -398,7 +398,7 @@ class Nodes:
                     yield MachineBack(machine=machine, gpus=gpus if gone else ())
 
     def _slots_lost(self, view: ClusterView, layout: Layout) -> Iterator[MachineLost]:
-        """Yield slots that a launcher did not find at its start, as lost GPUs."""
+        """Yield events for slots that a launcher did not find at its start, as lost GPUs."""
         for node in self:
             if node.lost or not node.registered:
                 continue
@@ -411,7 +411,7 @@ class Nodes:
                 yield MachineLost(machine=machine, gpus=gpus)
 
     def _slots_back(self, layout: Layout) -> Iterator[MachineBack]:
-        """Yield slots that reappeared, once no container of an earlier lease is left on them."""
+        """Yield events for slots that reappeared, once no container of an earlier lease is left on them."""
         for node in self:
             if node.lost or not node.registered:
                 continue
@@ -432,7 +432,7 @@ class Nodes:
     # --- from the arbiter's state to orders ------------------------------------------------------------------------
 
     def restore(self, view: ClusterView) -> None:
-        """Restore which machines and slots were down from a recovered state."""
+        """Derive from a recovered state which machines and slots were down."""
         if self.layout is None:
             return
         for node in self:
@@ -444,18 +444,18 @@ class Nodes:
                 node.down = {self.layout.places[gpu].slot: view.last_epoch for gpu in down}
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
-        """Set the deadline of leaving GPUs; of two deadlines the earlier one counts."""
+        """Set the kill deadline of leaving GPUs; of two deadlines the earlier one applies."""
         at = self._system.monotonic() + max(0.0, seconds)
         for gpu in gpus:
             self.deadlines[gpu] = min(at, self.deadlines.get(gpu, at))
 
     def seconds_left(self, gpus: Iterable[int]) -> float | None:
-        """Return the seconds until the first of these GPUs is killed; None: not known."""
+        """Return the seconds until the first of these GPUs' processes is killed; None: not known."""
         known = [self.deadlines[gpu] for gpu in gpus if gpu in self.deadlines]
         return max(0.0, min(known) - self._system.monotonic()) if known else None
 
     def revocations(self, node: Node, view: ClusterView, grace: float) -> list[pb.Revocation]:
-        """Return the slots that a node has to give back, with the seconds that remain."""
+        """Return the slots that a node must give back, with the remaining seconds."""
         if self.layout is None:
             return []
         orders = []
@@ -472,7 +472,7 @@ class Nodes:
         return orders + list(self._strays(node, view, self.layout))
 
     def tunes(self, node: Node, view: ClusterView) -> list[pb.Tune]:
-        """Return the CPUs and memory that a node has to set on its slots."""
+        """Return the CPUs and memory (GiB) that a node must set on its slots."""
         if self.layout is None:
             return []
         places = self.layout.places
@@ -483,7 +483,7 @@ class Nodes:
         ]
 
     def _strays(self, node: Node, view: ClusterView, layout: Layout) -> Iterator[pb.Revocation]:
-        """Yield revocations for containers of leases that are unknown or have ended."""
+        """Yield revocations of containers whose leases are unknown or have ended."""
         held = view.gpus
         for status in node.containers:
             gpu = layout.gpu(node.name, status.slot)
@@ -494,7 +494,7 @@ class Nodes:
                 yield pb.Revocation(slot=status.slot, epoch=status.epoch, deadline_seconds=0.0)
 
     def fences(self, node: Node) -> list[pb.Fence]:
-        """Return the fences of a node that was lost, or of slots that were missing: they are back once confirmed."""
+        """Return the fences of a lost node, or of missing slots, which are back once the fences are confirmed."""
         if node.fence is not None:
             return [pb.Fence(slot=slot, epoch=node.fence) for slot in sorted(node.slots)]
         return [pb.Fence(slot=slot, epoch=epoch) for slot, epoch in sorted(node.down.items()) if slot in node.slots]

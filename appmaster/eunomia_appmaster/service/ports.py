@@ -1,4 +1,4 @@
-"""Checks that an address can be served before anything starts, so that a port in use is one line of error."""
+"""Checks that an address can be served before anything starts, so that a port in use gives a one-line error."""
 
 import errno
 import socket
@@ -12,12 +12,12 @@ def check_free(state_dir: Path, address: str, metrics: str | None) -> None:
     """Check that the addresses of an arbiter are free.
 
     Args:
-        state_dir: of the arbiter; if another arbiter serves it, that is the error instead.
+        state_dir: of the arbiter; if another arbiter serves it, the error says so instead.
         address: host:port.
-        metrics: host:port of its metrics; None: it serves none.
+        metrics: host:port of its metrics; None: metrics are not served.
 
     Raises:
-        InputError: one is in use, both are the same, or another arbiter serves the state folder.
+        InputError: an address is in use, both are the same, or another arbiter serves the state folder.
     """
     journal = state_dir / "journal.sqlite"
     if journal.is_file():

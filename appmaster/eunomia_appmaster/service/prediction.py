@@ -1,9 +1,9 @@
 """Predicts the finish-time fairness of a live app: its total time over its time with an equal share.
 
-The ρ by which an auction ranks apps is a priority: it grows with every lease that an app waits, so that its turn comes.
-It says little about how the app will end up. The number on a screen is a prediction instead: T_sh is the time since the
-app arrived, a lease of waiting if it holds no GPU, and the time that its remaining work takes on 1/N of the GPUs at the
-efficiency measured so far; T_id is Themis' (equations 1 and 2), with N_avg over the whole life that this predicts.
+The ρ by which an auction ranks apps is a priority: it grows while an app waits, so that the app gets its turn. It says
+little about the app's final fairness. The ρ shown to users is a prediction instead: T_sh is the time since the app
+arrived, plus a lease of waiting if it holds no GPU, plus the time of its remaining work on 1/N of the GPUs at the
+efficiency measured so far; T_id is that of Themis (equations 1 and 2), with N_avg over the predicted whole life.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ class Share:
     """The service that an app has received so far, and the cluster that it shares.
 
     Attributes:
-        elapsed: seconds since it arrived.
+        elapsed: seconds since the app arrived.
         contention: mean number of apps since then; at least 1.
-        apps: apps that now share the cluster, with this one.
-        gpus: GPUs of the cluster.
-        leased: GPU-seconds that it has leased.
-        wait: seconds until it can expect to hold GPUs; 0: it holds some.
+        apps: number of apps that share the cluster now, including this one.
+        gpus: number of GPUs of the cluster.
+        leased: GPU-seconds that it has leased so far.
+        wait: expected seconds until it holds GPUs; 0: it holds some.
     """
 
     elapsed: float
@@ -43,7 +43,7 @@ class Share:
 
 
 def expected_rho(forecast: Forecast, share: Share) -> float:
-    """Return T_sh / T_id as an app can expect them; less is better, at most 1 is fair."""
+    """Return an app's expected T_sh / T_id; less is better, at most 1 is fair."""
     total = max(forecast.total_gpu_seconds, 1e-9)
     apps = max(1, share.apps)
     remaining = sum(map(_work, forecast.phases))
@@ -58,7 +58,7 @@ def expected_rho(forecast: Forecast, share: Share) -> float:
 
 
 def expected_rhos(snapshot: Snapshot, forecasts: Mapping[int, Forecast], lease: Seconds) -> dict[str, float]:
-    """Return the expected ρ by app id, of the apps that have reported their remaining work.
+    """Return the expected ρ by app id, for the apps that have reported their remaining work.
 
     Args:
         snapshot: the present state.
@@ -83,12 +83,12 @@ def expected_rhos(snapshot: Snapshot, forecasts: Mapping[int, Forecast], lease: 
 
 
 def _work(phase: Phase) -> float:
-    """Return the serial GPU-seconds that a phase still takes."""
+    """Return the remaining serial GPU-seconds of a phase."""
     return sum(job.iterations_left * job.seconds_per_iteration for job in phase.jobs)
 
 
 def _seconds(phase: Phase, gpus: float) -> float:
-    """Return the seconds that a phase takes on ``gpus`` GPUs; no job uses more than its most."""
+    """Return the seconds that a phase takes on ``gpus`` GPUs; no job uses more than its largest size."""
     jobs = [job for job in phase.jobs if job.iterations_left > 0.0]
     if not jobs:
         return 0.0

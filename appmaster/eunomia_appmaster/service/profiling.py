@@ -15,7 +15,7 @@ async def set_profile(service: Service, request: pb.SetProfileRequest) -> pb.Set
     """Carry out an order about a kind's rates, and wait until it is journaled.
 
     Raises:
-        InputError: the file has holes, or is another cluster's, or the kind is not known; nothing was changed.
+        InputError: the file lacks rates, is of another cluster, or the kind is unknown; nothing was changed.
     """
     async with service.driver.lock:
         view = service.view
@@ -26,7 +26,7 @@ async def set_profile(service: Service, request: pb.SetProfileRequest) -> pb.Set
 
 
 def rates_of(view: ClusterView, kind: str) -> tuple[KnownRate, ...]:
-    """Return the rates known of a kind."""
+    """Return the known rates of a kind of job."""
     return view.reports.profiles.get(view.names.kinds.get(kind, -1), ())
 
 

@@ -1,4 +1,4 @@
-"""Rate limits: token buckets by caller."""
+"""Rate limits: one token bucket per caller."""
 
 import dataclasses
 from collections import OrderedDict
@@ -7,11 +7,11 @@ from typing import Final, NoReturn
 import grpc
 
 RETRY_KEY: Final = "grpc-retry-pushback-ms"
-"""Trailing metadata of a refusal: gRPC's own key for when to call again."""
+"""Trailing metadata of a refusal: gRPC's own key for the milliseconds after which to call again."""
 MOST_NAMES: Final = 10_000
-"""Most callers that are tracked; the one that called longest ago is dropped first, and has a full bucket again."""
+"""Most callers that are tracked; the one that called longest ago is dropped first, which refills its bucket."""
 DROPPED: Final = 2
-"""Most full buckets that a call drops; it adds one at most, so buckets of callers that are gone do not stay."""
+"""Most full buckets that a call drops; since a call adds at most one, buckets of inactive callers do not accumulate."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -24,9 +24,9 @@ class Rate:
     """A rate limit for each caller.
 
     Args:
-        what: is limited, for the error: ``registrations of one app``.
-        per_second: calls a second in the long run.
-        burst: calls at once.
+        what: the limited thing, for the error, such as ``registrations of one app``.
+        per_second: sustained calls per second.
+        burst: number of calls at once.
     """
 
     def __init__(self, what: str, per_second: float, burst: float) -> None:
@@ -37,15 +37,15 @@ class Rate:
 
     @property
     def callers(self) -> int:
-        """Return the number of callers that are tracked."""
+        """Return the number of tracked callers."""
         return len(self._buckets)
 
     def take(self, name: str, now: float) -> float:
-        """Take a token.
+        """Take a token from a caller's bucket.
 
         Args:
             name: of the caller.
-            now: seconds of a clock that never goes back.
+            now: seconds of a monotonic clock.
 
         Returns:
             0 if there was a token, else the seconds until there is one.
@@ -66,7 +66,7 @@ class Rate:
         return min(self.burst, bucket.level + (now - bucket.at) * self.per_second)
 
     def _drop_full(self, now: float) -> None:
-        """Drop buckets that are full again, as a new one is; those of the callers that called longest ago."""
+        """Drop full buckets, which are equivalent to new ones, of the callers that called longest ago."""
         for _ in range(DROPPED):
             name, bucket = next(iter(self._buckets.items()))
             if len(self._buckets) == 1 or self._level(bucket, now) < self.burst:
@@ -74,7 +74,7 @@ class Rate:
             del self._buckets[name]
 
     async def ask(self, name: str, now: float, context: "grpc.aio.ServicerContext[object, object]") -> None:
-        """Take a token, or end the call with RESOURCE_EXHAUSTED and the time after which to call again."""
+        """Take a token; if there is none, end the call with RESOURCE_EXHAUSTED and the time of the next try."""
         seconds = self.take(name, now)
         if seconds > 0.0:
             await exhausted(
@@ -85,7 +85,7 @@ class Rate:
 async def exhausted(
     context: "grpc.aio.ServicerContext[object, object]", rule: str, place: str, seconds: float
 ) -> NoReturn:
-    """End a call that comes too often."""
+    """End a call that exceeds its rate limit."""
     words = f"{rule} ({place}); ask again in {max(seconds, 0.001):.3f} s"
     pushback = ((RETRY_KEY, str(max(1, round(1000.0 * seconds)))),)
     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words, pushback)

@@ -1,4 +1,4 @@
-"""Errors of an app file or a call as a gRPC status: at most 8 KiB of headers, which clients refuse beyond that."""
+"""Converts errors of an app file or a call to a gRPC status, within 8 KiB of headers, the limit of clients."""
 
 from typing import Any, Final
 from urllib.parse import quote
@@ -9,16 +9,16 @@ from eunomia.errors import InputError, InputErrors
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 ERRORS_KEY: Final = "eunomia-errors-bin"
-"""Metadata with all errors, one by one."""
+"""Metadata key for the list of all errors."""
 TEXT_BYTES: Final = 3000
-"""Most bytes of a status' text, each letter beyond ASCII as ``%XX`` by byte, as gRPC sends it."""
+"""Most bytes of a status's text, in which gRPC sends each byte of a non-ASCII character as ``%XX``."""
 ERRORS_BYTES: Final = 4000
 PART_BYTES: Final = 1200
-"""Most bytes of an error's rule, of its value and of its place."""
+"""Most bytes each of an error's rule, value and place."""
 
 
 def header_text(text: str) -> str:
-    """Return a text that fits a status; a longer one ends with ``...``."""
+    """Return a text shortened to fit a status; a shortened one ends with ``...``."""
     begin = text[: TEXT_BYTES + 1]
     if _sent_bytes(begin) <= TEXT_BYTES:
         return text
@@ -32,22 +32,22 @@ def header_text(text: str) -> str:
 
 
 Details = tuple[tuple[str, bytes], ...]
-"""What a status carries in addition to its text."""
+"""The metadata of a status in addition to its text."""
 
 
 def no_node() -> InputError:
-    """Return the refusal of a head that waits for its first node."""
+    """Return the error of an arbiter that still waits for its first node."""
     rule = "a node must join before the arbiter serves apps (eunomia nodes token makes a token for one)"
     return InputError(rule, value="none yet")
 
 
 def one_error(rule: str) -> Details:
-    """Return an error that a client shows as it is, as details of a status."""
+    """Return an error as details of a status, which a client shows unchanged."""
     return ((ERRORS_KEY, pb.Errors(errors=[pb.Error(rule=_short(rule) or "")]).SerializeToString()),)
 
 
 async def refuse(context: "grpc.aio.ServicerContext[Any, Any]", error: InputError) -> None:
-    """Answer with all errors, as text and one by one; errors that do not fit are counted."""
+    """Answer a call with all errors, as text and as details; errors that do not fit are only counted."""
     several = error.errors if isinstance(error, InputErrors) else [error]
     message = pb.Errors()
     for index, one in enumerate(several):

@@ -1,8 +1,9 @@
-"""Space on the disk that is kept for the journal, so that a full disk stops neither decisions nor ``cancel``.
+"""Disk space reserved for the journal, so that a full disk stops neither decisions nor ``cancel``.
 
-The reserve is a file beside the journal with all of its blocks. When the disk refuses a write of the journal, a part of
-the reserve is cut off, and SQLite's log gets as many blocks beyond its end (``fallocate`` that keeps the size). Both
-take microseconds, so that a job which fills the disk gets little of it; what it gets is made up for by the next part.
+The reserve is a file next to the journal with all of its blocks allocated. When the disk refuses a write of the
+journal, a part of the reserve is truncated, and SQLite's log gets as many blocks beyond its end (``fallocate`` that
+keeps the size). Both take microseconds, so that a job which fills the disk gets little of the space; the next part
+compensates for that.
 """
 
 import contextlib
@@ -19,14 +20,14 @@ from eunomia_appmaster.node.system import MACHINE
 log = structlog.get_logger()
 
 RESERVE: Final = "journal.reserve"
-"""Name of the file beside the journal."""
+"""Name of the reserve's file, next to the journal."""
 DEFAULT_MIB: Final = 64
 MIB: Final = 1 << 20
 PART: Final = 1 * MIB
 LOW: Final = 16 * MIB
-"""Free bytes below which users hear of it before the reserve is used."""
+"""Number of free bytes below which users are warned before the reserve is used."""
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
-"""What SQLite reports for ENOSPC, and for a quota (EDQUOT) among others."""
+"""SQLite's error codes for ENOSPC, and for a quota (EDQUOT) among others."""
 _KEEP_SIZE: Final = 1
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -37,7 +38,7 @@ class Reserve:
 
     Args:
         journal: the journal's file.
-        size: bytes; 0: no reserve.
+        size: in bytes; 0: no reserve.
     """
 
     def __init__(self, journal: Path, size: int) -> None:
@@ -49,7 +50,7 @@ class Reserve:
 
     @property
     def left(self) -> int:
-        """Bytes that are in reserve now."""
+        """The remaining bytes of the reserve."""
         try:
             return self._path.stat().st_size
         except OSError:
@@ -57,11 +58,11 @@ class Reserve:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it is used up."""
+        """Whether no part of the reserve is used up."""
         return self.left >= self._size
 
     def refill(self) -> None:
-        """Make the file whole, if as much again stays free; a file of another size is brought to this one."""
+        """Restore the file to its full size, if as much disk space stays free afterwards; truncate a longer file."""
         with self._lock:
             missing = self._size - self.left
             if missing < 0:
@@ -82,13 +83,13 @@ class Reserve:
                 self._says_missing = True
 
     def give(self, error: BaseException | None = None) -> bool:
-        """Give a part of the reserve to the journal's log.
+        """Move a part of the reserve to the journal's log.
 
         Args:
-            error: why it is asked for; where the disk is not full, nothing is given.
+            error: error of the failed write; nothing is moved if it does not mean a full disk.
 
         Returns:
-            Whether there was something to give.
+            Whether a part was moved.
         """
         cause = None if error is None else error.__cause__
         code = getattr(cause, "sqlite_errorcode", None)
@@ -104,7 +105,7 @@ class Reserve:
         return True
 
     def _move(self, left: int) -> None:
-        """Cut the reserve off at so many bytes; the log takes the blocks with the next system call."""
+        """Truncate the reserve to ``left`` bytes; the next system call allocates the freed blocks to the log."""
         try:
             number = os.open(self._log, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # no log yet: the space is free
@@ -119,13 +120,13 @@ class Reserve:
             os.close(number)
 
     def room_to_start(self) -> None:
-        """Leave a little room for the start of an arbiter on a full disk."""
+        """Free a little space for the start of an arbiter on a full disk."""
         left = self.left
         if left and _free(self._path.parent) < PART:
             os.truncate(self._path, max(0, left - PART))
 
     def words(self) -> str:
-        """Return what a user has to know of the disk; empty: nothing."""
+        """Return the warning for users about the disk; empty: none."""
         left, free = self.left, _free(self._path.parent)
         if left >= self._size and free >= min(LOW, self._size):
             return ""

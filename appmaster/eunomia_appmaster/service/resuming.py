@@ -1,4 +1,4 @@
-"""Lets suspended and ended apps go on, after a check of all that a new attempt of the app master reads."""
+"""Resumes suspended and ended apps, after a check of all files that a new attempt of the app master reads."""
 
 import asyncio
 from typing import NoReturn
@@ -25,10 +25,10 @@ SUBMIT_AGAIN = "submit its file again for a new search"
 
 
 async def resume(service: Service, app: App) -> tuple[int, int]:
-    """Resume an app.
+    """Resume an app that is suspended, or that failed because its app master ended.
 
     Returns:
-        The attempt of its app master that starts now, and the known number of jobs that go on.
+        The number of its app master's next attempt, and the known number of jobs that continue.
 
     Raises:
         InputError: it did not fail for that reason, or its files are gone; nothing was changed.
@@ -59,9 +59,9 @@ async def go_on(service: Service, app: App, record: App) -> int:
     """Journal that an ended app is resumed, and start the next attempt of its app master; returns the attempt.
 
     Args:
-        service: the arbiter's.
-        app: as it ended.
-        record: with which it goes on.
+        service: the arbiter's service.
+        app: the record of its end.
+        record: the record of its resumption.
 
     Raises:
         InputError: there are too many apps, or its slots or its app master are still leaving; nothing was changed.
@@ -89,7 +89,7 @@ def check_end(app: App) -> None:
     """Check that an app's end allows a resumption.
 
     Raises:
-        InputError: it runs, is done, was cancelled, or failed on its own.
+        InputError: the app runs, has finished, was cancelled, or failed by itself.
     """
     if app.lost_master or app.state == SUSPENDED:
         return
@@ -106,10 +106,10 @@ def check_end(app: App) -> None:
 
 
 def check_folder(service: Service, app: App) -> int:
-    """Check that the app's folder has all that a new attempt reads; returns the number of jobs that continue.
+    """Check that the app's folder has all files that a new attempt reads; returns the number of jobs that continue.
 
     Raises:
-        InputError: a file or a checkpoint is gone.
+        InputError: a file or a checkpoint is missing.
     """
     try:
         return reading_as_owner(service.settings.apps / app.name, lambda: _check_folder(service, app))
@@ -120,7 +120,7 @@ def check_folder(service: Service, app: App) -> int:
 
 
 def _found(error: Exception) -> str:
-    """Return what was found, with its place once, without the rule that another error names in its own words."""
+    """Return an error's value with its place, without its rule, for use in another error's message."""
     if not isinstance(error, EunomiaError) or error.value is None:
         return str(error)
     place = error.place or ""
@@ -161,10 +161,10 @@ def _gone(value: str, app: App) -> NoReturn:
 
 
 async def _given_back(service: Service, app: App) -> None:
-    """Wait until the app's former containers and its app master are gone.
+    """Wait until the app's previous containers and its app master have ended.
 
     Raises:
-        InputError: slots of it are still leaving, or its app master is.
+        InputError: some of its slots, or its app master, have not been given back in time.
     """
     deadline = asyncio.get_running_loop().time() + LEAVING_SECONDS
     while service.view.app_row(AppId(app.name)) != NONE or service.has_master(app):

@@ -1,9 +1,8 @@
 """Rewrites the undamaged part of a journal as a new file, for ``eunomia journal salvage``.
 
-Steps after the first damaged one are lost, and so are notes that are not as they were written, and rows on damaged
-pages, where SQLite reads the other rows of the table one by one. The arbiter that goes on
-from the new file finds that the machines have seen later orders than it knows, ends what runs there, and grants nothing
-before that is confirmed.
+The steps after the first damaged one are lost, as are damaged notes and rows on damaged pages; if SQLite cannot read a
+page, the table's other rows are read one by one. An arbiter that continues from the new file finds that the machines
+have seen later orders than it knows, ends what runs there, and grants nothing before that is confirmed.
 """
 
 import dataclasses
@@ -32,9 +31,9 @@ from eunomia.journal.values import META, NOTED, Note, name_of, write_notes, writ
 from eunomia_appmaster.node.system import MACHINE
 
 NOWHERE_ELSE = ("secret", "seed", "layout")
-"""Keys of meta that cannot be derived from other rows."""
+"""Keys of the meta table that cannot be derived from other rows."""
 MOST_PROBED: Final = 100_000
-"""Most rows of a table that are looked for one by one between two damaged pages."""
+"""Most row numbers that are tried one by one between two damaged pages of a table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +41,10 @@ class Salvaged:
     """The result of a salvage: the steps that were kept and those that were lost.
 
     Attributes:
-        last: the last good step, with which the new journal ends.
-        lost: steps after it.
-        kept_as: where the damaged file is now.
-        dropped: further losses, a line each: notes, rows of meta, segments.
+        last: number of the last good step, with which the new journal ends.
+        lost: number of steps after it.
+        kept_as: the damaged file's new path.
+        dropped: other losses (notes, rows of meta, segments), one line each.
     """
 
     last: int
@@ -59,10 +58,10 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
 
     Args:
         path: of the journal.
-        check: called with the new file before it takes the old one's place; it raises if the file is of no use.
+        check: called with the new file before it replaces the old one; it raises if the file cannot be used.
 
     Raises:
-        InputError: an arbiter holds it, there is nothing to go on from, or ``check`` refuses; nothing was changed.
+        InputError: an arbiter has locked it, it has no undamaged beginning, or ``check`` refuses; nothing was changed.
     """
     lock = locked(path)
     fresh = path.with_name(f"{path.name}.salvaged")
@@ -84,7 +83,7 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
 
 
 def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, int, list[str]]:
-    """Copy the undamaged rows; return the last good step, the last written step, and the rows that were not copied."""
+    """Copy the undamaged rows; returns the last good step, the last written step, and what was not copied."""
     version = version_of(damaged)
     saved = _checkpoint(damaged, version)
     base = 0 if saved is None else saved.after_step
@@ -103,7 +102,7 @@ def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, in
 
 
 def _lost_before(damaged: sqlite3.Connection, first: int) -> list[str]:
-    """Describe the steps of the file before the first that was copied; the newest checkpoint makes up for them."""
+    """Return a line on steps before the first copied one, which the newest checkpoint replaces; else none."""
     try:
         (begun,) = damaged.execute("SELECT min(id) FROM steps WHERE typeof(id) = 'integer'").fetchone()
     except sqlite3.Error:
@@ -115,7 +114,7 @@ def _lost_before(damaged: sqlite3.Connection, first: int) -> list[str]:
 
 
 def _end(damaged: sqlite3.Connection) -> int:
-    """Return the number of the last step that was written, as far as the file can be read."""
+    """Return the number of the last written step, as far as the file can be read."""
     query = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
     try:
         (end,) = damaged.execute(query).fetchone()
@@ -135,7 +134,7 @@ def _checkpoint(damaged: sqlite3.Connection, version: int) -> SavedState | None:
 def _rows(
     damaged: sqlite3.Connection, table: str, columns: str, dropped: list[str], *, newest: bool = False
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows that SQLite can read, oldest or newest first, and name the table if there are others."""
+    """Yield the rows that SQLite can read, oldest or newest first; add the table to ``dropped`` if there are others."""
     numbers, whole = _numbers(damaged, table)
     for number in reversed(numbers) if newest else numbers:
         try:
@@ -147,7 +146,7 @@ def _rows(
 
 
 def _numbers(damaged: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
-    """Return the numbers of a table's rows, and whether SQLite read all; those between damaged pages are guesses."""
+    """Return the row numbers of a table, and whether SQLite read all; numbers between damaged pages are guesses."""
     oldest, whole = _read_numbers(damaged, table, "ASC")
     if whole:
         return oldest, True
@@ -191,7 +190,7 @@ def _good(
 def _write(
     journal: Journal, damaged: sqlite3.Connection, path: Path, rows: list[Row], saved: SavedState | None
 ) -> list[str]:
-    """Fill the new file; return names of the rows that were left out."""
+    """Fill the new file; returns descriptions of the rows that were left out."""
     dropped: list[str] = []
     with journal.transaction() as database:
         _copy_meta(database, damaged, path, dropped)
@@ -234,7 +233,7 @@ def _copy_notes(database: sqlite3.Connection, damaged: sqlite3.Connection, dropp
 
 
 def _values(damaged: sqlite3.Connection, table: tuple[str, str], dropped: list[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the keys and the value of each row that SQLite can read, and whether its checksum is right."""
+    """Yield the keys and the value of each readable row, and whether its checksum is right."""
     name, keys = table
     summed = version_of(damaged) > 2
     for *known, text, crc in _rows(damaged, name, f"{keys}, value, {'crc' if summed else 'NULL'}", dropped):
@@ -259,7 +258,7 @@ def _copy_segments(database: sqlite3.Connection, damaged: sqlite3.Connection, dr
 
 
 def _swap(path: Path, fresh: Path) -> Path:
-    """Rename the damaged file and its parts, and put the new file in its place."""
+    """Rename the damaged file and its log files, returning its new path, and put the new file in its place."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(MACHINE.unix_time()))
     kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     for end in ("-wal", "-shm", ""):
@@ -276,7 +275,7 @@ def _remove(path: Path) -> None:
 
 
 def lines(path: Path, done: Salvaged) -> list[str]:
-    """Describe the result: the rows that were saved and those that were lost."""
+    """Return lines on the result: what was saved and what was lost."""
     lost = f"{done.lost} steps after it are lost" if done.lost else "no step after it was lost"
     made = [f"{path} is good up to step {done.last}; {lost}. The old file is kept as {done.kept_as}"]
     return made + [f"lost: {what}" for what in done.dropped]

@@ -24,16 +24,16 @@ from eunomia_appmaster.service.tracker import ResourceTracker
 log = structlog.get_logger()
 
 MOST_CALLS = 5000
-"""Most calls of all clients that may wait at once."""
+"""Most calls of all clients that may wait at the same time."""
 
 
 def check_address(
     address: str, certificates: Certificates | None = None, *, place: str = "--address"
 ) -> tuple[str, int]:
-    """Return host and port of an address to serve: a loopback one, or any under TLS.
+    """Check an address to serve, a loopback one or any with TLS, and return its host and port.
 
     Raises:
-        InputError: not a ``host:port``, an address beyond loopback without certificates, or certificates for another
+        InputError: it is not a ``host:port``, is beyond loopback without certificates, or has certificates for another
             host.
     """
     check_target(address, place, least_port=0)
@@ -48,7 +48,7 @@ def check_address(
 
 
 async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server, str]:
-    """Serve at an address, under TLS if the settings have certificates.
+    """Serve at an address, with TLS if the settings have certificates.
 
     Returns:
         The server, and host and port by which this machine's processes reach it.
@@ -89,16 +89,16 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
 
 
 def publish_ca(certificates: Certificates, folder: Path) -> None:
-    """Write the CA with which clients check the certificate into the folder of the address file."""
+    """Write the CA with which clients verify the certificate to the folder of the address file."""
     publish_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
 
 
 def publish(service: Service, folder: Path) -> None:
-    """Write address, CA and tokens where this machine's processes look for them: files of mode 0600.
+    """Write address, CA and tokens to the files where this machine's processes look for them (mode 0600).
 
     Args:
-        service: the served one.
-        folder: see ``settings.run_dir``.
+        service: the arbiter's service.
+        folder: of the files, see ``settings.run_dir``.
     """
     certificates = service.settings.certificates
     if certificates is not None:
@@ -108,7 +108,7 @@ def publish(service: Service, folder: Path) -> None:
 
 
 def mend(service: Service, folder: Path) -> None:
-    """Write the files of ``publish`` again that are gone or damaged."""
+    """Write again the files of ``publish`` that are missing or damaged."""
     for name, text in _published(service).items():
         path = folder / name
         try:

@@ -1,4 +1,4 @@
-"""The arbiter's service: the state that its three protocols share, from the recovery of the journal to the end."""
+"""The arbiter's service: the state that its three protocols share, from the journal's recovery to the end."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ log = structlog.get_logger()
 STOP_SECONDS = 10.0
 """Seconds between an order to end an app master and its kill."""
 LOOK_SECONDS = 1.0
-"""Seconds between checks for changes without a message, such as silence."""
+"""Seconds between two checks for changes without a message, such as silence."""
 
 
 class Service:
@@ -71,8 +71,8 @@ class Service:
     Args:
         settings: of this process.
         journal: open for writing.
-        profile: the chosen one.
-        fallback: serves when the chosen one has failed too often.
+        profile: the configured one.
+        fallback: the profile that is used when the configured one has failed too often.
         system: the machine's clocks and threads.
     """
 
@@ -90,17 +90,17 @@ class Service:
         self.started_at = system.unix_time()
         self.address = settings.address
         self.certificates: ServedCertificates | None = None
-        """The served certificate under TLS; set once the service is served."""
+        """The TLS certificate; set once the service is served with TLS."""
         self.connections: Connections | None = None
         """The connections of the server; set once the service is served."""
         self.meters: Meters | None = None
-        """The counters of ``--metrics``; to be set before the service runs."""
+        """The counters of ``--metrics``; must be set before the service runs."""
         self._fallback = fallback
         self.reserve = Reserve(settings.journal, settings.reserve)
         self.marks = Marks(journal, settings.mark, system=system)
         self.marks.check_begun(accepted=settings.accept_loss)
         self.loss: Loss | None = None
-        """Steps that are gone, until the operator has accepted that; nothing is decided meanwhile."""
+        """Steps that are lost, until the operator has accepted that; no decisions are made meanwhile."""
         self._accepted = asyncio.Event()
         kept = kept_of(journal, settings.seed)
         self.seed = kept.seed
@@ -138,7 +138,7 @@ class Service:
 
     @property
     def driver(self) -> Driver:
-        """The driver; there is one once the service is ready.
+        """The driver, which exists once the service is ready.
 
         Raises:
             InputError: its machines have not registered yet.
@@ -149,33 +149,33 @@ class Service:
 
     @property
     def away(self) -> str | None:
-        """Returns why this arbiter cannot answer calls now; None if it can."""
+        """Why this arbiter cannot answer calls now; None if it can."""
         if not self.ready.is_set():
             return "the arbiter waits for its machines"
         return self.driver.disk_error
 
     @property
     def writing_error(self) -> str | None:
-        """Returns why nothing can be journaled now; None if it can, also before the first machine is here."""
+        """Why nothing can be journaled now; None if it can be, also before the first machine has registered."""
         return self.question or (None if self._driver is None else self._driver.disk_error)
 
     @property
     def question(self) -> str:
-        """Returns what the operator has to answer before the arbiter decides; empty: nothing."""
+        """The question that the operator must answer before the arbiter makes decisions; empty: none."""
         return f"{gone}; {UNTIL}" if (gone := self._gone()) else ""
 
     @property
     def decides(self) -> bool:
-        """Returns whether the arbiter has its machines, and no question is open."""
+        """Whether the arbiter has its machines, and no question is open, so that it makes decisions."""
         return self._driver is not None and self.loss is None
 
     @property
     def view(self) -> ClusterView:
-        """What the arbiter knows; to be read under ``driver.lock``."""
+        """The arbiter's state, to be read under ``driver.lock``."""
         return self.driver.arbiter.view
 
     async def run(self) -> None:
-        """Wait for the machines, recover, and step until cancelled."""
+        """Wait for the machines, recover, and make steps until cancelled."""
         with contextlib.suppress(OSError):  # a disk that refuses it is reported by what writes there
             self.settings.apps.mkdir(exist_ok=True)  # launchers look for it before they register
         await self._await_machines()
@@ -191,7 +191,7 @@ class Service:
         await asyncio.gather(*self._tasks)
 
     async def write(self, *notes: Note) -> None:
-        """Journal notes: with the next step, or at once before the first machine is here.
+        """Journal notes: with the next step, or at once before the first machine has registered.
 
         Raises:
             InputError: the disk refuses them at once.
@@ -205,7 +205,7 @@ class Service:
             raise InputError("the arbiter must be able to write its journal", value=str(error)) from error
 
     async def close(self) -> None:
-        """Stop stepping and leave a checkpoint."""
+        """Stop making steps, and write a checkpoint."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -216,7 +216,7 @@ class Service:
         self.journal.close()
 
     async def _await_machines(self) -> None:
-        """Wait for a first machine; machines that the journal knows have the silence limit to register."""
+        """Wait for a first machine; machines in the journal have the limit on silence to register."""
         while not self.nodes.are_here():
             await asyncio.sleep(0.02)
 
@@ -251,7 +251,7 @@ class Service:
             log.error("journal.steps_gone", what=self.question)
 
     def accept_loss(self) -> str:
-        """Decide from now on, without the steps that are gone; returns what was accepted, empty: nothing was gone."""
+        """Make decisions from now on, without the lost steps; returns what was accepted, empty: nothing was lost."""
         words = self._gone()
         if self.loss is not None:
             self.marks.accept(self.loss, words)
@@ -277,13 +277,13 @@ class Service:
             log.info("arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=leases)
 
     def _gone(self) -> str:
-        """Return what the journal has lost and is not accepted, in words; empty: nothing."""
+        """Return text on steps that the journal has lost and whose loss is not accepted; empty: none."""
         if self.loss is None:
             return ""
         return self.loss.words(unknown_apps(self.settings.apps, self.nodes, self.apps.get))
 
     def hear_mark(self, by: str, mark: str) -> None:
-        """Report a mark that the journal does not reach though it decides already."""
+        """Report a mark that the journal does not reach although the arbiter makes decisions already."""
         if self.decides and self.marks.is_behind(mark):
             log.error("journal.behind_mark", by=by, mark=mark, journal=self.marks.present)
             if (fault := f"the journal lacks steps that {by} has heard of") not in self.driver.faults:
@@ -298,9 +298,9 @@ class Service:
             self.end(app, "failed", LOST_NOTE)
 
     def _lose_machines_ahead(self, arbiter: Arbiter) -> None:
-        """Mark all machines as lost if they saw later orders than the journal, which was then restored or truncated.
+        """Mark all machines as lost if they saw later orders than a journal that was restored or truncated.
 
-        Their containers under unknown leases are ended, and no slot is granted before that is confirmed.
+        Containers of unknown leases are ended, and no slot is granted before that is confirmed.
         """
         states = [state for node in self.nodes for state in node.slot_states.values()]
         seen = max((max(state.highest_epoch, state.closed_epoch) for state in states), default=0)
@@ -314,7 +314,7 @@ class Service:
             self.driver.put(MachineLost(machine=machine) for machine in self.nodes.layout.machines_of(node.name))
 
     def _recall(self, steps: Sequence[Step], clock: Clock) -> None:
-        """Restore rounds and deadlines from the replayed steps."""
+        """Restore recent rounds and deadlines from the replayed steps."""
         for step in steps:
             if step.decision.causes:
                 self.driver.rounds.append(step.decision)
@@ -359,7 +359,7 @@ class Service:
                 self.nodes.warn(order.leaving.tolist(), float(order.deadline) - float(now))
 
     def refresh(self) -> None:
-        """Answer the heartbeats of all machines and app masters that have news."""
+        """Answer the heartbeats of all machines and app masters for which there is news."""
         if self._driver is not None and not self.decides:
             return
         live = self.apps.live
@@ -375,7 +375,7 @@ class Service:
         self._stir_masters()
 
     def _stir_masters(self) -> None:
-        """Wake the calls of app masters that may have news."""
+        """Wake the calls of app masters for which there may be news."""
         stirred, offer = None, None
         if self._driver is not None:
             stirred, offer = self.news_writer.stirred(self.view), self.view.open_offer
@@ -388,7 +388,7 @@ class Service:
         return [session for name in apps if (session := self.sessions.get(name)) is not None]
 
     async def _look(self) -> None:
-        """Check periodically for changes without a message."""
+        """Check periodically for changes that no message reports."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
@@ -429,7 +429,7 @@ class Service:
         return self.nodes.revocations(node, self.view, grace)
 
     def _order_keys(self, node: Node, mine: Sequence[App]) -> frozenset[OrderKey]:
-        """Return keys that identify the orders of a node with these apps' masters; remaining seconds are in no key."""
+        """Return keys that identify the orders to a node and its app masters; they exclude the remaining seconds."""
         keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
         keys |= {("start", app.name, attempt) for app, attempt in due(node, mine, self._driver)}
         stalled = self.stalled_masters.on(node, mine, self.sessions)

@@ -1,7 +1,7 @@
-"""The registered app masters, and the news that each gets next.
+"""The registered app masters, and the changes that each is sent next.
 
-The news of an app are computed from the arbiter's state each time, as the difference to what was sent; no message is
-queued, so none can be out of date.
+The news for an app (changed leases and offers) are computed from the arbiter's state each time, as the difference to
+what was sent; no message is queued, so none can be outdated.
 """
 
 import asyncio
@@ -27,49 +27,49 @@ from eunomia_appmaster.service.tuned import amounts_of
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
 MOST_REFUSALS = 100
-"""Most refused reports that wait for the next answer."""
+"""Most refused reports that are kept for the next answer."""
 LOOK_AGAIN_SECONDS = 10.0
-"""Seconds after which news are looked for without a change."""
+"""Seconds after which news are computed even if nothing has signalled a change."""
 WOKEN_AT_ONCE = 32
 WAKE_SECONDS = 0.002
-"""Most seconds between two app masters that are woken, beyond the first ``WOKEN_AT_ONCE``: each calls again at once,
-and the heartbeats of others would wait for all of them."""
+"""Most seconds between two app masters that are woken, after the first ``WOKEN_AT_ONCE``: each calls again at once, and
+the heartbeats of others would have to wait for all of them."""
 WAKE_SHARE = 0.4
-"""Most of the bid deadline that waking takes."""
+"""Largest fraction of the bid deadline that waking takes."""
 LEAST_SECONDS = 0.01
-"""Least seconds between two calls of an app master that are processed."""
+"""Least seconds between two processed calls of an app master."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Sent:
-    """A lease as the app master knows it."""
+    """A lease as it was last sent to the app master."""
 
     epoch: int
     ends_at: float
     protected_until: float
     amounts: tuple[float, float]
-    """CPUs and memory in GiB that its processes may use, of all slots together."""
+    """CPUs and memory (GiB) of all its slots together that its processes may use."""
 
 
 class NodeAddress(NamedTuple):
-    """How the launcher of a node is reached."""
+    """The address of a node's launcher."""
 
     node: str
     address: str
     certificate: str
-    """Name in its certificate; empty: it serves without TLS."""
+    """Name in the launcher's certificate; empty: it serves without TLS."""
     lost: bool
     ahead: float
-    """Seconds by which its clock is ahead of the arbiter's."""
+    """Seconds by which the node's clock is ahead of the arbiter's."""
 
 
 class Session:
-    """One app master.
+    """The session of one app master, from its registration on.
 
     Args:
-        app: its app.
-        attempt: number of the app master.
-        part: which start within the attempt.
+        app: name of its app.
+        attempt: number of its attempt.
+        part: number of the start within the attempt.
         bids: whether its agent can answer offers.
         system: has the machine's clock.
     """
@@ -80,32 +80,32 @@ class Session:
         self.attempt, self.part = attempt, part
         self.bids = bids
         self.cluster: Cluster | None = None
-        """The cluster that the app master knows; it registers again once there is another."""
+        """The cluster that the app master knows; it must register again once the cluster has changed."""
         self.response_id = 0
         self.last: pb.AllocateResponse | None = None
         self.calls = 0
         self.waiting = 0
-        """Calls that wait for the calls before them."""
+        """Number of calls that wait for the calls before them."""
         self.changed = asyncio.Event()
         self.stale = True
-        """Whether there may be news since they were looked for last."""
+        """Whether there may be news since the last computation."""
         self._looked_at = 0.0
         self.bid_error = ""
         self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
         self.unacknowledged: list[Started] = []
-        """Leases of the last answer, which count as started once it is acknowledged."""
+        """Leases in the last answer, which count as started once the answer is acknowledged."""
         self._next_turn = 0.0
         self.heard_at = self._system.uptime()
-        """Uptime of its last call."""
+        """Uptime of its last call, in seconds."""
         self._leases: dict[int, _Sent] = {}
         self._leaving: dict[int, int] = {}
-        """By GPU: the epoch of the order to leave that was sent."""
+        """The epoch of the revocation that was sent for a GPU, by GPU."""
         self._offer: int | None = None
         self._tokens: tuple[NodeAddress, ...] = ()
 
     @property
     def silent_seconds(self) -> float:
-        """Returns the seconds since the app master's last call."""
+        """The seconds since the app master's last call."""
         return self._system.uptime() - self.heard_at
 
     async def take_turn(self) -> None:
@@ -122,7 +122,7 @@ class Session:
                 self.waiting -= 1
 
     def stir(self, after: float = 0.0) -> None:
-        """Note that there may be news, and wake the call that waits for them, after so many seconds."""
+        """Record that there may be news, and wake the call that waits for it after ``after`` seconds."""
         self.stale = True
         if after > 0.0:
             asyncio.get_running_loop().call_later(after, self.changed.set)
@@ -130,33 +130,33 @@ class Session:
             self.changed.set()
 
     def note_offer(self, offer: int | None) -> None:
-        """Note which offer is open; that the one which was sent is closed can wait for the heartbeat's end."""
+        """Record which offer is open; news that an offer is closed can wait for the end of the heartbeat."""
         self.stale |= self._offer is not None and self._offer != offer
 
     def may_have_news(self) -> bool:
-        """Return whether news are to be looked for, which waits for a step that is under way.
+        """Return whether to compute news, which requires waiting for a running step.
 
-        Without a change they are looked for again now and then: it costs little, and forgives a change that was missed.
+        Without a signalled change they are computed from time to time: this is cheap, and makes up for a missed signal.
         """
         aged = asyncio.get_running_loop().time() - self._looked_at > LOOK_AGAIN_SECONDS
         return self.stale or aged or bool(self.refused or self.bid_error)
 
     def looked(self) -> None:
-        """Note that all news up to now are in an answer."""
+        """Record that an answer has all news up to now."""
         self.stale, self._looked_at = False, asyncio.get_running_loop().time()
 
     def take_acknowledged(self) -> list[Started]:
-        """Return the leases that start with the answer that is acknowledged now."""
+        """Return the leases that start because the last answer was acknowledged."""
         started, self.unacknowledged = self.unacknowledged, []
         return started
 
 
 def wake(sessions: Sequence[Session], bid_deadline: float) -> None:
-    """Wake the calls of app masters that may have news, the first ones at once and the others one after the other.
+    """Wake the calls of app masters for which there may be news: the first ones at once, the others one after another.
 
     Args:
-        sessions: in this order.
-        bid_deadline: seconds that an offer is open.
+        sessions: in the order of waking.
+        bid_deadline: seconds for which an offer is open.
     """
     apart = min(WAKE_SECONDS, WAKE_SHARE * bid_deadline / max(1, len(sessions)))
     for place, session in enumerate(sessions):
@@ -164,13 +164,13 @@ def wake(sessions: Sequence[Session], bid_deadline: float) -> None:
 
 
 class NewsWriter:
-    """Writes the news for app masters.
+    """Computes the news for app masters.
 
     Args:
         nodes: the machines.
         secret_of: returns a node's secret, for container tokens.
         certificate_name: returns the name in the certificate of a node's launcher; empty: it serves without TLS.
-        login_of: returns the account under which an app's workers run; empty: the launcher's own.
+        login_of: returns the account that an app's workers run under; empty: the launcher's own.
     """
 
     def __init__(
@@ -187,15 +187,16 @@ class NewsWriter:
         self._marks: dict[int, list[tuple[float, ...]]] = {}
         self._reached: tuple[NodeAddress, ...] = ()
         self._opened: int | None = None
-        """The offer that was open at the last look."""
+        """The offer that was open at the last call of ``stirred``."""
         self._offer: tuple[Offer, pb.Offer] | None = None
-        """The open offer, and what its messages to all apps have in common."""
+        """The open offer, and the common part of its messages to all apps."""
 
     def stirred(self, view: ClusterView) -> list[str] | None:
-        """Return the apps that may have news since the last call, in the order of their rows; None: all apps.
+        """Return the apps that may have news since the last call, in order of their rows; None: all apps.
 
-        The cost grows with the leases, not with the app masters: hundreds of those wait while few have news. An offer
-        concerns the apps that may claim; its close wakes no app, and goes out with the next answer (``note_offer``).
+        The cost grows with the number of leases, not of app masters: hundreds of them may wait while few have news. An
+        offer concerns the apps that may claim; its closing wakes no app, and is sent with the next answer
+        (``note_offer``).
         """
         offer, reached = view.open_offer, self._addresses()
         opened = offer if offer is not None and offer.id != self._opened else None
@@ -217,7 +218,7 @@ class NewsWriter:
         return [self._lease(session.app, view, lease) for lease in leases], self.node_tokens(session.app)
 
     def news(self, session: Session, view: ClusterView, now: Seconds) -> pb.AllocateResponse | None:
-        """Return the news for an app master, and count them as sent; None if there are none."""
+        """Return the news for an app master, which count as sent from then on; None: there are none."""
         answer = pb.AllocateResponse()
         known = {lease.id: lease for lease in self._leases(session, view)}
         self._add_leaving(session, view, answer)
@@ -359,7 +360,7 @@ class NewsWriter:
 
 
 def _amounts(view: ClusterView, lease: LeaseView, gpu: int = NONE) -> tuple[float, float]:
-    """CPUs and memory in GiB that the lease's processes may use on one GPU, or on all on which they run."""
+    """Return CPUs and memory (GiB) of a lease's processes on one GPU, or on all GPUs on which they run."""
     cpus, memory_gib = amounts_of(view, lease)
     if gpu != NONE:
         at = lease.running.tolist().index(gpu)
@@ -368,7 +369,7 @@ def _amounts(view: ClusterView, lease: LeaseView, gpu: int = NONE) -> tuple[floa
 
 
 def _marks(view: ClusterView) -> dict[int, list[tuple[float, ...]]]:
-    """Return by app the state of its leases and leaving slots, as far as app masters see it."""
+    """Return by app the state of leases and leaving slots, as far as app masters are told, to detect changes."""
     marks: dict[int, list[tuple[float, ...]]] = {}
     for lease in view.leases():
         ready = lease.state in READY

@@ -1,4 +1,4 @@
-"""The settings of an arbiter's process, and the places of its files."""
+"""The settings of an arbiter's process, and the paths of its files."""
 
 import os
 from pathlib import Path
@@ -13,62 +13,62 @@ from eunomia_appmaster.service.certificates import Certificates
 
 DEFAULT_ADDRESS = "127.0.0.1:7720"
 KEPT_APPS = 1000
-"""Ended apps that are kept in memory by default."""
+"""Default number of ended apps that are kept in memory."""
 
 
 @value
 class Settings:
-    """One arbiter's settings; durations in seconds."""
+    """The settings of one arbiter; durations are in seconds."""
 
     state_dir: Path
     address: str = DEFAULT_ADDRESS
-    """host:port; port 0 takes a free one, which the address file has."""
+    """host:port; port 0 means any free one, which is written to the address file."""
     certificates: Certificates | None = None
-    """For TLS; an address beyond loopback needs them."""
+    """Certificates for TLS; required for an address beyond loopback."""
     metrics: str | None = None
     """host:port of metrics and health over HTTP; None: neither is served."""
     policy: str = "default"
     overrides: tuple[str, ...] = ()
-    """``KEY=VALUE``, as ``--set`` takes them."""
+    """Changed settings, ``KEY=VALUE`` as for ``--set``."""
     seed: int = 0
     heartbeat: Seconds = Seconds(1.0)
     """Seconds after which a heartbeat without news is answered."""
     node_heartbeat: Seconds = Seconds(5.0)
     """Seconds after which a launcher's heartbeat without news is answered."""
     node_silence: Seconds = Seconds(90.0)
-    """Seconds of silence after which a machine is lost: its launcher may be stopped for 60 s, and is replaced then."""
+    """Seconds of silence after which a machine is lost. Its launcher may be stopped for 60 s before it is replaced."""
     node_lease: Seconds = Seconds(90.0)
-    """Seconds for which an answered node of several holds its slots; see ``node_leases``."""
+    """Length in seconds of an ordinary lease of a node, if there are several nodes; see ``node_leases``."""
     stop_lease: Seconds = Seconds(900.0)
-    """The same, as given before an orderly end of this process, so that a restart ends no work."""
+    """Length of the leases granted before an orderly end of this process, so that a restart ends no work."""
     app_master_silence: Seconds = Seconds(30.0)
-    """Seconds without a call of an app master, while its launcher answers, after which it is ended as one that hangs;
-    at least ten heartbeats."""
+    """Seconds without a call of an app master, while its launcher responds, after which it is ended as hung; at least
+    ten heartbeats."""
     step_limit: Seconds = Seconds(30.0)
-    """A step that takes longer ends the process; its supervisor starts another, which replays the journal and
-    attributes a fault to the plugin that had not returned."""
+    """Longest time of a step in seconds; a longer step ends the process. Its supervisor starts another, which replays
+    the journal and attributes a fault to the plugin that had not returned."""
     checkpoint_steps: int = 200
     """Steps between two checkpoints of the state."""
     retention: Retention = DEFAULT_RETENTION
-    """Retention of the journal's old steps."""
+    """How many of the journal's old steps are kept."""
     keep_apps: int = KEPT_APPS
-    """Ended apps that are kept in memory; those that ended earlier are looked up in the journal."""
+    """Number of ended apps that are kept in memory; older ones are looked up in the journal."""
     connections: int | None = None
-    """Most connections to the arbiter; None: as the limit of open files has it."""
+    """Most connections to the arbiter; None: as many as the limit of open files allows."""
     connection_patience: Seconds = Seconds(PATIENCE_SECONDS)
     """Seconds after which a connection without a valid token is closed."""
     durable: bool = True
-    """See ``Journal.open``."""
+    """Whether each step is synced to the disk; see ``Journal.open``."""
     clean_after: Seconds | None = None
-    """Seconds after its end at which an app's folder is removed; None: never."""
+    """Seconds after an app's end at which its folder is removed; None: never."""
     clean_keep_best: bool = False
-    """Whether the files of such an app and its best checkpoint stay."""
+    """Whether the app's own files and its best checkpoint are kept then."""
     job_limits: JobLimits = DEFAULTS
-    """Limits on jobs and apps, on all nodes alike."""
+    """Limits on jobs and apps on all nodes."""
     reserve: int = 0
-    """Bytes of the disk that are kept for the journal; 0: none."""
+    """Bytes of disk space reserved for the journal; 0: none."""
     accept_loss: bool = False
-    """Go on without steps that the journal has lost, instead of asking."""
+    """Whether to continue without steps that the journal has lost, instead of asking the operator."""
 
     @property
     def journal(self) -> Path:
@@ -77,7 +77,7 @@ class Settings:
 
     @property
     def mark(self) -> Path:
-        """The file that says how far the journal was written."""
+        """The file with the mark of how far the journal was written."""
         return self.state_dir / MARK
 
     @property
@@ -87,7 +87,7 @@ class Settings:
 
 
 def default_state_dir() -> Path:
-    """``$EUNOMIA_STATE_DIR``, else ``$XDG_STATE_HOME/eunomia``."""
+    """Return the default state folder: ``$EUNOMIA_STATE_DIR``, else ``$XDG_STATE_HOME/eunomia``."""
     given = os.environ.get("EUNOMIA_STATE_DIR")
     if given:
         return Path(given)
@@ -98,8 +98,8 @@ def default_state_dir() -> Path:
 def run_dir(state_dir: Path) -> Path:
     """Return the folder of the running arbiter's address and tokens.
 
-    ``$XDG_RUNTIME_DIR/eunomia`` for the default state folder, so that a restart of the machine clears it; the folder of
-    the journal for any other, so that each arbiter has its own.
+    For the default state folder it is ``$XDG_RUNTIME_DIR/eunomia``, which a reboot clears; for any other, the journal's
+    folder, so that each arbiter has its own.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and state_dir.resolve() == default_state_dir().resolve() and "EUNOMIA_STATE_DIR" not in os.environ:

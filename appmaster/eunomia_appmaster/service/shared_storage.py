@@ -1,6 +1,7 @@
-"""The storage that all nodes share: the arbiter writes a file into the folder of apps' folders, nodes read it back.
+"""Checks that all nodes share the arbiter's storage: they read a file that the arbiter writes to the folder of apps.
 
-It has another name at each start of the arbiter, so that no copy and no cache of a network file system answers for it.
+The file has a new name at each start of the arbiter, so that neither a copy nor a cache of a network file system can
+replace it.
 """
 
 import contextlib
@@ -14,11 +15,11 @@ from eunomia_appmaster.node.kept_apart import OPEN_FILE, PASSED
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 FOLDER: Final = ".storage"
-"""In the folder of apps' folders; no app's name begins with a dot."""
+"""Name of its folder in the folder of apps' folders; names of apps never begin with a dot."""
 
 
 class SharedStorage:
-    """The file by which nodes show that they see the apps' folders.
+    """The file whose content proves that a node sees the apps' folders.
 
     Args:
         apps: the folder of all apps' folders.
@@ -31,16 +32,16 @@ class SharedStorage:
 
     @property
     def file(self) -> str:
-        """Its path below the folder of apps' folders."""
+        """The file's path below the folder of apps' folders."""
         return f"{FOLDER}/{self._name}"
 
     @property
     def hash(self) -> str:
-        """SHA-256 of its content, as hexadecimal digits."""
+        """SHA-256 of the file's content, as hexadecimal digits."""
         return hashlib.sha256(self._content).hexdigest()
 
     def show(self) -> str:
-        """Write the file if it is not there, delete those of earlier arbiters, and return its path below the folder.
+        """Write the file if it is missing, delete those of earlier arbiters, and return its path below the folder.
 
         Raises:
             OSError: the disk refuses it.
@@ -62,10 +63,10 @@ class SharedStorage:
             (self._apps / self.file).unlink(missing_ok=True)
 
     def check(self, request: pb.RegisterNodeRequest) -> None:
-        """Refuse a node that has not read the file; the head stands in the arbiter's state folder.
+        """Check that a node has read the file; a launcher in the arbiter's state folder need not.
 
         Raises:
-            InputError: it does not see the arbiter's storage; with the cure.
+            InputError: it does not see the arbiter's storage; the message has the remedy.
         """
         if request.head or request.storage_hash == self.hash:
             return

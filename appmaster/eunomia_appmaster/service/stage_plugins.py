@@ -9,10 +9,10 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
 class StagePlugins:
-    """Resolves each stage of a profile once, since that takes tens of milliseconds and every registration needs it.
+    """Resolves each stage of a profile once: this takes tens of milliseconds and is needed at every registration.
 
     Args:
-        profile: the chosen one.
+        profile: the configured one.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -20,7 +20,7 @@ class StagePlugins:
         self._known: dict[Stage, pb.StagePlugin] = {}
 
     def of(self, stage: Stage) -> pb.StagePlugin:
-        """Return the plugin of a stage as the profile sets it."""
+        """Return the plugin of a stage, with its settings in the profile."""
         if stage not in self._known:
             self._known[stage] = self._resolved(stage)
         return self._known[stage]

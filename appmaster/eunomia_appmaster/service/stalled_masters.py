@@ -1,4 +1,4 @@
-"""Finds app masters that hang: no call of theirs for a while, though their machine's launcher answers."""
+"""Finds app masters that hang: they have not called for a while although their machine's launcher responds."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
@@ -11,29 +11,29 @@ from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.sessions import Session
 
 MOST_HEARTBEATS: Final = 10.0
-"""An app master that has missed fewer heartbeats is not silent, whatever the limit."""
+"""Least limit on silence in heartbeats, so that an app master that missed fewer does not count as silent."""
 START_LIMITS: Final = 6.0
-"""Limits that an attempt has to register: it imports what it needs, on a machine that may be busy."""
+"""Multiple of the limit within which an attempt must register, since it imports modules on a possibly busy machine."""
 
 
 class StalledMasters:
-    """The app masters of all machines, watched while the arbiter's loop runs.
+    """Watches the app masters of all machines for silence, while the arbiter's loop runs.
 
     Args:
-        limit: seconds of silence after which an app master hangs.
-        clock: of the loop that counts.
+        limit: seconds of silence after which an app master counts as hung.
+        clock: of the loop.
     """
 
     def __init__(self, limit: float, clock: LoopClock) -> None:
         self._limit = limit
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
-        """By app: attempt and part that run, and when it was first seen."""
+        """Running attempt and part of an app, and when they were first seen, by app."""
 
     def on(
         self, node: Node, apps: Iterable[App], sessions: Mapping[str, Session]
     ) -> Iterator[launcher.StalledAppMaster]:
-        """Yield the app masters of a machine that hang; none while its launcher is silent itself."""
+        """Yield orders to end the hanging app masters of a machine; none while its launcher is silent itself."""
         answers = node.registered and self._clock.silence(node.heard_at) < self._limit / 2.0
         for app in apps:
             status = node.app_masters.get(app.name)
@@ -53,12 +53,12 @@ class StalledMasters:
                 )
 
     def keep_only(self, apps: Collection[str]) -> None:
-        """Forget all other apps: those that are over are asked for no more."""
+        """Forget all other apps, which have ended."""
         for app in self._seen.keys() - set(apps):
             del self._seen[app]
 
     def _silence(self, app: App, start: tuple[int, int], session: Session | None) -> tuple[float, float]:
-        """Return for how long a start has been silent, and for how long it may be."""
+        """Return the seconds for which a start has been silent, and its limit in seconds."""
         began = self._seen[app.name][1]
         if session is None or (session.attempt, session.part) != start:
             return self._clock.silence(began), START_LIMITS * self._limit

@@ -1,6 +1,6 @@
-"""gRPC's standard services beside the arbiter's own: health, which needs no token, and reflection for the operator.
+"""gRPC's standard services in addition to the arbiter's own: health, without a token, and reflection for the operator.
 
-Both come with packages of the extra ``live``; a server without them serves the arbiter's own services alone.
+Both need packages of the extra ``live``; without them, only the arbiter's own services are served.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from eunomia_appmaster.service.tokens import HEALTH, REFLECTION, SERVICES
 
 
 def add_standard_services(service: Service, server: grpc.aio.Server) -> None:
-    """Add health and reflection to a server that has not started."""
+    """Add health and reflection to a server that was not started yet."""
     if is_installed("grpc_health"):
         _add_health(service, server)
     if is_installed("grpc_reflection"):
@@ -27,10 +27,10 @@ def _add_health(service: Service, server: grpc.aio.Server) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-        """``Check`` of grpc.health.v1; ``Watch`` is not offered, since it would keep a call open without a token."""
+        """``Check`` of grpc.health.v1; ``Watch`` is not offered, since it would keep calls open without a token."""
 
         async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
-            """Answer SERVING once the arbiter has machines and journal; NOT_FOUND for a service that is not here."""
+            """Answer SERVING once the arbiter has machines and a journal; NOT_FOUND for an unknown service."""
             if request.service and request.service not in SERVICES:
                 await context.abort(grpc.StatusCode.NOT_FOUND, f'no service "{request.service[:100]}" is here')
             states = health_pb2.HealthCheckResponse

@@ -1,4 +1,4 @@
-"""The finish-time fairness that each app can expect, computed at most once a second."""
+"""The expected finish-time fairness of each app, computed at most once per second."""
 
 import dataclasses
 import math
@@ -11,11 +11,11 @@ from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.prediction import expected_rhos
 
 KEPT_SECONDS = 1.0
-"""Seconds for which a value is shown before it is computed again."""
+"""Seconds for which a computed value is reused."""
 
 
 class Standings:
-    """Expected finish-time fairness by app, under any policy; to be called under the driver's lock.
+    """Expected finish-time fairness by app, under any policy; call it under the driver's lock.
 
     Args:
         arbiter: returns the arbiter.
@@ -29,7 +29,7 @@ class Standings:
         self._asked_at = -math.inf
 
     def rho(self, app: App) -> float | None:
-        """Return the rho that an app can expect, or ended with; None if it never had one."""
+        """Return an app's expected rho, or the one with which it ended; None if it has none."""
         if app.over or not self._is_known(app):
             return app.rho
         if self._system.monotonic() - self._asked_at > KEPT_SECONDS:
@@ -38,9 +38,9 @@ class Standings:
         return app.rho
 
     def settle(self, app: App) -> None:
-        """Set the rho of an app that ends now, from the work that it reported last and its time in the cluster.
+        """Set the final rho of an app that ends now, from its last reported work and its time in the cluster.
 
-        Its jobs may all have ended before; without a report of its work, it keeps the last known value.
+        Its jobs may have ended before; without a report of its work, it keeps the last known value.
         """
         view = self._arbiter().view
         row = view.app_row(AppId(app.name))
@@ -50,7 +50,7 @@ class Standings:
             app.rho = found.get(app.name, app.rho)
 
     def _is_known(self, app: App) -> bool:
-        """Whether it has jobs and has reported its remaining work: before that, any rho is a guess."""
+        """Return whether the app has jobs and has reported its remaining work; before that, rho would be a guess."""
         view = self._arbiter().view
         row = view.app_row(AppId(app.name))
         return row in view.reports.forecasts and view.jobs_of(row).size > 0

@@ -1,4 +1,4 @@
-"""Orders about app masters: to start one, which names no interpreter and no folder of this machine, and to stop."""
+"""Orders to start and stop app masters; a start order contains neither an interpreter nor a folder of this machine."""
 
 import os
 
@@ -9,15 +9,15 @@ from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.nodes import Node
 
 LINGER_SECONDS = 15.0
-"""Seconds that an app master may take to end on its own once its app is over."""
+"""Seconds in which an app master may exit by itself after its app has ended."""
 
 
 def start_order(app: App, attempt: int, *, address: str, token: str, asked: bool) -> pb.AppMasterOrder:
     """Return the order to start an attempt of an app's master.
 
     Args:
-        app: whose it is.
-        attempt: its number.
+        app: the app.
+        attempt: number of the attempt.
         address: of the arbiter.
         token: of the app master.
         asked: whether a user asked for this attempt.
@@ -34,11 +34,11 @@ def start_order(app: App, attempt: int, *, address: str, token: str, asked: bool
 
 
 def masters_to_stop(node: Node, apps: SubmittedApps, now: float) -> list[App]:
-    """Return the apps whose masters a node has to end: the app is over, or its master has moved.
+    """Return the apps whose masters a node must end: the app has ended, or its master has moved.
 
     Args:
-        node: on which they run.
-        apps: all.
+        node: on which the masters run.
+        apps: all apps.
         now: seconds on the arbiter's clock.
     """
     ended = []
@@ -54,10 +54,10 @@ def masters_to_stop(node: Node, apps: SubmittedApps, now: float) -> list[App]:
 
 
 def master_environment(app: App, address: str) -> dict[str, str]:
-    """Return an app master's variables, in addition to what its launcher gives.
+    """Return an app master's environment variables, in addition to its launcher's.
 
     Args:
-        app: whose it is.
+        app: the app.
         address: of the arbiter.
     """
     # without it gRPC writes its own messages into the app master's log

@@ -1,4 +1,4 @@
-"""Suspended apps: their workers train on; what only their app master could use goes to other apps until it is back."""
+"""Suspended apps: their workers keep training; their other slots go to other apps until their master is back."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -21,7 +21,7 @@ _ON_GPUS = (JobState.STARTING, JobState.RUNNING)
 
 
 def judged(apps: Iterable[App], nodes: Nodes, sessions: Mapping[str, Session]) -> Iterator[App]:
-    """Suspend apps whose app master ended by itself too often, let those go on whose app master is back; yield both."""
+    """Suspend apps whose app master ended by itself too often, resume those whose app master is back; yield both."""
     for app in apps:
         node = nodes.get(app.node)
         status = None if node is None else node.app_masters.get(app.name)
@@ -43,9 +43,9 @@ def judged(apps: Iterable[App], nodes: Nodes, sessions: Mapping[str, Session]) -
 
 
 def unused(apps: Iterable[App], view: ClusterView, nodes: Nodes) -> Iterator[GpusReturned | JobPaused]:
-    """Yield the events by which suspended apps give back slots without a worker and ask for no others.
+    """Yield the events by which suspended apps give back slots without a worker and request no others.
 
-    A paused job keeps its place and its work; its app master resumes it when it registers.
+    A paused job keeps its progress; its app master resumes it after registering.
     """
     for app in apps:
         row = view.app_row(AppId(app.name)) if app.state == SUSPENDED else NONE
@@ -62,7 +62,7 @@ def unused(apps: Iterable[App], view: ClusterView, nodes: Nodes) -> Iterator[Gpu
 
 
 def _busy(row: int, view: ClusterView, nodes: Nodes) -> dict[int, bool]:
-    """Return by job of an app with slots whether a process is left on one of them."""
+    """Return by job with slots, for an app's row, whether a process is left on one of its slots."""
     held, busy = view.gpus, dict[int, bool]()
     for gpu in np.flatnonzero((held.app == row) & (held.job != NONE)).tolist():
         job = int(held.job[gpu])
@@ -71,7 +71,7 @@ def _busy(row: int, view: ClusterView, nodes: Nodes) -> dict[int, bool]:
 
 
 def _idle(row: int, view: ClusterView, nodes: Nodes) -> tuple[int, ...]:
-    """Return an app's slots that no job has and on which no process is left, without those that leave already."""
+    """Return the slots of an app's row without a job and without processes, except those that are leaving already."""
     held = view.gpus
     mine = np.flatnonzero((held.app == row) & (held.job == NONE) & (held.state != GpuState.LEAVING)).tolist()
     return tuple(gpu for gpu in mine if _is_empty(gpu, nodes))

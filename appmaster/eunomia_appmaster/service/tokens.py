@@ -1,7 +1,7 @@
-"""Access control: tokens of the operator, the launchers, each user and each app, checked before a call is processed.
+"""Access control: tokens of the operator, launchers, users and apps, checked before a call is processed.
 
-Tokens of the operator, of launchers and of apps follow from one secret in the journal, so that tokens issued before a
-restart stay valid. A user's token is random, and the journal has its hash.
+Tokens of the operator, of launchers and of apps are derived from a secret in the journal, so that they stay valid after
+a restart. A user's token is random, and the journal has its hash.
 """
 
 import hmac
@@ -24,7 +24,7 @@ class Role(Enum):
     USER = "user"
     LAUNCHER = "launcher"
     NODE = "node"
-    """The launcher of a machine that has joined."""
+    """The launcher of a machine that joined with a token."""
     APP = "app"
 
 
@@ -37,7 +37,7 @@ class Caller:
     user: str = ""
     node: str = ""
     join: int = 0
-    """Number of the node's join."""
+    """Number of the node's join; 0: the caller is not a joined node."""
 
 
 HEALTH = "grpc.health.v1.Health"
@@ -54,7 +54,7 @@ SERVICES = {
     "eunomia.arbiter.ApplicationMasterProtocol": frozenset({Role.APP}),
     REFLECTION: frozenset({Role.OPERATOR}),
 }
-"""Which role may call the methods of a service."""
+"""The roles that may call the methods of a service."""
 USERS_METHODS = frozenset(
     {"Submit", "List", "Explain", "Cancel", "Health", "ResumeApp", "MoreTrials", "ListUsers"},
 )
@@ -64,15 +64,15 @@ SIGNED = (Role.OPERATOR, Role.LAUNCHER, Role.NODE, Role.APP)
 
 
 class Tokens:
-    """Makes and checks tokens of the form ``role:name:hex``, and those of users.
+    """Creates and checks tokens of the form ``role:name:hex``, and those of users.
 
-    An app's is ``app:name:issue:hex``, that of a node which has joined ``node:name:join:hex``.
+    An app's token is ``app:name:issue:hex``, a joined node's is ``node:name:join:hex``.
 
     Args:
         secret: at least 16 bytes.
-        users: of this arbiter; None: there are none.
-        issue_of: returns the number of an app's present token: 0 for an app of an earlier version, None for one that is
-            not here.
+        users: the arbiter's users; None: there are none.
+        issue_of: returns the number of an app's present token: 0 for an app of an earlier version, None for an unknown
+            app.
         joined: the nodes that have joined with a token; None: there are none.
     """
 
@@ -91,12 +91,12 @@ class Tokens:
 
     @property
     def operator(self) -> str:
-        """The token of commands."""
+        """The operator's token, which commands use."""
         return self._token(Role.OPERATOR, "")
 
     @property
     def launcher(self) -> str:
-        """The token of launchers."""
+        """The launchers' token."""
         return self._token(Role.LAUNCHER, "")
 
     def app(self, app: str) -> str:
@@ -104,17 +104,17 @@ class Tokens:
         return self._token(Role.APP, _issued(app, self._issue_of(app) or 0))
 
     def node(self, node: str, join: int) -> str:
-        """Return the credential of a node's join."""
+        """Return the credential of one join of a node."""
         return self._token(Role.NODE, f"{node}:{join}")
 
     def container_secret(self, node: str) -> bytes:
-        """Return the secret with which a node's launcher checks container tokens: another one for each join."""
+        """Return the secret with which a node's launcher checks container tokens; it differs for each join."""
         join = self._nodes.join_of(node)
         text = "containers" if join is None else f"containers|{node}|{join}"
         return hmac.digest(self._secret, text.encode(), "sha256")
 
     def caller(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> Caller | None:
-        """Return the sender of this metadata; None if its token is missing or not from this arbiter."""
+        """Return the caller that this metadata identifies; None if its token is missing or not from this arbiter."""
         text = bearer(metadata)
         if text.startswith(TOKEN_BEGIN):
             user = None if self._users is None else self._users.of_token(text)
@@ -133,21 +133,21 @@ class Tokens:
         return None
 
     def _joined(self, name: str) -> Caller | None:
-        """Return the node of a credential; None: it is of an earlier join, or the node was removed."""
+        """Return the caller of a node's credential; None: it is of an earlier join, or the node was removed."""
         node, _, join = name.rpartition(":")
         return Caller(role=Role.NODE, node=node, join=int(join)) if join == str(self._nodes.join_of(node)) else None
 
     def removed(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
-        """Return the node whose credential this was, before it was removed or joined again; empty: none."""
+        """Return the node of a credential that is invalid because the node was removed or joined again; else empty."""
         node, join = self._node_of(metadata)
         return node if self._nodes.is_over(node, join) else ""
 
     def token_lost(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> int:
-        """Return the number of the join token of this credential, with which another machine has joined; 0: none."""
+        """Return the number of the join token of a credential whose join another machine replaced; 0: not replaced."""
         return self._nodes.token_lost(*self._node_of(metadata))
 
     def _node_of(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> tuple[str, int]:
-        """Return the node and the number of the join that a credential was made for; empty and 0: it is none."""
+        """Return the node and the join number in a credential; empty and 0: it is not a credential."""
         text = bearer(metadata)
         role, _, rest = text.partition(":")
         name, _, _ = rest.rpartition(":")
@@ -157,13 +157,13 @@ class Tokens:
         return node, int(join)
 
     def refusal(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
-        """Return why a token of this metadata is no longer valid; empty: it never was."""
+        """Return why this metadata's token is no longer valid; empty: it never was."""
         return "" if self._users is None else self._users.refusal(bearer(metadata))
 
     def _is_signed(self, role: Role, name: str, text: str) -> bool:
-        """Return whether a token has the secret's signature: 4 us, so no token is kept.
+        """Return whether a token has the secret's signature; not cached, since computing it takes only 4 µs.
 
-        That says nothing about its app or user, which the caller looks up at each call, also on a living connection.
+        The caller must look up its app or user at each call, also on an open connection.
         """
         return hmac.compare_digest(text.encode(), self._token(role, name).encode())
 
@@ -178,7 +178,7 @@ def _issued(app: str, issue: int) -> str:
 
 
 def bearer(metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
-    """Return the token of a call's metadata; empty: it has none."""
+    """Return the token in a call's metadata; empty: it has none."""
     for name, item in metadata or ():
         if name == "authorization":
             begin, _, token = str(item).partition(" ")
@@ -192,7 +192,7 @@ def new_secret() -> bytes:
 
 
 def publish_private(path: Path, text: str) -> None:
-    """Write a file of mode 0600 in a folder of mode 0700, whole or not at all."""
+    """Write a file of mode 0600 in a folder of mode 0700, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.parent.chmod(0o700)
     write_private(path, text.encode())

@@ -30,9 +30,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 QUIET_SECONDS = 3.0
-"""Seconds without an outstanding heartbeat after which a launcher is gone."""
+"""Seconds without an outstanding heartbeat after which a launcher counts as gone."""
 ANSWER_SECONDS = 10.0
-"""Seconds that a connected launcher may take to send its next heartbeat; afterwards it counts as alive."""
+"""Seconds to wait for a connected launcher's next heartbeat; after that it counts as alive without one."""
 LOOK_SECONDS = 0.05
 
 
@@ -43,7 +43,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         self._service = service
         self._registering = asyncio.Lock()
         self._reached: dict[str, str] = {}
-        """By name in a node's certificate: the address at which it was called back."""
+        """The address at which a node was reached by a test call, by the name in its certificate."""
         self._registrations = Rate("registrations of launchers from one address", 5.0, 50.0)
 
     async def RegisterNode(  # noqa: N802
@@ -81,7 +81,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     async def ShowStorage(  # noqa: N802
         self, request: pb.ShowStorageRequest, context: Context
     ) -> pb.ShowStorageResponse:
-        """Name the file by which nodes show that they see the apps' folders."""
+        """Return the file by which nodes prove that they see the apps' folders."""
         try:
             return pb.ShowStorageResponse(file=self._service.storage.show(), logins=sorted(self._logins))
         except OSError as error:
@@ -92,7 +92,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     async def NodeHeartbeat(  # noqa: N802
         self, request: pb.NodeHeartbeatRequest, context: Context
     ) -> pb.NodeHeartbeatResponse:
-        """Answer with the orders once they differ from those that were handled."""
+        """Answer with the orders once they differ from those that the launcher has handled."""
         node = await self._known(request, context)
         node.calls += 1
         node.load = request.load
@@ -125,7 +125,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     async def ReportContainers(  # noqa: N802
         self, request: pb.ReportContainersRequest, context: Context
     ) -> pb.ReportContainersResponse:
-        """Apply changes of state, at once."""
+        """Apply changes of state at once."""
         node = await self._known(request, context)
         node.calls += 1
         node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
@@ -136,10 +136,10 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         return pb.ReportContainersResponse()
 
     async def _take(self, request: pb.RegisterNodeRequest, context: Context) -> Node:
-        """Apply a registration; the first machine is the whole cluster, and an unknown one joins it.
+        """Apply a registration: the first machine forms the cluster, and an unknown one joins it.
 
         Raises:
-            InputError: the node may not join, or its other slots may not.
+            InputError: the node, or its changed slots, may not join.
         """
         service = self._service
 
@@ -171,7 +171,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         return node
 
     async def _check_alone(self, request: pb.RegisterNodeRequest, context: Context) -> None:
-        """Refuse a launcher if another one of its node answers: the registered one stays."""
+        """Check that no other launcher of the node answers: a registered one stays."""
         node = self._service.nodes.get(request.node)
         if node is None or not node.registered or request.launcher_id == node.launcher_id:
             return
@@ -185,7 +185,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
 
     async def _check_own(self, node: str, context: Context, *, head: bool = False) -> None:
-        """Refuse a joined node's credential for another node, or for the arbiter's own machine."""
+        """Check that a joined node's credential is not used for another node, or for the arbiter's own machine."""
         caller = self._service.tokens.caller(context.invocation_metadata())
         if caller is not None and caller.role is Role.NODE and (caller.node != node or head):
             whose = "the arbiter's own machine" if head else f'"{node[:100]}"'
@@ -194,10 +194,10 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
 
     async def _check_reached(self, request: pb.RegisterNodeRequest, caller: Caller | None) -> None:
-        """Call a node that has joined at its address; on loopback of the arbiter's machine the address file is enough.
+        """Test the address of a joined node by a call; on loopback of the arbiter's machine, the address file suffices.
 
         Raises:
-            InputError: the address is not that of the node.
+            InputError: the node does not answer at the address.
         """
         service, address = self._service, request.container_manager_address
         own = caller is not None and caller.role is Role.LAUNCHER
