@@ -1,4 +1,4 @@
-"""The file of a token: what it holds, and what is wrong with it where the arbiter refuses it."""
+"""Token files: how to read one, and why the arbiter may refuse its token."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ TOKEN_CURE = (
 
 
 class TokenError(InputError):
-    """A token's file cannot be read or holds none, or the arbiter refuses the token."""
+    """A token file cannot be read or contains no token, or the arbiter refuses the token."""
 
 
 def token_fault(file: Path, address: str) -> TokenError:
-    """Return what is wrong with a token that the arbiter refused."""
+    """Return an error that explains why the arbiter refused a file's token."""
     try:
         token = file.read_bytes().strip()
     except FileNotFoundError:
@@ -30,7 +30,7 @@ def token_fault(file: Path, address: str) -> TokenError:
 
 
 def read_token(path: Path) -> str:
-    """Return a file's token; empty: it cannot be read, or holds none."""
+    """Return the token in a file; empty: it cannot be read, or contains none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

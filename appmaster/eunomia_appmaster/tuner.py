@@ -1,8 +1,8 @@
 """The tuner interface between a hyperparameter search and the app master, after Syne Tune and Themis' Figure 7.
 
-A tuner is a state machine without clock, threads or files. The app master calls it from one thread: it reports the
-results and ends of trials, and asks which trials run now and up to which iteration. The whole state of a tuner is in
-``state()``, plain values for JSON, so that a restarted app master loses nothing. A simulator drives the same object in
+A tuner is a state machine without a clock, threads or files. The app master calls it from one thread: it reports the
+results and ends of trials, and asks which trials run now and up to which iteration. ``state()`` returns the whole state
+of a tuner as plain values for JSON, so that a restarted app master loses nothing. A simulator drives the same object in
 virtual time.
 """
 
@@ -47,14 +47,14 @@ TUNERS: Mapping[str, str] = {
     "median_stopping": "eunomia_hpo_adapters.median_stopping:MedianStopping",
     "successive_halving": "eunomia_hpo_adapters.successive_halving:SuccessiveHalving",
 }
-"""Built-in tuners as ``module:class`` by the kind that an app file names; plugins add theirs by ``eunomia_tuners``."""
+"""Built-in tuners as ``module:class``, by the kind in an app file; plugins add others by ``eunomia_tuners``."""
 
 CONCURRENT_TRIALS = 4
-"""Trials that a sampler of Optuna suggests ahead of results, by default."""
+"""Default number of trials that an Optuna sampler suggests before their predecessors' results are known."""
 
 
 MOST_DRAWS = 100
-"""Most draws of a trial's parameters, so that it is not one of the earlier trials again."""
+"""Most draws of a trial's parameters in order to get a point that no earlier trial has."""
 
 
 class Action(Enum):
@@ -62,7 +62,7 @@ class Action(Enum):
 
     CONTINUE = "continue"
     PAUSE = "pause"
-    """Suspend the trial now; if the tuner lists it again, it continues from its checkpoint."""
+    """Suspend the trial now; it resumes from its checkpoint when the tuner lists it again."""
     STOP = "stop"
     """End the trial permanently."""
 
@@ -79,24 +79,24 @@ class Trial:
 
 @value
 class TrialRun:
-    """A trial that the tuner wants to run now."""
+    """A trial that the tuner requests to run now."""
 
     trial: int
     stop_at: int | None = None
     """Iteration at which the trial pauses (a rung), counted from its start; None: it runs to its end."""
     least: int = 1
     most: int = 1
-    """Most slots that the trial can use now."""
+    """Largest number of slots that the trial can use now."""
 
 
 @value
 class JobInfo:
-    """One job of a phase, Themis' ``JobInfo``; its time by iteration is filled in by ``forecast``."""
+    """One job of a phase (Themis' ``JobInfo``); ``forecast`` fills in its time per iteration."""
 
     trial: int | None
-    """Number of the trial; None: not chosen yet, so the median trial represents it."""
+    """Number of the trial; None: it is not chosen yet, and the median trial represents it."""
     iterations_left: float
-    """Iterations that the job has left in this phase."""
+    """Number of iterations that the job has left in this phase."""
     least: int
     most: int
 
@@ -123,33 +123,33 @@ class Search:
     seed: int
     least: int
     most: int
-    """Most slots of a trial."""
+    """Largest number of slots of a trial."""
     max_iterations: int | None
-    """Whole work of a trial in iterations; None: until its script ends."""
+    """A trial's whole work in iterations; None: until its script ends."""
     max_concurrent_trials: int = CONCURRENT_TRIALS
-    """Trials that a sampler of Optuna suggests ahead of results."""
+    """Number of trials that an Optuna sampler suggests before their predecessors' results are known."""
     startup_trials: int | None = None
-    """Trials that a sampler of Optuna draws at random before it uses results; None: Optuna's default."""
+    """Number of trials that an Optuna sampler draws at random before it uses results; None: Optuna's default."""
     milestones: tuple[int, ...] = ()
-    """Iterations at which the learning rate drops, ascending: earlier metrics do not predict later ones."""
+    """Iterations at which the learning rate drops, ascending; metrics before a drop do not predict those after it."""
     more_trials: tuple[int, ...] = ()
-    """Sizes of the groups of trials that were added after the search had ended, in order; ``trials`` counts them."""
+    """Sizes of the groups of trials that were added after the search had ended, in order; ``trials`` includes them."""
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Sizes of all groups of trials: those of the app file, then each group that was added."""
+        """Sizes of all groups of trials: that of the app file, then each added group."""
         return (self.trials - sum(self.more_trials), *self.more_trials)
 
     @property
     def learns(self) -> bool:
-        """Whether trials are suggested one after another, by a sampler that gets the results."""
+        """Whether a sampler that learns from results suggests the trials one after another."""
         return self.sampler in OPTUNA_SAMPLERS
 
     def trial(self, number: int) -> Trial:
         """Return trial ``number`` (from 1) from the sampler.
 
         Raises:
-            InputError: the sampler learns from results, and the tuner asks for its trials ahead of them.
+            InputError: the sampler learns from results, but the tuner requests its trials before them.
         """
         if self.learns:
             rule = "sampler must be random or grid for a tuner that makes all its trials at once"
@@ -160,13 +160,13 @@ class Search:
         return Trial(number=number, parameters=parameters, seed=trial_seed(self.seed, number))
 
     def another_trial(self, number: int, points: Collection[frozenset[tuple[str, Parameter]]]) -> Trial:
-        """Return trial ``number`` of an added group: another point than those of all earlier trials.
+        """Return trial ``number`` of an added group, whose point no earlier trial has.
 
-        Where a random point is one that an earlier trial had, it is drawn again, ``MOST_DRAWS`` times at most: the
-        points of a finite space may be used up.
+        A random point that an earlier trial has is drawn again, at most ``MOST_DRAWS`` times, since the points of a
+        finite space may be used up.
 
         Args:
-            number: from 1.
+            number: of the trial, from 1.
             points: the parameters of all earlier trials.
 
         Raises:
@@ -190,10 +190,10 @@ class Search:
 
 @runtime_checkable
 class Tuner(Protocol):
-    """A tuner. ``done`` maps trial numbers to iterations done, as the app master knows them at this moment."""
+    """A tuner. ``done`` maps trial numbers to the iterations done so far, as the app master knows them."""
 
     options_type: ClassVar[type]
-    """A pydantic model: the keys of ``[tuner]`` that are this tuner's own."""
+    """A pydantic model of this tuner's own keys in ``[tuner]``."""
     needs_metric: ClassVar[bool]
     needs_max_iterations: ClassVar[bool]
 
@@ -205,39 +205,39 @@ class Tuner(Protocol):
         """Create the tuner in its initial state.
 
         Raises:
-            InputError: the options do not fit the search, such as rungs of less than an iteration.
+            InputError: the options do not suit the search, such as rungs of less than an iteration.
         """
         ...
 
     def trials(self) -> Sequence[Trial]:
-        """Return all trials so far by number; a tuner may add some later, and never takes one back."""
+        """Return all trials so far by number; a tuner may add trials later, but never removes one."""
         ...
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """Process a metric of a running trial, which may be NaN; called once for each point, in order of iteration."""
+        """Process a metric of a running trial, which may be NaN; called once per point, in order of iteration."""
         ...
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """Process that a trial paused at its ``stop_at`` with this last metric; None: it never logged one."""
+        """Process that a trial paused at its ``stop_at`` with its last metric; None: it never logged one."""
         ...
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
-        """Process that a trial's script finished, whatever its ``stop_at``."""
+        """Process that a trial's script finished, regardless of its ``stop_at``."""
         ...
 
     def on_failed(self, trial: int) -> None:
-        """Process that a trial failed for good: all its retries are used up."""
+        """Process that a trial failed permanently, with no retries left."""
         ...
 
     def runs(self) -> Sequence[TrialRun]:
-        """Return the trials to run now, in order of priority, running ones included.
+        """Return the trials to run now, in order of priority, including running ones.
 
         A running trial that is no longer listed is paused.
         """
         ...
 
     def ended(self) -> Sequence[int]:
-        """Return the trials that are over: finished, failed, or stopped by the tuner."""
+        """Return the trials that have ended: finished, failed, or stopped by the tuner."""
         ...
 
     def is_done(self) -> bool:
@@ -245,36 +245,36 @@ class Tuner(Protocol):
         ...
 
     def rung(self, trial: int) -> int | None:
-        """Return the rung that a trial is in or ended in, from 0; None where there are none."""
+        """Return the rung that a trial is in or ended in, from 0; None: the tuner has no rungs."""
         ...
 
     def best(self) -> int | None:
-        """Return the best trial so far; None where nothing finite was reported."""
+        """Return the best trial so far; None: no finite metric was reported."""
         ...
 
     def num_phases(self) -> int:
-        """Return how many phases remain, the current one included (Figure 7); 0 when done."""
+        """Return the number of remaining phases, including the current one (Themis' Figure 7); 0 when done."""
         ...
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """Return the jobs of a remaining phase; 0 is the current one (Figure 7)."""
+        """Return the jobs of a remaining phase; 0 is the current one (Themis' Figure 7)."""
         ...
 
     def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """Return the jobs that are not over, each with the iterations to where it is expected to end (Figure 7)."""
+        """Return the jobs that have not ended, each with its expected remaining iterations (Themis' Figure 7)."""
         ...
 
     def state(self) -> JsonState:
-        """Return all that ``restore`` needs."""
+        """Return all data that ``restore`` needs."""
         ...
 
     def restore(self, state: JsonState) -> None:
-        """Continue from the ``state()`` of a tuner with the same search and options."""
+        """Continue from the result of ``state()`` of a tuner with the same search and options."""
         ...
 
 
 def tuner_kinds(registry: Registry) -> dict[str, str]:
-    """Return ``module:class`` by kind: the built-in tuners, and those that plugins name by ``eunomia_tuners``.
+    """Return ``module:class`` by kind: the built-in tuners, and those that plugins add by ``eunomia_tuners``.
 
     A plugin that fails is left out, and a built-in kind cannot be replaced.
     """
@@ -291,7 +291,7 @@ def tuner_kinds(registry: Registry) -> dict[str, str]:
 
 
 def takes_more_trials(kind: type[Tuner]) -> bool:
-    """Return whether a tuner can go on with further trials after it is done."""
+    """Return whether a tuner can continue with additional trials after it is done."""
     return bool(getattr(kind, "takes_more_trials", False))
 
 
@@ -300,11 +300,11 @@ def load_tuner(kind: str, kinds: Mapping[str, str] | None = None, *, place: str 
 
     Args:
         kind: as ``[tuner].kind`` names it.
-        kinds: ``module:class`` by kind; None: the built-in ones, and where it is none of them those of plugins.
+        kinds: ``module:class`` by kind; None: the built-in ones; if ``kind`` is none of them, also those of plugins.
         place: for the error.
 
     Raises:
-        InputError: no such kind, or its package cannot be imported.
+        InputError: there is no such kind, or its package cannot be imported.
     """
     if kinds is None:
         kinds = TUNERS if kind in TUNERS else tuner_kinds(default_registry())
@@ -331,23 +331,23 @@ def forecast(
     useful: Mapping[int, int] | None = None,
     before: Mapping[int, float] | None = None,
 ) -> Forecast | None:
-    """Fill a core ``Forecast`` through the API of Themis' Figure 7.
+    """Compute a ``Forecast`` of a search's remaining work by the API of Themis' Figure 7.
 
     Jobs that are not chosen yet are copies of the median trial by time per iteration (§4.3.2), the slower one of two
-    (§4.3.3 estimates the last phase of two jobs of 100 and 120 s by the latter).
-    The total work (B) is the work done by all trials, stopped ones included, and the remaining work of the phases.
+    (§4.3.3 estimates the last phase of two jobs of 100 and 120 s by the latter). The total work (B) is the work done by
+    all trials, stopped ones included, and the remaining work of the phases.
 
     Args:
         tuner: the search.
         done: iterations done by trial.
         speeds: each trial's known speed.
         otherwise: speed of a trial without a known speed if no trial has one; else it is their median.
-        useful: by trial, the most slots of use to it now, such as its present ones if widening does not pay. It bounds
+        useful: most slots useful to a trial now, by trial, such as its present ones if widening does not pay. It bounds
             the demand of its phase, not the app's entitlement.
-        before: by trial, iterations done before the app ended and went on; they are not part of its present work.
+        before: iterations done before the app ended and was resumed, by trial; they are not part of its present work.
 
     Returns:
-        None where the work of a job is not known.
+        None if the work of a job is unknown.
     """
     median = _median(tuner, speeds, otherwise)
 
@@ -398,10 +398,10 @@ def _median(tuner: Tuner, speeds: Mapping[int, Speed], otherwise: Speed) -> Spee
 
 
 def check_grid(search: Search, *, place: str | None = None) -> None:
-    """Refuse an infinite grid, or one with fewer points than trials.
+    """Check that a grid is finite and has at least as many points as trials.
 
     Raises:
-        InputError: either of them.
+        InputError: it is infinite, or too small.
     """
     if search.sampler == "grid":
         points = grid_size(search.space, place=place)

@@ -1,4 +1,4 @@
-"""Calls of a client about users, for the operator."""
+"""Client calls about users, for the operator."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -27,44 +27,44 @@ class UserAdministration(abc.ABC):
 
         Args:
             user: its name.
-            limits: those that differ from the defaults.
-            ends_in_seconds: life of its token in seconds; None: it does not end.
-            login: the account of this machine under which its processes run; empty: the arbiter's own.
+            limits: the limits that differ from the defaults.
+            ends_in_seconds: validity of its token in seconds; None: unlimited.
+            login: the account of the arbiter's machine that its processes run under; empty: the arbiter's own.
 
         Returns:
             The user, with its token, which is in no later answer.
 
         Raises:
-            InputError: it is there, or a value is refused; nothing was changed.
+            InputError: the user exists already, or a value is invalid; nothing was changed.
         """
         request = pb.AddUserRequest(user=user, limits=limits, ends_in_seconds=ends_in_seconds, login=login)
         return self._call(self._stub.AddUser, request, retry=False)
 
     def set_user(self, user: str, limits: pb.UserLimits, *, login: str | None = None) -> pb.User:
-        """Replace limits of a user, and its login for apps to come; those that are not given stay.
+        """Replace limits of a user, and its login for future apps; values that are not given stay unchanged.
 
         Raises:
-            InputError: there is none of this name, or a value is refused.
+            InputError: there is no such user, or a value is invalid.
         """
         return self._call(self._stub.SetUser, pb.SetUserRequest(user=user, limits=limits, login=login), retry=False)
 
     def users(self) -> Sequence[pb.User]:
-        """Return the users; with a user's token, that user."""
+        """Return all users; with a user's token, only that user."""
         return self._call(self._stub.ListUsers, pb.ListUsersRequest()).users
 
     def remove_user(self, user: str) -> pb.User:
-        """Remove a user: the token is no longer valid, and the user's apps run on.
+        """Remove a user: the token becomes invalid, and the user's apps keep running.
 
         Raises:
-            InputError: there is none of this name.
+            InputError: there is no such user.
         """
         return self._call(self._stub.RemoveUser, pb.RemoveUserRequest(user=user), retry=False)
 
     def new_token(self, user: str, *, ends_in_seconds: float | None = None) -> pb.UserToken:
-        """Make another token of a user, which ends the one before it.
+        """Create another token for a user, which invalidates the previous one.
 
         Raises:
-            InputError: there is none of this name.
+            InputError: there is no such user.
         """
         request = pb.NewTokenRequest(user=user, ends_in_seconds=ends_in_seconds)
         return self._call(self._stub.NewToken, request, retry=False)

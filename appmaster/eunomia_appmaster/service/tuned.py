@@ -1,4 +1,4 @@
-"""CPUs and memory of leases, as launchers have to set them, and the confirmations of what they have set."""
+"""CPUs and memory of leases that launchers must set, and the confirmations of what they have set."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from eunomia.units import NONE, Epoch, LeaseId, Reals
 
 
 def amounts_of(view: ClusterView, lease: LeaseView) -> tuple[Reals, Reals]:
-    """Return the CPUs and GiB of memory that executors have to set on each GPU on which the lease's job runs."""
+    """Return the CPUs and the memory (GiB) to set on each GPU on which the lease's job runs, two arrays."""
     cpus, memory_gib = view.amounts.of(lease.id)
     probe = lease.probe
     if probe is None:
@@ -26,7 +26,7 @@ def amounts_of(view: ClusterView, lease: LeaseView) -> tuple[Reals, Reals]:
 
 @value
 class Setting:
-    """What the processes on one GPU may use."""
+    """The CPUs and memory (GiB) of the processes on one GPU."""
 
     epoch: Epoch
     cpus: float
@@ -34,7 +34,7 @@ class Setting:
 
 
 def settings(view: ClusterView) -> dict[int, Setting]:
-    """By GPU: the CPUs and memory that launchers have to set, where these are not the GPU's share of its machine."""
+    """Return by GPU the CPUs and memory that launchers must set, where these are not the GPU's share of its machine."""
     if not view.amounts.are_known or not (view.amounts.differ or view.amounts.tuning):
         return {}
     held, made = view.gpus, dict[int, Setting]()
@@ -56,7 +56,7 @@ def retuned(view: ClusterView, is_set: Callable[[int, int], bool]) -> list[Retun
 
     Args:
         view: the arbiter's.
-        is_set: whether the launcher of a GPU has carried out the order of an epoch, or a newer one.
+        is_set: returns whether a GPU's launcher has carried out the order of an epoch, or a newer one.
     """
     made, held = [], view.gpus
     for number in sorted(view.amounts.tuning):

@@ -1,6 +1,6 @@
-"""The operator's orders about nodes: they drain, are kept, and leave; and app masters move away from them.
+"""The operator's orders about nodes (drain, keep, remove), and moves of app masters away from them.
 
-An order is a note of the kind ``node``, by its name, in the step of its events.
+An order is a note of the kind ``node`` with the node's name as key, written in the step of its events.
 """
 
 from collections import Counter
@@ -31,32 +31,32 @@ log = structlog.get_logger()
 
 NODE_NOTE: Final = "node"
 SIZE: Final = "size"
-"""In the note of a machine that has left: the largest number of slots that the cluster had had by then."""
+"""Key in the note of a machine that has left: the largest number of slots of the cluster until then."""
 Changes = tuple[list[Event], list[Note]]
 
 
 @value
 class Order:
-    """What the operator has ordered about a node."""
+    """The operator's order about a node."""
 
     drains: bool = False
     leaves: bool = False
-    """Whether it leaves the cluster once it is empty."""
+    """Whether the node leaves the cluster once it is empty."""
     why: str = ""
     removed: str = ""
-    """The launcher with which the node was removed: it may not join again, a later one may."""
+    """Id of the launcher with which the node was removed: it may not join again, but a later launcher may."""
     until: Seconds = NEVER
     """The time by which leases on it are ended; ``NEVER``: they end with their term or their job."""
 
     def note(self, node: str) -> Note:
-        """Return it as the journal keeps it."""
+        """Return the order's note for the journal."""
         made = {"drains": self.drains, "leaves": self.leaves, "why": self.why, "removed": self.removed}
         made |= {} if self.until == NEVER else {"until": float(self.until)}
         return Note(kind=NODE_NOTE, key=node, value=made)
 
     @classmethod
     def read(cls, made: Any) -> "Order":
-        """Return it from the journal; one that is malformed says nothing."""
+        """Read an order from its note; a malformed note gives an empty order."""
         made = made if isinstance(made, dict) else {}
         until = made.get("until")
         return cls(
@@ -73,10 +73,10 @@ class Upkeep:
 
     Args:
         nodes: the machines.
-        apps: whose masters run on them.
+        apps: whose masters run on the nodes.
         journal: has the notes of orders and machines.
-        joined: the nodes with a credential of their own, which ends when they leave.
-        left_out: the nodes that app masters do not reach; None: they reach all.
+        joined: the nodes with a credential of their own, which becomes invalid when they leave.
+        left_out: the nodes that app masters cannot reach; None: they reach all.
         system: has the machine's clock.
     """
 
@@ -98,11 +98,11 @@ class Upkeep:
         self._mark()
 
     def order(self, node: str) -> Order:
-        """Return what is ordered about a node."""
+        """Return the operator's order about a node."""
         return self._orders.get(node, Order())
 
     def refusal(self, node: str, launcher_id: str) -> str:
-        """Return why a launcher may not join as a node; empty: it may."""
+        """Return why a launcher may not join as this node; empty: it may."""
         removed = self.order(node).removed
         if not removed or removed != launcher_id:
             return ""
@@ -111,9 +111,9 @@ class Upkeep:
     # --- orders, under the driver's lock -----------------------------------------------------------------------------
 
     def drain(self, view: ClusterView, node: str, why: str, until: Seconds = NEVER) -> Changes:
-        """Return the changes after which no lease begins on a node.
+        """Return the events and notes that drain a node, so that no lease begins there.
 
-        While it drains, the reason and the end of its leases that were given before are kept if none is given.
+        If the node is being drained already, an earlier reason and lease end are kept unless new ones are given.
 
         Raises:
             InputError: there is no such node.
@@ -124,10 +124,10 @@ class Upkeep:
         return events, [self._ordered(node, Order(drains=True, leaves=self.order(node).leaves, why=why, until=until))]
 
     def keep(self, view: ClusterView, node: str) -> Changes:
-        """Return the changes after which leases begin on a node again.
+        """Return the events and notes that end the draining of a node.
 
         Raises:
-            InputError: there is no such node, or it does not drain.
+            InputError: there is no such node, or it is not being drained.
         """
         layout = self._layout(node)
         if not self.order(node).drains:
@@ -136,11 +136,11 @@ class Upkeep:
         return events, [self._ordered(node, Order())]
 
     def remove(self, view: ClusterView, node: str, *, now: bool, is_off: bool, why: str) -> Changes:
-        """Return the changes after which a node leaves: at once, or once nothing runs there.
+        """Return the events and notes that remove a node: at once, or once nothing runs there.
 
         Raises:
-            InputError: there is no such node, it is the only one that stays, it answers though it is said to be off,
-                or does not answer and is not said to be off.
+            InputError: there is no such node, it is the only remaining one, it answers although ``is_off`` is set, or
+                does not answer although ``is_off`` is not set.
         """
         layout, why = self._layout(node), why or self._reason(node)
         others = [name for name in layout.nodes if name != node]
@@ -176,9 +176,9 @@ class Upkeep:
         return [MachineLeft(machine=name) for name in names], notes
 
     def left_note(self, layout: Layout, number: int) -> Note:
-        """Return the note of a machine once it has left, with the largest size of the cluster until then.
+        """Return the note of a machine that leaves, with the largest number of slots of the cluster until then.
 
-        The size at this moment would not do: slots may be missing now that were there with all others.
+        The present number would be too small if slots are missing now that were present before.
         """
         made = self._journal.note_of(MACHINE_NOTE, str(number))
         made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
@@ -187,18 +187,18 @@ class Upkeep:
 
     @property
     def most_slots(self) -> int:
-        """The largest number of slots that the cluster had at once, as far as the journal has it.
+        """The largest number of slots that the cluster has had, as far as the journal shows.
 
-        A restarted arbiter has it from the machines that are there, which have only become more since one left last,
-        and from the notes of those that have left.
+        A restarted arbiter derives it from the present machines, since none has left after the last note of one that
+        left, and from those notes.
 
-        Slots that launchers do not find count while they are missing only if they were there with all others.
+        Slots that launchers do not find count only if they were present together with all others.
         """
         self._note_size(self._nodes.layout)
         return self._most
 
     def _note_size(self, layout: Layout | None) -> None:
-        """Note the number of slots of a layout that are there now, which may be the largest one so far."""
+        """Update the largest number of slots with the slots of a layout that are present now."""
         if layout is not None:
             size = layout.size - sum(len(self._nodes.missing(node)) for node in self._nodes)
             self._most = max(self._most, size)
@@ -206,7 +206,7 @@ class Upkeep:
     # --- what follows ------------------------------------------------------------------------------------------------
 
     def follow(self, cluster: Cluster) -> None:
-        """Forget the nodes whose machines have left the cluster."""
+        """Forget orders about nodes whose machines have left the cluster."""
         layout = self._nodes.layout
         if layout is not None and cluster.left != layout.cluster.left:
             self._nodes.move_to(layout.without(cluster.left))
@@ -214,7 +214,7 @@ class Upkeep:
         self._mark()
 
     def look(self, view: ClusterView) -> Changes:
-        """Return the changes that are due: nodes leave that are empty, app masters move away from what is lost."""
+        """Return the events and notes that are due: empty nodes leave, and app masters move away from lost nodes."""
         events: list[Event] = []
         notes = [app.note() for app in self._moved(view)]
         layout = self._nodes.layout
@@ -225,7 +225,7 @@ class Upkeep:
         return events, notes
 
     def is_empty(self, view: ClusterView, node: str) -> bool:
-        """Return whether no lease has a slot of a node, and no process is known to be left there."""
+        """Return whether no lease has a slot of a node, and no process is known to remain there."""
         layout, known = self._nodes.layout, self._nodes.get(node)
         if layout is None or known is None:
             return True
@@ -236,7 +236,8 @@ class Upkeep:
     def _moved(self, view: ClusterView) -> Iterator[Any]:
         """Move the masters of apps whose node is gone, lost, drained and empty, or cut off; yields these apps.
 
-        The attempts go on above those that any node has reported: the former master is superseded if it lives.
+        The next attempt's number is above those that any node has reported, so that it supersedes a master that still
+        runs.
         """
         places = {node.name for node in self._nodes.for_masters()}
         for app in self._apps.live if places else ():
@@ -255,7 +256,7 @@ class Upkeep:
         return node.lost or (node.drains and self.is_empty(view, node.name))
 
     def _reason(self, node: str) -> str:
-        """Return why a node drains; empty: it does not, or no reason was given. A former removal had its own."""
+        """Return why a node is being drained; empty: it is not, or no reason was given."""
         order = self.order(node)
         return order.why if order.drains else ""
 

@@ -1,4 +1,4 @@
-"""The calls of ``ClientProtocol`` about users, and which apps a caller may see."""
+"""The calls of ``ClientProtocol`` about users, and the rule which apps a caller may see."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -27,10 +27,10 @@ A = TypeVar("A", pb.User, pb.UserToken)
 
 
 class UserCalls:
-    """Adds, lists and removes users, for the operator; knows what belongs to the user of a call.
+    """Adds, lists and removes users for the operator, and checks what a call's user may access.
 
     Args:
-        service: the arbiter's.
+        service: the arbiter's service.
     """
 
     def __init__(self, service: Service) -> None:
@@ -43,21 +43,21 @@ class UserCalls:
         return await self._changed(self._add(request), request, context)
 
     async def SetUser(self, request: pb.SetUserRequest, context: Context) -> pb.User:  # noqa: N802
-        """Replace limits of a user."""
+        """Replace the given limits of a user."""
         return await self._changed(self._set(request), request, context)
 
     async def RemoveUser(self, request: pb.RemoveUserRequest, context: Context) -> pb.User:  # noqa: N802
-        """End a user's token."""
+        """Remove a user, whose token becomes invalid."""
         return await self._changed(self._remove(request), request, context)
 
     async def NewToken(self, request: pb.NewTokenRequest, context: Context) -> pb.UserToken:  # noqa: N802
-        """Make a user's next token."""
+        """Create a user's next token."""
         return await self._changed(self._token(request), request, context)
 
     async def ListUsers(  # noqa: N802
         self, request: pb.ListUsersRequest, context: Context
     ) -> pb.ListUsersResponse:
-        """List the users; a user's token lists that user alone."""
+        """List the users; a call with a user's token lists only that user."""
         if (why := self._of.away) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         me = self._user(context)
@@ -69,12 +69,12 @@ class UserCalls:
     # --- what a caller may see ---------------------------------------------------------------------------------------
 
     def _user(self, context: Context) -> str:
-        """Return the user whose token a call carries; empty: the operator's."""
+        """Return the user of a call's token; empty: the token is the operator's."""
         caller = self._of.tokens.caller(context.invocation_metadata())
         return caller.user if caller is not None and caller.role is Role.USER else ""
 
     def _own(self, name: str, context: Context) -> App | None:
-        """Return an app that the caller may touch; None: there is none of this name, or it is another user's."""
+        """Return an app that the caller may access; None: there is none of this name, or it is another user's."""
         app, me = self._of.apps.get(name), self._user(context)
         return app if app is not None and (not me or app.user == me) else None
 
@@ -83,19 +83,19 @@ class UserCalls:
         return [app for app in apps if not me or app.user == me]
 
     async def _ask_rate(self, context: Context) -> None:
-        """Limit submissions: of an address for the operator, of each user apart from the others."""
+        """Limit the rate of submissions: per address for the operator, else per user."""
         now, me = asyncio.get_running_loop().time(), self._user(context)
         await (self._of_users.ask(me, now, context) if me else self._submissions.ask(peer_of(context), now, context))
 
     def _check_more(self, me: str, *, jobs: int, app: str = "", weight: float = 0.0) -> None:
-        """Refuse what exceeds a limit of the caller; the operator has none."""
+        """Check that a submission keeps its caller's limits; the operator has none."""
         if me:
             self._of.users.check_more(me, self._of.apps.live, jobs=jobs, app=app, weight=weight)
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
     async def _changed(self, change: Coroutine[Any, Any, A], request: Message, context: Context) -> A:
-        """Make a change, which goes on if its caller disconnects."""
+        """Make a change, which is completed even if its caller disconnects."""
         try:
             check_change(self._of, request, "users", of_machines=True)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""One user that the operator has added: limits, and the hash of the last token; stored as a note of the journal."""
+"""A user that the operator has added: limits, and the last token's hash; stored as a note in the journal."""
 
 import dataclasses
 import hashlib
@@ -16,7 +16,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 USER_NOTE: Final = "user"
 TOKEN_BEGIN: Final = "eu1."
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
-"""A user's name, as systems allow names of accounts."""
+"""Allowed names of users, as operating systems allow for accounts."""
 MOST_WEIGHT: Final = 1e6
 MOST_LIVE_APPS: Final = 1000
 MOST_LIVE_JOBS: Final = 1_000_000
@@ -24,24 +24,24 @@ MOST_LIVE_JOBS: Final = 1_000_000
 
 @value
 class UserLimits:
-    """What the apps of one user may take."""
+    """Limits on the apps of one user together."""
 
     weight: float = 1.0
-    """The highest weight of an app."""
+    """Highest weight of an app."""
     apps: int = 20
-    """Live apps at once."""
+    """Most live apps at the same time."""
     jobs: int = 1000
-    """Jobs of all live apps that have not ended."""
+    """Most jobs that have not ended, of all live apps together."""
     gpu_hours: float = math.inf
-    """Slot-hours a day, from midnight to midnight UTC."""
+    """Most slot-hours per day, from midnight to midnight UTC."""
     disk_bytes: float = math.inf
-    """Bytes of the folders of all its apps."""
+    """Most bytes in the folders of all its apps."""
 
     def changed(self, given: pb.UserLimits) -> Self:
-        """Return these limits with those of a message in their place.
+        """Return these limits with those given in a message replaced.
 
         Raises:
-            InputError: a limit out of its bounds.
+            InputError: a limit is out of bounds.
         """
         named = {field.name: getattr(given, field.name) for field, _ in given.ListFields()}
         made = dataclasses.replace(self, **named)
@@ -53,7 +53,7 @@ class UserLimits:
         return made
 
     def message(self) -> pb.UserLimits:
-        """Return them as a message."""
+        """Return the limits as a message."""
         return pb.UserLimits(**dataclasses.asdict(self))
 
 
@@ -64,17 +64,17 @@ def _check(good: bool, rule: str, got: float) -> None:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class User:
-    """A user; it is never dropped, so that the number of a token is not used twice.
+    """A user; its record is never dropped, so that no token number is used twice.
 
     Attributes:
         tokens: number of its last token.
         token_hash: SHA-256 of the last token, as hexadecimal digits.
-        token_ends_at: Unix time; None: never.
-        login: the account under which its processes run; empty: the arbiter's own.
-        removed: the operator has removed it.
+        token_ends_at: Unix time in seconds; None: never.
+        login: the account that its processes run under; empty: the arbiter's own.
+        removed: whether the operator has removed it.
         day: the day in UTC of ``used_seconds``, such as "2026-11-27".
-        used_seconds: slot-seconds of its apps on that day, up to the last look at them.
-        seen: slot-seconds of each of its apps at that look.
+        used_seconds: slot-seconds of its apps on that day, up to the last count.
+        seen: total slot-seconds of each of its apps at that count.
         held_day: the last day on which it had used up its GPU hours; empty: none.
     """
 
@@ -91,31 +91,31 @@ class User:
     held_day: str = ""
 
     def with_token(self, ends_at: float | None) -> tuple["User", str]:
-        """Return the user with its next token, and that token, which is kept nowhere."""
+        """Return the user with its next token, and the token itself, which is not stored."""
         number = self.tokens + 1
         token = f"{TOKEN_BEGIN}{self.name}.{number}.{secrets.token_hex(24)}"
         made = dataclasses.replace(self, tokens=number, token_hash=_hash(token), token_ends_at=ends_at)
         return made, token
 
     def owns(self, token: str) -> bool:
-        """Return whether a token is the last one of this user, also if it has ended or the user was removed."""
+        """Return whether a token is this user's last one, even if it has expired or the user was removed."""
         return hmac.compare_digest(_hash(token), self.token_hash)
 
     def note(self) -> Note:
-        """Return its note for the journal; an infinite limit is left out."""
+        """Return the user's note for the journal; infinite limits are left out."""
         plain = dataclasses.asdict(self)
         plain["limits"] = {name: limit for name, limit in plain["limits"].items() if math.isfinite(limit)}
         return Note(kind=USER_NOTE, key=self.name, value=plain)
 
 
 def named_in(token: str) -> str:
-    """Return the user that a token names; empty: it is no token of a user."""
+    """Return the user named in a token; empty: it is not a user's token."""
     name, *rest = token.removeprefix(TOKEN_BEGIN).rsplit(".", 2)
     return name if token.startswith(TOKEN_BEGIN) and len(rest) == 2 else ""
 
 
 def read_user(name: str, values: Any) -> User | None:
-    """Return a user from its note; None if the note is malformed."""
+    """Read a user from its note; None if the note is malformed."""
     try:
         user = User(**{**values, "limits": UserLimits(**values["limits"])})
         user.limits.changed(pb.UserLimits())
@@ -128,10 +128,10 @@ def read_user(name: str, values: Any) -> User | None:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no account could have.
+    """Check that a name is possible for an account.
 
     Raises:
-        InputError: other letters, or too many.
+        InputError: it has other characters, or too many.
     """
     if not NAME.fullmatch(name):
         rule = "a user's name must be at most 32 letters, digits, '.', '-' and '_', and begin with a letter or '_'"

@@ -1,4 +1,4 @@
-"""The users that the operator has added: their tokens, and the limits on what they submit."""
+"""The users that the operator has added: their tokens, and the limits on their submissions."""
 
 import asyncio
 import dataclasses
@@ -19,15 +19,15 @@ from eunomia_appmaster.service.user_record import User, UserLimits, check_name, 
 log = structlog.get_logger()
 
 Write = Callable[[Note], Awaitable[object]]
-"""Journals a note, and returns once that is done."""
+"""A function that journals a note, and returns once that is done."""
 
 
 class Users:
-    """Users by name, those that were removed too.
+    """Users by name, including removed ones.
 
     Args:
         notes: of an earlier arbiter, by name.
-        check_login: raises ``InputError`` for an account under which processes cannot run.
+        check_login: raises ``InputError`` for an account that processes cannot run under.
         system: the machine's clocks.
     """
 
@@ -59,27 +59,27 @@ class Users:
 
     @property
     def all(self) -> list[User]:
-        """All users, those that were removed too."""
+        """Return all users, including removed ones."""
         return list(self._users.values())
 
     def get(self, name: str) -> User | None:
-        """Return a user that was not removed."""
+        """Return a user by name; None: there is none, or it was removed."""
         user = self._users.get(name)
         return None if user is None or user.removed else user
 
     def known(self, name: str) -> User | None:
-        """Return a user, also one that was removed: its limits hold for the apps that it left."""
+        """Return a user, even a removed one, since its limits hold for its remaining apps; None: there is none."""
         return self._users.get(name)
 
     # --- tokens ----------------------------------------------------------------------------------------------------
 
     def of_token(self, token: str) -> User | None:
-        """Return the user whose valid token this is."""
+        """Return the user whose valid token this is; None: it is no user's."""
         user = self.get(named_in(token))
         return user if user is not None and user.owns(token) and not self._has_ended(user) else None
 
     def refusal(self, token: str) -> str:
-        """Return why a token that was a user's own is no longer valid; empty: it was no user's last token."""
+        """Return why a user's last token is no longer valid; empty: it is no user's last token."""
         user = self._users.get(named_in(token))
         if user is None or not user.owns(token):
             return ""
@@ -96,8 +96,8 @@ class Users:
         """Add a user with its first token.
 
         Raises:
-            InputError: it is there, a limit is out of bounds, or processes cannot run under its login; nothing was
-                changed.
+            InputError: the user exists already, a limit is out of bounds, or processes cannot run under its login;
+                nothing was changed.
         """
         check_name(request.user)
         self._check_login(request.login)
@@ -115,7 +115,7 @@ class Users:
         return made, token
 
     async def set_limits(self, request: pb.SetUserRequest, write: Write) -> User:
-        """Replace the limits that are given, and the login for apps to come.
+        """Replace the given limits, and the login for future apps.
 
         Raises:
             InputError: there is no such user, a limit is out of bounds, or processes cannot run under the login;
@@ -131,7 +131,7 @@ class Users:
         return made
 
     async def remove(self, name: str, write: Write) -> User:
-        """End a user's token; the record stays, for the number of its last token.
+        """Remove a user and invalidate its token; the record stays, with the number of its last token.
 
         Raises:
             InputError: there is no such user.
@@ -142,7 +142,7 @@ class Users:
         return made
 
     async def new_token(self, request: pb.NewTokenRequest, write: Write) -> tuple[User, str]:
-        """Make a user's next token; the one before it ends.
+        """Create a user's next token, which invalidates the previous one.
 
         Raises:
             InputError: there is no such user.
@@ -153,7 +153,7 @@ class Users:
         return made, token
 
     def login_of(self, name: str) -> str:
-        """Return the account under which a new app of a user runs; empty: the arbiter's own."""
+        """Return the account that a new app of a user runs under; empty: the arbiter's own."""
         user = self._users.get(name)
         return "" if user is None else user.login
 
@@ -184,8 +184,8 @@ class Users:
         Args:
             name: of the user.
             live: all live apps.
-            jobs: of the new app.
-            app: that goes on; empty: it is new.
+            jobs: number of jobs of the app.
+            app: name of an app that is resumed; empty: the app is new.
             weight: of the new app.
 
         Raises:
@@ -206,16 +206,16 @@ class Users:
 
 
 def live_jobs(apps: Iterable[App]) -> int:
-    """Return the number of jobs of live apps that have not ended, those that have not begun included."""
+    """Return the number of jobs of live apps that have not ended, including those that have not begun."""
     return sum(max(0, app.trials - len(app.ended_jobs)) for app in apps)
 
 
 def check_jobs(user: User, view: ClusterView, added: int, *, place: str) -> None:
-    """Refuse jobs that an app master adds beyond its user's limit.
+    """Check that the jobs an app master adds keep its user's limit.
 
     Args:
         user: of the app.
-        view: what the arbiter knows.
+        view: the arbiter's state.
         added: number of new jobs.
         place: the app, for the error.
 

@@ -1,4 +1,4 @@
-"""The views of apps, jobs and slots for users: the arbiter's state as messages."""
+"""The arbiter's state as messages about apps, jobs and slots for users."""
 
 import math
 from collections import Counter
@@ -23,14 +23,14 @@ from eunomia_appmaster.service.node_words import NodeWords
 from eunomia_appmaster.service.service import Service
 
 MOST_FAILURES = 5
-"""Greatest number of an app's failed trials in the answer, with their errors: the last ones."""
+"""Most failed trials of an app in the answer, with their errors: the last ones."""
 
 REPORT_INTERVALS = 3
-"""A job is shown as making progress for this many heartbeat intervals after its app master's last call."""
+"""Number of heartbeat intervals after its app master's last call for which a job is shown as making progress."""
 
 
 class Views:
-    """Answers the commands' requests; to be called under the driver's lock."""
+    """Answers the commands' requests; call it under the driver's lock."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -44,7 +44,7 @@ class Views:
     # --- apps ------------------------------------------------------------------------------------------------------
 
     def app(self, app: App) -> pb.App:
-        """Return one app."""
+        """Return one app as a message."""
         view, now = self._view, float(self._service.driver.clock.now())
         row = view.app_row(AppId(app.name))
         counts = self._counts(row)
@@ -97,11 +97,11 @@ class Views:
         return message
 
     def lacks(self, app: App, held: int) -> str:
-        """Return the machines that an app's smallest job lacks, in words; empty: it holds slots, or lacks none."""
+        """Return text on the machines that an app's smallest job lacks; empty: it holds slots, or lacks none."""
         return "" if held else self._nodes.shortage(app.least)
 
     def _by_type(self, held: list[int]) -> Counter[str]:
-        """Return the number of held slots of each type; empty: the cluster has one type."""
+        """Return the number of held slots by type; empty: the cluster has only one type."""
         cluster = self._view.cluster
         types = cluster.gpu_types if len(cluster.gpu_types) > 1 else ()
         return Counter(types[cluster.gpu_type[gpu]] for gpu in held) if types else Counter()
@@ -114,7 +114,7 @@ class Views:
         return max(0.0, status.again_at - node.clock_offset.given - self._service.system.unix_time())
 
     def _is_held_back(self, app: App) -> bool:
-        """Return whether no time ends a suspension."""
+        """Return whether a suspension does not end by itself."""
         status = self._master_status(app)
         return status is not None and status.held_back
 
@@ -128,7 +128,7 @@ class Views:
         }
 
     def _ends_in(self, row: int, slots: int) -> float | None:
-        """Return the seconds of remaining work, by the forecast, on the slots that it holds; None if not known."""
+        """Return the seconds of remaining work, by the forecast, on the slots that the app holds; None if unknown."""
         forecast = self._view.reports.forecasts.get(row)
         if forecast is None or slots == 0:
             return None
@@ -186,7 +186,7 @@ class Views:
         return iterations_done(self._view, row, self._until(row))
 
     def _until(self, row: int) -> float:
-        """Return the time up to which a job's progress is extrapolated: while its app master keeps calling."""
+        """Return the time up to which a job's progress is extrapolated, while its app master keeps calling."""
         view, now = self._view, float(self._service.driver.clock.now())
         session = self._service.sessions.get(view.app_id(int(view.jobs.app[row])))
         if session is None:
@@ -198,14 +198,14 @@ class Views:
         return REPORT_INTERVALS * float(self._service.settings.heartbeat)
 
     def _reported_ago(self, row: int) -> float | None:
-        """Return the seconds since a running job's last report, if they exceed the bound."""
+        """Return the seconds since a running job's last report if it is overdue; else None."""
         jobs, now = self._view.jobs, float(self._service.driver.clock.now())
         ago = now - float(jobs.since[row])
         stands = jobs.state[row] == JobState.RUNNING and (jobs.rate[row] == 0.0 or self._until(row) < now)
         return ago if stands and ago > self._bound else None
 
     def slots(self, user: str = "") -> list[pb.SlotView]:
-        """Return every slot of the cluster; for a user, without the names of other users' apps."""
+        """Return all slots of the cluster; for a user, without the names of other users' apps."""
         shown = [self._slot(gpu) for gpu in self._view.cluster.present().tolist()]
         for slot in shown if user else ():
             app = self._service.apps.get(slot.app) if slot.app else None
@@ -214,7 +214,7 @@ class Views:
         return shown
 
     def missing_slots(self) -> list[pb.MissingSlot]:
-        """Return the slots that launchers did not find when they started."""
+        """Return the slots that launchers did not find at their start."""
         nodes, cluster = self._service.nodes, self._view.cluster
         layout, types = nodes.layout, cluster.gpu_types
         found = [(node, slot) for node in nodes for slot in nodes.missing(node)] if layout is not None else []
@@ -259,11 +259,11 @@ class Views:
     # --- why a job waits -------------------------------------------------------------------------------------------
 
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
-        """Return one job, or an app's waiting jobs (all its jobs if none waits) and its failed ones.
+        """Return explanations of one job, or of an app's waiting jobs (of all its jobs if none waits) and failed ones.
 
-        An app that has no job yet is returned itself, also for one of its jobs.
+        For an app without jobs yet, the explanation is of the app, also if one of its jobs was requested.
 
-        ``explainer`` has the reasons. Empty: the app has no such job.
+        The reasons come from ``explainer``. Empty: the app has no such job.
         """
         if job is not None and job in app.ended_jobs:
             return [self._ended(app, job)]
@@ -286,12 +286,12 @@ class Views:
         return [*suspended, *(self._described(row) for row in shown), *failed]
 
     def _suspended(self, app: App) -> pb.Explanation:
-        """Return why an app is suspended, and when it is tried again."""
+        """Return the explanation of an app's suspension, and when it is retried."""
         text = suspension_text(self.app(app))
         return pb.Explanation(job=app.name, app=app.name, user=app.user, state=app.state, text=text)
 
     def _ended(self, app: App, job: str) -> pb.Explanation:
-        """Return a job that has ended; a failed one with its last error."""
+        """Return the explanation of an ended job; of a failed one, with its last error."""
         state = app.ended_jobs[job]
         said = pb.Explanation(job=job, app=app.name, user=app.user, state=state, text=app.failures.get(job, ""))
         if state == "failed":
@@ -303,7 +303,7 @@ class Views:
         return str(self._folder / app / number / OUTPUT_FOLDER)
 
     def _not_tuned(self, row: int) -> list[str]:
-        """Return why machines refuse CPUs or memory that a policy gave to a job's slots."""
+        """Return lines on machines that refuse the CPUs or memory that a policy gave to a job's slots."""
         nodes, gpus, found = self._service.nodes, np.flatnonzero(self._view.gpus.job == row).tolist(), list[str]()
         places = [] if nodes.layout is None else [nodes.layout.places[gpu] for gpu in gpus]
         for place in places:
@@ -324,12 +324,12 @@ class Views:
         return said
 
     def left_out(self, app: str) -> list[str]:
-        """Return the nodes of which an app gets no slots, and why."""
+        """Return lines on the nodes of which an app gets no slots, and why."""
         now = self._service.system.unix_time()
         return [one.words(now) for one in self._service.left_out.of(app)]
 
     def explainer(self) -> Explainer:
-        """Return the explainer of the present waits; it may be used without the lock."""
+        """Return the explainer of the present waits, which may be used without the lock."""
         service, driver = self._service, self._service.driver
         cluster = self._view.cluster
         return Explainer(

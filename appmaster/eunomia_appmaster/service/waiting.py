@@ -1,4 +1,4 @@
-"""Waiting: for a change that an event announces, and for work that must come to its end."""
+"""Helpers for asyncio: wait for a change that an event announces, and for work that must not be abandoned."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[], bool]) -> None:
-    """Wait until ``done`` returns True, called whenever the event is set, or until the time is over."""
+    """Wait until ``done``, called whenever the event is set, returns True, or until ``seconds`` have passed."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not done() and (left := deadline - loop.time()) > 0.0:
@@ -21,9 +21,9 @@ async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return what work returns; a caller that is cancelled meanwhile waits for its end, too, and is cancelled then.
+    """Run work and return its result; if the caller is cancelled, it is cancelled only after the work has ended.
 
-    So a lock that the caller holds is held for as long as the work goes on.
+    So a lock that the caller holds stays held while the work runs.
     """
     task = asyncio.ensure_future(work)
     try:

@@ -1,9 +1,9 @@
-"""Ends a process with a step that takes too long, and records the plugin that did not return.
+"""Ends a process whose step takes too long, and records the plugin that did not return.
 
-A thread counts the time of a step while the process runs: one that was stopped (SIGSTOP, a machine that slept) has a
-whole limit again. The thread cannot run while a plugin holds the interpreter's lock. So ``faulthandler``, which needs
-no Python to run, ends the process where the thread has not run for two limits. The plugin is noted before each call,
-without waiting for the disk: the note has to outlive the process, not the machine.
+A thread measures the time of a step while the process runs: after a stop (SIGSTOP, a machine's sleep) the limit starts
+again. The thread cannot run while a plugin holds the interpreter's lock. So ``faulthandler``, which needs no running
+Python, ends the process if the thread has not run for two limits. The plugin is recorded before each call, without
+waiting for the disk: the record must survive the process, not the machine.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ HUNG_FILE: Final = "hung.txt"
 ASKING_FILE: Final = "asking.json"
 NOTE_BYTES: Final = 256
 _TIME_BYTES: Final = 32
-"""Behind the note: Unix time of the last look."""
+"""Number of bytes after the record with the Unix time of the last check."""
 _WRITTEN: Final = "Timeout ("
 """Text that every report of ``faulthandler`` contains."""
 _LOOK_SECONDS: Final = 1.0
 _OWN = re.compile(r"^  File .* in _watch$", re.MULTILINE)
-"""A line of the stack of the thread that counts."""
+"""A line in the stack of the thread that measures the time."""
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
 
 
@@ -44,8 +44,8 @@ class Watchdog:
     """Watches the steps of one arbiter.
 
     Args:
-        folder: of its two files.
-        limit: seconds that a step may take.
+        folder: folder of its two files.
+        limit: longest time of a step in seconds.
     """
 
     def __init__(self, folder: Path, limit: float) -> None:
@@ -56,11 +56,11 @@ class Watchdog:
         self._clock = LoopClock(most_gap=min(MOST_GAP_SECONDS, self.limit / 4.0))
         self._lock = threading.Lock()
         self._began: float | None = None
-        """When the step began, by the clock; None: there is none."""
+        """Start of the step by the clock, in seconds; None: no step runs."""
         self._watched = False
 
     def asking(self, plugin: str, stage: Stage) -> None:
-        """Note the plugin that is called next."""
+        """Record the plugin that is called next."""
         note = json.dumps({"plugin": plugin, "stage": stage.value}).encode()
         os.pwrite(self._note, note.ljust(NOTE_BYTES), 0)
 
@@ -86,7 +86,7 @@ class Watchdog:
         faulthandler.dump_traceback_later(STOPPED_LIMITS * self.limit, exit=True, file=self._hung)
 
     def look(self) -> float:
-        """End the process if its step takes too long; return the seconds to the next look."""
+        """End the process if its step takes too long; returns the seconds to the next check."""
         self._clock.tick()
         with self._lock:
             if self._began is not None:
@@ -102,7 +102,7 @@ class Watchdog:
         os._exit(1)
 
     def fault(self) -> Fault | None:
-        """Return the fault for which the watchdog ended the former process; None if it did not."""
+        """Return the fault for which the watchdog ended the previous process; None if it did not."""
         self._hung.seek(0)
         trace = self._hung.read()
         if _WRITTEN not in trace:
@@ -118,7 +118,7 @@ class Watchdog:
         )
 
     def _was_stopped(self) -> bool:
-        """Return whether the end came long after it was due: the former process was stopped until then."""
+        """Return whether the previous process ended long after it was due, because it was stopped until then."""
         try:
             looked_at = float(os.pread(self._note, _TIME_BYTES, NOTE_BYTES))
         except ValueError:
@@ -127,12 +127,12 @@ class Watchdog:
         return late > MOST_GAP_SECONDS
 
     def forget(self) -> None:
-        """Drop the fault of the former process."""
+        """Drop the fault of the previous process."""
         self._hung.seek(0)
         self._hung.truncate()
 
     def _asked(self) -> tuple[str, Stage]:
-        """Return the plugin and stage that were called last; an empty name and the allocation if none was."""
+        """Return the last called plugin and its stage; if there is none, an empty name and the allocation stage."""
         try:
             note = json.loads(os.pread(self._note, NOTE_BYTES, 0))
             return str(note["plugin"]), Stage(note["stage"])
@@ -141,7 +141,7 @@ class Watchdog:
 
 
 def _watch(watched: "weakref.ref[Watchdog]") -> None:
-    """Look until the watchdog is gone."""
+    """Check periodically until the watchdog is garbage-collected."""
     while (watchdog := watched()) is not None:
         seconds = watchdog.look()
         del watchdog
@@ -149,7 +149,7 @@ def _watch(watched: "weakref.ref[Watchdog]") -> None:
 
 
 def _where(trace: str) -> str:
-    """Return the position of the hook: its innermost frame, else the innermost of all."""
+    """Return the position in the hook's code: its innermost frame, else the innermost of all."""
     trace = "\n\n".join(stack for stack in trace.split("\n\n") if not _OWN.search(stack))
     frames = list(_FRAME.finditer(trace))
     hooks = [frame for frame in frames if frame["function"].startswith("eunomia_")]

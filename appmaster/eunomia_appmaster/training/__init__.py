@@ -1,7 +1,7 @@
 """The training helper: seven lines that make a PyTorch loop suspendable, resumable, resizable and logged.
 
-``run = training.attach()`` is the entrance; everything else is a method of the `Run` it returns. ``adaptive``
-prepares a run that changes its batch size by itself, by the rules ``Accordion`` and ``Gns``.
+Scripts start with ``run = training.attach()``; everything else is a method of the ``Run`` that it returns. ``adaptive``
+prepares a run that adapts its batch size by the rule ``Accordion`` or ``Gns``.
 """
 
 from eunomia_appmaster.training.adapting import Accordion, Gns, adaptive

@@ -1,8 +1,8 @@
-"""Makes workers times micro-batches add up to the gradient of the whole global batch.
+"""Makes the gradients of all workers' micro-batches add up to the gradient of the whole global batch.
 
-Two mechanisms, both absent if one worker takes whole batches: hooks on the parameters weigh each piece's gradient, and
-gates skip `optimizer.step()`, `zero_grad()`, `scheduler.step()` and a scaler's calls until the last piece of a global
-batch, so that the script's loop stays unchanged.
+There are two mechanisms, both inactive if one worker takes whole batches: hooks on the parameters weight each piece's
+gradient, and gates skip ``optimizer.step()``, ``zero_grad()``, ``scheduler.step()`` and a scaler's calls until the last
+piece of a global batch, so that the script's loop stays unchanged.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _WHOLE = Piece(indices=[], samples=1, weight=1.0, first=True, last=True)
 
 
 class Accumulation:
-    """Tracks the piece that is being computed."""
+    """Tracks the piece of a global batch that is being computed."""
 
     def __init__(self) -> None:
         self.piece = _WHOLE
@@ -30,7 +30,7 @@ class Accumulation:
 
     @property
     def pending(self) -> bool:
-        """Whether further pieces of the same global batch follow before the optimizer steps."""
+        """Whether more pieces of the same global batch follow before the optimizer steps."""
         return not self.piece.last
 
     def begin(self, piece: Piece) -> None:
@@ -43,11 +43,11 @@ class Accumulation:
                 self._unsynchronised.enter_context(model.no_sync())
 
     def end(self) -> None:
-        """End the loop over the batches."""
+        """End the loop over batches."""
         self.begin(_WHOLE)
 
     def weigh(self, model: nn.Module) -> None:
-        """Weigh the gradients of a model's parameters by piece."""
+        """Weight the gradients of a model's parameters by the current piece's weight."""
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_hook(self._weigh)  # type: ignore[no-untyped-call]
@@ -55,16 +55,16 @@ class Accumulation:
             self._models.append(model)
 
     def gate_model(self, model: nn.Module) -> None:
-        """Let `model.zero_grad()` clear gradients at the ends of a global batch only."""
+        """Make ``model.zero_grad()`` clear gradients only at the beginning and the end of a global batch."""
         _gate(model, "zero_grad", self._may_clear)
 
     def gate_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Let `step()` and `zero_grad()` act at the ends of a global batch only."""
+        """Make ``step()`` and ``zero_grad()`` act only at the beginning and the end of a global batch."""
         _gate(optimizer, "step", self._complete)
         _gate(optimizer, "zero_grad", self._may_clear)
 
     def gate_other(self, thing: Any) -> None:
-        """Let a scheduler's `step()` and a scaler's methods act after the last piece only."""
+        """Make a scheduler's ``step()`` and a scaler's methods act only after the last piece."""
         if isinstance(thing, torch.optim.lr_scheduler.LRScheduler):
             _gate_scheduler(thing, self._complete)
         elif hasattr(thing, "unscale_"):

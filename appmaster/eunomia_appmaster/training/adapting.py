@@ -1,7 +1,7 @@
-"""Batch sizes that a run changes by itself, by the rules of Accordion and of the gradient noise scale (Shockwave, §5).
+"""Batch sizes that a run adapts by Accordion's rule or by the gradient noise scale (Shockwave, §5).
 
-A rule reads gradients, decides at the beginning of an epoch, and announces each change (``run.announce``). All that it
-remembers is in checkpoints, so a run suspended within an epoch makes the same steps as one without a suspension.
+A rule reads gradients, decides at the beginning of an epoch, and announces each change (``run.announce``). Its whole
+state is in checkpoints, so that a run suspended within an epoch makes the same steps as an uninterrupted one.
 """
 
 import math
@@ -23,18 +23,18 @@ from eunomia_appmaster.training.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accordion:
-    """Accordion's rule (Agarwal et al., MLSys'21): small batches in critical regimes, large ones else.
+    """Accordion's rule (Agarwal et al., MLSys'21): small batches in critical regimes, large ones otherwise.
 
-    A regime is critical where the norm of the gradient, averaged over the samples of an epoch, has changed by the
-    fraction ``change`` or more since the last check, where the script has lowered the learning rate since then, and
-    before the second check.
+    A regime is critical before the second check, if the norm of the gradient, averaged over the samples of an epoch,
+    has changed by the fraction ``change`` or more since the last check, or if the script has lowered the learning rate
+    since then.
 
     Attributes:
-        small: global batch size in critical regimes; the run begins with it.
-        large: global batch size else.
-        every: epochs between two checks.
-        change: the fraction by which the gradient's norm changes in a critical regime.
-        scale_rate: whether the learning rate grows and shrinks with the batch size.
+        small: global batch size in critical regimes, and at the start.
+        large: global batch size otherwise.
+        every: number of epochs between two checks.
+        change: relative change of the gradient's norm that makes a regime critical.
+        scale_rate: whether the learning rate is scaled with the batch size.
     """
 
     small: int
@@ -47,7 +47,7 @@ class Accordion:
         """Check the values.
 
         Raises:
-            InputError: small or large is no whole number, small is not below large, or a check is invalid.
+            InputError: small or large is not a whole number, small is not below large, or a check is invalid.
         """
         _check(self.small, self.large, least=1, place="Accordion()")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
@@ -58,22 +58,23 @@ class Accordion:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Return the batch sizes, the smallest first."""
+        """Return the batch sizes in samples, smallest first."""
         return self.small, self.large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gns:
-    """The batch size doubles while the gradient noise scale is at least the doubled size; it never goes back.
+    """The rule of the gradient noise scale: the batch size doubles while the scale is at least twice the size.
 
-    The noise scale follows from gradients of two sizes: of the global batch, and of each worker's part before the
-    gradients are averaged. A gang of one worker takes each batch in two pieces, whose gradients add up.
+    The batch size never decreases. The noise scale is estimated from gradients of two batch sizes: the global batch,
+    and each worker's part before gradients are averaged. A gang of one worker takes each batch in two pieces whose
+    gradients add up.
 
     Attributes:
         small: global batch size at the start, at least 2.
-        large: the limit; the sizes are ``small`` times powers of two up to it.
-        smoothing: weight of the past at each step in the running means of the estimates.
-        scale_rate: whether the learning rate grows with the batch size.
+        large: largest global batch size; sizes are ``small`` times powers of two up to it.
+        smoothing: weight of the past in the running means of the estimates, per step.
+        scale_rate: whether the learning rate is scaled with the batch size.
     """
 
     small: int
@@ -85,7 +86,8 @@ class Gns:
         """Check the values.
 
         Raises:
-            InputError: small or large is no whole number, small is not below large, or smoothing is outside of 0 to 1.
+            InputError: small or large is not a whole number, small is not below large, or smoothing is outside of 0 to
+                1.
         """
         _check(self.small, self.large, least=2, place="Gns()")
         if not 0.0 <= self.smoothing < 1.0:
@@ -93,7 +95,7 @@ class Gns:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Return the batch sizes, the smallest first."""
+        """Return the batch sizes in samples, smallest first."""
         return tuple(self.small << doublings for doublings in range((self.large // self.small).bit_length()))
 
 
@@ -105,11 +107,11 @@ def _check(small: object, large: object, *, least: int, place: str) -> None:
 
 
 class AdaptiveBatches(ABC):
-    """Loaders of one data set, one for each batch size of a rule; made by ``adaptive``.
+    """Loaders of one data set, one per batch size of a rule; created by ``adaptive``.
 
     Attributes:
         batch_size: global batch size of the present epoch.
-        epoch: the epoch that it was decided for; -1: none yet.
+        epoch: the epoch for which it was decided; -1: none yet.
     """
 
     def __init__(self, run: Run, optimizer: Optimizer, loaders: dict[int, PreparedLoader], *, scale_rate: bool) -> None:
@@ -118,10 +120,10 @@ class AdaptiveBatches(ABC):
         self.epoch = -1
 
     def of(self, epoch: int) -> Iterator[Any]:
-        """Yield an epoch's batches; before the first one the rule decides their size and announces a new one.
+        """Yield an epoch's batches; the rule decides their size before the first one, and announces a change.
 
         Args:
-            epoch: its number, as ``run.epochs`` gives it.
+            epoch: number of the epoch, from ``run.epochs``.
         """
         if epoch != self.epoch:  # a run that goes on within an epoch has decided already
             self._change(self._decided(epoch))
@@ -129,14 +131,14 @@ class AdaptiveBatches(ABC):
         yield from self._loaders[self.batch_size]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that a checkpoint holds."""
+        """Return the state for a checkpoint."""
         return {"batch_size": self.batch_size, "epoch": self.epoch, **self._measured()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a checkpoint's state.
+        """Restore the state of a checkpoint.
 
         Raises:
-            InputError: the script no longer has the batch size of the checkpoint.
+            InputError: the rule no longer has the batch size of the checkpoint.
         """
         if state["batch_size"] not in self._loaders:
             rule = f"the batch size of a checkpoint must be one of {', '.join(map(str, sorted(self._loaders)))}"
@@ -146,15 +148,15 @@ class AdaptiveBatches(ABC):
 
     @abstractmethod
     def _decided(self, epoch: int) -> int:
-        """Return the batch size of an epoch that begins, by what was measured before it."""
+        """Return the batch size of the next epoch, from the measurements before it."""
 
     @abstractmethod
     def _measured(self) -> dict[str, Any]:
-        """Return what the rule remembers."""
+        """Return the rule's state for a checkpoint."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take what the rule remembered."""
+        """Restore the rule's state of a checkpoint."""
 
     def _change(self, batch_size: int) -> None:
         if batch_size == self.batch_size:
@@ -167,7 +169,7 @@ class AdaptiveBatches(ABC):
 
 
 class AccordionBatches(AdaptiveBatches):
-    """Batches under ``Accordion``."""
+    """Batches whose size follows ``Accordion``."""
 
     def __init__(self, run: Run, optimizer: Optimizer, loaders: dict[int, PreparedLoader], rule: Accordion) -> None:
         super().__init__(run, optimizer, loaders, scale_rate=rule.scale_rate)
@@ -186,7 +188,7 @@ class AccordionBatches(AdaptiveBatches):
         return decided
 
     def _checked(self) -> int:
-        """Return the batch size after a check of the norm of the last epoch's mean gradient."""
+        """Return the batch size after a check of the mean gradient's norm in the last epoch."""
         norm = math.sqrt(sum(float(part.square().sum()) for part in self._sum)) / max(self._samples, 1)
         # Rank 0 decides: a restored worker may have added the same numbers in another order.
         norm, rate = self._run.gang.share((norm, self._own_rate()))
@@ -198,12 +200,12 @@ class AccordionBatches(AdaptiveBatches):
         return max(self._loaders) if steady and not lowered else min(self._loaders)
 
     def _own_rate(self) -> float:
-        """Return the script's learning rate, without the scaling by batch size."""
+        """Return the script's learning rate, without its scaling by batch size."""
         scale = self.batch_size / min(self._loaders) if self._scale_rate else 1.0
         return float(self._optimizer.param_groups[0]["lr"]) / scale
 
     def _add(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        """Add a step's gradient, weighted by the samples of its batch."""
+        """Add a step's gradient, weighted by the number of samples of its batch."""
         gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
         if not self._sum:
             self._sum = [torch.zeros_like(each) for each in gradients]
@@ -220,7 +222,7 @@ class AccordionBatches(AdaptiveBatches):
 
 
 class GnsBatches(AdaptiveBatches):
-    """Batches under ``Gns``."""
+    """Batches whose size follows ``Gns``."""
 
     def __init__(
         self, run: Run, optimizer: Optimizer, loaders: dict[int, PreparedLoader], rule: Gns, scale: NoiseScale
@@ -230,7 +232,7 @@ class GnsBatches(AdaptiveBatches):
         optimizer.register_step_pre_hook(self._note)
 
     def noise_scale(self) -> float:
-        """Return the present estimate, in samples; every worker must call it. NaN: there is none yet."""
+        """Return the present estimate in samples; a collective call of all workers. NaN: there is none yet."""
         return float(self._run.gang.share(self._noise.value()))
 
     def _decided(self, epoch: int) -> int:
@@ -262,11 +264,11 @@ def adaptive(
         model: the model.
         optimizer: its optimizer; under ``Gns`` gradients must be neither clipped nor scaled before its step.
         data: the data set.
-        rule: ``Accordion`` or ``Gns``.
-        loader: further arguments of ``DataLoader``, such as ``shuffle=True``.
+        rule: an ``Accordion`` or a ``Gns``.
+        loader: additional arguments of ``DataLoader``, such as ``shuffle=True``.
 
     Returns:
-        Model and optimizer, prepared, and the batches: ``for x, y in batches.of(epoch)``.
+        The prepared model and optimizer, and the batches: ``for x, y in batches.of(epoch)``.
     """
     pieces = 2 if isinstance(rule, Gns) and run.world_size == 1 else 1
     model, optimizer = run.prepare(model, optimizer, micro_batches=pieces)

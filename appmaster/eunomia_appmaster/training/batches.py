@@ -1,4 +1,4 @@
-"""Cuts a global batch into the pieces that each worker computes (docs/decisions/0010-global-batch.md)."""
+"""Divides a global batch into the pieces that each worker computes (docs/decisions/0010-global-batch.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class Division:
     """How the batches of a run are divided.
 
     Attributes:
-        rank: this worker, from 0.
-        workers: how many there are.
-        micro_batches: passes into which each worker's part is cut at least.
-        micro_batch_size: the most samples that one worker takes at once; None where memory sets no limit.
+        rank: of this worker, from 0.
+        workers: number of workers.
+        micro_batches: least number of passes into which each worker's part is divided.
+        micro_batch_size: most samples of one pass; None if memory sets no limit.
     """
 
     rank: int = 0
@@ -25,12 +25,12 @@ class Division:
 
     @property
     def whole(self) -> bool:
-        """Whether every global batch goes to one worker in one piece."""
+        """Whether one worker takes every global batch in one piece."""
         return self.workers == 1 and not self.accumulates
 
     @property
     def accumulates(self) -> bool:
-        """Whether gradients of several pieces may add up before a step."""
+        """Whether gradients of several pieces may have to add up before a step."""
         return self.micro_batches > 1 or self.micro_batch_size is not None
 
 
@@ -39,13 +39,13 @@ class Piece:
     """The samples of one worker's forward and backward pass.
 
     Attributes:
-        indices: samples of the data set. A worker whose part is empty gets the first sample of the batch, since it
-            must take part in the gradient's reduction, with weight 0.
-        samples: how many of them count.
-        weight: by how much the gradient of their mean loss is multiplied, so that DDP's average over workers and the
-            sum over pieces is the gradient of the mean over the global batch.
-        first: the first of this global batch.
-        last: the last of this global batch, after which the optimizer steps.
+        indices: samples of the data set. A worker whose part is empty gets the first sample of the batch, since it must
+            take part in the gradient's reduction, with weight 0.
+        samples: number of samples that count.
+        weight: factor of the gradient of their mean loss, chosen so that DDP's average over workers and the sum over
+            pieces is the gradient of the mean over the global batch.
+        first: whether it is the first piece of its global batch.
+        last: whether it is the last piece of its global batch, after which the optimizer steps.
     """
 
     indices: list[object]
@@ -56,7 +56,7 @@ class Piece:
 
 
 def divide(batch: Sequence[Index], division: Division) -> list[Piece]:
-    """Cut one global batch into the pieces of one worker; every worker gets equally many."""
+    """Divide a global batch and return the pieces of one worker; every worker gets the same number of pieces."""
     count = _pieces_per_worker(len(batch), division)
     part = _part(batch, division.rank, division.workers)
     return [_piece(batch, _part(part, number, count), division.workers, number, count) for number in range(count)]

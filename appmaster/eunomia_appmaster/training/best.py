@@ -1,7 +1,7 @@
-"""Keeps the state with which the tuner's metric was best, in ``best/`` beside the job's checkpoints.
+"""Keeps the state with the best value of the tuner's metric, in ``best/`` next to the job's checkpoints.
 
-The checkpoint holds what was registered as it was when the metric was logged, and has the step and the value of that
-line of the logs (docs/decisions/0185-the-best-checkpoint.md). Rank 0 does all of it, without the other workers.
+The checkpoint has the registered objects' states from when the metric was logged, and the step and value of that log
+entry (docs/decisions/0185-the-best-checkpoint.md). Only rank 0 does this, without the other workers.
 """
 
 import math
@@ -18,7 +18,7 @@ from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.training.keeper import FORMAT, Keeper, Snapshot
 
 PART_OF_TIME = 1 / 20
-"""Largest part of the time for which the training may stand still for copies, and likewise for writes."""
+"""Largest fraction of the time for which training may pause for copies, and likewise for writes."""
 
 FREE_SECONDS = 2.0
 
@@ -27,11 +27,11 @@ class BestKeeper:
     """The best checkpoint of a job.
 
     Args:
-        keeper: holds what is saved.
-        store: where it is kept; None: nowhere.
-        metric: the searched tag; None: there is none.
+        keeper: has the registered objects whose states are saved.
+        store: of the best checkpoint; None: it is not kept.
+        metric: TensorBoard tag that the search optimises; None: there is none.
         mode: "max" or "min".
-        free_seconds: of copies, and likewise of writes, that are not held against ``PART_OF_TIME``.
+        free_seconds: seconds of copies, and likewise of writes, that do not count towards ``PART_OF_TIME``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class BestKeeper:
         self._copies, self._writes = _Share(free_seconds), _Share(free_seconds)
 
     def note(self, values: Mapping[str, float], step: int) -> None:
-        """Take what was logged at a step: a better metric is kept with the present state."""
+        """Process logged values of a step: if the metric is the best so far, copy the present state."""
         value = values.get(self._metric, math.nan)
         if self._store is None or not math.isfinite(value):
             return
@@ -65,7 +65,7 @@ class BestKeeper:
             self.write()
 
     def write(self) -> None:
-        """Write the best state, unless that is done; a disk that refuses does not end the training."""
+        """Write the best state unless it is written already; a full disk does not end the training."""
         if self._store is None or self._unsaved is None:
             return
         snapshot, value = self._unsaved
@@ -85,7 +85,7 @@ class BestKeeper:
         self._unsaved = None
 
     def _begin(self, store: JobCheckpoints) -> None:
-        """Begin to write as the writer of the job's checkpoints, once there is something better than before."""
+        """Start to write as the writer of the job's checkpoints, once there is a state better than the kept one."""
         of_job = None if self._keeper.store is None else self._keeper.store.fence
         if store.fence is None:
             attempt = None if of_job is None else of_job.attempt
@@ -99,13 +99,13 @@ class BestKeeper:
 
 
 def kept(store: JobCheckpoints) -> Checkpoint | None:
-    """Return the newest good checkpoint of a store, if it has a metric."""
+    """Return the newest good checkpoint of a store if it has a metric; else None."""
     newest = store.latest()
     return newest if newest is not None and newest.metric is not None else None
 
 
 class _Share:
-    """Bounds work to a part of the time, beyond some seconds that are always free."""
+    """Limits work to a fraction of the time, in addition to some seconds that are always allowed."""
 
     def __init__(self, free_seconds: float) -> None:
         self._since = time.monotonic()

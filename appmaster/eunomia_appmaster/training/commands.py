@@ -1,4 +1,4 @@
-"""The directives to a worker: orders of its container's socket, SIGTERM, and the clock of its checkpoints."""
+"""The directives to a worker: orders from its container's socket, SIGTERM, and the clock of its checkpoints."""
 
 import signal
 import threading
@@ -11,18 +11,18 @@ from typing import Any
 from eunomia_appmaster.training.orders import OrderClient
 
 FORGETTING = 0.9
-"""Factor by which the longest write so far decays at each further write."""
+"""Factor by which the longest write time so far decays with each write."""
 SAFETY = 1.5
-"""Factor by which the next step and the next write may exceed recent ones."""
+"""Factor by which the next step and the next write may take longer than recent ones."""
 FIRST_WRITING = 0.125
-"""Assumed duration of the first write, as a part of the interval."""
+"""Assumed duration of the first write, as a fraction of the interval."""
 STALL_SECONDS, STALL_SHARE = 0.5, 0.125
-"""Seconds allowed for a wait for a processor, and the most that this margin takes of the interval."""
+"""Seconds allowed for waits for a processor, and the largest fraction of the interval that they may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directive:
-    """The next actions of a worker, agreed by all workers of the gang."""
+    """The next actions of a worker, which all workers of the gang agree on."""
 
     suspend: bool = False
     checkpoint: bool = False
@@ -32,13 +32,13 @@ class Directive:
 class CheckpointClock:
     """Decides when a periodic checkpoint must begin, so that a kill at any moment costs at most the interval.
 
-    The interval runs from the time of the last checkpoint's state to the time at which the next one is on the disk. So
-    a checkpoint begins early, by the time of a recent write, by one step, since it can begin only between steps, and by
-    a margin for waits for a processor. A write that needs most of the interval still leaves half of it to the training.
+    The interval lasts from the time of the last checkpoint's state until the next checkpoint is on the disk. So a
+    checkpoint begins early: by the time of a recent write, by one step (since it can begin only between steps), and by
+    a margin for waits for a processor. Even if a write needs most of the interval, half of it is left to training.
 
     Args:
-        every_seconds: the interval.
-        now: when the work begins.
+        every_seconds: the interval in seconds.
+        now: time in seconds at which the work begins.
     """
 
     def __init__(self, every_seconds: float, now: float) -> None:
@@ -57,7 +57,7 @@ class CheckpointClock:
         return now - self._covered_until >= self._every_seconds - self._early
 
     def saved(self, captured_at: float, now: float) -> None:
-        """Record that a checkpoint of the state of ``captured_at`` is on the disk; it began at the last ``ask``."""
+        """Record that a checkpoint of the state at ``captured_at`` is on the disk, begun at the last ``ask``."""
         since = 0.0 if self._asked_at is None else now - self._asked_at
         self._writing = max(since, FORGETTING * (self._writing or 0.0))
         self._covered_until = captured_at
@@ -65,7 +65,7 @@ class CheckpointClock:
 
     @property
     def _early(self) -> float:
-        """Return the seconds before the interval's end at which a checkpoint must begin."""
+        """Return by how many seconds before the interval's end a checkpoint must begin."""
         every = self._every_seconds
         writing = FIRST_WRITING * every if self._writing is None else self._writing
         stall = min(STALL_SECONDS, STALL_SHARE * every)
@@ -76,11 +76,11 @@ class Commands:
     """Collects the directives to this worker.
 
     Args:
-        client: the container's socket; None for a run without an app master.
+        client: of the container's socket; None: the run has no app master.
         stop_at: the first rung, in optimizer steps.
-        every_seconds: the most seconds of work that a kill may cost; None for no periodic checkpoints.
-        clock: seconds that never go back.
-        set_threads: called with the number of threads, once an order says it.
+        every_seconds: most seconds of work that a kill may cost; None: no periodic checkpoints.
+        clock: returns seconds of a monotonic clock.
+        set_threads: called with the number of threads in an order.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Commands:
         self._due = None if every_seconds is None else CheckpointClock(every_seconds, clock())
 
     def obey_sigterm(self) -> None:
-        """Take a SIGTERM as a suspend order; only the main thread of a process may set that."""
+        """Treat SIGTERM as a suspend order; must be called in the process's main thread."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def collect(self) -> Directive:
-        """Return the directive as this worker knows it now."""
+        """Return the present directive as far as this worker knows."""
         for order in self._client.poll() if self._client is not None else []:
             self._take(order)
         due = self._due is not None and self._due.ask(self._clock())
@@ -114,15 +114,15 @@ class Commands:
 
     @property
     def ordered(self) -> bool:
-        """Whether an ordered checkpoint has not been written yet."""
+        """Whether a checkpoint was ordered and is not written yet."""
         return self._checkpoint
 
     def saved(self, captured_at: float | None) -> None:
         """Record that the ordered checkpoint is on the disk.
 
         Args:
-            captured_at: by the clock, when the state that was just written was that of the training; None: nothing
-                had to be written, since the newest state that can be is there already.
+            captured_at: time by the clock at which the written state was captured; None: nothing had to be written,
+                since the newest possible state was saved already.
         """
         self._checkpoint = False
         if self._due is not None and captured_at is not None:

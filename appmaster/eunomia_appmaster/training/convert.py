@@ -1,7 +1,8 @@
-"""``python -m eunomia_appmaster.training.convert FOLDER``: makes checkpoints of earlier versions plain.
+"""``python -m eunomia_appmaster.training.convert FOLDER``: converts checkpoints of earlier versions to plain values.
 
-Such a checkpoint holds NumPy's random state as an array, and may hold any class of its script. Reading it may run code
-in it, so it is converted only on demand: by the user whose checkpoint it is, while its job does not run.
+Such a checkpoint has NumPy's random state as an array, and may contain objects of any class of its script. Since
+reading it may run code in it, it is converted only on demand: by the owner of the checkpoint, while its job does not
+run.
 """
 
 import argparse
@@ -19,13 +20,13 @@ from eunomia_appmaster.training.plain import plain
 
 
 def convert(folder: Path) -> list[Path]:
-    """Convert the checkpoints of all stores in a folder; those that are plain stay as they are.
+    """Convert the checkpoints of all stores in a folder; plain ones stay unchanged.
 
     Returns:
-        Those that were converted.
+        The converted files.
 
     Raises:
-        InputError: there is no checkpoint; one holds what is not plain, and stays as it is.
+        InputError: there is no checkpoint; or one contains values that are not plain, and stays unchanged.
     """
     stores = [CheckpointStore(path, keep=1_000_000) for path in _stores(folder)]
     if not stores:
@@ -52,7 +53,7 @@ def _convert(store: CheckpointStore, found: Checkpoint) -> bool:
 
 
 def main() -> int:
-    """Convert, and say which; exit code 2 for bad input."""
+    """Convert checkpoints, and print which; exit code 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m eunomia_appmaster.training.convert", description=__doc__)
     parser.add_argument("folder", type=Path, help="of an app, a job, or checkpoints; its jobs must not run")
     try:

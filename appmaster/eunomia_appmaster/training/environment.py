@@ -1,4 +1,4 @@
-"""The settings of a worker from its environment, read once at the start."""
+"""The settings of a worker from environment variables, read once at its start."""
 
 import json
 import os
@@ -14,25 +14,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The contract's variables; those that are absent keep the defaults of an ordinary script."""
+    """The variables of a worker; missing ones have the defaults of an ordinary script."""
 
     run_dir: Path | None = None
     container_dir: Path | None = None
     attempt: int | None = None
-    """Of the app master that started this incarnation."""
+    """Number of the app master's attempt that started this incarnation."""
     incarnation: int | None = None
     checkpoint: str | None = None
-    """Name of the checkpoint from which the job goes on, as its app master has read it."""
+    """Name of the checkpoint from which the job resumes, as read by its app master."""
     seed: int | None = None
     max_iterations: int | None = None
     stop_at: int | None = None
     checkpoint_every_seconds: float | None = None
     micro_batch_size: int | None = None
     metric: str | None = None
-    """The tuner's metric, whose best checkpoint is kept."""
+    """TensorBoard tag of the tuner's metric, whose best checkpoint is kept."""
     metric_mode: str = "max"
     trust_checkpoints: bool = False
-    """Whether checkpoints may hold any class of the script, and run code when they are read."""
+    """Whether checkpoints may contain objects of any class, whose unpickling can run code."""
     params: Mapping[str, Any] = field(default_factory=dict)
     rank: int = 0
     local_rank: int = 0
@@ -49,7 +49,7 @@ class Environment:
         """Read the variables of a worker.
 
         Raises:
-            InputError: a variable does not hold what it must; the error names it.
+            InputError: a variable has an invalid value; the error names it.
         """
         reader = _Reader(variables)
         return cls(

@@ -1,4 +1,4 @@
-"""The workers of one incarnation: this worker's rank, and how the workers agree."""
+"""The workers of one incarnation: this worker's rank, and the workers' collective operations."""
 
 import os
 from typing import Any
@@ -15,7 +15,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class Gang:
     """One worker's view of its gang; a gang of one never communicates.
 
-    Where the script has set up ``torch.distributed`` itself, that group is used.
+    If the script has initialised ``torch.distributed`` itself, its process group is used.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -28,11 +28,11 @@ class Gang:
 
     @property
     def alone(self) -> bool:
-        """Whether there is no other worker."""
+        """Whether the gang has only this worker."""
         return self.size == 1
 
     def highest(self, values: list[int]) -> list[int]:
-        """Return the maximum over workers at each position; every worker must call it."""
+        """Return the maximum over workers at each position; a collective call of all workers."""
         if self.alone:
             return values
         tensor = torch.tensor(values, dtype=torch.int64, device=self._wire)
@@ -56,7 +56,7 @@ class Gang:
         return values
 
     def check_same_place(self, place: int, highest: int, lowest: int) -> None:
-        """Raise if workers are at different points of the script, where their collectives would not match."""
+        """Check that all workers are at the same point of the script, so that their collective calls match."""
         if highest != lowest:
             raise EunomiaError(
                 "all workers must run the same batches and evaluations; one worker alone evaluates model.module",

@@ -22,10 +22,10 @@ FORMAT = 1
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """The state as of one step boundary.
+    """The captured state of a run at one step boundary.
 
-    ``saved`` once a checkpoint holds it; ``captured_at`` is of the monotonic clock; ``redo`` is the state from which a
-    later start goes on, where that is an earlier one (docs/decisions/0123-before-the-last-batch.md).
+    ``saved`` is set once a checkpoint has it; ``captured_at`` is in seconds of the monotonic clock; ``redo`` is the
+    state from which a later start resumes, if that is an earlier one (docs/decisions/0123-before-the-last-batch.md).
     """
 
     step: int
@@ -41,18 +41,18 @@ class Snapshot:
         """Return the objects' states.
 
         Raises:
-            ChangedError: something other than a step changed parameters since.
+            ChangedError: something other than a step has changed parameters since.
         """
         return [state() for state in self.objects]
 
 
 class Keeper:
-    """Holds what `prepare` registered, in order, and the place in the loops.
+    """Saves and restores the objects that ``prepare`` registered, in order, and the position in the loops.
 
     Args:
-        gang: of this worker.
+        gang: this worker's gang.
         store: of the job's checkpoints; None: there are none.
-        trusted: whether checkpoints may hold any class of the script, and run code when they are read.
+        trusted: whether checkpoints may contain objects of any class, whose unpickling can run code.
     """
 
     def __init__(self, gang: Gang, store: JobCheckpoints | None, *, trusted: bool = False) -> None:
@@ -68,11 +68,11 @@ class Keeper:
         self._loaded: dict[str, Any] | None = None
 
     def load(self, attempt: int | None = None, incarnation: int | None = None) -> int:
-        """Begin to write, and read the last good checkpoint, if there is one; return its step, else 0.
+        """Become the store's writer, and load the last good checkpoint if there is one; returns its step, else 0.
 
         Args:
-            attempt: of the app master; None: there is none.
-            incarnation: of the job; None: the one after the last that has written.
+            attempt: number of the app master's attempt; None: there is no app master.
+            incarnation: of the job; None: the one after the last writer's.
         """
         path, self.incarnation = self.gang.share(self._begun(attempt, incarnation))
         if path is None:
@@ -85,17 +85,17 @@ class Keeper:
 
     @property
     def redo_at(self) -> tuple[int, int] | None:
-        """Epoch and step before the last step of the work, where a checkpoint of its end was loaded."""
+        """Epoch and step before the work's last step, if the loaded checkpoint is of the work's end; else None."""
         redo = None if self._loaded is None else self._loaded.get("redo")
         return None if redo is None else (int(redo["place"]["epoch"]), int(redo["step"]))
 
     def load_redo(self) -> None:
-        """Go back from the end of the work, as loaded, to before its last step."""
+        """Go back from the loaded end of the work to the state before its last step."""
         if self._loaded is not None:
             self._go_to({**self._loaded, **self._loaded["redo"], "redo": None})
 
     def _read(self, path: Path) -> dict[str, Any]:
-        """Read a checkpoint, without running code in it unless the app trusts its own."""
+        """Read a checkpoint, without running code in it unless checkpoints are trusted."""
         try:
             loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=not self._trusted)
         except pickle.UnpicklingError as error:
@@ -105,10 +105,10 @@ class Keeper:
         return loaded
 
     def plain(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Return what a checkpoint holds as plain values.
+        """Return the content of a checkpoint as plain values.
 
         Raises:
-            InputError: something in it is not plain, and checkpoints are not trusted.
+            InputError: it contains values that are not plain, and checkpoints are not trusted.
         """
         if self._trusted:
             return payload
@@ -123,7 +123,7 @@ class Keeper:
         """Register an object and restore it.
 
         Raises:
-            InputError: its state is not plain, so that no checkpoint could hold it.
+            InputError: its state is not plain, so that no checkpoint can contain it.
         """
         if self.store is not None and not self._trusted:
             plain(kept.capture()(), kept.kind)
@@ -132,7 +132,7 @@ class Keeper:
             kept.restore(self._loaded_state(len(self._kept) - 1, kept.kind))
 
     def restore_randomness(self) -> None:
-        """Set this worker's random states as the checkpoint has them, or those of a newcomer."""
+        """Set this worker's random states to those in the checkpoint; a worker that is not in it gets new ones."""
         if self._loaded is None:
             return
         states = self._loaded["randomness"]
@@ -142,10 +142,10 @@ class Keeper:
             randomness.seed_all(randomness.mix(self._loaded["seed"], self.gang.rank, self._loaded["step"]))
 
     def rewind(self, *, forget: bool) -> None:
-        """Undo the script's changes since `prepare`: it had made the same ones before the checkpoint.
+        """Undo the script's changes since ``prepare``, which the checkpoint includes already.
 
         Args:
-            forget: free the memory, since the script has reached its loops.
+            forget: whether to free the memory, since the script has reached its loops.
         """
         if self._loaded is None:
             return
@@ -157,7 +157,7 @@ class Keeper:
             self._loaded = None
 
     def loaded_snapshot(self) -> Snapshot | None:
-        """Return a snapshot of the loaded checkpoint."""
+        """Return the loaded checkpoint as a snapshot; None: none was loaded."""
         if self.loaded_step is None:
             return None
         return Snapshot(
@@ -165,7 +165,7 @@ class Keeper:
         )
 
     def capture(self, step: int) -> Snapshot:
-        """Capture the state as of now."""
+        """Capture the present state."""
         return Snapshot(
             step=step,
             place=self.place.to_plain(),
@@ -175,14 +175,14 @@ class Keeper:
         )
 
     def capture_copy(self, step: int) -> Snapshot:
-        """Capture the state as of now in host memory: later steps and other code of the script do not change it."""
+        """Capture the present state in host memory, where neither later steps nor the script's other code change it."""
         snapshot = self.capture(step)
         # Only rank 0 writes objects, so no other rank needs the copy.
         snapshot.objects = [_copied(state()) for state in snapshot.objects] if self.gang.rank == 0 else []
         return snapshot
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint; every worker must call it, and none returns before it is on the disk."""
+        """Write a checkpoint; a collective call of all workers, which returns once it is on the disk."""
         if self.store is None or snapshot.saved:
             return
         payload: dict[str, Any] = {"format": FORMAT, "seed": self.seed, "kinds": [kept.kind for kept in self._kept]}
@@ -195,7 +195,7 @@ class Keeper:
         snapshot.saved = True
 
     def alone(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Return what a checkpoint of rank 0 alone holds: other workers' random states are left out."""
+        """Return the content of a checkpoint without other workers' random states, for a write by rank 0 alone."""
         return {
             "seed": self.seed,
             "kinds": [kept.kind for kept in self._kept],
@@ -224,7 +224,7 @@ class Keeper:
         return self.loaded_step
 
     def _begun(self, attempt: int | None, incarnation: int | None) -> tuple[Path | None, int]:
-        """Return the checkpoint to go on from, and the number of this incarnation; rank 0's counts."""
+        """Return the checkpoint to resume from, and the number of this incarnation, both as rank 0 determines them."""
         if self.store is None or self.gang.rank != 0:
             return None, incarnation or 1
         found = self.store.begin(attempt, incarnation)
@@ -247,7 +247,7 @@ class Keeper:
 
 
 def _copied(value: Any) -> State:
-    """Return a function that returns a copy of a state with its tensors in host memory."""
+    """Return a function that returns a copy of a state with tensors in host memory."""
     copied = _on_host(value)
     return lambda: copied
 

@@ -1,8 +1,8 @@
-"""What `prepare` registers: how each kind of object is captured at a step boundary and restored.
+"""The kinds of objects that ``prepare`` registers: how each is captured at a step boundary, and restored.
 
-`capture` returns a function that gives the state as of the capture, cheaply: what only `optimizer.step()` changes
-(parameters, the optimizer's tensors) is taken live when the function is called, the rest is copied at once. The
-function raises `ChangedError` where something else has changed the live part meanwhile.
+``capture`` is cheap and returns a function that returns the state at the capture: what only ``optimizer.step()``
+changes (parameters, the optimizer's tensors) is read when the function is called, the rest is copied at once. The
+function raises ``ChangedError`` if anything else has changed the part that is read late.
 """
 
 import copy
@@ -17,25 +17,25 @@ State = Callable[[], Any]
 
 
 class ChangedError(Exception):
-    """Parameters were changed after the last step boundary by something other than a step."""
+    """Something other than an optimizer step changed parameters after the last step boundary."""
 
 
 class Kept(Protocol):
-    """One registered object."""
+    """A registered object whose state is captured and restored; a protocol."""
 
     kind: str
 
     def capture(self) -> State:
-        """Return a function that gives the state as of now."""
+        """Return a function that returns the state at this moment."""
         ...
 
     def restore(self, state: Any) -> None:
-        """Set a state that such a function gave."""
+        """Restore a state that such a function returned."""
         ...
 
 
 class Stateful(Protocol):
-    """An object with ``state_dict`` and ``load_state_dict``, as PyTorch's own objects."""
+    """An object with ``state_dict`` and ``load_state_dict``, like those of PyTorch."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state."""
@@ -47,14 +47,14 @@ class Stateful(Protocol):
 
 
 class KeptModel:
-    """A module that is trained: parameters live, buffers (BatchNorm's averages) copied."""
+    """A trained module: parameters are read late, buffers (such as BatchNorm's averages) are copied."""
 
     def __init__(self, model: nn.Module) -> None:
         self.module: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
         self.kind = type(self.module).__name__
 
     def capture(self) -> State:
-        """Copy the buffers; parameters are read when the state is asked for."""
+        """Copy the buffers; parameters are read when the state is requested."""
         buffers = {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}
         versions = _versions(self.module.parameters())
 
@@ -72,14 +72,14 @@ class KeptModel:
 
 
 class KeptOptimizer:
-    """An optimizer: its tensors live, its groups (which schedulers change after a loop) copied."""
+    """An optimizer: its tensors are read late, its groups (which schedulers change after a loop) are copied."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
         self.kind = type(optimizer).__name__
 
     def capture(self) -> State:
-        """Copy the groups; the tensors are read when the state is asked for."""
+        """Copy the groups; tensors are read when the state is requested."""
         groups = copy.deepcopy(self.optimizer.state_dict()["param_groups"])
         versions = _versions(_tensors(self.optimizer))
 
@@ -95,7 +95,7 @@ class KeptOptimizer:
 
 
 class KeptOther:
-    """A scheduler, scaler, averaged model or anything else with a state: copied."""
+    """A scheduler, scaler, averaged model or any other object with a state, which is copied."""
 
     def __init__(self, thing: Stateful) -> None:
         self.thing = thing
@@ -107,12 +107,12 @@ class KeptOther:
         return lambda: values
 
     def restore(self, state: Any) -> None:
-        """Load a copy, since some objects keep the state that they are given."""
+        """Load a copy, since some objects keep a reference to the given state."""
         self.thing.load_state_dict(copy.deepcopy(state))
 
 
 def is_trained(model: nn.Module) -> bool:
-    """Whether the module has parameters that a step can change."""
+    """Return whether the module has parameters that a step can change."""
     return any(parameter.requires_grad for parameter in model.parameters())
 
 

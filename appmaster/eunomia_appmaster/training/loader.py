@@ -1,4 +1,4 @@
-"""A prepared data loader: the same batches for any number of workers, and a position that goes into checkpoints."""
+"""A prepared data loader: the same batches for any number of workers, and a position that checkpoints include."""
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from eunomia_appmaster.training.signs import Signs
 
 
 class Pace(Protocol):
-    """The run as a loader sees it at step boundaries."""
+    """The part of a run that a loader calls at step boundaries; a protocol."""
 
     device: torch.device
     signs: Signs
@@ -29,15 +29,15 @@ class Pace(Protocol):
         ...
 
     def begin_pass(self, loader: "PreparedLoader") -> bool:
-        """Begin a loop; return whether it continues the pass of a checkpoint."""
+        """Begin a loop; returns whether it continues a pass from a checkpoint."""
         ...
 
     def next_batch(self, loader: "PreparedLoader") -> bool:
-        """Return whether the loop gets another batch; does not return if the worker leaves."""
+        """Return whether the loop gets another batch; does not return if the worker exits."""
         ...
 
     def end_pass(self, loader: "PreparedLoader", *, broken_off: bool) -> None:
-        """End the loop: it ran out, or the script left it by `break`."""
+        """End the loop, which has no more batches, or which the script left by ``break``."""
         ...
 
     def evaluates(self) -> bool:
@@ -46,10 +46,11 @@ class Pace(Protocol):
 
 
 class PreparedLoader:
-    """Stands for the script's `DataLoader`, whose `batch_size` is the global batch.
+    """Replaces the script's ``DataLoader``, whose ``batch_size`` is the global batch size.
 
     A training loop gets this worker's pieces of each global batch. A loop without gradients, or over unshuffled data
-    while all models are in evaluation mode, gets whole batches on every worker. Everything else is the loader's own.
+    while all models are in evaluation mode, gets whole batches on every worker. All other attributes are those of the
+    original loader.
     """
 
     def __init__(
@@ -86,11 +87,11 @@ class PreparedLoader:
 
     @property
     def last_ahead(self) -> bool:
-        """Whether the next step is the last of this pass, if it takes as many batches as the one before."""
+        """Whether the next step is the last of this pass, if it takes as many batches as the previous step."""
         return 0 < self.left <= self.batches_a_step
 
     def took_step(self) -> None:
-        """Note that a step was made on the batches handed out since the last one."""
+        """Record that a step was made with the batches handed out since the previous step."""
         self.batches_a_step = max(1, self.place.handed - self.handed_at_step)
         self.handed_at_step = self.place.handed
 
@@ -145,7 +146,7 @@ class PreparedLoader:
         self._pace.end_pass(self, broken_off=broken_off)
 
     def _draw(self) -> list[list[Any]]:
-        """Return the indices of the pass's global batches, drawn alike on every worker and after a resume."""
+        """Return the indices of the pass's global batches, the same on every worker and after a resume."""
         sampler = self._loader.batch_sampler
         if hasattr(self._loader.sampler, "set_epoch"):
             self._loader.sampler.set_epoch(self.place.passes - 1)
@@ -188,7 +189,7 @@ class _Plan:
 
 
 class _WorkerStart:
-    """Starts a loader's own process: a SIGTERM to the whole group is the trainer's to obey."""
+    """Initialises a loader's worker process: it ignores SIGTERM to the process group, which the trainer handles."""
 
     def __init__(self, script_init: Any) -> None:
         self._script_init = script_init
@@ -200,7 +201,7 @@ class _WorkerStart:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a batch with its tensors on the device; lists, tuples, named tuples and mappings are walked."""
+    """Return a batch with its tensors on the device, also those in lists, tuples, named tuples and mappings."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):
@@ -213,7 +214,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def _feed(loader: DataLoader[Any], plan: _Plan) -> DataLoader[Any]:
-    """Return a loader like the script's, with a generator of its own: a resume must not advance the global one."""
+    """Return a loader like the script's, but with its own generator: a resume must not advance the global one."""
     return DataLoader(
         loader.dataset,
         batch_sampler=cast("Any", plan),

@@ -1,4 +1,4 @@
-"""The logs of a run: rank 0's scalars, and the step time, in TensorBoard's event files."""
+"""The logs of a run in TensorBoard's event files: rank 0's scalars, and the step time."""
 
 import socket
 import statistics
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 STEP_SECONDS_TAG = "eunomia/step_seconds"
 FLUSH_SECONDS = 5
 PAUSE_SECONDS = 30.0
-"""Seconds without logs after the disk has refused some."""
+"""Seconds without logging after the disk has refused a write."""
 _WINDOW_SECONDS = 0.25
 _WINDOWS = 9
 
@@ -30,9 +30,9 @@ class Logbook:
     """Event files of one incarnation in ``folder``, opened at the first scalar.
 
     Args:
-        folder: where the event files go.
-        suffix: ends the file's name, ``.a3.r2`` for the second incarnation, started by attempt 3 of the app master.
-        active: False on all ranks but 0, where nothing is written.
+        folder: of the event files.
+        suffix: end of the file's name, ``.a3.r2`` for the second incarnation, started by attempt 3 of the app master.
+        active: False on all ranks except 0, which write nothing.
     """
 
     def __init__(self, folder: Path, *, suffix: str, active: bool) -> None:
@@ -60,13 +60,13 @@ class Logbook:
                 writer.add_scalar(tag, value, step)
 
     def flush(self) -> None:
-        """Flush written lines to the disk."""
+        """Flush written data to the disk."""
         if self._writer is not None:
             with self._lenient():
                 self._writer.flush()
 
     def close(self) -> None:
-        """Flush and close; a later `write` opens a further file."""
+        """Flush and close; a later ``write`` opens a new file."""
         if self._writer is not None:
             with self._lenient():
                 self._writer.close()
@@ -74,7 +74,7 @@ class Logbook:
 
     @contextmanager
     def _lenient(self) -> Iterator[None]:
-        """Drop the file that the disk refuses to take, and try a further one after a pause: training goes on."""
+        """Drop the file on a disk error, and open a new one after a pause, so that training continues."""
         try:
             yield
         except OSError as error:
@@ -98,13 +98,13 @@ class Mean:
         self._sums: dict[str, tuple[float, float]] = {}
 
     def add(self, values: Mapping[str, float], weight: float) -> None:
-        """Take in the values of one micro-batch."""
+        """Add the values of one micro-batch, with the weight of its samples."""
         for tag, value in values.items():
             total, weights = self._sums.get(tag, (0.0, 0.0))
             self._sums[tag] = (total + weight * value if weight else total, weights + weight)
 
     def take(self, tags: Mapping[str, float]) -> dict[str, float]:
-        """Return the means of these tags and forget all."""
+        """Return the means of these tags, and drop all values."""
         means = {tag: self._mean(tag, fallback=value) for tag, value in tags.items()}
         self._sums.clear()
         return means
@@ -119,9 +119,9 @@ class Mean:
 
 
 class StepClock:
-    """Seconds per step inside the loops, the device synchronised at the ends of short windows.
+    """Measures seconds per step inside loops, with a synchronised device at the ends of short windows.
 
-    What a script does between its loops (evaluation) is left out.
+    Time between loops, such as evaluations, is not counted.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -133,7 +133,7 @@ class StepClock:
 
     @property
     def step_seconds(self) -> float | None:
-        """The median over the recent windows; None before the first has ended."""
+        """The median seconds per step over the recent windows; None before the first window has ended."""
         return statistics.median(self._windows) if self._windows else None
 
     def start(self) -> None:
@@ -149,7 +149,7 @@ class StepClock:
         self._started = None
 
     def tick(self) -> bool:
-        """Count a step; return whether a window has ended with it."""
+        """Count a step; returns whether it ends a window."""
         if self._started is None:
             return False
         self._steps += 1
@@ -172,5 +172,5 @@ def ordinary_log_dir() -> Path:
 
 
 def as_number(value: Any) -> float:
-    """Return a Python number for a number, a tensor or an array of one element."""
+    """Return a number, tensor or array of one element as a Python float."""
     return float(value.detach()) if isinstance(value, torch.Tensor) else float(value)

@@ -20,13 +20,13 @@ from eunomia_appmaster.training.run import Run
 
 
 class NoiseScale:
-    """Running estimates from the gradients of parts and of whole batches.
+    """Running estimates of the noise scale from the gradients of parts and of whole batches.
 
-    Hooks on the parameters see a part's gradient before workers average theirs. Workers hold different parts; their
-    estimates are averaged when the value is asked for, which every worker must do.
+    Hooks on the parameters see a part's gradient before the workers average theirs. Workers have different parts; their
+    estimates are averaged when the value is requested, which is a collective call of all workers.
 
     Args:
-        model: prepared.
+        model: the prepared model.
         run: the run that prepared it.
         smoothing: weight of the past in the running means.
     """
@@ -49,9 +49,9 @@ class NoiseScale:
         return max(noise, 0.0) / signal if signal > 0.0 else math.inf
 
     def step(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Take the gradient of a whole batch, before the optimizer's step.
+        """Process the gradient of a whole batch, before the optimizer's step.
 
-        A batch that one part holds alone says nothing about noise.
+        A batch that one part contains alone gives no estimate of the noise.
         """
         parts, self._parts = self._parts, []
         counted = [(piece, square) for piece, square in parts if piece.samples]
@@ -76,11 +76,11 @@ class NoiseScale:
         return {"weight": self._weight, "signal": self._signal, "noise": self._noise}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take the running means of a checkpoint."""
+        """Restore the running means of a checkpoint."""
         self._weight, self._signal, self._noise = state["weight"], state["signal"], state["noise"]
 
     def _see(self, gradient: torch.Tensor) -> None:
-        """Add to the squared norm of the present piece's gradient, as weighted by its part of the batch."""
+        """Add to the squared norm of the current piece's gradient, weighted by the piece's share of the batch."""
         piece, square = self._run.accumulation.piece, gradient.detach().square().sum()
         if self._parts and self._parts[-1][0] is piece:
             self._parts[-1] = (piece, self._parts[-1][1] + square)

@@ -1,8 +1,8 @@
 """The worker's end of its container's socket: orders come in, progress and acknowledgements go out.
 
-Everything is non-blocking and without a thread, so that a poll costs microseconds at a step boundary and a forked
-worker stays single-threaded. A broken socket never stops the training: the client reconnects at most once a second
-and then repeats the last message of each kind.
+All calls are non-blocking and use no thread, so that a poll at a step boundary takes microseconds and a forked worker
+stays single-threaded. A broken socket never stops the training: the client reconnects at most once a second and then
+repeats the last message of each kind.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _NAME = "orders.sock"
 
 
 class OrderClient:
-    """Speaks JSON lines with the launcher through ``<container folder>/orders.sock``."""
+    """A client that exchanges JSON lines with the launcher over ``<container folder>/orders.sock``."""
 
     def __init__(self, container_dir: Path, rank: int) -> None:
         self._container_dir = container_dir
@@ -33,7 +33,7 @@ class OrderClient:
         self._connect()
 
     def poll(self) -> list[dict[str, Any]]:
-        """Return the orders that have come in since the last call, oldest first."""
+        """Return the orders received since the last call, oldest first."""
         if self._socket is None and not self._reconnect():
             return []
         self._write()

@@ -1,4 +1,4 @@
-"""The position of a run in its loops: plain values that go into every checkpoint."""
+"""The position of a run in its loops: plain values that every checkpoint includes."""
 
 import copy
 from dataclasses import asdict, dataclass, field
@@ -10,13 +10,13 @@ class LoaderPlace:
     """The position of one prepared loader.
 
     Attributes:
-        passes: passes over the data begun so far; it seeds the shuffle of each.
-        handed: global batches of the current pass that were handed out.
-        active: the current pass belongs to the present epoch.
-        done: the loop over the current pass has ended.
-        trains: steps were made on its batches, so it ends at ``max_iterations``.
+        passes: number of passes over the data begun so far, which seeds the shuffle of each.
+        handed: number of global batches of the current pass that were handed out.
+        active: whether the current pass belongs to the present epoch.
+        done: whether the loop over the current pass has ended.
+        trains: whether steps were made on its batches, so that it ends at ``max_iterations``.
         generators: states of the script's own generators when the pass began.
-        drawn: their states after its shuffle was drawn.
+        drawn: states of these generators after its shuffle was drawn.
     """
 
     passes: int = 0
@@ -30,7 +30,7 @@ class LoaderPlace:
 
 @dataclass(slots=True)
 class Place:
-    """The script's position: its loop (``phase``), the epoch in that loop, and the batch of each loader."""
+    """The script's position: its current loop (``phase``), the epoch in that loop, and the batch of each loader."""
 
     phase: int = 0
     phase_start: int = 0
@@ -55,7 +55,7 @@ class Place:
         return {index for index, loader in enumerate(self.loaders) if loader.active}
 
     def loader(self, index: int) -> LoaderPlace:
-        """Return the place of the loader that was prepared as the ``index``-th, from 0."""
+        """Return the position of the loader that was prepared as number ``index``, from 0."""
         while len(self.loaders) <= index:
             self.loaders.append(LoaderPlace())
         return self.loaders[index]
@@ -65,7 +65,7 @@ class Place:
         return copy.deepcopy(asdict(self))
 
     def load(self, plain: dict[str, Any]) -> None:
-        """Set what `to_plain` returned, in place: loaders hold their own part of it."""
+        """Restore what ``to_plain`` returned, in place, since loaders refer to their own part of it."""
         self.phase, self.phase_start, self.epoch = plain["phase"], plain["phase_start"], plain["epoch"]
         for index, values in enumerate(plain["loaders"]):
             loader = self.loader(index)

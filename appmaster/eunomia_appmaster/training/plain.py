@@ -1,7 +1,7 @@
-"""What a checkpoint may hold: tensors and plain values, which torch reads without running code from the file.
+"""Values that a checkpoint may contain: tensors and plain values, which torch reads without running code from the file.
 
-``torch.load(..., weights_only=True)`` takes these types and no others, so what is not one of them is refused when it is
-given, not when the job is to go on from it.
+``torch.load(..., weights_only=True)`` accepts only these types, so others are refused when they are registered or
+saved, not when the job resumes.
 """
 
 from collections import OrderedDict
@@ -22,14 +22,14 @@ CURE = (
 
 
 def plain(value: Any, place: str) -> Any:
-    """Return a state in which NumPy's numbers are Python's; what needs no change is returned as it is.
+    """Return a state with NumPy's numbers converted to Python's; unchanged parts are not copied.
 
     Args:
         value: tensors and plain values in dicts, lists, tuples and sets.
         place: for the error, such as ``ReduceLROnPlateau``.
 
     Raises:
-        InputError: something else is in it; the error names it.
+        InputError: it contains something else, which the error names.
     """
     kind = type(value)
     if kind in _PLAIN or kind in _TENSORS:

@@ -1,4 +1,4 @@
-"""Random states of one worker: torch (CPU and its GPU), Python's `random`, NumPy's global generator."""
+"""Random states of one worker: torch (CPU and its GPU), Python's ``random``, and NumPy's global generator."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ import torch
 
 
 def capture(device: torch.device) -> dict[str, Any]:
-    """Return the states as they are now, as plain values and tensors."""
+    """Return the present random states as plain values and tensors."""
     states: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
@@ -24,7 +24,7 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 
 def as_plain(states: dict[str, Any]) -> dict[str, Any]:
-    """Return states with NumPy's as plain values; those of earlier versions have an array in it."""
+    """Return random states with NumPy's as plain values; those of earlier versions contain an array."""
     if not isinstance(states["numpy"], tuple):
         return states
     name, keys, position, has_gauss, gauss = states["numpy"]
@@ -32,7 +32,7 @@ def as_plain(states: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any], device: torch.device) -> None:
-    """Set what `capture` returned; a GPU's state is ignored if it was saved on another kind of device."""
+    """Restore the states that ``capture`` returned; a GPU's state is ignored if it is of another kind of device."""
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
@@ -49,7 +49,7 @@ def seed_all(seed: int) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run a block with the generators of the CPU seeded, then put them back as they were."""
+    """Run a block with the CPU's generators seeded, then restore their states; a context manager."""
     before = capture(torch.device("cpu"))
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
@@ -61,6 +61,6 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def mix(*parts: int) -> int:
-    """Derive one seed of 63 bits from several numbers, the same on every machine."""
+    """Derive a 63-bit seed from several numbers, the same on every machine."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

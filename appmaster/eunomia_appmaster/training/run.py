@@ -33,15 +33,15 @@ from eunomia_appmaster.training.supervision import At, Supervision
 def attach(run_dir: str | Path | None = None) -> "Run":
     """Find the app master through the environment and return the run.
 
-    Unattached, the script stays ordinary: logs go to ``runs/<time>_<host>`` and nothing is restored; under
+    Without an app master the script stays ordinary: logs go to ``runs/<time>_<host>`` and nothing is restored; under
     ``torchrun`` it is data parallel.
 
     Args:
-        run_dir: where an unattached run keeps logs and checkpoints, which makes it resumable alone: a SIGTERM saves
-            and exits 75, the next start goes on. Attached, the app master's folder is used.
+        run_dir: folder of logs and checkpoints for a run without an app master, which makes it resumable: SIGTERM saves
+            and exits with 75, the next start continues. With an app master, its folder is used.
 
     Raises:
-        InputError: an environment variable does not hold what it must.
+        InputError: an environment variable has an invalid value.
     """
     environment = Environment.read()
     if environment.attached and environment.threads is not None:
@@ -51,17 +51,17 @@ def attach(run_dir: str | Path | None = None) -> "Run":
 
 
 class Run:
-    """One incarnation of a training job in this process; made by `attach`.
+    """One incarnation of a training job in this process; created by ``attach``.
 
     Attributes:
-        device: where models and batches go.
-        rank: this worker, from 0.
+        device: of models and batches.
+        rank: of this worker, from 0.
         world_size: number of workers.
         params: the trial's parameters, by name.
-        step: optimizer steps made since the job began, over all incarnations.
-        state: plain values that are kept in checkpoints.
+        step: number of optimizer steps since the job began, over all incarnations.
+        state: plain values that checkpoints include.
         log_dir: folder of the event files.
-        signs: its signs of life, for the watch that ends jobs that hang.
+        signs: its signs of life, for the detection of jobs that hang.
     """
 
     def __init__(self, environment: Environment, run_dir: Path | None) -> None:
@@ -116,14 +116,14 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The run's seed: torch's when `prepare` was first called, on every worker and in every incarnation."""
+        """The run's seed: torch's at the first ``prepare``, the same on every worker and in every incarnation."""
         if self._keeper.seed is None:
             self._keeper.seed = int(self.gang.share(torch.initial_seed()))
         return self._keeper.seed
 
     @property
     def accumulating(self) -> bool:
-        """Whether further micro-batches follow before the optimizer steps; clip gradients only where it is False."""
+        """Whether more micro-batches follow before the optimizer steps; clip gradients only if it is False."""
         return self.accumulation.pending
 
     def prepare(
@@ -133,24 +133,24 @@ class Run:
         micro_batch_size: int | None = None,
         ddp: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the objects in their order, restored from the last good checkpoint.
+        """Prepare objects for the run, restore them from the last good checkpoint, and return them in order.
 
-        A model is moved to `device`, and wrapped in DDP where there is more than one worker. A `DataLoader` keeps its
-        batch size as the global batch, split over workers. Optimizer, scheduler, scaler and anything else with
-        ``state_dict`` and ``load_state_dict`` come back as they are.
+        A model is moved to ``device``, and wrapped in DDP if there are several workers. A ``DataLoader``'s batch size
+        is the global batch size, which is split over workers. Optimizer, scheduler, scaler and other objects with
+        ``state_dict`` and ``load_state_dict`` are returned unchanged.
 
         Args:
-            objects: all that a checkpoint must hold, in the same order at every start.
-            micro_batches: passes in which each worker takes its part of a global batch.
-            micro_batch_size: the most samples that a worker takes at once, else ``EUNOMIA_MICRO_BATCH_SIZE``.
-            ddp: further arguments for DDP, such as ``{"find_unused_parameters": True}``.
+            objects: all objects that a checkpoint must include, in the same order at every start.
+            micro_batches: number of passes in which each worker takes its part of a global batch.
+            micro_batch_size: most samples that a worker takes at once; None: ``EUNOMIA_MICRO_BATCH_SIZE``.
+            ddp: additional arguments of DDP, such as ``{"find_unused_parameters": True}``.
 
         Returns:
-            The one object, or a tuple where there are several.
+            The object, or a tuple if there are several.
 
         Raises:
             InputError: an object has no state, or a loader cannot be split.
-            EunomiaError: the checkpoint holds other objects.
+            EunomiaError: the checkpoint has other objects.
         """
         newcomer = self._counted is None and not self._models and self._keeper.loaded_step is None
         division = Division(
@@ -169,7 +169,7 @@ class Run:
         return prepared[0] if len(prepared) == 1 else prepared
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Yield the numbers of the epochs left of ``count``, the one that a checkpoint interrupted first."""
+        """Yield the numbers of the remaining epochs of ``count``, starting with one that a checkpoint interrupted."""
         if not self._begin_phase(lambda epoch, _step: epoch >= count):
             return
         while self._place.epoch < count and (self._resumed_passes or not self._exhausted):
@@ -180,7 +180,7 @@ class Run:
         self._end_phase()
 
     def steps(self, loader: PreparedLoader, count: int) -> Iterator[Any]:
-        """Yield batches, pass after pass, until this loop has made ``count`` optimizer steps.
+        """Yield batches over as many passes as needed, until this loop has made ``count`` optimizer steps.
 
         Raises:
             InputError: the loader was not prepared, or has no batches.
@@ -205,7 +205,7 @@ class Run:
         self._goal = None
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Write scalars at `step` to TensorBoard, on rank 0; numbers or tensors of one element, by tag."""
+        """Log scalars by tag (numbers or tensors of one element) at ``step`` to TensorBoard, on rank 0."""
         if not self.is_main:
             return
         numbers = {tag: as_number(value) for tag, value in values.items()}
@@ -222,12 +222,12 @@ class Run:
             self._logbook.flush()
 
     def announce(self, **regime: float) -> None:
-        """Announce a new regime, such as ``batch_size=256``; it is logged as ``eunomia/batch_size`` too.
+        """Announce a new training regime, such as ``batch_size=256``, which is also logged as ``eunomia/batch_size``.
 
         The arbiter keeps all batch sizes in order, each with its step.
 
         Raises:
-            InputError: a batch size that is not a number above 0.
+            InputError: the batch size is not a number above 0.
         """
         self._supervision.announce(regime, self.step)
         self.log({f"eunomia/{name}": value for name, value in regime.items()})
@@ -235,11 +235,11 @@ class Run:
     # -- the interface of loaders (Pace)
 
     def evaluates(self) -> bool:
-        """Whether there are models and all are in evaluation mode."""
+        """Whether there are models, and all are in evaluation mode."""
         return bool(self._models) and not any(model.training for model in self._models)
 
     def begin_pass(self, loader: PreparedLoader) -> bool:
-        """Begin a loop over a loader; return whether it continues the pass of the checkpoint."""
+        """Begin a loop over a loader; returns whether it continues the pass of the checkpoint."""
         resumed = loader.index in self._resumed_passes
         if resumed:
             self._resumed_passes.discard(loader.index)
@@ -266,7 +266,7 @@ class Run:
         return True
 
     def end_pass(self, loader: PreparedLoader, *, broken_off: bool) -> None:
-        """End a loop; if the worker leaves in the code after it, its last step and that code run again."""
+        """End a loop; if the worker exits in the code after it, its last step and that code are run again."""
         self._take_step(loader)
         self.signs.else_works()
         self._running.remove(loader)
@@ -362,7 +362,7 @@ class Run:
 
     @property
     def _last_ahead(self) -> bool:
-        """Whether the next step is the last one before other code of the script, as far as can be seen."""
+        """Whether the next step is the last one before other code of the script, as far as can be predicted."""
         ends = [end for end in (self._goal, self._environment.max_iterations) if end is not None]
         if ends and self.step + 1 >= min(ends):
             return True
@@ -377,9 +377,10 @@ class Run:
             self._supervision.say_progress_now_and_then(self.step)  # a loop may have no prepared loader
 
     def _take_step(self, loader: PreparedLoader) -> bool:
-        """Return whether the body that has ended made a step, and whether it was this loader's body.
+        """Return whether the loop body that has ended made a step, and belongs to this loader.
 
-        A loop inside another's body is no boundary, nor is the second of two loaders that are read together.
+        The end of a loop inside another loop's body is no step boundary, nor is that of the second of two loaders read
+        together.
         """
         made, loader.steps_seen = self._steps_made - loader.steps_seen, self._steps_made
         if not (made and self._stepped):
@@ -391,13 +392,13 @@ class Run:
         return True
 
     def on_forward(self, training: bool) -> None:
-        """Follow directives before a prepared model's forward pass without gradients, outside of the loops' bodies."""
+        """Follow directives before a prepared model's forward pass without gradients, outside of loop bodies."""
         (self.signs.works if training and torch.is_grad_enabled() else self.signs.else_works)()
         if not torch.is_grad_enabled() and not self._dirty and self._snapshot is not None:
             self._obey(At.EVALUATION)
 
     def _begin_phase(self, is_over: Callable[[int, int], bool]) -> bool:
-        """Begin one of the script's loops; return False if the checkpoint is from a later one."""
+        """Begin one of the script's loops; returns False if the checkpoint is from a later loop."""
         self._phase += 1
         if self._phase < self._place.phase:
             return False
@@ -411,7 +412,7 @@ class Run:
         return True
 
     def _go_back_to_redo(self, is_over: Callable[[int, int], bool]) -> None:
-        """Repeat the last step of a loop that has no steps left, so that the script's variables have values."""
+        """Repeat the last step of a loop without remaining steps, so that the script's variables have values."""
         redo = self._keeper.redo_at
         if redo is None or is_over(*redo):
             return
@@ -421,7 +422,7 @@ class Run:
         self._snapshot = self._keeper.loaded_snapshot()
 
     def _end_phase(self) -> None:
-        """End a loop: save regardless of directives, since its work is done."""
+        """End a loop: save a checkpoint regardless of directives, since the loop's work is done."""
         snapshot = self._captured()
         # A later start has the work's last step to do again, so that variables of the loop have values after it.
         snapshot.redo = self._redo
@@ -446,13 +447,13 @@ class Run:
         del batches
 
     def _restore_at_loop(self) -> None:
-        """Undo the script's changes before its loop: it had made the same ones before the checkpoint."""
+        """Undo the script's changes before its loop, since the checkpoint includes them already."""
         if self._rewind:
             self._rewind = bool(self._resumed_passes)
             self._keeper.rewind(forget=not self._rewind)
 
     def _obey_in_loop(self) -> None:
-        """Follow directives at a step boundary inside a loop, where the present state is the boundary's."""
+        """Follow directives at a step boundary inside a loop, where the present state is that of the boundary."""
         directive = self._supervision.directive(At.BATCH, self.step)
         leaves = self._leaves(directive, rung=True)
         if leaves or directive.checkpoint:
@@ -461,11 +462,12 @@ class Run:
             self._clock.start()
 
     def _obey(self, at: At, *, rung: bool = False) -> None:
-        """Follow directives outside of loops' bodies, at the captured boundary.
+        """Follow directives outside of loop bodies, with the state of the captured boundary.
 
         Args:
             at: the polling point.
-            rung: whether the run pauses at a rung here; not before the code after its step, which logs its metric.
+            rung: whether the run may pause at a rung here; it may not before the code after the rung's step has logged
+                the metric.
         """
         if self._snapshot is None:
             return
@@ -486,7 +488,7 @@ class Run:
             self._supervision.save(snapshot)
 
     def _captured(self) -> Snapshot:
-        """Capture the present boundary; it is valid until the next step."""
+        """Capture the present step boundary; the snapshot is valid until the next step."""
         self._snapshot, self._dirty = self._keeper.capture(self.step), False
         return self._snapshot
 

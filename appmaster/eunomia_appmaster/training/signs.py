@@ -1,4 +1,4 @@
-"""The signs of life of a worker: what its script does at each moment, for the watch that ends jobs that hang."""
+"""The signs of life of a worker: the phase of its script at each moment, for the detection of jobs that hang."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from eunomia_appmaster.node.stall_watch import Phase
 class Signs:
     """Writes the phase of this worker; each call costs about a microsecond.
 
-    Between a step and the next forward pass a script may do what it likes, so that counts as an evaluation.
+    A script may do anything between a step and the next forward pass, so that counts as an evaluation.
 
     Args:
-        folder: the container's; None: nothing is written.
+        folder: the container's; None: signs are not written.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -24,21 +24,21 @@ class Signs:
         self._stepped = False
 
     def works(self) -> None:
-        """Note that the script fetches a batch, or begins a forward pass of a step."""
+        """Record that the script fetches a batch, or begins a forward pass of a step."""
         self._pulse.beat(Phase.STEPS if self._stepped else Phase.FIRST_STEP)
 
     def stepped(self) -> None:
-        """Note that an optimizer step has ended."""
+        """Record that an optimizer step has ended."""
         self._stepped = True
         self._pulse.beat(Phase.EVALUATION)
 
     def else_works(self) -> None:
-        """Note that the script does anything else, such as a batch of an evaluation."""
+        """Record that the script does anything else, such as a batch of an evaluation."""
         self._pulse.beat(Phase.EVALUATION)
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[None]:
-        """Note that a checkpoint is written in the body."""
+        """Record that a checkpoint is written in the block."""
         before = self._pulse.phase
         self._pulse.beat(Phase.CHECKPOINT)
         try:

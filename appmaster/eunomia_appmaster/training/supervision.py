@@ -1,4 +1,4 @@
-"""A run's side of the app master's protocol: directives, checkpoints, leaving, progress."""
+"""A run's side of the app master's protocol: directives, checkpoints, suspension, progress reports."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 1.0
 
 
 class At(IntEnum):
-    """Points at which workers poll for directives; all workers of a gang must poll at the same point."""
+    """The polling points at which workers get directives; all workers of a gang must poll at the same point."""
 
     BATCH = 0
     EVALUATION = 1
@@ -39,7 +39,7 @@ class At(IntEnum):
 
 
 class Supervision:
-    """Polls for directives, saves, leaves and reports for a run.
+    """Polls for directives, and saves, suspends and reports for a run.
 
     A run without a folder for checkpoints ignores directives.
     """
@@ -69,12 +69,12 @@ class Supervision:
         )
 
     def obey_sigterm(self) -> None:
-        """Treat SIGTERM as a suspend order from now on, since there is state to save."""
+        """Treat SIGTERM as a suspend order from now on, when there is state to save."""
         if self._obeys:
             self._commands.obey_sigterm()
 
     def directive(self, at: At, step: int) -> Directive:
-        """Return the gang's directive: every worker polls at the same points.
+        """Return the gang's directive; a collective call of all workers at the same polling point.
 
         Raises:
             EunomiaError: another worker polls at another point.
@@ -85,10 +85,10 @@ class Supervision:
         return directive if self._gang.alone else self._agreed(directive, step * len(At) + at)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint, unless it is written already; every worker must call it.
+        """Write a checkpoint, unless it is written already; a collective call of all workers.
 
         Raises:
-            ChangedError: the snapshot's state is no more.
+            ChangedError: the snapshot's state was changed since.
         """
         if self._keeper.store is None:
             return
@@ -105,10 +105,10 @@ class Supervision:
             self.say("saved", {"step": snapshot.step})
 
     def leave(self, snapshot: Snapshot) -> NoReturn:
-        """Save, acknowledge, exit 75.
+        """Save a checkpoint, acknowledge the order, and exit with code 75.
 
         Raises:
-            ChangedError: the snapshot's state is no more.
+            ChangedError: the snapshot's state was changed since.
         """
         self.save(snapshot)
         self.best.write()
@@ -126,10 +126,10 @@ class Supervision:
             self._client.say(kind, content)
 
     def announce(self, regime: Mapping[str, float], step: int) -> None:
-        """Report a new regime, after the step at which it begins; numbers of numpy and torch are taken too.
+        """Report a new training regime after the step at which it begins; NumPy's and torch's numbers are accepted.
 
         Raises:
-            InputError: a batch size that is not a number above 0, at most 1e15.
+            InputError: the batch size is not a number above 0 and at most 1e15.
         """
         plain = {name: value.item() if hasattr(value, "item") else value for name, value in regime.items()}
         if "batch_size" in plain and not is_batch_size(plain["batch_size"]):
@@ -148,12 +148,12 @@ class Supervision:
             self.say("progress", {"step": step, "seconds_per_step": speed})
 
     def say_progress_now_and_then(self, step: int) -> None:
-        """Report the progress at most once a second."""
+        """Report the progress at most once per second."""
         if time.monotonic() - self._progress_said >= PROGRESS_SECONDS:
             self.say_progress(step)
 
     def flush(self) -> None:
-        """Bring logs to the disk and messages to the launcher."""
+        """Flush logs to the disk and messages to the launcher."""
         self._logbook.flush()
         if self._client is not None:
             self._client.flush()
@@ -170,7 +170,7 @@ class Supervision:
 
 
 def _exit(code: int) -> NoReturn:
-    """End the process at once: leaving a process group in the ordinary way can deadlock (gloo's threads)."""
+    """End the process at once, since destroying a process group regularly can deadlock (gloo's threads)."""
     for child in multiprocessing.active_children():
         child.kill()
     sys.stdout.flush()
