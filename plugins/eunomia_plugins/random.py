@@ -1,4 +1,4 @@
-"""A random order and a random placement: the baseline below every other policy."""
+"""The plugin ``random``: a random order and a random placement, as a lower baseline for all other policies."""
 
 import zlib
 from typing import ClassVar, Literal
@@ -32,11 +32,11 @@ class RandomOptions(PluginOptions):
     """Options of ``random``."""
 
     redraw: Literal["round", "never"] = "round"
-    """Draw a new order each round, or keep the number that each job drew at its arrival."""
+    """When jobs draw the number that orders them: anew in each round, or only once."""
 
 
 class Random:
-    """Jobs in random order, and random GPUs: the same seed and round give the same draws."""
+    """Random order of jobs and random GPUs; equal seed and round give equal draws."""
 
     name = "random"
     api = 1
@@ -51,7 +51,7 @@ class Random:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
-        """Score each candidate by the number that it draws, which does not depend on the other candidates."""
+        """Score each candidate by its random number, which does not depend on other candidates."""
         jobs = offer.candidates
         if self.options.redraw == "round":
             draws = snapshot.rng(self.name).random(snapshot.jobs.app.size)[jobs]
@@ -61,7 +61,7 @@ class Random:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims in order of service on GPUs drawn from all suitable ones; a claim that can stay stays."""
+        """Place claims in order of service on random suitable GPUs; a claim that can keep its GPUs keeps them."""
         random = snapshot.rng(f"{self.name} placement")
         cluster = snapshot.cluster
 

@@ -1,4 +1,4 @@
-"""The rate of each job on each GPU type, as its menu has it: shared by policies and refiners."""
+"""The rate of each job on each GPU type, by its menu; used by policies and refiners."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from eunomia import Menus
 from eunomia.units import Ints, Reals, Rows
 
 NOWHERE = 1e-6
-"""A rate below this part of the job's best rate counts as 0: the job does not run on that type."""
+"""Fraction of a job's best rate below which a rate counts as 0: the job cannot run on that type."""
 
 
 def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
-    """[job, type] iterations per second at that size at the nearest locality; 1 on every type where none is known.
+    """Return iterations per second at a size and the closest locality, [job, type]; 1 on all types if none is known.
 
-    A rate for the type itself comes before a rate for any type. Where the menu has rates for some types and none for
-    any type, the job does not run on the other types.
+    A rate for the type itself takes precedence over a rate valid for any type. If the menu has rates only for some
+    types, the job cannot run on the other types.
     """
     points = menus.points
     found = np.full((jobs.size, types), np.nan)

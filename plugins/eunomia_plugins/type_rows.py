@@ -1,20 +1,20 @@
-"""Values by GPU type in memos: a type may join the cluster after a memo was written."""
+"""Values by GPU type in memos, padded when a type joins the cluster after a memo was written."""
 
 import dataclasses
 from typing import Any, TypeVar
 
 Row = tuple[float, ...]
-"""Values by GPU type."""
+"""One value per GPU type."""
 M = TypeVar("M")
 
 
 def wide(row: Row, types: int) -> Row:
-    """Return a row with 0 for each GPU type that joined the cluster after the row was written."""
+    """Return a row padded with 0 to a number of GPU types."""
     return (*row, *[0.0] * (types - len(row)))
 
 
 def widened(memo: M, types: int, *tables: str) -> M:
-    """Return a memo of which these mappings from ids to rows have rows of so many GPU types."""
+    """Return a memo in which the rows of the given mappings are padded to a number of GPU types."""
     changed: dict[str, Any] = {}
     for name in tables:
         table: dict[str, Row] = getattr(memo, name)

@@ -1,1 +1,1 @@
-"""Profiles that this package ships, one TOML file each."""
+"""The presets: profiles that ship with this package, one TOML file each."""

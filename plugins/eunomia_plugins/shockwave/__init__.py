@@ -1,1 +1,1 @@
-"""Shockwave (NSDI'23): a plan of coming rounds that maximises Nash social welfare over time."""
+"""Shockwave (NSDI'23): plan the coming rounds to maximise Nash social welfare over time."""

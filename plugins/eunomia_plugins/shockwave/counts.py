@@ -1,8 +1,8 @@
-"""How many rounds each job is granted: concave hulls, a greedy over gains per GPU-round, and a certified bound.
+"""The number of rounds granted to each job: concave hulls, a greedy algorithm by gain per GPU-round, a certified bound.
 
-Utility and makespan bound depend on a plan only through the number of rounds of each job. Apart from which rounds
-these are, the programme is separable except for capacity and for the longest job in H. The greedy on concave hulls
-solves its continuous form, whose value no plan exceeds.
+The utility and the makespan bound of a plan depend only on the number of rounds of each job. In these numbers the
+programme is separable except for capacity and the longest job in H. The greedy algorithm on concave hulls solves its
+continuous relaxation, whose value no plan exceeds.
 """
 
 from typing import NamedTuple
@@ -16,38 +16,38 @@ from eunomia_plugins.shockwave.instance import Instance
 SAME = 1e-9
 """Relative tolerance of comparisons."""
 MOST_TRIED = 1000
-"""Greatest number of steps that are tried after the first one that does not fit; gang sizes are few, so a small gang
-follows soon."""
+"""Maximum number of steps that are tried after the first one that does not fit; as there are few gang sizes, a small
+gang follows soon."""
 
 
 class Counted(NamedTuple):
-    """Rounds by job, and an upper bound for every plan."""
+    """The number of rounds of each job, and an upper bound for every plan."""
 
     counts: Ints
     bound: float
-    """Upper bound of the objective times N M."""
+    """Upper bound on the objective, times N M."""
 
 
 class Steps(NamedTuple):
-    """All further rounds of all jobs, the greatest gain per GPU first; rounds without a gain are left out."""
+    """All possible further rounds of all jobs, largest gain per GPU first; rounds without gain are left out."""
 
     job: Ints
     number: Ints
-    """Number of the round among the job's rounds, from 0."""
+    """Index of the round among the job's rounds, from 0."""
     gpus: Ints
     gain: Reals
     used: Ints
-    """GPU-rounds of the steps before each, and of all."""
+    """Cumulative GPU-rounds before each step, and the total."""
     gained: Reals
-    """Gain of the steps before each, and of all."""
+    """Cumulative gain before each step, and the total."""
     start: float
-    """Value without any round."""
+    """Value if no job gets a round."""
     slopes: Reals
-    """[job, number] gains of all steps."""
+    """[job, index of round] gains of all steps."""
 
 
 def count_rounds(instance: Instance) -> Counted:
-    """Grant rounds to jobs; where the longest job determines H, with limits on the time that jobs have left."""
+    """Return the rounds of each job; if the longest job determines H, the time that jobs have left is limited."""
     steps = sorted_steps(instance, 1.0)
     counts = granted(instance, steps, np.zeros(instance.jobs, np.int64))
     mean, longest = instance.terms(counts)
@@ -58,7 +58,7 @@ def count_rounds(instance: Instance) -> Counted:
 
 
 def sorted_steps(instance: Instance, mean: float) -> Steps:
-    """Return the gains of rounds, where H is this fraction of its first term, the mean."""
+    """Return the sorted gains of rounds if H is this fraction of its first term, the mean."""
     value = instance.value - (instance.price * mean * instance.part)[:, None] * instance.remaining()
     slopes = hull_slopes(value)
     gain = (slopes / instance.gpus[:, None]).ravel()
@@ -72,7 +72,7 @@ def sorted_steps(instance: Instance, mean: float) -> Steps:
 
 
 def granted(instance: Instance, steps: Steps, least: Ints) -> Ints:
-    """Return rounds by job in order of gain, no fewer than these."""
+    """Return the rounds of each job, granted in order of gain, at least ``least``."""
     room = instance.capacity * instance.rounds - int(instance.gpus @ least)
     free = np.flatnonzero(steps.number >= least[steps.job])
     job, gpus = steps.job[free], steps.gpus[free]
@@ -89,19 +89,19 @@ def granted(instance: Instance, steps: Steps, least: Ints) -> Ints:
 
 
 def marginal(instance: Instance, steps: Steps) -> float:
-    """Return the gain per GPU-round of the first step without room; 0: all steps fit."""
+    """Return the gain per GPU-round of the first step that does not fit; 0 if all steps fit."""
     head = int(np.searchsorted(steps.used, instance.capacity * instance.rounds, side="right")) - 1
     return float(steps.gain[head] / steps.gpus[head]) if head < steps.job.size else 0.0
 
 
 def upper_bound(instance: Instance, steps: Steps, longest: Reals, price: float | None = None) -> float:
-    """Return an upper bound for every plan, by duality: GPU-rounds have a price, and H is at least a mean of its terms.
+    """Return an upper bound for every plan by duality: GPU-rounds have a price; H is at least any mean of its terms.
 
     Args:
         instance: the programme.
-        steps: with the part of the first term in H.
-        longest: by job, the part of its time left in H; these parts and that of the first term sum to 1.
-        price: of a GPU-round; None: the gain of the first step that does not fit.
+        steps: the sorted gains, with the weight of the first term in H.
+        longest: [job] weight of its time left in H; these weights and that of the first term sum to 1.
+        price: price of a GPU-round; None: the gain of the first step that does not fit.
     """
     price = marginal(instance, steps) if price is None else price
     found = steps.start + price * instance.capacity * instance.rounds
@@ -119,26 +119,26 @@ def upper_bound(instance: Instance, steps: Steps, longest: Reals, price: float |
 # --- the longest job sets H -------------------------------------------------------------------------------------------
 
 SWEEP = 40
-"""Greatest number of levels that a search visits; each narrows the interval of the best one by the golden section."""
+"""Maximum number of levels visited by the golden-section search."""
 FINE = 1e-3
-"""Precision of the best level, as a fraction of a round."""
+"""Precision of the level, as a fraction of a round."""
 _GOLDEN = 0.6180339887498949
 
 
 class _Limited(NamedTuple):
-    """The continuous form where no job may have more than a given time left."""
+    """The solution of the continuous relaxation in which no job may have more than a given time left (``level``)."""
 
     value: float
-    """Value of the objective with that time as H and this fraction of the mean; -inf: infeasible."""
+    """Value of the objective with H composed of the level and the mean; -inf if infeasible."""
     level: float
     price: float
     """Gain per GPU-round of the first step that does not fit."""
 
 
 def _with_longest(instance: Instance, first: Counted) -> Counted:
-    """Return the best result over levels of the longest time left.
+    """Return the best result over all levels of the longest time left.
 
-    H is that level, or half of it and half of the mean.
+    H is the level alone, or the average of level and mean.
     """
     found, bounds = [first.counts], [first.bound]
     for mean in (0.0, 0.5):
@@ -155,14 +155,14 @@ def _with_longest(instance: Instance, first: Counted) -> Counted:
 
 
 def _least(instance: Instance, level: float) -> Ints:
-    """Return by job the fewest rounds after which it has at most that time left."""
+    """Return the minimum number of rounds of each job after which it has at most ``level`` seconds left."""
     over = np.maximum(instance.left - level, 0.0)
     least: Ints = np.ceil(over / instance.seconds - SAME).astype(np.int64)
     return np.minimum(least, instance.rounds)
 
 
 def _best_level(instance: Instance, steps: Steps, mean: float) -> _Limited:
-    """Search for the best level by the golden section; the value is concave in it, up to whole rounds."""
+    """Return the best level by golden-section search; the value is concave in the level, up to whole rounds."""
     low = max(float(instance.left.max(initial=0.0)) - instance.seconds * instance.rounds, 0.0)
     high = float(instance.left.max(initial=0.0))
     long = np.flatnonzero(instance.left[steps.job] > low)
@@ -186,9 +186,9 @@ def _best_level(instance: Instance, steps: Steps, mean: float) -> _Limited:
 
 
 def _limited(instance: Instance, steps: Steps, long: Ints, mean: float, level: float) -> _Limited:
-    """Return the continuous form with the rounds that jobs need at this level.
+    """Solve the continuous relaxation with the rounds that jobs need at a level.
 
-    Only steps at ``long`` can be among these.
+    Only the steps at the indices ``long`` can be needed.
     """
     room = instance.capacity * instance.rounds
     jobs = steps.job[long]
@@ -214,10 +214,10 @@ def _limited(instance: Instance, steps: Steps, long: Ints, mean: float, level: f
 
 
 def _bound_at(instance: Instance, steps: Steps, mean: float, best: _Limited) -> float:
-    """Return the bound with H as the mean of jobs' times left that a level suggests.
+    """Return the bound whose weights of jobs' times left in H follow from the best level.
 
-    A job with more rounds at the level than their gain is worth counts in H by the gap of its last round; the
-    remainder of the level's part counts by a job with every round.
+    The weight of a job that gets more rounds at the level than they are worth is the gap between price and gain of its
+    last round. The remaining weight of the level goes to the job with the most time left.
     """
     least = _least(instance, best.level)
     forced = np.flatnonzero(least > 0)

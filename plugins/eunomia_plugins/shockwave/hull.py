@@ -1,18 +1,18 @@
-"""Concave hulls of many functions on 0 to T at once."""
+"""Concave hulls of many functions on 0 to T, computed at once."""
 
 import numpy as np
 
 from eunomia.units import Reals
 
 _STRAIGHT = 1e-12
-"""Relative difference of slopes that comes from rounding: such slopes count as equal."""
+"""Relative difference up to which slopes count as equal, as it may be due to rounding."""
 
 
 def hull_slopes(value: Reals) -> Reals:
-    """Return the [function, step] slopes of the least concave function that is nowhere below the value, descending.
+    """Return the descending slopes of the concave hulls (least concave majorants) of functions, [function, step].
 
     Args:
-        value: [function, point] at 0 to T.
+        value: [function, point] values at 0 to T.
     """
     slopes = np.diff(value, axis=1)
     if slopes.shape[1] < 2:
@@ -24,7 +24,7 @@ def hull_slopes(value: Reals) -> Reals:
 
 
 def _pooled(value: Reals) -> Reals:
-    """Return the slopes from one corner of the hull to the next, for all functions together."""
+    """Return the slopes between consecutive corners of the hulls of all functions."""
     rows, points = value.shape
     slopes = np.empty((rows, points - 1))
     every, start = np.arange(rows), np.zeros(rows, np.int64)

@@ -1,4 +1,4 @@
-"""Improves a packed plan one round at a time, where gangs of several sizes keep the packing below its bound."""
+"""Improve a packed plan one round at a time, if different gang sizes keep it below its bound."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.shockwave.instance import Instance
 
 PASSES = 8
-"""Greatest number of passes over all rounds."""
+"""Maximum number of passes over all rounds."""
 BETTER = 1e-9
-"""Least relative improvement."""
+"""Minimum relative improvement."""
 
 
 def improve(instance: Instance, plan: Bools) -> Bools:
-    """Choose the best jobs of one round after the other, with the other rounds fixed, until none changes.
+    """Optimise the jobs of one round after another, with the other rounds fixed, until no round changes.
 
     Args:
         instance: the programme.
@@ -36,7 +36,7 @@ def improve(instance: Instance, plan: Bools) -> Bools:
 def _choices(instance: Instance, counts: Ints) -> list[Bools]:
     """Return candidate sets of jobs for a round.
 
-    They assume that the mean determines H, or that the longest job does, with or without that job.
+    One set assumes that the mean determines H; others, with and without the longest job, that this job does.
     """
     every = np.arange(instance.jobs)
     gain = instance.value[every, counts + 1] - instance.value[every, counts]
@@ -51,9 +51,9 @@ def _choices(instance: Instance, counts: Ints) -> list[Bools]:
 
 
 def _knapsack(gain: Reals, gpus: Ints, capacity: int) -> Bools:
-    """Return the jobs of the greatest gain that fit together.
+    """Return the jobs with the largest total gain that fit together (a knapsack problem).
 
-    The best of each gang size, sizes by dynamic programming.
+    Jobs of equal gang size are taken in order of gain; dynamic programming combines the sizes.
     """
     chosen = np.zeros(gain.size, dtype=bool)
     value = np.zeros(capacity + 1)

@@ -9,29 +9,29 @@ from eunomia import Duration, PluginOptions, Seconds, Share
 
 
 class ShockwaveOptions(PluginOptions):
-    """Options of ``shockwave``; the window, the length of a round and k are options of the valuation."""
+    """Options of ``shockwave``; the window, the round length and k are options of the valuation."""
 
     regularizer: Annotated[float, Field(ge=0.0, le=1e6)] = 1.0
     """λ, the weight of the makespan bound: 1e-4 to 1e-2 in §6.1, 0.1 to 10 in Appendix G."""
     by_gpus: bool = False
-    """Whether the makespan bound counts GPU-seconds; equation (10) counts seconds for any gang."""
+    """Whether the makespan bound is in GPU-seconds; equation (10) uses seconds whatever the gang size."""
     log_points: Annotated[tuple[float, ...], Field(min_length=2, max_length=1000)] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-    """Progress values between which the logarithm of utility is linear, from 0 to 1. With many points jobs advance
-    together; with two, a round of a short job is worth more than one of a long job, and short jobs come first."""
+    """Progress values, from 0 to 1, between which the logarithm of utility is linear. With many points jobs advance
+    together; with two, a round of a short job is worth more than one of a long job, so short jobs come first."""
     log_origin: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-6
     """Progress that replaces 0 in the logarithm."""
     mode: Literal["reactive", "lazy"] = "reactive"
-    """Whether a job that changes its batch size causes a plan at once, or is considered in the next one."""
+    """Whether a change of batch size triggers a new plan at once (``reactive``), or is considered in the next plan."""
     solver: Literal["fast", "reference"] = "fast"
-    """``reference``: the integer programme, which takes seconds for dozens of jobs."""
+    """``reference`` solves the integer programme, which takes seconds for dozens of jobs."""
     gap: Share = 1e-3
-    """With ``reference``: the relative gap to the optimum at which the search ends."""
+    """With ``reference``: relative optimality gap at which the search ends."""
     nodes: Annotated[int, Field(ge=1)] = 10_000
-    """With ``reference``: the number of search nodes after which the best plan so far is taken."""
+    """With ``reference``: number of search nodes after which the best plan so far is used."""
     seconds: Duration = Seconds(0.0)
-    """With ``reference``: a time limit, as a last resort, since a run with it is not exactly reproducible; 0: none."""
+    """With ``reference``: a time limit, which makes a run not exactly reproducible if it is reached; 0: none."""
     ends: Literal["clock", "executor"] = "clock"
-    """Whether rounds end at multiples of their length, or when the executor says so, as with peers' rules."""
+    """When rounds end: at multiples of their length, or when the executor reports it, as other simulators do."""
 
     @model_validator(mode="after")
     def _points_ascend(self) -> Self:

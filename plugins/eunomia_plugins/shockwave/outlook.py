@@ -1,4 +1,4 @@
-"""The remaining work of jobs: progress and run times, each coming regime at its own rate (Appendix G)."""
+"""The remaining work of jobs: progress and run times, with each future regime at its own rate (Appendix G)."""
 
 import dataclasses
 
@@ -13,13 +13,13 @@ class Outlook:
     """Forecasts of jobs, one entry or row per job."""
 
     progress: Reals
-    """Fraction of its epochs that a job has done; without declared epochs, of its iterations."""
+    """[job] fraction of its epochs that is done; without declared epochs, of its iterations."""
     iterations: Reals
-    """[job, regime] iterations of the present regime and of coming ones."""
+    """[job, regime] iterations of the present regime and of future ones."""
     seconds: Reals
-    """[job, regime] seconds at the job's own size; NaN: not known."""
+    """[job, regime] seconds of these iterations at the job's own size; NaN: not known."""
     attained: Reals
-    """Seconds that a job has run, L."""
+    """[job] seconds that it has run, L."""
 
     @property
     def left(self) -> Reals:
@@ -33,11 +33,11 @@ class Outlook:
         return self.attained + self.left
 
     def progress_after(self, rounds: int, length: float) -> Reals:
-        """Return [job, round] progress after 0 to this many rounds.
+        """Return the progress after 0 to ``rounds`` rounds, [job, round].
 
-        A job's last round counts as a whole one, as in (7).
+        A job's last round counts as a whole round, as in (7).
 
-        If only the rest of the work counted, the last round of a job would have the least value, and jobs would not
+        If only the remaining work counted, the last round of a job would have the smallest value, and jobs would not
         finish.
         """
         times = np.minimum(length * np.arange(rounds + 1), length * np.ceil(self.left[:, None] / length - _LITTLE))
@@ -59,14 +59,14 @@ _LITTLE = 1e-9
 
 
 def outlook(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Outlook:
-    """Forecast jobs from their menus; a job without coming regimes keeps its present rate.
+    """Forecast the remaining work of jobs; a job without future regimes keeps its present rate.
 
-    The coming regimes of a job are the last part of its work. If a job has less work left than they have, the first
-    of them are done.
+    The future regimes cover the last part of a job's work. If it has less work left, it has already completed the first
+    of them.
 
     Args:
         snapshot: the current state.
-        menus: rates, and regimes where an elasticity forecasts them.
+        menus: rates, and regimes if an elasticity forecasts them.
         jobs: job rows.
     """
     rate = menus.full_rate(jobs)
@@ -85,7 +85,7 @@ def outlook(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Outlook:
 
 
 def _stretches(regimes: Regimes, jobs: Rows, left: Reals, rate: Reals) -> tuple[Reals, Reals]:
-    """Return [job, regime] iterations and rates, the present regime first."""
+    """Return iterations and rates, each [job, regime], the present regime first."""
     place = np.full(1 + max(int(jobs.max(initial=0)), int(regimes.job.max())), -1, np.int64)
     place[jobs] = np.arange(jobs.size)
     owner = place[regimes.job]
@@ -104,7 +104,7 @@ def _stretches(regimes: Regimes, jobs: Rows, left: Reals, rate: Reals) -> tuple[
 
 
 def _turns(owner: Ints) -> Ints:
-    """Return the position of each entry among the entries of its owner, which are adjacent."""
+    """Return the position of each entry among the adjacent entries of its owner."""
     if owner.size == 0:
         return owner
     first: Bools = np.append(True, owner[1:] != owner[:-1])
@@ -114,7 +114,7 @@ def _turns(owner: Ints) -> Ints:
 
 
 def _progress(snapshot: Snapshot, jobs: Rows, left: Reals) -> Reals:
-    """Return F / E: epochs done over all epochs, from the batch sizes that jobs had; else iterations done over all."""
+    """Return F / E: epochs done over total epochs, from the history of batch sizes; else the ratio of iterations."""
     table = snapshot.jobs
     total = table.iterations[jobs]
     done = np.maximum(total - left, 0.0)

@@ -1,4 +1,4 @@
-"""Turns numbers of rounds by job into a plan of which job runs in which round."""
+"""Convert numbers of rounds per job into a plan of which job runs in which round."""
 
 import numpy as np
 
@@ -6,19 +6,19 @@ from eunomia.units import Bools, Ints, Reals
 
 
 def pack(counts: Ints, useful: Ints, gpus: Ints, key: Reals, capacity: int, rounds: int) -> Bools:
-    """Plan the rounds of each job: those granted to it, and more where GPUs would be idle.
+    """Plan the rounds of each job: those granted to it, and further ones if GPUs would be idle.
 
-    In each round, jobs that need every remaining round come first, the widest of them first, since gangs fit
-    together only while few rounds are taken; then the others by key. A job therefore runs without a break, unless
-    jobs that need every round displace it.
+    In each round, jobs that need every remaining round come first, widest first, since gangs fit together only while
+    few rounds are taken; then the others by key. A job therefore runs without interruption, unless jobs that need every
+    round displace it.
 
     Args:
-        counts: by job, rounds granted.
-        useful: by job, rounds in which it has work.
-        gpus: by job, its gang.
-        key: by job, lower first.
-        capacity: GPUs.
-        rounds: of the window.
+        counts: [job] rounds granted.
+        useful: [job] rounds in which it has work.
+        gpus: [job] gang size.
+        key: [job] sort key, lower first.
+        capacity: number of GPUs.
+        rounds: number of rounds in the window.
 
     Returns:
         [job, round] whether the job runs.
@@ -44,7 +44,7 @@ def pack(counts: Ints, useful: Ints, gpus: Ints, key: Reals, capacity: int, roun
 
 
 def fitting(gpus: Ints, room: int) -> Ints:
-    """Return the indices of gangs that fit one after the other; a gang that does not fit is skipped."""
+    """Return the indices of the gangs that fit, taken in order; a gang that does not fit is skipped."""
     found: list[Ints] = []
     at, size = 0, gpus.size
     while at < size and room > 0:
@@ -60,13 +60,13 @@ def fitting(gpus: Ints, room: int) -> Ints:
 
 
 def repair(plan: Bools, counts: Ints, gpus: Ints, capacity: int) -> Bools:
-    """Give jobs their missing rounds where other jobs can move to rounds with idle GPUs.
+    """Give jobs their missing rounds if other jobs can move to rounds with idle GPUs.
 
     Args:
         plan: [job, round] whether the job runs.
-        counts: by job, rounds granted.
-        gpus: by job, its gang.
-        capacity: GPUs.
+        counts: [job] rounds granted.
+        gpus: [job] gang size.
+        capacity: number of GPUs.
     """
     plan = plan.copy()
     free = capacity - gpus @ plan
@@ -79,14 +79,14 @@ def repair(plan: Bools, counts: Ints, gpus: Ints, capacity: int) -> Bools:
 
 
 def filled(plan: Bools, useful: Ints, gpus: Ints, key: Reals, capacity: int) -> Bools:
-    """Give idle GPUs to jobs that have more work, where other jobs can move to make room.
+    """Give idle GPUs to jobs that have more work, if other jobs can move to make room.
 
     Args:
         plan: [job, round] whether the job runs.
-        useful: by job, rounds in which it has work.
-        gpus: by job, its gang.
-        key: by job, lower first.
-        capacity: GPUs.
+        useful: [job] rounds in which it has work.
+        gpus: [job] gang size.
+        key: [job] sort key, lower first.
+        capacity: number of GPUs.
     """
     plan = plan.copy()
     free = capacity - gpus @ plan
@@ -98,9 +98,9 @@ def filled(plan: Bools, useful: Ints, gpus: Ints, key: Reals, capacity: int) -> 
 
 
 def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
-    """Give a job one more round if other jobs can make room; the round with the most idle GPUs is tried first.
+    """Give a job one more round if other jobs can make room; return whether that succeeded.
 
-    Return success.
+    The round with the most idle GPUs is tried first.
     """
     if int(free.sum()) < int(gpus[job]):
         return False
@@ -121,9 +121,9 @@ def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
 
 
 def _moves(plan: Bools, free: Ints, gpus: Ints, turn: int, needed: int) -> list[tuple[int, int]] | None:
-    """Return jobs and the rounds to which they can move so that this many more GPUs are idle in a round.
+    """Return jobs and the rounds to which they can move so that ``needed`` more GPUs are idle in a round.
 
-    None: not possible.
+    Returns None if that is not possible.
     """
     found: list[tuple[int, int]] = []
     if needed <= 0:
@@ -149,16 +149,16 @@ def _moves(plan: Bools, free: Ints, gpus: Ints, turn: int, needed: int) -> list[
 
 
 def pack_by_width(counts: Ints, gpus: Ints, key: Reals, capacity: int, rounds: int) -> Bools:
-    """Plan the rounds of each job with the widest gangs first, each in the rounds with the most GPUs left.
+    """Plan the rounds of jobs, widest gangs first, each in the rounds with the most GPUs left.
 
-    Fewer GPUs are lost between gangs than by ``pack``, but short jobs come no sooner than others.
+    Fewer GPUs stay idle between gangs than with ``pack``, but short jobs do not come earlier.
 
     Args:
-        counts: by job, rounds granted.
-        gpus: by job, its gang.
-        key: by job, lower first.
-        capacity: GPUs.
-        rounds: of the window.
+        counts: [job] rounds granted.
+        gpus: [job] gang size.
+        key: [job] sort key, lower first.
+        capacity: number of GPUs.
+        rounds: number of rounds in the window.
     """
     plan = np.zeros((counts.size, rounds), dtype=bool)
     free = np.full(rounds, capacity)
@@ -171,13 +171,13 @@ def pack_by_width(counts: Ints, gpus: Ints, key: Reals, capacity: int, rounds: i
 
 
 def sorted_rounds(plan: Bools, key: Reals) -> Bools:
-    """Return the same rounds in another order.
+    """Return the plan with its rounds sorted.
 
-    Those of the first job first, among these the ones of the second job, and so on.
+    Rounds with the first job by key come first, among these the rounds with the second job, and so on.
 
     Args:
         plan: [job, round] whether the job runs.
-        key: by job, lower first.
+        key: [job] sort key, lower first.
     """
     by_key = plan[np.argsort(key, kind="stable")]
     found: Bools = plan[:, np.lexsort(~by_key[::-1])]

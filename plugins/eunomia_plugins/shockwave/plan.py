@@ -1,4 +1,4 @@
-"""The memo of ``shockwave``: the plan by job id, and the row that is next."""
+"""The memo of ``shockwave``: the plan by job id, and the next round to serve."""
 
 import dataclasses
 import json
@@ -11,42 +11,42 @@ import numpy as np
 from eunomia.units import Bools
 
 Spans = tuple[int, ...]
-"""Rounds of a job as start and end of each stretch: (0, 3, 5, 6) is the rounds 0, 1, 2 and 5."""
+"""Rounds of a job as start and end (exclusive) of each span: (0, 3, 5, 6) means the rounds 0, 1, 2 and 5."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window:
-    """The rounds of jobs, by id, in a window whose first round is row 0."""
+    """The planned rounds of jobs, by job id, in a window whose first round has index 0."""
 
     rounds: int
     seconds: float
-    """Length of a round."""
+    """Length of a round in seconds."""
     capacity: tuple[int, ...]
-    """GPUs by type."""
+    """Number of GPUs by type."""
     present: dict[str, int]
-    """All jobs that were present, with the number of their adaptations by then."""
+    """All jobs present at planning, with their number of adaptations at that time."""
     turns: dict[str, Spans]
-    """Rounds of jobs with at least one round."""
+    """Spans of the jobs with at least one round."""
 
     @cached_property
     def encoded(self) -> str:
-        """Return the window as JSON, sorted by id; it stays the same while its rows are served."""
+        """Return the window as JSON, sorted by id, which does not change while its rounds are served."""
         return json.dumps([self.rounds, self.seconds, self.capacity, self.present, self.turns], sort_keys=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPlan:
-    """A window, and how far it has been served."""
+    """A window with the progress of serving it."""
 
     version: ClassVar[int] = 1
     row: int
-    """The row that the next round serves."""
+    """Index of the next round to serve."""
     due: float
-    """When that round begins, in seconds since the start."""
+    """Start of that round, in seconds since the start."""
     window: Window
 
     def starts_at(self, job: str) -> float:
-        """When the job's first round from the next row on begins, in seconds since the start; NaN: it has none."""
+        """Return the start of the job's next planned round, in seconds since the start; NaN if it has none."""
         spans = self.window.turns.get(job, ())
         for start, end in zip(spans[::2], spans[1::2], strict=True):
             if end > self.row:
@@ -54,17 +54,17 @@ class RoundPlan:
         return math.nan
 
     def rounds_left(self, job: str) -> int:
-        """Return the rounds of the job from the next row on."""
+        """Return the number of the job's rounds that are still to be served."""
         spans = self.window.turns.get(job, ())
         return sum(max(end - max(start, self.row), 0) for start, end in zip(spans[::2], spans[1::2], strict=True))
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON."""
+        """Serialize the memo as JSON."""
         return f"[{self.row}, {json.dumps(self.due)}, {self.window.encoded}]".encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Deserialize the memo; only version 1 exists."""
         row, due, (rounds, seconds, capacity, present, turns) = json.loads(data)
         window = Window(
             rounds=rounds,
@@ -77,7 +77,7 @@ class RoundPlan:
 
 
 def spans_of(names: list[str], rounds: Bools) -> dict[str, Spans]:
-    """Stretches of the jobs that run in the window.
+    """Return the spans of the jobs that run in the window, by job id.
 
     Args:
         names: ids of jobs.

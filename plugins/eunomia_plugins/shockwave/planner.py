@@ -1,4 +1,4 @@
-"""Plans a window on the fast path: rounds by job, packed, with value and certified bound."""
+"""Plan a window with the fast solver: count rounds per job, pack them, and compute the value and a certified bound."""
 
 from typing import NamedTuple
 
@@ -12,22 +12,22 @@ from eunomia_plugins.shockwave.packing import filled, pack, pack_by_width, repai
 from eunomia_plugins.shockwave.record import PlanRecord
 
 FEW = 128
-"""Up to this number of jobs, a plan is improved where gangs do not fit as counted; of more jobs, gangs of all sizes
-fill rounds."""
+"""Maximum number of jobs for which a plan is improved if gangs do not fit as counted; with more jobs, gangs of all
+sizes fill the rounds anyway."""
 TINY = 256
-"""Up to this number of jobs times rounds, a plan is improved where GPUs stay idle although jobs have work, and the best
-of several plans is taken."""
+"""Maximum number of jobs x rounds for which a plan is improved if GPUs stay idle although jobs have work, and for which
+the best of several plans is used."""
 GAP = 0.05
 """Relative gap above which a plan is improved round by round."""
 MOST_GIVEN_UP = 2
-"""Greatest number of rounds that a job gives up to others where GPUs stay idle."""
+"""Maximum number of rounds that a job gives up to others if GPUs stay idle."""
 STAY = 1.5
-"""Factor by which the gain of another job must be greater before it displaces a running one, since a start costs time.
+"""Factor by which another job's gain must be larger before it displaces a running job, since a start costs time.
 """
 
 
 class Planned(NamedTuple):
-    """A plan with its value and bound."""
+    """A plan with its record: its value and bound."""
 
     rounds: Bools
     """[job, round] whether the job runs."""
@@ -35,11 +35,11 @@ class Planned(NamedTuple):
 
 
 def plan_window(instance: Instance, running: Bools) -> Planned:
-    """Count rounds by job, and pack them into a plan.
+    """Count the rounds of each job, and pack them into a plan.
 
     Args:
         instance: the programme.
-        running: by job, whether it runs before the window.
+        running: [job] whether it runs before the window.
     """
     granted = count_rounds(instance)
     rounds = _packed(instance, granted.counts, running)
@@ -53,7 +53,7 @@ def plan_window(instance: Instance, running: Bools) -> Planned:
 
 
 def _packed(instance: Instance, counts: Ints, running: Bools) -> Bools:
-    """Return a plan with these rounds by job, as far as gangs fit."""
+    """Return a plan with these numbers of rounds per job, as far as gangs fit."""
     key = start_order(instance, counts, running)
     rounds = pack(counts, instance.useful, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
     if instance.jobs <= FEW and (rounds.sum(axis=1) < counts).any():
@@ -64,15 +64,15 @@ def _packed(instance: Instance, counts: Ints, running: Bools) -> Bools:
 
 
 def _idles(instance: Instance, rounds: Bools) -> bool:
-    """Return whether GPU-rounds are idle for which jobs have work."""
+    """Return whether GPUs are idle in a round although jobs have work for them."""
     needed = int(instance.gpus @ instance.useful)
     return int(instance.gpus @ rounds.sum(axis=1)) < min(instance.capacity * instance.rounds, needed)
 
 
 def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -> Bools:
-    """Return a better plan, in the usual order of starts.
+    """Return an improved plan, in the usual order of starts.
 
-    Packed again, or its rounds sorted if gangs do not fit that way.
+    It is packed again, or its rounds are sorted if gangs do not fit that way.
     """
     key = start_order(instance, counts, running)
     other = pack_by_width(counts, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
@@ -90,9 +90,9 @@ def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -
 
 
 def _exchanged(instance: Instance, rounds: Bools, running: Bools) -> Bools:
-    """Return a better plan in which one job may give up rounds to others where GPUs stay idle.
+    """Return a better plan in which a job gives up rounds to others because GPUs are idle.
 
-    The same plan if none is found.
+    Returns the same plan if no better one is found.
     """
     best, counts = rounds, rounds.sum(axis=1)
     key = start_order(instance, counts, running)
@@ -114,10 +114,10 @@ def _worth(instance: Instance, plan: Bools) -> float:
 
 
 def start_order(instance: Instance, counts: Ints, running: Bools) -> Reals:
-    """Return by job a key of the order of starts, lower first; (11) leaves this order open.
+    """Return the sort key of each job for the order of starts, lower first; (11) leaves this order open.
 
-    First come jobs that end within the window, the shortest first, so that none waits for the rest of a longer one;
-    then jobs by gain per GPU-round, those that determine the makespan bound first.
+    Jobs that end within the window come first, shortest first, so that none waits for the rest of a longer one. Other
+    jobs follow by gain per GPU-round, those that determine the makespan bound first.
     """
     every = np.arange(instance.jobs)
     left = np.maximum(instance.left - instance.seconds * counts, 0.0)
@@ -136,13 +136,13 @@ def start_order(instance: Instance, counts: Ints, running: Bools) -> Reals:
 def record_of(
     instance: Instance, rounds: Bools, running: Bools, bound: float, *, cut_short: bool = False
 ) -> PlanRecord:
-    """Measure a plan.
+    """Return the record of a plan.
 
     Args:
         instance: the programme.
-        rounds: [job, round].
-        running: by job, whether it runs before the window.
-        bound: of the objective, times N M.
+        rounds: [job, round] whether the job runs.
+        running: [job] whether it runs before the window.
+        bound: upper bound on the objective, times N M.
         cut_short: whether a time limit ended the solver.
     """
     counts = rounds.sum(axis=1)
@@ -164,8 +164,8 @@ def starts_of(rounds: Bools, running: Bools) -> int:
     """Return the number of starts within the window.
 
     Args:
-        rounds: [job, round].
-        running: by job, whether it runs before the window.
+        rounds: [job, round] whether the job runs.
+        running: [job] whether it runs before the window.
     """
     before = np.column_stack([running, rounds[:, :-1]])
     return int((rounds & ~before).sum())

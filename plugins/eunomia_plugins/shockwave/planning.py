@@ -1,4 +1,4 @@
-"""From a snapshot to a plan: states and solves the programme of the present jobs, as a memo with its record."""
+"""Plan from a snapshot: build and solve the programme of the present jobs, and return a memo with its record."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from eunomia_solvers import Limits, SolveError
 
 
 def present(snapshot: Snapshot) -> dict[str, int]:
-    """By id of active job, the number of its adaptations so far."""
+    """Return the number of adaptations so far of each active job, by id."""
     adapted, jobs = snapshot.ledger.adaptations, snapshot.active
     names = snapshot.jobs.id[jobs].tolist()
     if not adapted:
@@ -30,11 +30,11 @@ def planned(
 
     Args:
         snapshot: the current state.
-        menus: sizes, rates and coming regimes.
-        offer: with the cluster's GPUs.
+        menus: sizes, rates and future regimes.
+        offer: the offer, with the cluster's GPUs.
         valuations: utilities by rounds granted, and weights.
-        options: of the allocation.
-        begins: when the window begins, in seconds since the start.
+        options: options of the allocation.
+        begins: start of the window, in seconds since the start.
     """
     form = valuations.form(OverTime)
     sizes = menus.span(valuations.claims.rows)[1]
@@ -80,7 +80,7 @@ def _instance(
 
 
 def _solve(instance: Instance, running: Bools, options: ShockwaveOptions) -> Planned:
-    """Solve with the solver of the options; use the fast path where a limit ends the search without a plan."""
+    """Solve with the chosen solver; use the fast solver if a limit ends the search without a plan."""
     if options.solver == "fast":
         return plan_window(instance, running)
     limits = Limits(gap=options.gap, nodes=options.nodes, seconds=float(options.seconds) or None)

@@ -1,4 +1,4 @@
-"""The plugin ``shockwave``: serves the next row of a plan, and plans again where the plan no longer holds."""
+"""The plugin ``shockwave``: serve the next round of a plan, and plan again when the plan is stale."""
 
 import dataclasses
 import math
@@ -41,15 +41,15 @@ from eunomia_plugins.shockwave.planning import planned, present
 from eunomia_plugins.shockwave.record import PlanRecord
 
 SOON = 1e-6
-"""A call this many seconds before the end of a round belongs to the next round."""
+"""A call at most this many seconds before the end of a round belongs to the next round."""
 
 
 class Shockwave:
     """The allocation of Shockwave (NSDI'23, §6): rounds planned for welfare over time, fairness and makespan.
 
-    The plan is kept until a job arrives or leaves, the cluster changes, the window ends, or a job adapts. Between the
-    boundaries of rounds no running job is moved: a plan made there begins with the next round, and GPUs that are free
-    until then go to the jobs that it starts first.
+    The plan is kept until a job arrives or leaves, the cluster changes, the window ends, or a job adapts. Within a
+    round no running job is preempted: a plan made there begins with the next round, and GPUs that are free until then
+    go to the jobs that it starts first.
     """
 
     name = "shockwave"
@@ -69,7 +69,7 @@ class Shockwave:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Request a round at each boundary, and planning at events; only boundaries take GPUs from running jobs."""
+        """Request a round at each boundary, and at events for planning; only rounds at boundaries preempt jobs."""
         on = {Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}
         if self.options.mode == "reactive":
             on.add(Cause.ADAPTED)
@@ -77,9 +77,9 @@ class Shockwave:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Serve the next row of the plan, then further jobs that fit.
+        """Serve the next round of the plan, then further jobs that fit.
 
-        Those with an earlier turn first, then jobs without a turn.
+        Jobs with an earlier planned round come first, then jobs without one.
         """
         if valuations.claims.unit is not Unit.JOB:
             raise PluginError(f"{self.name} must get utilities of jobs", value=valuations.claims.unit.value)
@@ -101,7 +101,7 @@ class Shockwave:
         return dataclasses.replace(answer, record=record, memo=None if plan is last else plan)
 
     def _is_stale(self, plan: RoundPlan, snapshot: Snapshot, offer: Offer, form: OverTime) -> bool:
-        """Return whether the plan no longer holds."""
+        """Return whether the plan is stale, so that a new one is needed."""
         window, jobs = plan.window, present(snapshot)
         if plan.row >= window.rounds or window.capacity != tuple(offer.capacity.tolist()):
             return True
@@ -110,7 +110,7 @@ class Shockwave:
         return window.present.keys() != jobs.keys() or (self.options.mode == "reactive" and window.present != jobs)
 
     def _ends(self, now: float, length: float) -> float:
-        """Return when the round that begins now ends; where the executor decides that, an expectation."""
+        """Return the end of the round that begins now, in seconds; an estimate if the executor decides it."""
         if self.options.ends == "executor":
             return now + length
         return (math.floor((now + SOON) / length) + 1.0) * length
@@ -132,7 +132,7 @@ class Shockwave:
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation | None:
-        """State how many rounds of the plan the job has."""
+        """Explain how many planned rounds the job has."""
         plan = snapshot.memos.of(self.name, Stage.ALLOCATION)
         if not isinstance(plan, RoundPlan):
             return None
@@ -142,21 +142,21 @@ class Shockwave:
 
 
 class _Turns(NamedTuple):
-    """The candidates of a round, with GPUs and reasons."""
+    """The candidates of a round with their GPUs and reasons, one entry per job."""
 
     jobs: Rows
     gpus: Ints
-    """GPUs of the job; 0: it waits."""
+    """Number of GPUs of the job; 0: it waits."""
     served: Ints
     """Indices of jobs in order of service."""
     reasons: Rows
     """Why the job waits, if it does."""
     starts_at: Reals
-    """When its next round in the plan begins, in seconds since the start; NaN: it has none."""
+    """Start of the job's next planned round, in seconds since the start; NaN if it has none."""
 
 
 def _turns(snapshot: Snapshot, menus: Menus, offer: Offer, plan: RoundPlan) -> _Turns:
-    """Return candidates by their next round in the plan, then by arrival, while GPUs are left."""
+    """Serve candidates by their next planned round, then by arrival, while GPUs are left."""
     jobs = offer.candidates
     starts = np.array([plan.starts_at(name) for name in snapshot.jobs.id[jobs].tolist()], dtype=float)
     sizes = menus.span(jobs)[1]

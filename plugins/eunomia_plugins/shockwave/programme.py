@@ -1,9 +1,8 @@
-"""The specification of a plan: program (11) with the constraints of Appendix H, as an integer programme.
+"""The specification of a plan: programme (11) with the constraints of Appendix H, as an integer programme.
 
-The logarithm of a job's utility is given at every whole number of rounds, so its pieces are exact there. The order
-of regimes holds because the utility of n rounds is that of the first n rounds of work; work conservation holds
-because value grows with every round in which a job has work. Rounds that the optimum leaves open are then arranged
-for few starts.
+The logarithm of a job's utility is exact at every whole number of rounds. The order of regimes is respected because
+the utility of n rounds is that of the first n rounds of work, and work is conserved because the value increases with
+every round in which a job has work. A second programme chooses among the optimal plans one with few starts.
 """
 
 from typing import NamedTuple
@@ -17,25 +16,25 @@ from eunomia_solvers.program import SparseRows
 
 
 class Solved(NamedTuple):
-    """A plan by a solver."""
+    """A plan found by an integer solver."""
 
     rounds: Bools
     """[job, round] whether the job runs."""
     bound: float
-    """Upper bound of the objective times N M."""
+    """Upper bound on the objective, times N M."""
     cut_short: bool
 
 
 def solve_programme(instance: Instance, running: Bools, limits: Limits) -> Solved:
-    """Solve program (11), then minimise the starts of the plan with the same rounds by job.
+    """Solve programme (11), then minimise the number of starts with the same number of rounds per job.
 
     Args:
         instance: the programme.
-        running: by job, whether it runs before the window.
-        limits: of each of the two programmes.
+        running: [job] whether it runs before the window.
+        limits: limits of each of the two programmes.
 
     Raises:
-        SolveError: a limit was met before there was any plan.
+        SolveError: a limit was reached before any plan was found.
     """
     if instance.jobs == 0:
         return Solved(np.zeros((0, instance.rounds), dtype=bool), 0.0, cut_short=False)
@@ -52,7 +51,7 @@ def solve_programme(instance: Instance, running: Bools, limits: Limits) -> Solve
 
 
 def _welfare(instance: Instance) -> LinearProgram:
-    """Columns: X[j, t]; z[j, n], 1 where job j has n rounds; H in units of the longest time left."""
+    """Return programme (11), with columns X[j, t]; z[j, n], 1 if job j has n rounds; H over the longest time left."""
     jobs, rounds = instance.jobs, instance.rounds
     run = np.arange(jobs * rounds).reshape(jobs, rounds)
     has = jobs * rounds + np.arange(jobs * (rounds + 1)).reshape(jobs, rounds + 1)
@@ -86,7 +85,7 @@ def _welfare(instance: Instance) -> LinearProgram:
 
 
 def _starts(instance: Instance, counts: Ints, running: Bools) -> LinearProgram:
-    """Columns: X[j, t] with so many rounds by job, and s[j, t] >= X[j, t] - X[j, t - 1]."""
+    """Return the programme of fewest starts, with columns X[j, t] and s[j, t] >= X[j, t] - X[j, t - 1]."""
     jobs, rounds = instance.jobs, instance.rounds
     run = np.arange(jobs * rounds).reshape(jobs, rounds)
     start = run + run.size

@@ -1,4 +1,4 @@
-"""The journal record of a plan: its size, its value and its distance from the optimum."""
+"""The record of a plan for the journal: its size, value and distance from the optimum."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,30 +8,30 @@ from eunomia.contract.records import PlainColumn
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
-    """A plan as one row of the table ``shockwave``."""
+    """A plan, as one row of the table ``shockwave``."""
 
     jobs: int
     rounds: int
     objective: float
     """Value of the objective, equation (11)."""
     bound: float
-    """Upper bound: no plan has a greater objective."""
+    """Upper bound on the objective of any plan."""
     gap: float
     """Relative distance between objective and bound."""
     makespan_bound: float
-    """H in seconds, after the window."""
+    """The makespan bound H after the window, in seconds."""
     starts: int
-    """Starts within the window, without the jobs that already run."""
+    """Number of starts within the window, excluding jobs that already run."""
     granted: int
     """Number of GPU-rounds granted."""
     cut_short: bool
-    """Whether a time limit ended the solver: another machine may then find another plan."""
+    """Whether a time limit ended the solver, so that another machine may find another plan."""
 
     @property
     def table(self) -> str:
-        """The table's name."""
+        """Return the name of the table."""
         return "shockwave"
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """One row."""
+        """Return the columns of the single row."""
         return {field.name: [getattr(self, field.name)] for field in dataclasses.fields(self)}

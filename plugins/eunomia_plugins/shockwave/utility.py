@@ -29,7 +29,7 @@ from eunomia_plugins.present import Present, Sharing, present_after, stretch
 from eunomia_plugins.shockwave.outlook import Outlook, outlook
 
 MOST_WEIGHT = 1e12
-"""Bound of ρ^k, with which sums keep small weights exact enough."""
+"""Upper bound on ρ^k, above which sums would lose the precision of small weights."""
 
 
 class ShockwaveUtilityOptions(PluginOptions):
@@ -38,20 +38,20 @@ class ShockwaveUtilityOptions(PluginOptions):
     window: Annotated[int, Field(ge=1, le=1000)] = 20
     """T, the number of planned rounds: 20 in §6.1, 30 in Appendix G."""
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(120.0)
-    """D, the length of a round."""
+    """D, the length of a round in seconds."""
     k: Annotated[float, Field(ge=0.0, le=100.0)] = 5.0
-    """Power of ρ in a job's weight; 1 to 10 in §6.1."""
+    """Exponent of ρ in a job's weight; 1 to 10 in §6.1."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """N_avg, a job's run time under a fair share over its own, at least 1; 0: counted, see ``sharing``."""
+    """N_avg: ratio of a job's run time under a fair share to its own, at least 1; 0: counted, see ``sharing``."""
     sharing: Sharing = "average"
-    """How N_avg is counted."""
+    """How N_avg is counted if ``contention`` is 0."""
     ahead: Literal["shared", "alone"] = "shared"
-    """How fast the remaining work proceeds, for ρ: at a fair share as in equation (9), or alone, if the job runs from
-    now on. With ``alone`` ρ reaches 1 when the job must run without a break to be fair, and urgent jobs stand out."""
+    """Speed of the remaining work in ρ: that of a fair share as in equation (9), or that of the job if it ran from now
+    on. With ``alone``, ρ reaches 1 when the job must run without interruption to be fair."""
 
 
 class ShockwaveUtility:
-    """Progress of each job by rounds granted, weighted by ρ^k: a job at risk of being unfair gets a larger budget."""
+    """The progress of each job by rounds granted, weighted by ρ^k: a job at risk of unfairness gets a larger budget."""
 
     name = "shockwave_utility"
     api = 1
@@ -68,7 +68,7 @@ class ShockwaveUtility:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Return UTIL of each active job after 0 to T rounds of the window, and ρ^k."""
+        """Return the utility UTIL of each active job after 0 to T rounds of the window, and its weight ρ^k."""
         jobs = snapshot.active
         seen = outlook(snapshot, menus, jobs)
         length, window = float(self.options.round_length), self.options.window
@@ -88,18 +88,18 @@ class ShockwaveUtility:
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:
-        """Return the factors of a job's weight."""
+        """Explain the factors of a job's weight."""
         text = "A job weighs the more, the later it is expected to finish compared with a fair share."
         return Explanation(text=text, numbers={})
 
     def _present(self, snapshot: Snapshot, old: Memo | None) -> Present | None:
-        """Return the counters of arrivals, where N_avg is counted from them."""
+        """Return the counters of arrivals if N_avg is counted from them, else None."""
         if self.options.contention > 0.0 or self.options.sharing == "average":
             return None
         return present_after(old, snapshot)
 
     def _rho(self, snapshot: Snapshot, jobs: Rows, seen: Outlook, fair: Reals) -> Reals:
-        """Equation (9): (L + W + R N_avg) / (P N_avg); 1 for jobs of unknown length."""
+        """Return ρ by equation (9): (L + W + R N_avg) / (P N_avg); 1 for jobs of unknown length."""
         since = np.maximum(snapshot.now - snapshot.jobs.arrived[jobs], 0.0)
         ahead = seen.left * (fair if self.options.ahead == "shared" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):

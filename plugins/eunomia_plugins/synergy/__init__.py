@@ -1,1 +1,1 @@
-"""Synergy (OSDI'22): CPUs and memory of each job by its sensitivity to them."""
+"""Synergy (OSDI'22): allocate CPUs and memory to each job according to its sensitivity to them."""

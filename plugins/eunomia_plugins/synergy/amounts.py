@@ -1,4 +1,4 @@
-"""CPUs and memory for the jobs of a round by Synergy-Opt's first programme, one for each GPU type."""
+"""Choose CPUs and memory for the jobs of a round by Synergy-Opt's first programme, solved per GPU type."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from eunomia_plugins.synergy.whole_jobs import ChosenPoints, solve
 
 @builds
 class Wanted:
-    """The claims of a round."""
+    """The claims of a round, one entry per claim."""
 
     jobs: Ints
     """Row of each claim's job or app."""
@@ -22,27 +22,27 @@ class Wanted:
     gpu_type: Ints
     """GPU type of each claim; -1: any."""
     served: Bools
-    """Whether the claim takes part in the programme; a claim on standby, or one that gets nothing, does not."""
+    """Whether the claim takes part in the programme; claims on standby or without GPUs do not."""
 
 
 class Group(NamedTuple):
-    """Jobs with equal points, which the programme treats as one group."""
+    """A group of jobs with equal points."""
 
     points: Points
     claims: Ints
 
 
 class Chosen(NamedTuple):
-    """The amounts of each claim, and the certificate of the programme."""
+    """The chosen amounts of each claim, and the certificate of the programme."""
 
     amounts: Reals
-    """[claim, 2] CPUs and GiB of all its GPUs."""
+    """[claim, 2] CPUs and GiB for all its GPUs together."""
     value: float
     bound: float
 
 
 def wanted_of(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> Wanted:
-    """Return the claims of an allocation; those in the order of service take part."""
+    """Return the claims of an allocation; those in its order of service take part."""
     jobs, gpus = allocation.claims.rows.astype(np.int64), grants.gpus.astype(np.int64)
     kind = snapshot.jobs.gpu_type[jobs].astype(np.int64)
     if grants.gpu_type is not None:
@@ -53,7 +53,7 @@ def wanted_of(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> Wan
 
 
 class Programmes:
-    """The programmes of a round, one for each GPU type."""
+    """The programmes of a round, one per GPU type."""
 
     def __init__(self, snapshot: Snapshot, offer: Offer, allocation: Allocation, demands: Demands) -> None:
         self._snapshot, self._demands = snapshot, demands
@@ -62,7 +62,7 @@ class Programmes:
     def choose(self, wanted: Wanted) -> Chosen:
         """Choose a point for each claim that takes part.
 
-        Other claims, and claims without points, get their least amounts.
+        Other claims, and claims without points, get their minimum amounts.
         """
         amounts = self._demands.of_jobs(wanted.jobs, wanted.gpus, wanted.gpu_type)[0]
         groups, takes = self._groups(wanted)
@@ -79,7 +79,7 @@ class Programmes:
         return Chosen(amounts, value, bound)
 
     def _groups(self, wanted: Wanted) -> tuple[list[Group], Bools]:
-        """Return the groups of equal jobs, and by claim whether it is in a group."""
+        """Return the groups of equal jobs, and for each claim whether it is in a group."""
         table, takes = self._snapshot.jobs, wanted.served.copy()
         takes &= np.isnan(table.cpus[wanted.jobs]) & np.isnan(table.memory_gib[wanted.jobs])
         if len(self._snapshot.cluster.gpu_types) > 1:
@@ -100,7 +100,7 @@ class Programmes:
         return groups, takes
 
     def _solve(self, groups: list[Group], kind: int, fixed: Reals) -> ChosenPoints | None:
-        """Solve the programme on the machines of a GPU type, less the amounts that claims without points get."""
+        """Solve the programme on the machines of a GPU type, minus the amounts of claims without points."""
         machines = self._snapshot.cluster.machine_type
         mine = (machines == kind) | (kind < 0)
         room = self._room.cpus[mine].sum() - fixed[0], self._room.memory_gib[mine].sum() - fixed[1]

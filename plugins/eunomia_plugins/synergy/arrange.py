@@ -1,8 +1,8 @@
-"""Places jobs with fixed GPUs, CPUs and memory on machines, as many as fit undivided (Synergy A.1.3), by exchanges.
+"""Place jobs with fixed GPUs, CPUs and memory on machines by local search, dividing as few as possible (Synergy A.1.3).
 
-First each job goes where its GPUs fit, with the CPUs and memory of machines in balance. Then jobs with equal
-numbers of GPUs change places while that reduces what machines lack. Last, machines that still lack CPUs or memory
-give up jobs.
+First, each job is placed where its GPUs fit, balancing CPUs and memory. Then jobs with equal numbers of GPUs are
+swapped while that reduces the shortage on machines. Last, jobs are removed from machines that still lack CPUs or
+memory.
 """
 
 from collections import Counter
@@ -17,20 +17,20 @@ from eunomia_plugins.synergy.room import Counts
 NEAR: Final = 1e-10
 TRIALS: Final = 10
 TURNS: Final = 4
-"""Greatest number of exchanges that are tried, as a multiple of the number of jobs."""
+"""Maximum number of exchanges that are tried, as a multiple of the number of jobs."""
 
 
 def arranged(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> list[Counts]:
-    """Return the machines of each job with its GPUs on each; empty: the job does not fit besides the others.
+    """Return the machines of each job with its number of GPUs on each; empty if the job does not fit.
 
-    A job that fits on no machine together with the others takes its GPUs one by one, each with its part of the CPUs and
-    memory; a job of one GPU is never divided. Jobs stay where they start, unless more GPUs find room otherwise.
+    A job that fits on no single machine together with the others is divided into single GPUs, each with its part of the
+    CPUs and memory. Jobs stay on their initial machines unless more GPUs can be placed otherwise.
 
     Args:
         need: [job, 3] GPUs, CPUs and GiB.
-        room: [machine, 3] what is left.
-        scale: [3] what the largest machine has, to compare the three.
-        start: by job, the machines on which it starts, with all its GPUs divided among them; empty: none.
+        room: [machine, 3] GPUs, CPUs and GiB left.
+        scale: [3] resources of the largest machine, which make the three comparable.
+        start: initial machines of each job, with the number of GPUs on each; empty: none.
     """
     found = _from(need, room, scale, start)
     if all(found) or not any(start):
@@ -44,7 +44,7 @@ def _gpus(found: Sequence[Counts]) -> int:
 
 
 def _from(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> list[Counts]:
-    """Return the best of several trials, each of which divides more jobs than the one before."""
+    """Return the best of several attempts, each of which divides more jobs than the previous one."""
     gpus = np.rint(need[:, 0]).astype(np.int64)
     divided: Bools = np.array([len(counts) > 1 for counts in start], dtype=bool)
     best: list[Counts] = [[] for _ in gpus]
@@ -67,7 +67,7 @@ def _from(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> li
 
 
 def _places(start: Sequence[Counts], divided: Bools, parts: Ints) -> Ints:
-    """Return the machine at which each part of a job starts."""
+    """Return the initial machine of each part of a job."""
     places: list[int] = []
     for counts, whole, count in zip(start, (~divided).tolist(), parts.tolist(), strict=True):
         if not counts:
@@ -80,7 +80,7 @@ def _places(start: Sequence[Counts], divided: Bools, parts: Ints) -> Ints:
 
 
 def _counts(job: Ints, machine: Ints, each: Ints, lost: Bools) -> list[Counts]:
-    """Return by job the GPUs on each machine; empty for jobs that lost a part."""
+    """Return the number of GPUs on each machine for each job; empty for jobs that lost a part."""
     found = [Counter[int]() for _ in range(lost.size)]
     for one, place in zip(job.tolist(), machine.tolist(), strict=True):
         if not lost[one]:
@@ -93,14 +93,14 @@ class _Arrangement:
         self._need, self._left = need / scale, room / scale
         self.machine = np.full(len(need), NONE)
         self.uneven: list[int] = []
-        """Jobs of several GPUs that keep machines out of balance: heavy ones where a resource is lacking, light ones
-        where much of it is left."""
+        """Jobs of several GPUs that keep machines unbalanced: heavy ones where a resource is short, light ones where
+        much of it is left."""
 
     def run(self, start: Ints) -> Ints:
-        """Place all parts, exchange them, give up what does not fit; return the machine of each part.
+        """Place all parts, exchange them, and remove those that do not fit; return the machine of each part.
 
         Args:
-            start: by part, the machine at which it starts; -1: none.
+            start: [part] initial machine; -1: none.
         """
         for part in np.flatnonzero(start != NONE).tolist():
             if self._left[start[part], 0] >= self._need[part, 0] - NEAR:
@@ -114,7 +114,7 @@ class _Arrangement:
         return self.machine
 
     def _seat(self) -> None:
-        """Place large jobs first, each where its GPUs fit and most CPUs and memory are left per GPU."""
+        """Place large jobs first, each on the machine that has room and most CPUs and memory left per GPU."""
         heavy = self._need[:, 1:].max(axis=1)
         for job in np.lexsort((-heavy, -self._need[:, 0])).tolist():
             if self.machine[job] != NONE:
@@ -137,7 +137,7 @@ class _Arrangement:
         return lack
 
     def _improve(self) -> bool:
-        """Apply the best exchange or move from one of the machines that lack most; return whether there was one."""
+        """Apply the best exchange or move from a machine with a large shortage; return whether there was one."""
         lack = self._lack(self._left)
         for machine in np.argsort(-lack, kind="stable")[: int((lack > NEAR).sum())].tolist():
             here = np.flatnonzero(self.machine == machine)
@@ -156,7 +156,7 @@ class _Arrangement:
     def _exchange(self, machine: int, here: Ints, lack: Reals) -> tuple[float, int, int, int]:
         """Return the best exchange of two jobs with equal numbers of GPUs.
 
-        Its gain, both jobs, and the other machine.
+        The result is its gain, both jobs, and the other machine.
         """
         there = np.flatnonzero((self.machine != machine) & (self.machine != NONE))
         if not there.size:
@@ -170,7 +170,7 @@ class _Arrangement:
         return float(saved[first, second]), int(here[first]), int(there[second]), int(other[second])
 
     def _move(self, machine: int, here: Ints, lack: Reals) -> tuple[float, int, int, int]:
-        """Return the best move of one job to free GPUs."""
+        """Return the best move of a job to free GPUs."""
         need = self._need[here][:, None]
         fits = (self._left[:, 0] >= need[:, :, 0] - NEAR) & (np.arange(lack.size) != machine)
         after = self._lack(self._left[machine] + need) + self._lack(self._left - need)
@@ -189,7 +189,7 @@ class _Arrangement:
         return [job for job in found if job != NONE]
 
     def _extreme(self, machine: int, sign: float) -> int:
-        """Return the job of several GPUs that has the most (1) or the least (-1) CPUs or memory per GPU."""
+        """Return the job of several GPUs with the most (``sign`` 1) or least (-1) CPUs or memory per GPU."""
         several = self._need[:, 0] > self._need[:, 0].min(initial=1.0) + NEAR
         here = np.flatnonzero((self.machine == machine) & several)
         if not here.size:
@@ -198,9 +198,9 @@ class _Arrangement:
         return int(here[(sign * each).argmax()])
 
     def _give_up(self) -> None:
-        """Give up jobs on machines that lack CPUs or memory.
+        """Remove jobs from machines that lack CPUs or memory.
 
-        The job with the fewest GPUs that suffices, else the heaviest.
+        The job with the fewest GPUs whose removal suffices goes first, else the heaviest.
         """
         for machine in np.flatnonzero(self._lack(self._left) > NEAR).tolist():
             while self._lack(self._left[machine]) > NEAR:

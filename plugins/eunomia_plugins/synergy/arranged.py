@@ -1,6 +1,6 @@
-"""The placement ``synergy_arranged``.
+"""The placement ``synergy_arranged`` (Synergy A.1.3).
 
-Places all jobs of a round together and divides as few as possible (Synergy A.1.3).
+All jobs of a round are placed together, and as few as possible are divided.
 """
 
 from typing import ClassVar
@@ -18,15 +18,15 @@ from eunomia_plugins.synergy.tune import fitted
 
 
 class ArrangedOptions(PluginOptions):
-    """``synergy_arranged`` has no options."""
+    """Options of ``synergy_arranged``, which has none."""
 
 
 class SynergyArranged:
-    """Places the jobs of a round together: jobs change places until machines have the CPUs and memory that they need.
+    """Places the jobs of a round together: jobs are swapped until machines have enough CPUs and memory.
 
-    A job that runs starts from its machines and moves only where that reduces what machines lack. A job of several GPUs
-    is divided over machines where it fits on none together with the others. A job that still does not fit gets its
-    least where that fits, else it waits.
+    A running job starts from its machines and moves only if that reduces a shortage. A job of several GPUs is divided
+    over machines if it fits on none together with the others. A job that still does not fit gets its minimum amounts if
+    these fit, else it waits.
     """
 
     name = "synergy_arranged"
@@ -45,7 +45,7 @@ class SynergyArranged:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement:
-        """Place claims with pins, then the others together, then those on standby."""
+        """Place pinned claims, then the others together, then those on standby."""
         packing = Packing(snapshot, offer, allocation)
 
         def choose(claim: Claim) -> Choice | None:
@@ -66,9 +66,9 @@ class SynergyArranged:
 
 
 def _together(packing: Packing, claims: list[Claim]) -> list[tuple[Claim, Counts]]:
-    """Return the claims that can be placed together, with claims that stay first.
+    """Return the claims that can be placed together, those that stay first, with their machines.
 
-    On several GPU types, only claims that name a type.
+    With several GPU types, only claims that request a type are placed so.
     """
     cluster = packing.room.cluster
     found: list[tuple[Claim, Counts]] = []
@@ -82,7 +82,7 @@ def _together(packing: Packing, claims: list[Claim]) -> list[tuple[Claim, Counts
 
 
 def _machines_of(packing: Packing, claims: list[Claim], machines: Ints) -> list[Counts]:
-    """Return by claim its machines, among those of one GPU type."""
+    """Return the machines of each claim, among those of one GPU type."""
     room, cluster = packing.room, packing.room.cluster
     need = np.array([(claim.gpus, claim.gpus * claim.most[0], claim.gpus * claim.most[1]) for claim in claims])
     left = np.column_stack([room.free, room.cpus, room.memory_gib])[machines]

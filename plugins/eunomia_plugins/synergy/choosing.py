@@ -1,4 +1,4 @@
-"""Choice of machines for the GPUs of one claim, where that many GPUs with these CPUs and memory fit."""
+"""Choose machines for the GPUs of one claim, on which its GPUs fit with the given CPUs and memory."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from eunomia_plugins.synergy.room import Counts, Room, Vector
 
 
 def best_fit(room: Room, claim: Claim, each: Vector) -> Counts:
-    """Return the fitting machine with the least room left, else the fewest machines; empty: the claim does not fit."""
+    """Return the fitting machine with the least room, else the fewest machines; empty if the claim does not fit."""
     for fits in _by_type(room, claim, room.fits(each)):
         whole = np.flatnonzero(fits >= claim.gpus)
         if whole.size:
@@ -20,7 +20,7 @@ def best_fit(room: Room, claim: Claim, each: Vector) -> Counts:
 
 
 def first_fit(room: Room, claim: Claim, each: Vector) -> Counts:
-    """Return the first machine that fits the claim, else the fewest machines; empty: the claim does not fit."""
+    """Return the first machine that fits the claim, else the fewest machines; empty if the claim does not fit."""
     for fits in _by_type(room, claim, room.fits(each)):
         whole = np.flatnonzero(fits >= claim.gpus)
         found = [(int(whole[0]), claim.gpus)] if whole.size else _fewest(room, fits, claim.gpus)
@@ -30,7 +30,7 @@ def first_fit(room: Room, claim: Claim, each: Vector) -> Counts:
 
 
 def at_pins(room: Room, claim: Claim, each: Vector) -> Counts:
-    """Return the machines that the grant names; empty: the claim does not fit there."""
+    """Return the machines to which the grant is pinned; empty if the claim does not fit there."""
     machines = np.array([machine for machine, _ in claim.pins])
     wanted = np.array([count for _, count in claim.pins])
     return claim.pins if (room.fits(each, machines) >= wanted).all() else []
@@ -50,7 +50,7 @@ def gpus_on(room: Room, claim: Claim, counts: Counts) -> Ints:
 
 
 def _by_type(room: Room, claim: Claim, fits: Ints) -> list[Ints]:
-    """Return the room for the claim by GPU type that it may have, the type with the least room first."""
+    """Return the room for the claim on each GPU type that it may have, the type with the least room first."""
     types = len(room.cluster.gpu_types)
     if types == 1 or not claim.gang:
         return [fits] if claim.gpu_type == NONE else [np.where(room.of_type(claim.gpu_type), fits, 0)]
@@ -60,7 +60,7 @@ def _by_type(room: Room, claim: Claim, fits: Ints) -> list[Ints]:
 
 
 def _fewest(room: Room, fits: Ints, gpus: int) -> Counts:
-    """Return the fewest machines: in one rack if the rack has room, machines with the most room first."""
+    """Return the fewest machines, in one rack if that has room; machines with the most room come first."""
     racks = np.bincount(room.cluster.machine_rack, weights=fits, minlength=len(room.cluster.racks))
     if racks.sum() < gpus:
         return []
@@ -70,7 +70,7 @@ def _fewest(room: Room, fits: Ints, gpus: int) -> Counts:
 
 
 def _fill(fits: Ints, room: Room, gpus: int) -> Counts:
-    """Return machines in order of room; the last part goes to the machine with the least room left that fits it."""
+    """Return machines with the most room first; the remainder goes to the fitting machine with the least room."""
     order = np.lexsort((room.fullness(np.arange(fits.size)), -fits))
     counts: Counts = []
     for machine in order.tolist():

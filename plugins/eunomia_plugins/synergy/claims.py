@@ -1,4 +1,4 @@
-"""The claims of a round in the form that Synergy's placements use, and jobs without a claim that keep their GPUs."""
+"""The claims of a round as Synergy's placements use them, and the running jobs that are not claims."""
 
 import dataclasses
 from collections import Counter
@@ -16,25 +16,25 @@ NO_GPUS: Final[Ints] = np.empty(0, np.int64)
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Claim:
-    """A claim that is to be placed."""
+    """A claim to be placed."""
 
     index: int
     gpus: int
     gpu_type: int
-    """GPU type that the claim asks for; -1: any."""
+    """Requested GPU type; -1: any."""
     least: Vector
-    """Least CPUs and GiB per GPU."""
+    """Minimum CPUs and GiB per GPU."""
     most: Vector
     held: Ints
     """GPUs of the offer that the claim holds."""
     pins: Counts
-    """Machines that the claim must have; empty: any."""
+    """Machines to which the claim is pinned, with the number of GPUs on each; empty: any machines."""
     gang: bool
-    """Whether all its GPUs must be of one type."""
+    """Whether all its GPUs must have the same type."""
 
 
 class Claims:
-    """The claims of an allocation, with their ranges."""
+    """The claims of an allocation, with their ranges of CPUs and memory."""
 
     def __init__(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> None:
         if not isinstance(allocation.amount, Grants):
@@ -49,16 +49,16 @@ class Claims:
         self._each = cluster.machine_cpus / sizes, cluster.machine_memory_gib / sizes
         jobs = allocation.claims.unit is Unit.JOB
         self.fixed: dict[int, Ints] = {} if jobs else {index: self._fixed(index) for index in self._held}
-        """By claim of an app: GPUs that the app keeps. They keep their CPUs and memory too, since the app divides
-        these."""
+        """GPUs that an app keeps, by its claim; they keep their CPUs and memory, since the app divides
+        these among its jobs."""
 
     @property
     def holding(self) -> list[int]:
-        """Indices of the claims that have GPUs of the offer."""
+        """Return the indices of the claims that hold GPUs of the offer."""
         return list(self._held)
 
     def missing(self, index: int) -> int:
-        """Return the GPUs that a claim is granted beyond those that it keeps as an app."""
+        """Return the number of GPUs granted to a claim beyond those that it keeps."""
         return int(self.grants.gpus[index]) - (self.fixed[index].size if index in self.fixed else 0)
 
     def claim(self, index: int) -> Claim:
@@ -76,7 +76,7 @@ class Claims:
     def _fixed(self, index: int) -> Ints:
         """Return the GPUs that an app holds and keeps.
 
-        At most those granted, of its type and on its pinned machines.
+        These are at most as many as granted, of the granted type and on its pinned machines.
         """
         cluster, held = self.snapshot.cluster, self._held[index]
         keeps = self.snapshot.holdings.successor[held] == NONE
@@ -98,7 +98,7 @@ class Claims:
         return int(claims.rows[index]) if claims.unit is Unit.JOB else NONE
 
     def _range(self, index: int, gpus: int, kind: int, job: int) -> tuple[Vector, Vector]:
-        """Return the range per GPU: that of the grant, else what the job requests, else the proportional share."""
+        """Return the range per GPU: that of the grant, else the job's request, else the proportional share."""
         table, mine = self.snapshot.jobs, self.room.of_type(kind)
         asked = (np.nan, np.nan) if job == NONE else (float(table.cpus[job]), float(table.memory_gib[job]))
         parts = []
@@ -109,7 +109,7 @@ class Claims:
         return (cpus, memory), (most_cpus, most_memory)
 
     def stays(self, claim: Claim) -> bool:
-        """Return whether a claim holds exactly the GPUs that it is granted, and its grant allows it to stay."""
+        """Return whether a claim already holds exactly the granted GPUs, and its grant allows it to keep them."""
         cluster = self.snapshot.cluster
         if claim.held.size != claim.gpus or not claim.gpus:
             return False
@@ -120,16 +120,16 @@ class Claims:
         return bool(self.room.pool.holds(claim.held).all())
 
     def current(self, gpus: Ints) -> Vector:
-        """Return the least CPUs and GiB per GPU that the holder of these GPUs has."""
+        """Return the smallest CPUs and GiB per GPU among these GPUs, as held now."""
         held = self.snapshot.holdings
         return float(np.nan_to_num(held.cpus[gpus]).min()), float(np.nan_to_num(held.memory_gib[gpus]).min())
 
     def counts(self, gpus: Ints) -> Counts:
-        """Return the machines of these GPUs, each with their number."""
+        """Return the machines of these GPUs, with the number of GPUs on each."""
         return sorted(Counter(self.snapshot.cluster.machine[gpus].tolist()).items())
 
     def peers(self) -> list[Holder]:
-        """Return the running jobs that are no claims and keep their GPUs, in order of arrival."""
+        """Return the running jobs that are not claims and keep their GPUs, in order of arrival."""
         held, state = self.snapshot.holdings, self.snapshot.jobs.state
         inside = np.zeros(self.snapshot.cluster.gpus, dtype=bool)
         inside[self.gpus] = True
@@ -150,7 +150,7 @@ class Claims:
         ]
 
     def _whole(self, job: int, gpus: list[int]) -> bool:
-        """Return whether the job runs on a single lease with only these GPUs, all with the same range and amounts."""
+        """Return whether the job has a single lease with exactly these GPUs, all with the same range and amounts."""
         held = self.snapshot.holdings
         lease = held.lease[gpus]
         if (lease != lease[0]).any() or (held.lease == lease[0]).sum() != len(gpus):
@@ -178,7 +178,7 @@ def _bounds(bounds: AmountRange | None, index: int, gpus: int, share: float) -> 
 
 
 def _by_claim(index: Ints, gpus: Ints) -> dict[int, Ints]:
-    """Return by claim the GPUs of the offer that it holds."""
+    """Return the GPUs of the offer that each claim holds."""
     owned: dict[int, list[int]] = {}
     for claim, gpu in zip(index.tolist(), gpus.tolist(), strict=True):
         if claim >= 0:

@@ -1,4 +1,4 @@
-"""Demands of jobs: the least and the most CPUs and memory that a grant should have."""
+"""Demands of jobs: the minimum and maximum CPUs and memory of a grant."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ from eunomia_plugins.synergy.matrices import Matrix, demand
 from eunomia_plugins.synergy.points import Points, points_of
 
 Known = dict[tuple[object, ...], tuple[float, float]]
-"""Demands, keyed by all the inputs that they depend on."""
+"""A cache of demands by all inputs on which they depend."""
 MANY = 4096
 
 
 class Demands:
-    """Demands of the jobs of one round.
+    """The demands of the jobs of one round.
 
     Args:
-        snapshot: the current state; the CPUs and memory of every machine are known.
-        menus: with points by CPUs and memory.
-        saturation: a demand reaches this part of the best rate.
-        known: demands of earlier rounds; they are added to.
+        snapshot: the current state; the CPUs and memory of every machine must be known.
+        menus: menus with points by CPUs and memory.
+        saturation: fraction of the best rate that a demand reaches.
+        known: cached demands of earlier rounds, to which new ones are added.
     """
 
     def __init__(self, snapshot: Snapshot, menus: Menus, saturation: float, known: Known) -> None:
@@ -31,11 +31,11 @@ class Demands:
             known.clear()
 
     def share(self, gpu_type: int) -> tuple[float, float]:
-        """Return the proportional CPUs and GiB per GPU: the least share of the machines of a type (-1: of any type)."""
+        """Return the proportional CPUs and GiB per GPU: the smallest share on machines of a type (-1: any type)."""
         return self._machines.share(gpu_type)
 
     def of_jobs(self, jobs: Ints, gpus: Ints, gpu_types: Ints) -> tuple[Reals, Reals]:
-        """Return [job, 2] the least and the most CPUs and GiB of jobs at these sizes."""
+        """Return the minimum and the maximum CPUs and GiB of jobs at these sizes, each [job, 2]."""
         curve = self.menus.curve[jobs].astype(np.int64)
         alike = np.column_stack([curve, gpus, gpu_types])
         _, first, inverse = np.unique(alike, axis=0, return_index=True, return_inverse=True)
@@ -48,7 +48,7 @@ class Demands:
         return table[:, 0], table[:, 1]
 
     def points(self, job: int, gpus: int, gpu_type: int) -> Points | None:
-        """Return the points of a job that are no slower than its share; None: its menu has none by CPUs or memory."""
+        """Return the points of a job that are no slower than its share; None if its menu has no CPUs or memory."""
         matrix = Matrix.of(self.menus, job, gpus, gpu_type)
         if matrix is None:
             return None
@@ -56,7 +56,7 @@ class Demands:
         return points_of(matrix, (cpus, memory_gib), self._machines.most(gpus, gpu_type))
 
     def _of_job(self, job: int, gpus: int, gpu_type: int) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Return the least and the most of one job."""
+        """Return the minimum and the maximum CPUs and GiB of one job."""
         cpus, memory = (amount * gpus for amount in self.share(gpu_type))
         matrix = Matrix.of(self.menus, job, gpus, gpu_type) if gpus else None
         if matrix is None:

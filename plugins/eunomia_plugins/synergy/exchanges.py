@@ -1,8 +1,8 @@
-"""Exchanges jobs between machines and divides each machine's CPUs and memory, so that the sum of rates grows.
+"""Exchange jobs between machines and divide each machine's CPUs and memory, so that the sum of rates increases.
 
-A machine is worth the greatest sum of rates that its jobs can have with its CPUs and memory, each rate as a multiple of
-the rate at the proportional share. The programme of a machine in which jobs may be divided gives prices of its CPUs and
-memory; what a job would gain at another machine's prices says which exchanges are worth a try.
+The value of a machine is the largest sum of rates that its jobs can have with its CPUs and memory, each rate relative
+to that at the proportional share. The relaxed programme of a machine gives prices of its CPUs and memory; a job's gain
+at another machine's prices tells which exchanges are worth trying.
 """
 
 import dataclasses
@@ -17,41 +17,41 @@ from eunomia_plugins.synergy.programme import OptProgramme, priced
 from eunomia_plugins.synergy.whole_jobs import solve
 
 LEAST_GAIN: Final = 1e-4
-"""Exchanges that gain less, as a part of one job's rate at its share, are not made."""
+"""Minimum gain of an exchange, as a fraction of one job's rate at its share."""
 CANDIDATES: Final = 200
-"""Greatest number of exchanges tried between two computations of prices, by expected gain."""
+"""Maximum number of exchanges, by expected gain, that are tried before prices are recomputed."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Exchangeable:
-    """A job on one machine, with the points of CPUs and memory that it may have there."""
+    """A job on one machine, with the points of CPUs and memory that it can have there."""
 
     points: Points
-    """For all its GPUs together, in ascending order: the first point is the least that it may have."""
+    """Points for all its GPUs together, in ascending order; the first is its minimum."""
     gpus: int
     gpu_type: int
-    """GPU type that the job asks for; -1: any."""
+    """Requested GPU type; -1: any."""
     machine: int
     moves: bool
-    """Whether it may go to another machine."""
+    """Whether the job may move to another machine."""
 
 
 class Machines(NamedTuple):
-    """GPUs, CPUs and memory of the machines for these jobs."""
+    """The GPUs, CPUs and memory that machines have for these jobs."""
 
     free: Ints
-    """GPUs that no job has."""
+    """[machine] number of GPUs without a job."""
     amounts: Reals
     """[machine, 2] CPUs and GiB for these jobs together."""
     gpu_type: Ints
 
 
 class Exchanges:
-    """Exchanges jobs of equal numbers of GPUs, or moves a job to free GPUs, while the sum of rates grows.
+    """A local search that swaps jobs of equal size or moves jobs to free GPUs while the sum of rates increases.
 
     Args:
-        jobs: their machines are changed.
-        machines: without the GPUs, CPUs and memory of other jobs.
+        jobs: the jobs, whose machines are changed in place.
+        machines: the machines, without the GPUs, CPUs and memory of other jobs.
     """
 
     def __init__(self, jobs: Sequence[Exchangeable], machines: Machines) -> None:
@@ -68,10 +68,10 @@ class Exchanges:
         self._value, self._need = _columns([job.points for job in jobs])
         self._worth = np.zeros(machines.free.size)
         self._gain = np.zeros((len(jobs), machines.free.size))
-        """[job, machine] value less the price of its best point there."""
+        """[job, machine] value minus price of the job's best point there."""
 
     def run(self, tries: int) -> None:
-        """Make exchanges until none gains or the limit of tries is reached."""
+        """Apply exchanges until none gains or the maximum number of tries is reached."""
         for machine in range(len(self._on)):
             self._price(machine)
         failed: set[tuple[object, ...]] = set()
@@ -91,7 +91,7 @@ class Exchanges:
                 return
 
     def divided(self, machine: int) -> list[tuple[int, tuple[float, float]]]:
-        """Return the jobs on a machine, each with CPUs and GiB for all its GPUs: one point each, the best sum."""
+        """Return the jobs on a machine with CPUs and GiB for all GPUs of each: the points with the best sum."""
         mine = self._on[machine]
         if not mine:
             return []
@@ -109,14 +109,14 @@ class Exchanges:
     # --- one machine -------------------------------------------------------------------------------------------------
 
     def _instance(self, machine: int, jobs: Sequence[int]) -> OptProgramme | None:
-        """Return the programme of these jobs on a machine; None: it has no CPUs or no memory for them."""
+        """Return the programme of these jobs on a machine; None if it has no CPUs or no memory for them."""
         cpus, memory_gib = self._machines.amounts[machine].tolist()
         if cpus <= 0.0 or memory_gib <= 0.0:
             return None
         return instance_of([self.jobs[job].points for job in jobs], np.ones(len(jobs), np.int64), (cpus, memory_gib))
 
     def _sum(self, machine: int, jobs: Sequence[int]) -> float:
-        """Return the greatest sum of rates found for these jobs on a machine; minus infinity: they do not fit."""
+        """Return the largest sum of rates found for these jobs on a machine; -inf if they do not fit."""
         if not jobs:
             return 0.0
         instance = self._instance(machine, jobs)
@@ -124,7 +124,7 @@ class Exchanges:
         return -np.inf if found is None else found.value
 
     def _price(self, machine: int) -> None:
-        """Compute a machine's prices, at which jobs may be divided among their points, and what jobs gain at them."""
+        """Compute a machine's prices from the relaxed programme, and the gains of jobs at these prices."""
         jobs, prices = self._on[machine], np.zeros(2)
         instance = self._instance(machine, jobs) if jobs else None
         if instance is not None:
@@ -138,7 +138,7 @@ class Exchanges:
     # --- exchanges ---------------------------------------------------------------------------------------------------
 
     def _candidates(self) -> Iterator[tuple[int, int, int]]:
-        """Yield a job, the job that it changes places with (-1: none) and its new machine, greatest gain first."""
+        """Yield a job, the job to swap it with (-1: none) and its new machine, largest expected gain first."""
         every = np.arange(self._at.size)
         more = np.where(self._may, self._gain, -np.inf) - self._gain[every, self._at][:, None]
         both = more[:, self._at] + more[:, self._at].T
@@ -162,7 +162,7 @@ class Exchanges:
                 yield first, NONE, machine
 
     def _exchange(self, first: int, second: int, machine: int) -> bool:
-        """Put a job on a machine, and the second one in its place; return whether that raises the sum of rates."""
+        """Move a job to a machine, and the second one in its place, if that raises the sum of rates; return whether."""
         here = int(self._at[first])
         sets = {
             here: [job for job in self._on[here] if job != first] + ([second] if second != NONE else []),
@@ -183,7 +183,7 @@ class Exchanges:
 
 
 def _columns(points: Sequence[Points]) -> tuple[Reals, Reals]:
-    """Values [job, point], and needs [2, job, point] of CPUs and GiB; jobs with fewer points have worthless others."""
+    """Return values, [job, point], and needs of CPUs and GiB, [2, job, point], padded with worthless points."""
     width = max((each.value.size for each in points), default=1)
     value, need = np.full((len(points), width), -np.inf), np.zeros((2, len(points), width))
     for job, each in enumerate(points):

@@ -1,4 +1,4 @@
-"""Exchanges in a placement: jobs that start change places, and the amounts of all jobs are divided by their rates."""
+"""Exchanges in a placement: starting jobs are swapped, and CPUs and memory are divided by the jobs' rates."""
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from eunomia_plugins.synergy.room import SLACK, Holder
 
 
 class Exchanging:
-    """The jobs of a placement whose amounts may change, and what their machines have for them.
+    """The jobs of a placement whose CPUs and memory may change, and what their machines have for them.
 
-    Jobs on several machines keep their places and amounts. Running jobs keep their places.
+    Jobs on several machines keep their GPUs and amounts; running jobs keep their GPUs.
 
     Args:
-        packing: with the claims of jobs that are placed.
+        packing: the placement, with claims of jobs.
         snapshot: the current state.
-        menus: with the points of jobs by CPUs and memory.
+        menus: menus with points by CPUs and memory.
     """
 
     def __init__(self, packing: Packing, snapshot: Snapshot, menus: Menus) -> None:
@@ -44,7 +44,7 @@ class Exchanging:
         return Exchangeable(points, gpus, claim.gpu_type, machine, moves=starts)
 
     def _points(self, holder: Holder, job: int, gpu_type: int) -> Points:
-        """Return the points of a job within its range, its least first; without known rates, its present amounts."""
+        """Return the points of a job within its range, its minimum first; without known rates, its present amounts."""
         gpus = holder.gpus.size
         matrix, points = Matrix.of(self._menus, job, gpus, gpu_type), self._demands.points(job, gpus, gpu_type)
         if matrix is None or points is None:
@@ -59,7 +59,7 @@ class Exchanging:
         return Points(*columns)
 
     def run(self, tries: int) -> None:
-        """Exchange, then carry out the new places and amounts."""
+        """Run the exchanges, then apply the new machines and amounts to the placement."""
         if not self._jobs:
             return
         exchanges = Exchanges(self._jobs, self._machines())

@@ -1,4 +1,4 @@
-"""Synergy-Greedy: first fit of every job's demand in all dimensions (Synergy §3.3)."""
+"""Synergy-Greedy: first fit of each job's demand in all dimensions (Synergy §3.3)."""
 
 from typing import ClassVar
 
@@ -13,12 +13,12 @@ class GreedyOptions(PluginOptions):
     """Options of ``synergy_greedy``."""
 
     keeps: bool = False
-    """Whether a job that runs stays on its GPUs; else every job of the round is placed again, as the authors do, and a
-    job that changes its machine restarts."""
+    """Whether a running job keeps its GPUs; if not, all jobs of a round are placed again, as the authors do, and a job
+    whose machine changes is restarted."""
 
 
 class SynergyGreedy:
-    """Places each job on the first machine with its whole demand; a job that finds none is passed over."""
+    """Places each job on the first machine that fits its whole demand; a job that fits on none is skipped."""
 
     name = "synergy_greedy"
     api = 1

@@ -1,4 +1,4 @@
-"""Solves Synergy-Opt's first programme for few jobs by an integer solver; equal jobs are counted by point."""
+"""Solve Synergy-Opt's first programme for few jobs with an integer solver; variables count equal jobs by point."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from eunomia_solvers import Limits, LinearProgram, SparseRows, solve_linear
 
 
 def solved(instance: OptProgramme) -> Ints:
-    """Return [group, point] numbers of jobs of greatest value.
+    """Return the optimal numbers of jobs, [group, point].
 
     Raises:
-        SolveError: no points of all jobs fit together.
+        SolveError: no choice of points fits.
     """
     groups, points = instance.value.shape
     every = np.arange(groups * points)

@@ -1,4 +1,4 @@
-"""What the machines of a GPU type have: each GPU's share, and the most that a job can have."""
+"""The CPUs and memory on machines of a GPU type: the share of each GPU, and the maximum of a job."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from eunomia.units import Ints
 
 
 class Machines:
-    """CPUs and memory by GPU type (-1: any type); a type without machines counts as any type.
+    """CPUs and memory of machines by GPU type (-1: any type); a type without machines counts as any type.
 
     Args:
-        cluster: the CPUs and memory of every machine are known.
+        cluster: the cluster; the CPUs and memory of every machine must be known.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -21,12 +21,12 @@ class Machines:
         self._totals = np.column_stack([cluster.machine_cpus, cluster.machine_memory_gib])
 
     def share(self, gpu_type: int) -> tuple[float, float]:
-        """Return the proportional CPUs and GiB per GPU: the least share of the machines of a type."""
+        """Return the proportional CPUs and GiB per GPU: the smallest share on machines of a type."""
         cpus, memory_gib = self._each[self._of_type(gpu_type)].min(axis=0).tolist()
         return cpus, memory_gib
 
     def most(self, gpus: int, gpu_type: int) -> tuple[float, float]:
-        """Return the CPUs and GiB of the fewest machines, in order of size, that have this number of GPUs."""
+        """Return the maximum CPUs and GiB on the fewest machines that have this number of GPUs."""
         of_type = self._of_type(gpu_type)
         totals, sizes = self._totals[of_type], self._sizes[of_type]
         machines = int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), gpus)) + 1

@@ -1,4 +1,4 @@
-"""Sensitivity matrices: a job's rate by CPUs and memory, and the demand that follows from it (Synergy §3.2)."""
+"""Sensitivity matrices: a job's rate by CPUs and memory, and the resulting demand (Synergy §3.2)."""
 
 from typing import Self
 
@@ -13,21 +13,21 @@ SAME = 1e-9
 
 @builds
 class Matrix:
-    """Rates of a job at one size, in iterations a second, by the CPUs and GiB of all its GPUs.
+    """Rates of a job at one size, in iterations per second, by CPUs and GiB for all its GPUs together.
 
-    More never makes it slower.
+    Rates never decrease with more CPUs or memory.
 
-    Rates are linear between points, and proportional to CPUs below the first number of CPUs.
+    They are interpolated linearly between points, and proportional to CPUs below the smallest number of CPUs.
     """
 
     cpus: Reals
     memory_gib: Reals
     rate: Reals
-    """[CPUs, memory] rate of the job, in iterations a second."""
+    """[CPUs, memory] rate of the job in iterations per second."""
 
     @classmethod
     def of(cls, menus: Menus, job: int, gpus: int, gpu_type: int) -> Self | None:
-        """Return a job's matrix at a size and GPU type (-1: any); None: its menu has no points by CPUs or memory."""
+        """Return a job's matrix at a size and GPU type (-1: any); None if its menu has no CPUs or memory."""
         points, curve = menus.points, int(menus.curve[job])
         if curve < 0:
             return None
@@ -42,19 +42,19 @@ class Matrix:
         return cls(cpus=rows, memory_gib=columns, rate=rate)
 
     def at(self, cpus: float, memory_gib: float) -> float:
-        """Return the rate with these CPUs and GiB."""
+        """Return the rate with these CPUs and GiB, interpolated."""
         by_cpus = [float(np.interp(memory_gib, self.memory_gib, row)) for row in self.rate]
         return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
 
     def with_point(self, cpus: float, memory_gib: float) -> Self:
-        """Return the matrix with a further row and column, by interpolation."""
+        """Return the matrix with an additional, interpolated row and column."""
         rows, columns = np.union1d(self.cpus, [cpus]), np.union1d(self.memory_gib, [memory_gib])
         rate = np.array([[self.at(row, column) for column in columns] for row in rows])
         return type(self)(cpus=rows, memory_gib=columns, rate=rate)
 
 
 def _grid(cpus: Reals, memory: Reals, rate: Reals) -> tuple[Reals, Reals, Reals]:
-    """Fill the grid of all CPUs and all memory: a hole has the rate of the best point with no more of either."""
+    """Return the full grid: a missing cell has the rate of the best point with at most its CPUs and memory."""
     rows, columns = np.unique(cpus), np.unique(memory)
     grid = np.zeros((rows.size, columns.size))
     np.maximum.at(grid, (np.searchsorted(rows, cpus), np.searchsorted(columns, memory)), rate)
@@ -64,16 +64,16 @@ def _grid(cpus: Reals, memory: Reals, rate: Reals) -> tuple[Reals, Reals, Reals]
 def demand(
     matrix: Matrix, share: tuple[float, float], most: tuple[float, float], saturation: float
 ) -> tuple[float, float]:
-    """Return the least CPUs and GiB that reach a part of the best rate, and never less than the rate at the share.
+    """Return the smallest CPUs and GiB with a given fraction of the best rate, at least the rate at the share.
 
-    The smaller of the demand and the share, in each of the two, also keeps the rate at the share: a job that is lowered
-    to it is no slower than with its share.
+    The elementwise minimum of demand and share also reaches the rate at the share, so a job that is lowered to it is no
+    slower than with its share.
 
     Args:
-        matrix: of the job at its size.
+        matrix: the job's matrix at its size.
         share: CPUs and GiB in proportion to the job's GPUs.
-        most: CPUs and GiB that it can have at all.
-        saturation: the part of the best rate.
+        most: maximum CPUs and GiB that the job can have.
+        saturation: the fraction of the best rate.
     """
     full = matrix.with_point(*share)
     fits: Bools = (full.cpus[:, None] <= most[0] * (1.0 + SAME)) & (full.memory_gib <= most[1] * (1.0 + SAME))

@@ -1,4 +1,4 @@
-"""Refiner: CPUs and memory of each grant by Synergy-Opt's first programme (OSDI'22, §4.1 and A.1)."""
+"""The refiner ``synergy_opt``: CPUs and memory of grants by Synergy-Opt's first programme (OSDI'22, §4.1 and A.1)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,34 +27,34 @@ from eunomia_plugins.synergy.amounts import Programmes, Wanted, wanted_of
 from eunomia_plugins.synergy.demands import Demands, Known
 
 NO_MORE_THAN_THE_SHARE = 1e-9
-"""A saturation for which a demand is the least that is as fast as the proportional share."""
+"""A saturation so small that the demand is the smallest one that is as fast as the proportional share."""
 
 
 class OptOptions(PluginOptions):
     """Options of ``synergy_opt``."""
 
     exact: bool = False
-    """Whether a placement must give a job its chosen point (least = most, as in the paper). Else a job whose point is
-    at least its proportional share of CPUs and of memory may get any amounts between the two, where machines cannot be
-    filled otherwise."""
+    """Whether a placement must give a job exactly its chosen point, as in the paper. If not, a job whose point is at
+    least its proportional share of CPUs and memory may get any amounts between the two, if machines cannot be filled
+    otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OptRecord:
-    """One row: the value of a round's programme and the bound that certifies it."""
+    """The record of a round's programme: one row with its value and the bound that certifies it."""
 
     value: float
-    """Sum of rates of all jobs in the programme, each as a multiple of its rate at the proportional share."""
+    """Sum of the rates of all jobs in the programme, each relative to the job's rate at the proportional share."""
     bound: float
-    """Upper bound: no choice of points has a greater sum."""
+    """Upper bound on the sum for any choice of points."""
 
     @property
     def table(self) -> str:
-        """The table's name."""
+        """Return the name of the table."""
         return "synergy_opt"
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """Value, bound, and the greatest relative distance of the value from the optimum."""
+        """Return value, bound, and the maximum relative distance of the value from the optimum."""
         gap = max(0.0, 1.0 - self.value / self.bound) if self.bound > 0.0 else 0.0
         return {name: _one(amount) for name, amount in (("value", self.value), ("bound", self.bound), ("gap", gap))}
 
@@ -64,10 +64,10 @@ def _one(amount: float) -> list[float | None]:
 
 
 class SynergyOpt:
-    """Chooses the CPUs and memory of all jobs served together: the sum of their rates is as great as it can be.
+    """Chooses the CPUs and memory of all served jobs so that the sum of their rates is maximal.
 
-    Each rate counts as a multiple of the job's rate at its proportional share, below which none falls. The CPUs and
-    memory of all machines of a type count as one pool; the placement finds machines. Claims of apps keep their shares.
+    Each rate is relative to the job's rate at its proportional share, below which none may fall. The CPUs and memory of
+    all machines of a type count as one pool; the placement finds machines. Claims of apps get their shares.
     """
 
     name = "synergy_opt"
@@ -83,7 +83,7 @@ class SynergyOpt:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Set the ranges of grants: least and most are the chosen point. Nothing else changes."""
+        """Set the ranges of grants to the chosen points; nothing else changes."""
         grants = allocation.amount
         if not isinstance(grants, Grants) or allocation.claims.unit is not Unit.JOB or not grants.gpus.size:
             return allocation
@@ -98,9 +98,9 @@ class SynergyOpt:
 
 
 def _floor(amounts: Reals, demands: Demands, wanted: Wanted) -> Reals:
-    """Return [claim, 2] the proportional share where the chosen point is at least that in CPUs and memory.
+    """Return the minimum amounts, [claim, 2].
 
-    Else the point.
+    They are the proportional share if the chosen point is at least that in CPUs and memory, else the point.
     """
     kinds = {kind: demands.share(kind) for kind in np.unique(wanted.gpu_type).tolist()}
     share = np.array([kinds[kind] for kind in wanted.gpu_type.tolist()]).reshape(-1, 2) * wanted.gpus[:, None]

@@ -1,4 +1,4 @@
-"""Elasticity: sensitivity to CPUs by a few measurements, to memory by computation (Synergy §3.1)."""
+"""The elasticity ``optimistic``: sensitivity to CPUs from few measurements, to memory by computation (Synergy §3.1)."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
@@ -28,28 +28,27 @@ from eunomia_plugins.synergy.profiling import Asked, MatrixPoint, Profiling, Sto
 from eunomia_plugins.synergy.storage import Bandwidth, DataSet, Memory
 
 LEAST_STEP = 1e9 / 2**30
-"""Least difference of two memory amounts, in GiB, which bounds the size of a matrix on a large machine."""
+"""Minimum difference between memory amounts in GiB, which limits the size of a matrix on a large machine."""
 
 
 class OptimisticOptions(PluginOptions):
     """Options of ``optimistic``."""
 
     until_profiled: Literal["wait", "assumed"] = "wait"
-    """Whether only one job of a kind runs while the kind is being measured, or all run, each with the share of its
-    GPUs."""
+    """Whether only one job of a kind runs while the kind is measured, or all run with their proportional shares."""
     threshold: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 0.1
-    """The search in a direction ends where more CPUs speed a job up by at most this fraction."""
+    """The search stops once more CPUs speed a job up by at most this fraction."""
     iterations: Annotated[int, Field(ge=1)] = 50
-    """Mini-batches that a job runs with each number of CPUs."""
+    """Number of iterations (mini-batches) measured with each number of CPUs."""
     data_sets: dict[str, DataSet] = Field(default_factory=dict)
-    """By kind of job, its data set: ``size``, ``samples`` and ``process``, the memory of each GPU's processes. For a
-    kind without an entry, rates are measured with the proportional memory only."""
+    """Data set of each kind of job: ``size``, ``samples`` and ``process``, the memory of the processes of one GPU. For
+    a kind without an entry, rates are measured with the proportional memory only."""
     bandwidth: Bandwidth = Field(default="250MB/s", validate_default=True)
-    """Bytes that a job reads from storage in a second."""
+    """Read bandwidth of a job from storage, such as ``"250MB/s"``."""
     memory_step: Memory = Field(default="50GB", validate_default=True)
-    """Difference of two memory amounts in a matrix; at least 1GB."""
+    """Difference between memory amounts in a matrix; at least 1GB."""
     again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
-    """Time between two rounds while CPUs remain to be measured."""
+    """Time between rounds while there are numbers of CPUs to measure."""
 
     @field_validator("memory_step")
     @classmethod
@@ -60,11 +59,11 @@ class OptimisticOptions(PluginOptions):
 
 
 class Optimistic:
-    """Gives every job its most GPUs, measures the rates of its kind by CPUs, and computes those by memory.
+    """Whole gangs, with the rates of each kind of job measured by CPUs and computed by memory.
 
-    One job of a kind is measured with full memory, by binary search over CPUs. With less memory the rate is the
-    smaller of the measured rate and of the rate that storage allows for data that are not cached. Imported rates
-    are used as they are.
+    One job of a kind is measured with full memory, by binary search over CPUs. With less memory, the rate is the
+    minimum of the measured rate and the rate at which storage can deliver data that are not cached. Imported rates are
+    used unchanged.
     """
 
     name = "optimistic"
@@ -83,7 +82,7 @@ class Optimistic:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give the jobs of a kind one curve, and request probes with CPUs at which the kind was not measured."""
+        """Give the jobs of a kind one curve, and request probes at numbers of CPUs not yet measured for the kind."""
         profiling = Profiling(snapshot, self._storage, self.options.threshold)
         curve = np.full(snapshot.jobs.most.size, -1, np.int32)
         curves: list[list[MatrixPoint]] = []

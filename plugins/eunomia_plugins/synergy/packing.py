@@ -1,4 +1,4 @@
-"""The steps that Synergy's placements share: keep claims that stay, serve the others, return amounts by GPU."""
+"""The steps shared by Synergy's placements: keep claims that stay, serve the others, and return amounts by GPU."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,11 +11,11 @@ from eunomia_plugins.synergy.claims import NO_GPUS, Claim, Claims
 from eunomia_plugins.synergy.room import SLACK, Counts, Holder, Vector
 
 Choice = tuple[Counts, Vector]
-"""Machines with numbers of GPUs, and the CPUs and GiB per GPU."""
+"""Machines with the number of GPUs on each, and the CPUs and GiB per GPU."""
 
 
 class Packing:
-    """The placement of one round."""
+    """The placement of one round, as it is built."""
 
     def __init__(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> None:
         self.claims = Claims(snapshot, offer, allocation)
@@ -30,7 +30,7 @@ class Packing:
             self.room.add(peer)
 
     def keep(self, indices: Iterable[int]) -> None:
-        """Keep the claims that hold exactly what they are granted, with CPUs and memory within their ranges."""
+        """Keep the claims that already hold exactly the granted GPUs, with CPUs and memory within their ranges."""
         for index in indices:
             claim = self.claims.claim(index)
             if index not in self.placed and self.claims.stays(claim):
@@ -43,9 +43,9 @@ class Packing:
         self._relieve()
 
     def _relieve(self) -> None:
-        """Lower jobs on machines where claims that stay need more than is left; otherwise place these claims again.
+        """Lower jobs on machines where kept claims need more than is left; if that fails, place these claims again.
 
-        Such claims held less than their least, for instance under another profile.
+        Such claims held less than their minimum, for instance under another profile.
         """
         for machine in np.flatnonzero((self.room.cpus < -SLACK) | (self.room.memory_gib < -SLACK)).tolist():
             if self.room.lower(machine, 0, (0.0, 0.0)):
@@ -57,13 +57,13 @@ class Packing:
                     del self.placed[holder.key]
 
     def _fix(self, gpus: Ints) -> None:
-        """Assign GPUs that an app keeps, with their present CPUs and memory."""
+        """Assign the GPUs that an app keeps, with their present CPUs and memory."""
         held = self.claims.snapshot.holdings
         self.room.pool.take(gpus)
         self.room.pool.spend(gpus, np.nan_to_num(held.cpus[gpus]), np.nan_to_num(held.memory_gib[gpus]))
 
     def refuse(self, claim: Claim) -> None:
-        """Record that a claim cannot be placed, and why; an app with pins gives up all its GPUs."""
+        """Record that a claim cannot be placed, and why; a pinned app gives up all its GPUs."""
         self.refused[claim.index] = self.reason(claim)
         if claim.pins and claim.index in self.claims.fixed:
             held, gpus = self.claims.snapshot.holdings, self.claims.fixed.pop(claim.index)
@@ -71,15 +71,15 @@ class Packing:
             self.room.pool.spend(gpus, -np.nan_to_num(held.cpus[gpus]), -np.nan_to_num(held.memory_gib[gpus]))
 
     def place(self, claim: Claim, choice: Choice) -> None:
-        """Give a claim GPUs, CPUs and memory on these machines."""
+        """Assign a claim GPUs, CPUs and memory on the chosen machines."""
         self._settle(claim, gpus_on(self.room, claim, choice[0]), choice[1])
 
     def serve(self, order: Iterable[int], choose: Callable[[Claim], Choice | None], *, stop: bool) -> None:
-        """Serve claims in this order.
+        """Serve claims in order.
 
         Args:
             order: indices of claims.
-            choose: the machines and amounts of a claim; None: it cannot be placed.
+            choose: returns machines and amounts for a claim, or None if it cannot be placed.
             stop: whether the first claim that cannot be placed ends the service.
         """
         waiting = [index for index in order if index not in self.placed and self.claims.missing(index) > 0]
@@ -109,12 +109,12 @@ class Packing:
         return Reason.FRAGMENTED
 
     def in_turn(self) -> list[Holder]:
-        """Return claims in order of service, then jobs without a claim."""
+        """Return the placed claims in order of service, then jobs that are not claims."""
         order = [*self.allocation.order.tolist(), *standby_of(self.allocation)]
         return [*(self.placed[index] for index in order if index in self.placed), *self.peers]
 
     def move_up(self) -> None:
-        """Move claims below their demand to machines where the whole demand fits, in order of service."""
+        """Move claims that have less than their demand to machines where the whole demand fits, in order of service."""
         for holder in self.in_turn():
             missing = [most - now for now, most in zip(holder.now, holder.most, strict=True)]
             if not holder.is_claim or max(missing) <= SLACK or not self.room.fits(holder.most).any():
@@ -128,11 +128,11 @@ class Packing:
 
     @property
     def stops(self) -> bool:
-        """Whether the first claim that cannot be placed ends the service."""
+        """Return whether the first claim that cannot be placed ends the service."""
         return self.allocation.on_misfit is Misfit.STOP
 
     def answer(self) -> Placement:
-        """Return the placement; claims that hold GPUs of the offer and get none are named with 0 GPUs."""
+        """Return the placement; claims that hold GPUs of the offer and get none are listed with 0 GPUs."""
         held = self.claims.snapshot.holdings
         parts: dict[int, list[tuple[Ints, Reals, Reals]]] = {index: [] for index in self.claims.holding}
         for index, gpus in self.claims.fixed.items():
@@ -157,7 +157,7 @@ class Packing:
         )
 
     def _retunes(self) -> Retunes | None:
-        """Return the new amounts of jobs without a claim."""
+        """Return the new amounts of jobs that are not claims."""
         changed = [
             peer for peer in self.peers if not np.allclose(peer.now, self.claims.current(peer.gpus), rtol=1e-9, atol=0)
         ]

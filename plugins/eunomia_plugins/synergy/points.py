@@ -1,4 +1,4 @@
-"""The points of CPUs and memory among which Synergy-Opt chooses: none slower than the proportional share."""
+"""The points of CPUs and memory among which Synergy-Opt chooses; none is slower than the proportional share."""
 
 from typing import NamedTuple
 
@@ -10,31 +10,31 @@ from eunomia_plugins.synergy.programme import OptProgramme
 
 
 class Points(NamedTuple):
-    """Points of equal jobs, for all GPUs of a job."""
+    """The points of a group of equal jobs, for all GPUs of a job together."""
 
     cpus: Reals
     memory_gib: Reals
     value: Reals
-    """Rates as multiples of the rate at the proportional share."""
+    """Rate at each point relative to that at the proportional share."""
 
     def of(self, jobs: Ints) -> Reals:
-        """Return [job, 2] CPUs and GiB for numbers of jobs by point.
+        """Return the CPUs and GiB of each job, [job, 2], given the number of jobs by point.
 
-        Columns after the last point repeat the first point.
+        Columns after the last point stand for the first point.
         """
         point = np.repeat(np.where(np.arange(jobs.size) < self.value.size, np.arange(jobs.size), 0), jobs)
         return np.stack([self.cpus[point], self.memory_gib[point]], axis=1)
 
 
 def points_of(matrix: Matrix, share: tuple[float, float], most: tuple[float, float]) -> Points:
-    """Return the points of a matrix and the proportional share, without points that another point dominates.
+    """Return the Pareto-optimal points of a matrix, including the proportional share.
 
-    The first point needs no more than the share.
+    The first point needs at most the share.
 
     Args:
-        matrix: of the job at its size.
-        share: CPUs and GiB in proportion to the job's GPUs; a point is at least as fast.
-        most: CPUs and GiB that it can have at all.
+        matrix: the job's matrix at its size.
+        share: CPUs and GiB in proportion to the job's GPUs; every point is at least as fast.
+        most: maximum CPUs and GiB that the job can have.
     """
     full = matrix.with_point(*share)
     floor = full.at(*share)
@@ -51,7 +51,7 @@ def points_of(matrix: Matrix, share: tuple[float, float], most: tuple[float, flo
 
 
 def instance_of(groups: list[Points], count: Ints, capacity: tuple[float, float]) -> OptProgramme:
-    """Return the programme of groups of equal jobs; a group with fewer points repeats its first."""
+    """Return the programme of groups of equal jobs; groups with fewer points are padded with their first point."""
     width = max(group.value.size for group in groups)
     index = [np.where(np.arange(width) < group.value.size, np.arange(width), 0) for group in groups]
     value, cpus, memory_gib = (

@@ -1,4 +1,4 @@
-"""Kinds of job, each measured once for all its jobs, and the measured rates of each by CPUs."""
+"""Kinds of job, each of which is measured once for all its jobs, and their measured rates by CPUs."""
 
 import math
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from eunomia.contract.snapshot import Measured
 from eunomia.units import NONE, Rows
 
 _UNKNOWN = -1.0
-"""The batch size of jobs whose batch size is not known."""
+"""Placeholder for an unknown batch size."""
 _SAME = 1e-6
 
 
 class Kind(NamedTuple):
-    """Jobs that share their measurements: a kind of job at one size, batch size and requested GPU type (-1: any)."""
+    """The key of jobs that share measurements: kind, size, batch size and requested GPU type (-1: any)."""
 
     kind: int
     gpus: int
@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 
 def kinds_of(snapshot: Snapshot) -> dict[Kind, Rows]:
-    """By kind, the rows of its active jobs, in order of the rows."""
+    """Return the rows of the active jobs of each kind, ascending."""
     jobs, rows = snapshot.jobs, snapshot.active
     if not rows.size:
         return {}
@@ -42,7 +42,7 @@ def kinds_of(snapshot: Snapshot) -> dict[Kind, Rows]:
 def rates_of(snapshot: Snapshot, kind: Kind, jobs: Rows, gpu_type: int) -> list[KnownRate | Measured]:
     """Return the known rates of a kind by CPUs on a GPU type.
 
-    For jobs without a declared kind, the rates of these jobs.
+    For jobs without a declared kind, these are the measured rates of the jobs.
     """
     known: Iterable[KnownRate | Measured] = snapshot.profiles.get(kind.kind, ())
     if kind.kind not in snapshot.profiles and snapshot.measured:
@@ -59,7 +59,7 @@ def rates_of(snapshot: Snapshot, kind: Kind, jobs: Rows, gpu_type: int) -> list[
 
 
 def by_cpus(rates: Iterable[KnownRate | Measured], gpus: int, memory_gib: float) -> dict[int, float]:
-    """Return rates by whole CPUs per GPU, measured with at least this memory; NaN: with any memory."""
+    """Return rates by whole CPUs per GPU, measured with at least ``memory_gib``; NaN: with any memory."""
     found: dict[int, float] = {}
     for rate in rates:
         each = round(rate.cpus / gpus)
@@ -70,10 +70,10 @@ def by_cpus(rates: Iterable[KnownRate | Measured], gpus: int, memory_gib: float)
 
 
 class Running:
-    """The GPUs of running jobs, and the CPUs that each job could have there.
+    """The GPU types of running jobs, and the CPUs that each job could have on its machines.
 
     Args:
-        snapshot: the state of this moment.
+        snapshot: the current state.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -88,15 +88,15 @@ class Running:
         self._on, self._cpus = on, held.cpus
 
     def roomiest(self, jobs: Rows) -> int | None:
-        """Return the running job that could have the most CPUs, then the first to arrive; None: no job runs."""
+        """Return the running job that could have the most CPUs, ties by arrival; None if no job runs."""
         rows = [job for job in jobs.tolist() if job in self.type_of]
         arrived = self._snapshot.jobs.arrived
         return min(rows, key=lambda job: (-self._room(job), float(arrived[job]), job)) if rows else None
 
     def _room(self, job: int) -> float:
-        """Return the CPUs that the job holds plus the free ones of its machines.
+        """Return the CPUs that the job holds plus the free CPUs of its machines.
 
-        Unchanged while the job is measured.
+        The sum does not change while the job is measured.
         """
         gpus = np.flatnonzero(self._on == job)
         machines = np.unique(self._snapshot.cluster.machine[gpus])

@@ -16,7 +16,7 @@ from eunomia_plugins.synergy.storage import DataSet
 
 
 class MatrixPoint(NamedTuple):
-    """A point of a curve; CPUs and GiB are of all GPUs together."""
+    """A point of a curve; CPUs and GiB are for all GPUs together."""
 
     gpus: int
     gpu_type: int
@@ -27,7 +27,7 @@ class MatrixPoint(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A setting in which a job should be measured."""
+    """A setting at which a job should be measured."""
 
     job: int
     gpus: int
@@ -37,26 +37,26 @@ class Asked(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Data sets and bandwidth, from which rates by memory are computed."""
+    """The data sets and the storage bandwidth from which rates by memory are computed."""
 
     data_sets: Mapping[str, DataSet]
     """Data set of each kind of job."""
     bandwidth_gib: float
-    """GiB per second that a job reads from storage."""
+    """Read bandwidth of a job from storage in GiB per second."""
     step_gib: float
-    """GiB between two memory amounts."""
+    """Difference between memory amounts in GiB."""
 
 
 class Profiling:
-    """The kinds of job of one round.
+    """The kinds of job of one round, with their known rates and next measurements.
 
     Args:
-        snapshot: the current state; the CPUs and memory of every machine are known.
+        snapshot: the current state; the CPUs and memory of every machine must be known.
         storage: data sets and bandwidth.
-        threshold: the part by which more CPUs must be faster.
+        threshold: fraction by which more CPUs must be faster for the search to go on.
 
     Attributes:
-        kinds: by kind, the rows of its jobs.
+        kinds: job rows of each kind.
     """
 
     def __init__(self, snapshot: Snapshot, storage: Storage, threshold: float) -> None:
@@ -70,7 +70,7 @@ class Profiling:
     # --- what is asked for -------------------------------------------------------------------------------------------
 
     def next_of(self, kind: Kind, jobs: Rows) -> tuple[int, NextPoint]:
-        """Return the job that is measured for its kind, and its next point on the GPU type where it runs or may run."""
+        """Return the job with which a kind is measured, and its next point on the GPU type that it uses or can use."""
         arrived = self._snapshot.jobs.arrived
         found = self._running.roomiest(jobs)
         first = min(jobs.tolist(), key=lambda job: (float(arrived[job]), job)) if found is None else found
@@ -85,7 +85,7 @@ class Profiling:
         return first, next_point(seen, share, most, self._threshold)
 
     def asked(self, kind: Kind, job: int, point: NextPoint) -> Iterator[Asked]:
-        """Yield the settings of a running job: first the preferred number of CPUs, then acceptable ones."""
+        """Yield settings at which to measure a running job: the preferred number of CPUs, then acceptable ones."""
         gpu_type = self._running.type_of.get(job)
         if gpu_type is not None:
             memory = self._full(kind, gpu_type)
@@ -93,13 +93,13 @@ class Profiling:
                 yield Asked(job, kind.gpus, gpu_type, float(cpus * kind.gpus), memory)
 
     def held_back(self, jobs: Rows, first: int) -> list[int]:
-        """Return the jobs of a kind without GPUs that wait until the first job of the kind is measured."""
+        """Return the jobs of a kind without GPUs that must wait until its first job has been measured."""
         return [job for job in jobs.tolist() if job != first and job not in self._running.type_of]
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
     def points(self, kind: Kind, jobs: Rows) -> list[MatrixPoint]:
-        """Return the known points of a kind, the fastest first."""
+        """Return the known points of a kind, fastest first."""
         seconds = float(self._snapshot.jobs.seconds_per_iteration[jobs[0]])
         declared = kind.gpus / seconds if seconds > 0.0 else math.nan
         how = Basis.ASSUMED if math.isnan(declared) else Basis.DECLARED
@@ -116,7 +116,7 @@ class Profiling:
     def room(self, kind: Kind, job: int, known: Sequence[MatrixPoint]) -> list[MatrixPoint]:
         """Return the curve of a job during its measurement.
 
-        It demands the CPUs and memory with which a search begins.
+        The curve reserves the CPUs and memory with which the search begins.
         """
         rate = max((point.rate for point in known if point.rate > 0.0), default=math.nan)
         if math.isnan(rate):
@@ -143,7 +143,7 @@ class Profiling:
         return [point for point in found if point.rate > 0.0]
 
     def _matrix(self, kind: Kind, gpu_type: int, rates: Iterable[KnownRate | Measured]) -> Iterator[MatrixPoint]:
-        """Yield each measured number of CPUs with several amounts of memory; storage bounds the rate."""
+        """Yield points of each measured number of CPUs with several amounts of memory; storage may limit rates."""
         full, data = self._full(kind, gpu_type), self._data(kind)
         amounts = np.array([self._machines.share(gpu_type)[1] * kind.gpus])
         bound = np.array([math.inf])
@@ -164,15 +164,15 @@ class Profiling:
         return sets.get(self._snapshot.kinds[kind.kind]) if sets else None
 
     def _full(self, kind: Kind, gpu_type: int) -> float:
-        """Return the GiB with which the whole data set is cached, at most the available ones.
+        """Return the GiB with which the whole data set is cached, at most the available memory.
 
-        NaN: the data set is not known.
+        It is NaN if the data set is not known.
         """
         data = self._data(kind)
         return math.nan if data is None else min(data.full(kind.gpus), self._machines.most(kind.gpus, gpu_type)[1])
 
     def _cpus(self, kind: Kind, gpu_type: int) -> tuple[int, int]:
-        """Return whole CPUs per GPU: the proportional number, and the greatest."""
+        """Return the proportional and the maximum whole CPUs per GPU."""
         share = max(1, math.floor(self._machines.share(gpu_type)[0] + 1e-9))
         return share, max(share, math.floor(self._machines.most(kind.gpus, gpu_type)[0] / kind.gpus + 1e-9))
 

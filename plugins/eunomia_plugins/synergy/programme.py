@@ -1,9 +1,9 @@
-"""Synergy-Opt's first programme (OSDI'22, A.1) by two prices and repair: a point of CPUs and memory for each job.
+"""Synergy-Opt's first programme (OSDI'22, A.1), solved by Lagrangian prices and repair: choose a point for each job.
 
-Each job takes one of its points; the programme maximises the sum of values, with sums of CPUs and memory within the
-capacity. At any prices of a CPU and a GiB, the best point of each job gives an upper bound; the least of these
-bounds certifies the solution. The prices come from the simplex method on three rows, with choices of points for all
-jobs as columns.
+Each job gets one of its points of CPUs and memory; the programme maximises the sum of values within the total CPUs and
+memory. At any prices of a CPU and a GiB, the best points of all jobs give an upper bound; the smallest of these bounds
+certifies the solution. The prices come from the simplex method with three rows, whose columns are choices of points
+for all jobs.
 """
 
 from typing import Final, NamedTuple
@@ -14,22 +14,22 @@ from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 
 STEPS: Final = 400
-"""Greatest number of columns that are tried."""
+"""Maximum number of columns that are tried."""
 SLACK: Final = 1e-9
 EXACT: Final = 1e-9
-"""Relative gaps below this one count as 0."""
+"""Relative gap below which a solution counts as optimal."""
 
 
 @builds
 class OptProgramme:
-    """Groups of equal jobs with their points.
+    """The programme: groups of equal jobs with their points.
 
-    Columns are [group, point], and a group with fewer points repeats its first.
+    Columns are [group, point]; groups with fewer points are padded with their first point.
     """
 
     value: Reals
     need: Reals
-    """[CPUs and memory, group, point] as fractions of the capacity."""
+    """[2, group, point] needed CPUs and memory as fractions of the capacity."""
     count: Ints
     """[group] number of jobs."""
 
@@ -37,31 +37,31 @@ class OptProgramme:
     def of(
         cls, value: Reals, cpus: Reals, memory_gib: Reals, count: Ints, capacity: tuple[float, float]
     ) -> "OptProgramme":
-        """Return an instance of amounts in CPUs and GiB, with a capacity above 0."""
+        """Build a programme from amounts in CPUs and GiB; the capacity must be positive."""
         return cls(value=value, need=np.stack([cpus / capacity[0], memory_gib / capacity[1]]), count=count)
 
     def of_points(self, point: Ints) -> Reals:
-        """Return [3] the CPUs, the memory and the value of a choice of one point for each group."""
+        """Return CPUs, memory and value, [3], if each group has a given point."""
         rows = np.arange(point.size)
         parts = [*(column[rows, point] for column in self.need), self.value[rows, point]]
         return np.array([part @ self.count for part in parts])
 
     def fits(self, point: Ints) -> bool:
-        """Return whether a choice of a point for each group fits."""
+        """Return whether the jobs fit if each group has a given point."""
         return bool((self.of_points(point)[:2] <= 1.0 + SLACK).all())
 
     def used(self, jobs: Ints) -> Reals:
-        """Return [2] the fractions of CPUs and memory that these numbers of jobs by point use."""
+        """Return the fractions of CPUs and memory, [2], used by these numbers of jobs by point."""
         parts: Reals = (self.need * jobs).sum(axis=(1, 2))
         return parts
 
     def worth(self, jobs: Ints) -> float:
-        """Return the value of these numbers of jobs by point."""
+        """Return the total value of these numbers of jobs by point."""
         return float((self.value * jobs).sum())
 
 
 class Priced(NamedTuple):
-    """Prices of all CPUs and all memory, the bound that follows from them, and fractional numbers of jobs by point."""
+    """Prices of all CPUs and of all memory, the resulting bound, and fractional numbers of jobs by point."""
 
     prices: Reals
     bound: float
@@ -69,11 +69,11 @@ class Priced(NamedTuple):
 
 
 def priced(instance: OptProgramme, start: Ints) -> Priced:
-    """Return the optimum of the relaxation, in which jobs may be divided.
+    """Solve the linear relaxation, in which jobs may be divided among points.
 
     Args:
         instance: the programme.
-        start: a point for each group, such that all fit together.
+        start: a feasible choice of a point for each group.
     """
     table = _Table(instance, start)
     best, bound = np.zeros(2), np.inf
@@ -95,7 +95,7 @@ def priced(instance: OptProgramme, start: Ints) -> Priced:
 
 
 class _Table:
-    """A basis of three columns; each is a choice of points for all jobs, or slack of CPUs or memory."""
+    """A simplex basis of three columns; each is a choice of points for all jobs, or slack of CPUs or memory."""
 
     def __init__(self, instance: OptProgramme, start: Ints) -> None:
         self._made = instance
@@ -106,12 +106,12 @@ class _Table:
         self._parts = np.array([1.0, 1.0 - used[0], 1.0 - used[1]])
 
     def prices(self) -> Reals:
-        """Return [3] the prices of all CPUs, of all memory, and of the row in which the weights of choices sum to 1."""
+        """Return the prices, [3], of all CPUs, of all memory, and of the row in which weights of choices sum to 1."""
         found: Reals = np.linalg.solve(self._columns.T, self._values)
         return found
 
     def enter(self, slack: int, point: Ints) -> None:
-        """Bring a choice into the basis, or the slack of CPUs (-1) or memory (-2)."""
+        """Bring a choice of points, or the slack of CPUs (-1) or memory (-2), into the basis."""
         if slack:
             column, worth, points = np.eye(3)[-1 - slack], 0.0, None
         else:
@@ -126,7 +126,7 @@ class _Table:
         self._columns[:, leaves], self._values[leaves], self._points[leaves] = column, worth, points
 
     def jobs(self) -> Reals:
-        """Return [group, point] numbers of jobs."""
+        """Return the fractional numbers of jobs, [group, point]."""
         found = np.zeros(self._made.value.shape)
         rows = np.arange(self._made.count.size)
         for part, point in zip(self._parts, self._points, strict=True):

@@ -12,15 +12,15 @@ SLACK = 1e-9
 Vector = tuple[float, float]
 """CPUs and GiB of one GPU."""
 Counts = list[tuple[int, int]]
-"""Machines, each with a number of GPUs."""
+"""Pairs of machine and number of GPUs."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Holder:
-    """A job or a claim on its GPUs, with its range; all its GPUs have equal CPUs and memory."""
+    """A placed job or claim, with its range of CPUs and memory, which are equal on all its GPUs."""
 
     key: int
-    """The index of the claim, or the row of a job that is not a claim."""
+    """Index of the claim, or row of a job that is not a claim."""
     is_claim: bool
     gpus: Ints
     counts: Counts
@@ -30,16 +30,16 @@ class Holder:
 
     @property
     def surplus(self) -> Vector:
-        """Return the CPUs and GiB per GPU above the least."""
+        """Return the CPUs and GiB per GPU above the minimum."""
         return max(0.0, self.now[0] - self.least[0]), max(0.0, self.now[1] - self.least[1])
 
 
 class Room:
-    """Free GPUs, CPUs and memory of each machine while a placement is made.
+    """The free GPUs, CPUs and memory of each machine while a placement is built.
 
     Args:
         snapshot: the current state.
-        gpus: GPUs that may be assigned; their holders keep only what they are given here.
+        gpus: the GPUs that may be assigned; their holders keep only what is assigned to them here.
     """
 
     def __init__(self, snapshot: Snapshot, gpus: Ints) -> None:
@@ -48,14 +48,14 @@ class Room:
         self.free = self.pool.free
         self.cpus, self.memory_gib = self.pool.cpus, self.pool.memory_gib
         self.on: dict[int, list[Holder]] = {}
-        """By machine, the jobs that can be lowered and raised."""
+        """The holders on each machine that can be lowered and raised."""
         sizes = np.diff(self.cluster.machine_start).astype(np.float64)
         amounts = (sizes, self.cluster.machine_cpus, self.cluster.machine_memory_gib)
         self._scale = tuple(_one_over(each) for each in amounts)
         self._leaving = self._in_use_by_leavers(snapshot, gpus)
 
     def _in_use_by_leavers(self, snapshot: Snapshot, gpus: Ints) -> dict[int, Vector]:
-        """Subtract what leaving jobs still use from the room; the next holder of such a GPU gets it back."""
+        """Subtract the CPUs and memory that leaving jobs still use; the next holder of their GPUs takes them over."""
         held = snapshot.holdings
         leaving = gpus[held.state[gpus] == int(GpuState.LEAVING)]
         self.pool.spend(leaving, np.nan_to_num(held.cpus[leaving]), np.nan_to_num(held.memory_gib[leaving]))
@@ -63,7 +63,7 @@ class Room:
         return dict(zip(leaving.tolist(), amounts, strict=True))
 
     def fits(self, each: Vector, machines: Ints | None = None) -> Ints:
-        """Return by machine how many GPUs with these amounts fit."""
+        """Return how many GPUs with these amounts fit on each machine."""
         rows = slice(None) if machines is None else machines
         room = self.free[rows]
         for left, amount in ((self.cpus[rows], each[0]), (self.memory_gib[rows], each[1])):
@@ -72,18 +72,18 @@ class Room:
         return np.maximum(room, 0)
 
     def fullness(self, machines: Ints) -> Reals:
-        """Return the free fractions of GPUs, CPUs and memory of these machines, summed."""
+        """Return the sum of the free fractions of GPUs, CPUs and memory of each machine."""
         gpus, cpus, memory = self._scale
         left: Reals = self.free[machines] * gpus[machines] + self.cpus[machines] * cpus[machines]
         return left + self.memory_gib[machines] * memory[machines]
 
     def of_type(self, gpu_type: int) -> Bools:
-        """Return which machines have GPUs of a type (-1: any)."""
+        """Return whether each machine has GPUs of a type (-1: any)."""
         mine: Bools = np.asarray((self.cluster.machine_type == gpu_type) | (gpu_type < 0))
         return mine
 
     def take(self, holder: Holder) -> None:
-        """Assign a holder's GPUs and amounts."""
+        """Subtract a holder's GPUs and amounts from the room."""
         self.pool.take(holder.gpus)
         for gpu in holder.gpus.tolist() if self._leaving else ():
             freed = self._leaving.pop(gpu, None)
@@ -93,19 +93,19 @@ class Room:
         self.add(holder)
 
     def add(self, holder: Holder) -> None:
-        """Register a holder, with amounts that are subtracted already, so that it can be lowered and raised."""
+        """Register a holder whose amounts are already subtracted, so that it can be lowered and raised."""
         for machine, _ in holder.counts:
             self.on.setdefault(machine, []).append(holder)
 
     def drop(self, holder: Holder) -> None:
-        """Free a holder's GPUs and amounts."""
+        """Return a holder's GPUs and amounts to the room."""
         self.pool.give(holder.gpus)
         self._spend(holder, (-holder.now[0], -holder.now[1]))
         for machine, _ in holder.counts:
             self.on[machine].remove(holder)
 
     def change(self, holder: Holder, amounts: Vector) -> None:
-        """Give a holder other amounts."""
+        """Change a holder's amounts."""
         self._spend(holder, (amounts[0] - holder.now[0], amounts[1] - holder.now[1]))
         holder.now = amounts
 
@@ -115,9 +115,9 @@ class Room:
             self.memory_gib[machine] -= count * each[1]
 
     def lower(self, machine: int, count: int, each: Vector) -> bool:
-        """Lower holders on a machine to their least until this number of GPUs with these amounts fits.
+        """Lower holders on a machine to their minimum until this number of GPUs with these amounts fits.
 
-        The holder with the smallest sufficient surplus is lowered, else the one with the largest, and so on.
+        The holder with the smallest sufficient surplus is lowered, else the one with the largest, repeatedly.
 
         Returns:
             Whether the GPUs fit now.
@@ -148,7 +148,7 @@ class Room:
         return chosen
 
     def raise_all(self, holders: Sequence[Holder]) -> None:
-        """Raise holders below their most, in this order, within the room of their machines."""
+        """Raise holders towards their maximum, in order, within the room on their machines."""
         for holder in holders:
             missing = holder.most[0] - holder.now[0], holder.most[1] - holder.now[1]
             if missing[0] <= SLACK and missing[1] <= SLACK:
@@ -163,5 +163,5 @@ class Room:
 
 
 def _one_over(amounts: Reals) -> Reals:
-    """Return 1 / amount of each machine; 0 for a machine that left, which has none."""
+    """Return 1 / amount of each machine; 0 for a machine that has left the cluster."""
     return np.divide(1.0, amounts, out=np.zeros_like(amounts), where=amounts > 0.0)

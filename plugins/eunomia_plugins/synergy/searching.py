@@ -1,4 +1,4 @@
-"""Binary search over CPUs at full memory (Synergy §3.1)."""
+"""The binary search over numbers of CPUs at full memory (Synergy §3.1)."""
 
 from collections.abc import Mapping
 
@@ -7,11 +7,11 @@ from eunomia.model.shapes import value
 
 @value
 class NextPoint:
-    """The next CPUs to measure.
+    """The next number of CPUs to measure.
 
     Attributes:
-        cpus: CPUs per GPU, the preferred number first, then acceptable ones. Empty: nothing to measure.
-        searched: whether the search is over for the CPUs that were available so far.
+        cpus: CPUs per GPU, the preferred number first, then acceptable ones; empty if nothing is to be measured.
+        searched: whether the search is complete for the CPUs available so far.
     """
 
     cpus: tuple[int, ...] = ()
@@ -19,17 +19,17 @@ class NextPoint:
 
 
 def next_point(rates: Mapping[int, float], share: int, most: int, threshold: float) -> NextPoint:
-    """Return the next CPUs to measure, given those measured.
+    """Return the next number of CPUs to measure, given the rates measured so far.
 
-    The most CPUs come first, then the proportional share. The search continues above the share where the most CPUs
-    are faster by more than the threshold, and else below it. It halves the interval: it takes the lower half where
-    the middle is slower than the upper end by at most the threshold.
+    The maximum comes first, then the proportional share. The search continues above the share if the maximum is faster
+    by more than the threshold, else below it. It bisects the interval: it takes the lower half if the middle is slower
+    than the upper end by at most the threshold.
 
     Args:
-        rates: iterations a second by CPUs a GPU, at full memory.
-        share: CPUs a GPU in proportion.
-        most: CPUs a GPU that the job can have at all.
-        threshold: the part by which more CPUs must be faster.
+        rates: iterations per second by CPUs per GPU, at full memory.
+        share: proportional CPUs per GPU.
+        most: maximum CPUs per GPU that the job can have.
+        threshold: fraction by which more CPUs must be faster.
     """
     top = max(rates, default=0)
     if top <= share < most:

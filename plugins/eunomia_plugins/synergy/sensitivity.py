@@ -1,6 +1,6 @@
-"""Refiner ``sensitivity``.
+"""The refiner ``sensitivity`` (Synergy §3.2, §4.2).
 
-The least and most CPUs and memory of each grant, by its job's sensitivity (Synergy §3.2, §4.2).
+It sets the minimum and maximum CPUs and memory of each grant by its job's sensitivity.
 """
 
 import dataclasses
@@ -31,14 +31,14 @@ class SensitivityOptions(PluginOptions):
     """Options of ``sensitivity``."""
 
     saturation: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 0.9
-    """A job's demand is the least CPUs and memory that reach this fraction of its best rate."""
+    """A job's demand is the smallest amounts of CPUs and memory that reach this fraction of its best rate."""
 
 
 class Sensitivity:
-    """Sets each grant's range: most is the demand, least the smaller of the demand and the proportional share.
+    """Sets each grant's range: the maximum is the demand, the minimum the smaller of demand and proportional share.
 
-    A job without known rates by CPUs gets its proportional share, a job that requests CPUs or memory gets what it
-    requests. A claim of an app gets the largest demand per GPU of the app's jobs.
+    A job without known rates by CPUs gets its proportional share; a job that requests CPUs or memory gets the requested
+    amounts. A claim of an app gets the largest demand per GPU of the app's jobs.
     """
 
     name = "sensitivity"
@@ -67,7 +67,7 @@ class Sensitivity:
 
 
 def _jobs(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> tuple[Ints, Ints, Ints]:
-    """Return rows, sizes and GPU types of claims of jobs; empty columns for other claims."""
+    """Return rows, sizes and GPU types of claims of jobs; empty arrays for other claims."""
     rows = allocation.claims.rows
     if allocation.claims.unit is not Unit.JOB:
         nothing = np.empty(0, np.int64)
@@ -79,7 +79,7 @@ def _jobs(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> tuple[I
 
 
 def _of_apps(snapshot: Snapshot, allocation: Allocation, grants: Grants, demands: Demands) -> tuple[Reals, Reals]:
-    """Return by claim of an app the largest least and most per GPU of its active jobs, times the GPUs of the claim."""
+    """Return minimum and maximum of each app's claim: its GPUs x the largest per GPU of the app's active jobs."""
     least, most = np.zeros((grants.gpus.size, 2)), np.zeros((grants.gpus.size, 2))
     apps = snapshot.jobs.app[snapshot.active]
     for claim, row in enumerate(allocation.claims.rows.tolist()):

@@ -1,4 +1,4 @@
-"""Rate of a job by memory: a cache holds part of the data set, and storage serves the rest (Synergy §3.1)."""
+"""The rate of a job by memory: a cache holds part of the data set, and storage serves the rest (Synergy §3.1)."""
 
 import math
 from typing import Annotated
@@ -19,7 +19,7 @@ def _bandwidth(given: object) -> object:
 
 
 def _read(given: object, rule: str, ending: str) -> object:
-    """Read text with a unit, in GiB."""
+    """Parse an amount with a unit into GiB."""
     if not isinstance(given, str) or not given.endswith(ending):
         raise ValueError(rule)
     try:
@@ -32,27 +32,27 @@ _Positive = Field(gt=0.0, allow_inf_nan=False)
 Memory = Annotated[
     float, BeforeValidator(_memory), PlainSerializer(lambda gib: f"{gib!r}GiB", return_type=str), _Positive
 ]
-"""GiB, given as text such as ``"150GB"``."""
+"""An amount of memory in GiB, given as text such as ``"150GB"``."""
 Bandwidth = Annotated[
     float, BeforeValidator(_bandwidth), PlainSerializer(lambda gib: f"{gib!r}GiB/s", return_type=str), _Positive
 ]
-"""GiB a second, given as text such as ``"200MB/s"``."""
+"""A bandwidth in GiB per second, given as text such as ``"200MB/s"``."""
 
 
 class DataSet(BaseModel):
-    """The data that a job of a kind reads once per epoch."""
+    """The data set that a job of a kind reads once per epoch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     size: Memory
-    """GiB of the whole data set."""
+    """Size of the whole data set in GiB."""
     samples: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-    """Samples of the data set."""
+    """Number of samples of the data set."""
     process: Memory = Field(default="20GB", validate_default=True)
-    """GiB of a job's processes per GPU, which hold no cached data."""
+    """Memory of a job's processes per GPU in GiB, which caches no data."""
 
     def cached(self, memory_gib: Reals, gpus: int) -> Reals:
-        """Return the fractions of the data set that a cache such as MinIO's holds in these amounts of memory."""
+        """Return the fraction of the data set that a cache such as MinIO's holds in each of these amounts of memory."""
         part: Reals = np.clip((memory_gib - gpus * self.process) / self.size, 0.0, 1.0)
         return part
 
@@ -61,13 +61,13 @@ class DataSet(BaseModel):
         return gpus * self.process + self.size
 
     def bound(self, memory_gib: Reals, gpus: int, batch_size: float, bandwidth_gib: float) -> Reals:
-        """Return the iterations per second that storage allows for data that are not cached; inf: all data are cached.
+        """Return the iterations per second that storage allows for uncached data; inf if all data are cached.
 
         Args:
-            memory_gib: amounts of all GPUs together.
-            gpus: of the job.
-            batch_size: samples an iteration; NaN: not known, and storage counts as fast enough.
-            bandwidth_gib: GiB a second that the job reads from storage.
+            memory_gib: amounts of memory for all GPUs together.
+            gpus: number of GPUs of the job.
+            batch_size: samples per iteration; NaN: not known, so storage counts as fast enough.
+            bandwidth_gib: read bandwidth of the job from storage, in GiB per second.
         """
         if math.isnan(batch_size):
             return np.full(memory_gib.shape, np.inf)

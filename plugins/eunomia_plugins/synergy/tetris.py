@@ -1,6 +1,6 @@
 """The placement ``tetris`` (SIGCOMM'14) over GPUs, CPUs and memory.
 
-Aligns demands with free resources, short jobs first.
+It aligns demands with free resources and prefers short jobs.
 """
 
 from typing import Annotated, ClassVar
@@ -34,16 +34,16 @@ class TetrisOptions(PluginOptions):
     """Options of ``tetris``."""
 
     short_first: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
-    """Weight of short remaining work relative to alignment; 0: alignment alone."""
+    """Weight of short remaining work relative to alignment; 0: alignment only."""
     tunes: bool = False
-    """Whether demands fall to the proportional share where they do not fit, as with ``synergy_tune``."""
+    """Whether demands are lowered to the proportional share if they do not fit, as with ``synergy_tune``."""
 
 
 class Tetris:
-    """Places next the fitting job with the demand that best matches a machine's free resources; short jobs get a bonus.
+    """Places the job whose demand best matches a machine's free resources first; short jobs get a bonus.
 
-    The order of the allocation is not used: claims on standby are equal to those served. A job that fits on no
-    single machine, or one with pins, is placed after the others.
+    The allocation's order is ignored: claims on standby are treated like the others. A job that is pinned, or that fits
+    on no single machine, is placed after the others.
     """
 
     name = "tetris"
@@ -62,7 +62,7 @@ class Tetris:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Keep claims that can stay; place the others by score."""
+        """Keep the claims that can stay, and place the others by score."""
         packing = Packing(snapshot, offer, allocation)
         order = [*allocation.order.tolist(), *standby_of(allocation)]
         packing.keep(order)
@@ -78,7 +78,7 @@ class Tetris:
         return packing.answer()
 
     def _last(self, packing: Packing, claim: Claim) -> None:
-        """Place a claim that fits on no machine with its whole demand."""
+        """Place a claim whose whole demand fits on no single machine."""
         whole = claim if self.options.tunes else _without_range(claim)
         choice = fitted(packing.room, whole, lowers=self.options.tunes)
         if choice is None:
@@ -92,9 +92,9 @@ def _without_range(claim: Claim) -> Claim:
 
 
 def _shortness(snapshot: Snapshot, menus: Menus, allocation: Allocation, claims: list[Claim]) -> Reals:
-    """Return by claim of a job a bonus from 1 (least work left) towards 0 (most), by GPU-seconds.
+    """Return the bonus of each claim of a job, from 1 (least work left, in GPU-seconds) towards 0 (most).
 
-    0 where work is not known.
+    It is 0 if the work is not known.
     """
     if not claims or allocation.claims.unit is not Unit.JOB:
         return np.zeros(len(claims))
@@ -107,7 +107,7 @@ def _shortness(snapshot: Snapshot, menus: Menus, allocation: Allocation, claims:
 
 
 def _by_score(packing: Packing, claims: list[Claim], bonus: Reals) -> None:
-    """Place claims one at a time, each on one machine, the best pair of claim and machine first."""
+    """Place claims one at a time, each on one machine, always the best pair of claim and machine."""
     if not claims:
         return
     room, cluster = packing.room, packing.room.cluster
@@ -132,7 +132,7 @@ def _by_score(packing: Packing, claims: list[Claim], bonus: Reals) -> None:
 
 
 def _scores(room: Room, needs: Reals, scale: Reals, allowed: Bools, bonus: Reals, machines: Ints) -> Reals:
-    """[claim, machine] the alignment and bonus; -inf: it does not fit."""
+    """Return the scores, [claim, machine]: alignment plus bonus; -inf if the claim does not fit."""
     left = np.stack([room.free, room.cpus, room.memory_gib], axis=1)[machines]
     fits = (needs[:, None] <= left * (1.0 + 1e-9) + 1e-9).all(axis=2) & allowed[:, machines]
     aligned = (needs[:, None] / scale[machines] * (left / scale[machines])).sum(axis=2)

@@ -1,4 +1,4 @@
-"""Synergy-Tune: best fit of demands, which fall to the proportional share where they do not fit (Synergy §4.2)."""
+"""Synergy-Tune: best fit of demands, which are lowered to the proportional share if they do not fit (Synergy §4.2)."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -33,24 +33,24 @@ class TuneOptions(PluginOptions):
     """Options of ``synergy_tune``."""
 
     moves: bool = True
-    """Whether a running job of the offer with less than its demand moves to machines that have room for the demand. A
-    move costs a restart."""
+    """Whether a running job with less than its demand migrates to machines with room for the demand, which costs a
+    restart."""
     exchanges: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Ours, not the paper's: so many exchanges of jobs that start are tried in a round, after which each machine's CPUs
-    and memory are divided so that the sum of rates is greatest; 0: neither."""
+    """Number of exchanges of starting jobs tried per round, after which each machine's CPUs and memory are divided to
+    maximise the sum of rates; 0: neither. This is an extension of the paper."""
 
 
 class SynergyTune:
     """Gives every served job its GPUs with the CPUs and memory of its demand, or less, down to its proportional share.
 
-    Jobs are placed in order of GPUs, CPUs and memory, largest first. A job that does not fit with its demand gets
-    its least; if the least does not fit either, jobs on the machine with more than their least are lowered.
-    Resources that remain raise jobs below their demand. A job on several machines gets the same CPUs and memory for
-    each of its GPUs.
+    Jobs are placed in order of GPUs, CPUs and memory, largest first. A job that does not fit with its demand gets its
+    minimum; if that does not fit either, jobs on the machine with more than their minimum are lowered. Remaining
+    resources raise jobs towards their demand. A job on several machines gets the same CPUs and memory for each of its
+    GPUs.
 
-    With ``exchanges``, jobs of equal numbers of GPUs that start in this round then change places, or move to free
-    GPUs, while the sum of rates grows, each as a multiple of the rate at the proportional share. CPUs and memory of
-    each machine are divided among its jobs, running ones included, within their ranges.
+    With ``exchanges``, starting jobs of equal size are then swapped, or moved to free GPUs, while the sum of rates
+    (relative to those at the proportional share) increases. The CPUs and memory of each machine are divided among its
+    jobs, including running ones, within their ranges.
     """
 
     name = "synergy_tune"
@@ -70,7 +70,7 @@ class SynergyTune:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Keep claims that can stay, place the others, and divide CPUs and memory among all."""
+        """Keep the claims that can stay, place the others, and divide CPUs and memory among all."""
         packing = Packing(snapshot, offer, allocation)
         serve_all(packing)
         packing.room.raise_all(packing.in_turn())
@@ -83,7 +83,7 @@ class SynergyTune:
 
 
 def serve_all(packing: Packing) -> None:
-    """Keep claims that can stay, and place the others with their demand, or less, down to their least."""
+    """Keep the claims that can stay, and place the others with their demand, or less, down to their minimum."""
 
     def choose(claim: Claim) -> Choice | None:
         return fitted(packing.room, claim)
@@ -96,9 +96,9 @@ def serve_all(packing: Packing) -> None:
 
 
 def fitted(room: Room, claim: Claim, *, lowers: bool = True) -> Choice | None:
-    """Return the machines and amounts of a claim.
+    """Return the machines and amounts for a claim, or None if it does not fit.
 
-    Its demand, else its least, else its least after other jobs are lowered.
+    It gets its demand, else its minimum, else its minimum after other jobs are lowered.
     """
     rule = at_pins if claim.pins else best_fit
     for each in (claim.most, claim.least):

@@ -1,6 +1,6 @@
-"""Turns divided jobs into whole jobs.
+"""Turn the fractional solution of the relaxation into whole jobs.
 
-By rounding, repair with moves and pairs of moves, and an integer solver on small instances.
+The steps are rounding, repair by moves and pairs of moves, and an integer solver on small instances.
 """
 
 from typing import Final
@@ -13,16 +13,16 @@ from eunomia_plugins.synergy.integer import solved
 from eunomia_plugins.synergy.programme import EXACT, SLACK, OptProgramme, Priced, priced
 
 MOVES: Final = 500
-"""Number of moves with the least loss that are tried in pairs."""
+"""Number of moves with the smallest loss that are tried in pairs."""
 FEW: Final = 24
-"""Greatest number of jobs for which an integer solver looks for what the repair leaves open."""
+"""Maximum number of jobs for which an integer solver closes the gap left by the repair."""
 ROUNDS: Final = 60
-"""Greatest number of moves, or pairs of moves, of the repair."""
+"""Maximum number of moves, or pairs of moves, of the repair."""
 
 
 @builds
 class ChosenPoints:
-    """Numbers of jobs by group and point, with a bound on the value of every solution."""
+    """A solution: numbers of jobs by group and point, with an upper bound on the value of any solution."""
 
     jobs: Ints
     """[group, point] number of jobs."""
@@ -31,16 +31,16 @@ class ChosenPoints:
 
     @property
     def gap(self) -> float:
-        """Return the greatest relative distance of the value from the optimum."""
+        """Return the maximum relative distance of the value from the optimum."""
         return max(0.0, 1.0 - self.value / self.bound) if self.bound > 0.0 else 0.0
 
 
 def solve(instance: OptProgramme, *, certify: bool = True) -> ChosenPoints | None:
-    """Solve a programme; None: neither the lightest points of all jobs nor their first points fit together.
+    """Solve a programme; return None if neither the lightest nor the first points of all jobs fit.
 
     Args:
         instance: the programme.
-        certify: whether an integer solver follows on small instances where a gap is left.
+        certify: whether to use an integer solver on small instances if a gap is left.
     """
     lightest = instance.need.sum(axis=0).argmin(axis=1)
     starts = [point for point in (lightest, np.zeros_like(lightest)) if instance.fits(point)]
@@ -62,7 +62,7 @@ def solve(instance: OptProgramme, *, certify: bool = True) -> ChosenPoints | Non
 
 
 def _rounded(instance: OptProgramme, parts: Reals, lightest: Ints) -> Ints:
-    """Return whole numbers of jobs: jobs left over by rounding down take their lightest point."""
+    """Return whole numbers of jobs by rounding down; the remaining jobs get their lightest point."""
     jobs = np.floor(parts + 1e-6).astype(np.int64)
     over = np.maximum(jobs.sum(axis=1) - instance.count, 0)
     jobs[np.arange(lightest.size), jobs.argmax(axis=1)] -= over
@@ -71,21 +71,21 @@ def _rounded(instance: OptProgramme, parts: Reals, lightest: Ints) -> Ints:
 
 
 class _Repair:
-    """Moves jobs to other points: first until all fit, then while moves raise the value."""
+    """A local search that moves jobs to other points: first until all fit, then while moves raise the value."""
 
     def __init__(self, instance: OptProgramme, found: Priced, jobs: Ints) -> None:
         self._made, self._jobs = instance, jobs
         self._prices = found.prices
 
     def run(self) -> bool:
-        """Apply the best move or pair of moves until none raises the value; return whether all jobs fit."""
+        """Apply the best move or pair of moves until none raises the value; return False if the jobs do not fit."""
         for _ in range(ROUNDS):
             if not (self._less() or self._single() or self._pair()):
                 break
         return bool((self._left() >= 0.0).all())
 
     def _moves(self) -> tuple[Ints, Ints, Ints, Reals, Reals]:
-        """Return by move: group, point before and after, gain, and [2, move] the additional need."""
+        """Return the group, old point, new point and gain of each move, and its additional need, [2, move]."""
         group, before = np.nonzero(self._jobs)
         gain = self._made.value[group] - self._made.value[group, before][:, None]
         more = self._made.need[:, group] - self._made.need[:, group, before][:, :, None]
@@ -97,10 +97,7 @@ class _Repair:
         return left
 
     def _less(self) -> bool:
-        """While the capacity is exceeded, apply the move with the least loss per resource freed.
-
-        Return whether all fit.
-        """
+        """Apply the move with the least loss per freed resource until the jobs fit; return whether they do."""
         left = self._left()
         if (left >= 0.0).all():
             return False

@@ -13,16 +13,16 @@ from eunomia_plugins.themis.rho import LEAST_SECONDS, BidContext, ideal_seconds,
 from eunomia_plugins.themis.work import RemainingWork, Slowdown
 
 FEW: Final = 8
-"""Up to this many apps, a loop is faster than column operations."""
+"""Number of apps up to which a loop is faster than column operations."""
 
 
 class AppView(NamedTuple):
     """The auction's view of an app.
 
     Attributes:
-        row: its row.
-        name: its id.
-        facts: what does not change with time alone.
+        row: the app's row.
+        name: the app's id.
+        facts: inputs of its bid that do not change merely with time.
         context: the other inputs of its bid.
         runs_on: machines on which it holds GPUs, including GPUs of ended leases.
     """
@@ -35,9 +35,9 @@ class AppView(NamedTuple):
 
 
 class WorkCache:
-    """A cache of the apps' inputs, valid until an app, one of its jobs, its menu or its forecast changes.
+    """A cache of the inputs of apps' bids; an entry is valid until the app, a job, a menu or the forecast changes.
 
-    A pure cache: all of it follows from the snapshot.
+    All of its content follows from the snapshot.
     """
 
     def __init__(self, assumed: Slowdown, *, standing_slowdown: bool = True) -> None:
@@ -46,9 +46,9 @@ class WorkCache:
         self._views: AppViews | None = None
 
     def views(self, snapshot: Snapshot, menus: Menus, offer: Offer, gpus: Ints | None = None) -> "AppViews":
-        """Return the views of apps for this round and these GPUs, by default those on offer; stages share them.
+        """Return the views of apps in this round for some GPUs, by default those on offer; stages share the views.
 
-        What was read of the round holds for every offer that is made of one snapshot, whichever apps see it.
+        Facts read in a round are valid for every offer of the same snapshot, whichever apps see it.
         """
         views, gpus = self._views, offer.gpus if gpus is None else gpus
         apps = None if views is None else views.apps
@@ -61,7 +61,7 @@ class WorkCache:
 
 
 class RoundApps:
-    """The apps of a round; an app that did not change since the last round is not read again."""
+    """The apps of a round; an app that did not change since the last round is not re-read."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, cache: WorkCache) -> None:
         self.snapshot, self.menus, self.offer = snapshot, menus, offer
@@ -72,7 +72,7 @@ class RoundApps:
         self.runs_on = _by_machine(snapshot.holdings.app[: snapshot.cluster.gpus], snapshot.cluster.machine)
 
     def facts(self, row: int) -> AppFacts:
-        """Return what does not change with time alone of the app of a row."""
+        """Return the facts about an app that do not change merely with time."""
         known = self.kept.facts.get(row)
         if known is not None:
             return known
@@ -102,9 +102,9 @@ class RoundApps:
         return facts
 
     def slowest(self, rows: Rows) -> Reals:
-        """[apps, 2] seconds of the work of these apps, and of their ``standing``, on the fewest GPUs, far apart.
+        """Return the seconds of these apps' ``work`` and ``standing`` on the fewest GPUs, far apart, [app, 2].
 
-        NaN: no work is left.
+        They are NaN if no work is left.
         """
         slowest = self.kept.slowest
         for row in rows[np.isnan(slowest[rows, 0])].tolist():
@@ -115,7 +115,7 @@ class RoundApps:
 
 
 class AppViews:
-    """Views of the apps of a round as bidders for the offered GPUs."""
+    """The views of the apps of a round as bidders for the offered GPUs."""
 
     def __init__(self, apps: RoundApps, gpus: Ints) -> None:
         self.apps, self.gpus = apps, gpus
@@ -127,7 +127,7 @@ class AppViews:
         self._views: dict[int, AppView] = {}
 
     def view(self, row: int) -> AppView:
-        """Return the view of the app of a row; built once."""
+        """Return the view of an app, built on first use."""
         found = self._views.get(row)
         if found is not None:
             return found
@@ -154,16 +154,16 @@ class AppViews:
     # --- many apps at once -------------------------------------------------------------------------------------------
 
     def rho_now(self, rows: Rows, *, standing: bool = False) -> Reals:
-        """Return ρ of each of these apps with the GPUs that it keeps; ``standing``: the ρ by which it is chosen."""
+        """Return ρ of each app with the GPUs that it keeps; ``standing``: ρ as used to choose apps for an offer."""
         if rows.size > FEW:
             return self._rho_now(rows, standing=standing)
         views = [(view.facts, view.context) for view in map(self.view, rows.tolist())]
         return np.array([rho_now(facts.standing if standing else facts.work, context) for facts, context in views])
 
     def _rho_now(self, rows: Rows, *, standing: bool) -> Reals:
-        """Compute apps without GPUs, which are most where many apps wait, as columns.
+        """Return ρ of each app, with apps without GPUs, which are most if many wait, computed as columns.
 
-        The sums are those of the function ``rho_now``, in the same order, so that the numbers are equal.
+        The sums are those of the function ``rho_now`` in the same order, so that results are equal.
         """
         apps, columns, kept = self.apps, self.apps.columns, self.apps.kept
         found, waits = np.empty(rows.size), ~self.holding[rows]
@@ -183,7 +183,7 @@ class AppViews:
         return found
 
     def leases(self, rows: Rows) -> Reals:
-        """Return the lease of each app in seconds; an unlimited one: the time of its work on all GPUs it can use."""
+        """Return the lease of each app in seconds; if unlimited, the time of its work on all GPUs that it can use."""
         lease, kept = self.apps.offer.lease, self.apps.kept
         if lease < math.inf:
             return np.full(rows.size, lease)
@@ -193,7 +193,7 @@ class AppViews:
         return each
 
     def able(self, rows: Rows, offered: Ints) -> Bools:
-        """Return whether each app can use some of these GPUs, given as numbers by type."""
+        """Return whether each app can use some of these GPUs, given by number per type."""
         columns = self.apps.columns
         kind = columns.gpu_type[rows]
         able: Bools = columns.fewest(self.apps.menus)[rows] <= np.where(kind < 0, offered.max(), offered[kind])
@@ -202,7 +202,7 @@ class AppViews:
         return able
 
     def can_use(self, row: int, offered: Ints) -> bool:
-        """Return whether an app can use some of these GPUs, given as numbers by type."""
+        """Return whether an app can use some of these GPUs, given by number per type."""
         kind, holds = self.apps.columns.gpu_type.item(row), sum(self.held.get(row, {}).values())
         most, usable = int(offered.max() if kind < 0 else offered[kind]), self._usable(row, holds)
         return bool(((usable > holds) & (usable <= holds + most)).any())
@@ -210,7 +210,7 @@ class AppViews:
     # --- one app -----------------------------------------------------------------------------------------------------
 
     def _usable(self, row: int, held: int) -> Ints:
-        """Numbers of GPUs that the jobs of an app can run on together, ascending; 0 left out."""
+        """Return the numbers of GPUs, ascending and without 0, on which an app's jobs can run together."""
         kept, forecast, wanted = self.apps.kept, self.apps.snapshot.reports.forecasts.get(row), self.apps.columns.wanted
         jobs = wanted.rows[wanted.span(row)]
         if jobs.size == 1:
@@ -220,11 +220,11 @@ class AppViews:
 
 
 def keepers(snapshot: Snapshot, offered: Ints) -> Rows:
-    """Return by GPU the app that keeps it regardless of the offered GPUs; -1: none.
+    """Return the app that keeps each GPU whatever the outcome of the offer; -1: none.
 
     A GPU that is promised to an app but not released yet counts as held by that app. With no GPUs on offer, as for
-    standings, an app holds the GPUs that it runs on now, including those of ended leases: its ρ follows from what it
-    held until this round (docs/decisions/0020).
+    standings, an app holds the GPUs on which it runs now, including those of ended leases, as its ρ follows from what
+    it held until this round (docs/decisions/0020).
     """
     held, count, now = snapshot.holdings, snapshot.cluster.gpus, snapshot.now
     if offered.size == 0:
@@ -239,16 +239,16 @@ def keepers(snapshot: Snapshot, offered: Ints) -> Rows:
 
 
 def runs(snapshot: Snapshot) -> Bools:
-    """Return by GPU whether its app runs on it; the lease may have ended."""
+    """Return whether an app runs on each GPU; its lease may have ended."""
     state = snapshot.holdings.state[: snapshot.cluster.gpus]
     running: Bools = (state == int(GpuState.HELD)) | (state == int(GpuState.OFFERED))
     return running
 
 
 def useful(usable: Ints, forecast: Forecast | None) -> Ints:
-    """Return the sizes that the jobs of the present phase can use, by the app's forecast; the least is included.
+    """Return the sizes that jobs of the present phase can use by the app's forecast, at least the smallest.
 
-    An app that won more would give the rest back, and the next auction would offer the same GPUs.
+    An app that won more GPUs would return the rest, and the next auction would offer the same GPUs.
     """
     if forecast is None or not forecast.phases:
         return usable
@@ -257,7 +257,7 @@ def useful(usable: Ints, forecast: Forecast | None) -> Ints:
 
 
 def _by_machine(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
-    """GPUs by app and machine, machines ascending; ``app`` and ``machine``: of each GPU, app -1: none."""
+    """Return the number of GPUs by app and machine, given the app (-1: none) and the machine of each GPU."""
     found: dict[int, dict[int, int]] = {}
     for row, at in zip(app.tolist(), machine.tolist(), strict=True):
         if row >= 0:
@@ -268,7 +268,7 @@ def _by_machine(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
 
 @lru_cache(maxsize=4096)
 def _sums(menus: tuple[tuple[tuple[int, ...], int], ...], limit: int) -> Ints:
-    """Numbers of GPUs up to a limit that jobs with these menus can use together, ascending; 0 left out."""
+    """Return the numbers of GPUs from 1 to a limit, ascending, that jobs with these menus can use together."""
     reachable = 1  # bit g: some of the jobs can use g GPUs in all
     for sizes, many in menus:
         for _ in range(min(many, limit)):

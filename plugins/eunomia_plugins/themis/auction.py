@@ -1,10 +1,10 @@
-"""The partial-allocation auction (Themis §3.3.1, Pseudocode 1): the bundle that each app wins, and its payment.
+"""The partial-allocation auction (Themis §3.3.1, Pseudocode 1): the bundle that each app wins, and its hidden payment.
 
-The product of 1/ρ over the bidders is maximised exactly, in logarithms: a bidder without a bundle keeps its present ρ.
-Winner i keeps the fraction c_i = (value of the others with i) / (value of the others without i) <= 1; the paper's
-line 8 prints the inverse. Both follow from two passes of one dynamic programme over counts of free GPUs, forward with
-every table kept and backward with one, since the best without i is the best way to split the machines between the
-bidders before i and those after. Where counts do not decide what fits, or are too many, HiGHS solves the auction.
+The product of 1/ρ over the bidders is maximised exactly, in logarithms; a bidder without a bundle keeps its present ρ.
+Winner i keeps the fraction c_i = (value of the others with i) / (value of the others without i) <= 1; line 8 of the
+paper prints the inverse. Both follow from two passes of one dynamic programme over counts of free GPUs, forward with
+all tables stored and backward with one, since the best allocation without i is the best split of the machines between
+the bidders before and after i. If counts do not decide what fits, or are too many, HiGHS solves the auction.
 """
 
 import math
@@ -24,34 +24,34 @@ from eunomia_solvers import Limits
 Table = npt.NDArray[np.float64]
 
 MOST_CELLS: Final = 1 << 20
-"""Entries of one table of the dynamic programme."""
+"""Maximum number of entries of one table of the dynamic programme."""
 MOST_KEPT: Final = 1 << 23
-"""Entries of all tables, 64 MiB, beyond which some are recomputed."""
+"""Total number of entries (64 MiB) beyond which some tables are recomputed instead of stored."""
 MOST_WORK: Final = 1 << 31
-"""Limit on the entries of one table times rows of bids."""
+"""Limit on the product of the entries of one table and the number of rows of bids."""
 
 
 class Method(Enum):
-    """How an auction was solved."""
+    """The algorithm that solved an auction."""
 
     COUNTS = "counts"
-    """Dynamic programme over counts: exact."""
+    """Dynamic programme over counts, which is exact."""
     INTEGER = "integer"
-    """Integer programme: exact if the gap is 0."""
+    """Integer programme, which is exact if the gap is 0."""
     REFERENCE = "reference"
-    """The specification in cvxpy."""
+    """The specification in cvxpy, for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AuctionResult:
-    """Result of an auction.
+    """The result of an auction.
 
     Attributes:
-        row: [claims] the row of the bids that each claim wins, -1: none.
-        kept: [claims] c_i, the fraction of its bundle that a winner keeps; 1 for a claim that wins nothing.
-        objective: sum over the claims of ln(ρ now / ρ won): the logarithm of the product, relative to now.
+        row: [claim] the row of the bids that it wins; -1: none.
+        kept: [claim] c_i, the fraction of its bundle that a winner keeps; 1 for a claim that wins nothing.
+        objective: sum over claims of ln(ρ now / ρ won): the logarithm of the product, relative to now.
         gap: bound on the distance of the objective from the optimum, in the same logarithm; 0: exact.
-        method: how the auction was solved.
+        method: the algorithm that solved the auction.
     """
 
     row: Ints
@@ -62,18 +62,18 @@ class AuctionResult:
 
     @property
     def mean_kept(self) -> float:
-        """Mean c_i of the winners; 1 where no app won."""
+        """Return the mean c_i of the winners; 1 if no app won."""
         won = self.row >= 0
         return float(self.kept[won].mean()) if won.any() else 1.0
 
 
 def gains(bids: ByBundle) -> Reals:
-    """[rows] ln(ρ now / ρ of the row): the addition of a row to the logarithm of the product."""
+    """Return the gain of each row, [row]: ln(ρ now / ρ of the row), its term in the logarithm of the product."""
     return np.log(bids.now[bids.claim_of_row] / bids.rho)
 
 
 def fraction(others: float, without: float) -> float:
-    """Return c_i from the logarithms of the others' product, with i and without it; rounding causes no payment."""
+    """Return c_i from the logarithms of the others' product with and without i; rounding errors cause no payment."""
     return 1.0 if others > without - 1e-12 else math.exp(others - without)
 
 
@@ -83,12 +83,12 @@ def useful_rows(bids: ByBundle, gain: Reals) -> Ints:
 
 
 def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool = False) -> AuctionResult:
-    """Allocate every claim at most one of its rows, and compute every winner's hidden payment.
+    """Choose at most one row for each claim, and compute every winner's hidden payment.
 
     Args:
         bids: the bid table.
-        limits: for the integer programme, where it is used.
-        integer: always use the integer programme.
+        limits: limits of the integer programme, if it is used.
+        integer: whether to use the integer programme in any case.
     """
     gain = gains(bids)
     rows = useful_rows(bids, gain)
@@ -104,7 +104,7 @@ def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool =
 
 
 class _Programme:
-    """The dynamic programme: entry s of a table is the largest sum of gains of the first bidders within counts s."""
+    """The dynamic programme; entry s of a table is the largest sum of gains of the first bidders within counts s."""
 
     def __init__(self, counts: Counts, claim: Ints, gain: Reals, claims: int) -> None:
         self.claims = claims
@@ -123,11 +123,11 @@ class _Programme:
         self.scratch = np.empty(self.shape)
 
     def solve(self) -> tuple[Ints, Reals]:
-        """[claims] position of the row won, or -1, and fraction kept.
+        """Return the position of the row won (-1: none) and the fraction kept, each [claim].
 
-        The backward pass needs every table of the forward pass. Where they are too many to keep, only the first of
-        each block is kept, and the others are recomputed (checkpointing). Going back, ``left`` are the counts that the
-        bidders before may use, and ``behind`` is the table of the bidders behind.
+        The backward pass needs every table of the forward pass. If they are too many to store, only the first of each
+        block is stored, and the others are recomputed (checkpointing). In the backward pass, ``left`` are the counts
+        available to earlier bidders, and ``behind`` is the table of later bidders.
         """
         many = len(self.bidders)
         cells = self.scratch.size
@@ -158,7 +158,7 @@ class _Programme:
         return won, payment
 
     def _forward(self, block: int) -> list[Table]:
-        """Return the tables before bidder 0, ``block``, twice ``block`` and so on."""
+        """Return the tables before bidders 0, ``block``, 2 ``block`` and so on."""
         kept = [np.zeros(self.shape)]
         table, other = np.zeros(self.shape), np.empty(self.shape)
         for start in range(0, len(self.bidders) - block, block or 1):
@@ -169,7 +169,7 @@ class _Programme:
         return kept
 
     def admit(self, table: Table, position: int, new: Table) -> None:
-        """Fill ``new`` with the table after one more bidder, which may win one of its rows."""
+        """Compute into ``new`` the table after one more bidder, which may win one of its rows."""
         new[...] = table
         for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
@@ -177,7 +177,7 @@ class _Programme:
             np.maximum(new[to], sums, out=new[to])
 
     def admit_behind(self, table: Table, position: int, new: Table) -> None:
-        """Fill ``new`` for the backward pass: entry s is the best sum of later bidders if counts s are taken."""
+        """Compute into ``new`` the table of the backward pass: the best sum of later bidders if counts s are taken."""
         new[...] = table
         for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
@@ -185,13 +185,13 @@ class _Programme:
             np.maximum(new[rest], sums, out=new[rest])
 
     def end(self, table: Table) -> tuple[tuple[int, ...], float]:
-        """Return the largest counts that give the greatest sum, and that sum."""
+        """Return the largest counts that attain the maximum sum, and that sum."""
         sums = np.add(table, self.room, out=self.scratch).reshape(-1)
         at = sums.size - 1 - int(sums[::-1].argmax())
         return tuple(map(int, np.unravel_index(at, self.shape))), float(sums[at])
 
     def row_won(self, before: Table, after: Table, position: int, left: tuple[int, ...]) -> int:
-        """Return the row that a bidder wins with the counts left, -1: none; the tables are before and after it."""
+        """Return the row that a bidder wins within the counts left (-1: none), given the tables before and after it."""
         best = after[left]
         if best == before[left]:
             return -1
@@ -204,7 +204,7 @@ class _Programme:
 
 
 def _room(counts: Counts, shape: tuple[int, ...]) -> Table:
-    """Return a table with 0 where these counts can be packed together, else -inf."""
+    """Return a table with 0 where the counts can be packed together, else -inf."""
     room = np.zeros(shape)
     for fits in counts.fits:
         axes = [1] * len(shape)
@@ -214,7 +214,7 @@ def _room(counts: Counts, shape: tuple[int, ...]) -> Table:
 
 
 def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:
-    """Return one bidder's rows, without those that another row dominates with no more GPUs and no less gain."""
+    """Return one bidder's rows without those dominated by a row with at most the GPUs and at least the gain."""
     order = rows[np.lexsort((use[rows].sum(axis=1), -gain[rows]))]  # a row can only be dominated by an earlier one
     taken = use[order]
     covered = (taken[:, None] <= taken[None]).all(axis=2)
@@ -222,7 +222,7 @@ def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:
 
 
 def _by_integers(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, limits: Limits) -> AuctionResult:
-    """Return the whole auction and the auction without each winner, as integer programmes."""
+    """Solve the whole auction, and the auction without each winner, as integer programmes."""
     program = auction_program(bids, gain, rows, counts)
     chosen, objective, gap = solve_auction(program, rows, limits)
     row = np.full(len(bids), -1, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""The bundles that an app bids for: a bounded number, with every locality that an offer has for each size.
+"""The bundles for which an app bids: a bounded number, with every locality that an offer has for each size.
 
-For each size: on one machine of every class that can hold it; else on the fewest machines of a class, of a rack, and of
-the cluster. More machines than that are never better for the app.
+Each size is placed on one machine of every class that fits it, else on the fewest machines of a class, of a rack, and
+of the cluster. More machines than that are never better for the app.
 """
 
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ from eunomia.contract.bundles import MOST_PARTS
 from eunomia.units import Ints
 
 MOST_ROWS_AN_APP: Final = 96
-"""Most rows in one app's table; sizes share them, and each size keeps its closest, best-fitting bundles."""
+"""Maximum number of rows in one app's table, divided among its sizes; each keeps its closest, best-fitting bundles."""
 FEW_GPUS: Final = 64
-"""Up to this many GPUs on offer, elastic apps bid for their exact largest size in addition to powers of two."""
+"""Number of GPUs on offer up to which elastic apps bid for their exact largest size in addition to powers of two."""
 FEW_SIZES: Final = 8
-"""Up to this many sizes of use, an app bids for each; otherwise for powers of two."""
+"""Number of useful sizes up to which an app bids for each; with more, it bids for powers of two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A bundle for some number of GPUs, with its locality.
+    """A candidate bundle with its locality.
 
     Attributes:
-        parts: the parts of the bundle.
-        pieces: GPUs on each machine, descending.
-        locality: of these GPUs; on one machine it is MACHINE.
+        parts: parts of the bundle.
+        pieces: number of GPUs on each machine, descending.
+        locality: locality of these GPUs; MACHINE if they are on one machine.
         racks: racks of these machines.
     """
 
@@ -40,19 +40,19 @@ class Candidate:
 
     @property
     def size(self) -> int:
-        """Number of GPUs of the bundle."""
+        """Return the number of GPUs of the bundle."""
         return sum(self.pieces)
 
 
 def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset[int], most: int) -> list[Candidate]:
-    """Return bundles of ``size`` GPUs of one type, closest first, ties by the fewest GPUs left over on their machines.
+    """Return bundles of ``size`` GPUs of one type, closest first, ties by the fewest GPUs left on their machines.
 
     Args:
         classes: the machines on offer.
-        size: GPUs.
-        gpu_type: their type; -1: any, but one type per bundle.
-        own: classes of machines on which the app already holds GPUs; they come first.
-        most: the number of ways to return.
+        size: number of GPUs.
+        gpu_type: type of the GPUs; -1: any, but one type per bundle.
+        own: classes of machines on which the app already holds GPUs, which come first.
+        most: maximum number of bundles to return.
     """
     found: dict[tuple[Part, ...], Candidate] = {}
     for kind in sorted(set(classes.gpu_type.tolist())) if gpu_type < 0 else [gpu_type]:
@@ -63,14 +63,15 @@ def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset
 
 
 def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
-    """Bundle sizes an app bids for, so that it would hold a number of GPUs that it can use.
+    """Return the bundle sizes for which an app bids, each of which gives it a total that it can use.
 
-    Up to ``FEW_SIZES``: all of them; else the least, the powers of two, and with few GPUs on offer the greatest.
+    These are all sizes if at most ``FEW_SIZES``, else the smallest, the powers of two, and with few GPUs on offer the
+    largest.
 
     Args:
         usable: numbers of GPUs that the app can use, ascending.
-        held: GPUs that it holds and keeps.
-        offered: GPUs on offer.
+        held: number of GPUs that it holds and keeps.
+        offered: number of GPUs on offer.
     """
     more = usable[(usable > held) & (usable <= held + offered)] - held
     if more.size <= FEW_SIZES:
@@ -86,7 +87,7 @@ def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
 
 
 def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candidate]:
-    """Yield bundles on one machine and several machines of each class, on machines of each rack, and of all racks."""
+    """Yield bundles on one and on several machines of each class, on machines of each rack, and of all racks."""
     kinds = ((classes.gpu_type == gpu_type) & (classes.machines > 0)).nonzero()[0]
     for kind in kinds.tolist():
         way = _fill(classes, [kind], size)
@@ -106,7 +107,7 @@ def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candida
 
 
 def _fill(classes: MachineClasses, kinds: list[int], size: int) -> Candidate | None:
-    """Use whole machines, largest first, and the best-fitting machine for the remainder."""
+    """Return a bundle on whole machines, largest first, and a best-fitting one for the rest; None: no room."""
     parts: list[Part] = []
     room = {kind: int(classes.machines[kind]) for kind in kinds}
     left = size

@@ -1,4 +1,4 @@
-"""Data of all apps: columns of this round, and facts that are kept until an app changes."""
+"""Data of all apps: columns of the present round, and facts that are cached until an app changes."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from eunomia.units import NONE, Ints, Reals, Rows, Version
 from eunomia_plugins.themis.work import RemainingWork
 
 UNKNOWN_SECONDS: Final = 1.0
-"""Serial seconds of an iteration that is neither declared nor measured; only ratios within an app matter."""
+"""Serial seconds of an iteration of unknown duration; only ratios within an app matter."""
 LONGEST_GUESS: Final = 3600.0
-"""The longest time, in seconds, assumed for a job of unknown length that has not run yet."""
+"""Maximum time, in seconds, assumed for a job of unknown length that has not run yet."""
 
 
 class Grouped:
-    """Rows of jobs sorted by app.
+    """Rows of jobs, grouped by app.
 
     Args:
-        app: by job, the row of its app.
-        rows: the jobs; those of one app keep their given order.
-        apps: number of rows of apps.
+        app: [job] row of its app.
+        rows: job rows; those of an app keep their given order.
+        apps: number of app rows.
 
     Attributes:
-        rows: the jobs, by app.
-        apps: rows of the apps that have any, ascending.
+        rows: job rows, sorted by app.
+        apps: rows of the apps that have jobs, ascending.
     """
 
     def __init__(self, app: Rows, rows: Ints, apps: int) -> None:
@@ -40,11 +40,11 @@ class Grouped:
         self._bounds: list[int] = bounds.tolist()
 
     def span(self, app: int) -> slice:
-        """Return the slice of an app's jobs."""
+        """Return the slice of ``rows`` with an app's jobs."""
         return slice(self._bounds[app], self._bounds[app + 1])
 
     def reduced(self, how: np.ufunc, column: Reals | Rows | Ints, without: float) -> Reals:
-        """[app rows] one value reduced from a column parallel to ``rows``; ``without``: that of an app without jobs."""
+        """Return a column parallel to ``rows`` reduced by app, [app row]; ``without`` is the value without jobs."""
         found = np.full(self._count, without, dtype=np.float64)
         if self.apps.size:
             found[self.apps] = how.reduceat(column, self._starts)
@@ -52,14 +52,14 @@ class Grouped:
 
 
 class AppColumns:
-    """By app: its jobs, the type they ask for, when one last ran, and its contention.
+    """Columns of apps: their jobs, requested GPU type, idle time and contention.
 
     Attributes:
         jobs: all jobs that have not ended.
-        wanted: those of them that are not paused.
-        arrived: [app rows] time of arrival in seconds.
-        idle: [app rows] seconds since a job of the app last ran, or since its arrival.
-        contention: [app rows] N_avg.
+        wanted: jobs that have not ended and are not paused.
+        arrived: [app row] time of arrival in seconds.
+        idle: [app row] seconds since a job of the app last ran, or since its arrival.
+        contention: [app row] N_avg.
     """
 
     def __init__(self, snapshot: Snapshot, offer: Offer) -> None:
@@ -76,12 +76,12 @@ class AppColumns:
         kinds = table.gpu_type[wanted.rows]
         least, most = (wanted.reduced(how, kinds, NONE) for how in (np.minimum, np.maximum))
         self.gpu_type = np.where(least == most, least, NONE).astype(np.int64)
-        """[app rows] the GPU type that all its jobs ask for; -1: any, or several."""
+        """[app row] GPU type that all its jobs request; -1: any, or several."""
         self.contention = _contention(snapshot, offer, count)
         self._snapshot, self._lease = snapshot, offer.lease
 
     def guess(self, app: int) -> Forecast:
-        """One phase of all its jobs, for an app without a forecast: from declared and measured values."""
+        """Return an estimated forecast of an app: one phase of all its jobs, from declared and measured values."""
         return self._guesses.forecast(self.wanted.span(app))
 
     @cached_property
@@ -89,7 +89,7 @@ class AppColumns:
         return _Guesses(self._snapshot, self.wanted.rows, self._lease)
 
     def fewest(self, menus: Menus) -> Reals:
-        """[app rows] the smallest size on the menu of any job that is not paused; inf: none."""
+        """Return the smallest size on the menus of an app's unpaused jobs, [app row]; inf if there is none."""
         points, curve = menus.points, menus.curve[self.wanted.rows]
         start, end = points.start[curve], points.start[curve + 1]
         found, has = np.full(curve.size, np.inf), ((curve >= 0) & (end > start)).nonzero()[0]
@@ -98,7 +98,7 @@ class AppColumns:
 
 
 class _Guesses:
-    """Forecasts of jobs from declared and measured values, in columns parallel to ``rows``."""
+    """Estimated forecasts of jobs from declared and measured values, as columns parallel to ``rows``."""
 
     def __init__(self, snapshot: Snapshot, rows: Ints, lease: float) -> None:
         table = snapshot.jobs
@@ -115,7 +115,7 @@ class _Guesses:
         self._least, self._most = table.least[rows], table.most[rows]
 
     def forecast(self, span: slice) -> Forecast:
-        """Return the forecast of an app with these jobs."""
+        """Return the forecast of an app, given the slice of its jobs."""
         columns = (column[span].tolist() for column in (self._left, self._seconds, self._least, self._most))
         jobs = tuple(
             JobForecast(iterations_left=todo, seconds_per_iteration=each, least=least, most=most)
@@ -129,7 +129,7 @@ class _Guesses:
 
 
 def _contention(snapshot: Snapshot, offer: Offer, apps: int) -> Reals:
-    """[app rows] N_avg of the ledger, else of the offer, else 1; for an offer to a single app, that of the offer."""
+    """Return N_avg, [app row], of the ledger, else of the offer, else 1; for a single app, that of the offer."""
     known, given = snapshot.ledger.apps.contention, offer.contention
     found = np.full(max(apps, known.size), np.nan)
     found[: given.size] = given[: found.size]
@@ -140,20 +140,20 @@ def _contention(snapshot: Snapshot, offer: Offer, apps: int) -> Reals:
 
 
 MenuCounts = tuple[tuple[tuple[int, ...], int], ...]
-"""Distinct menus, ascending, each with the number of jobs that have it."""
+"""Distinct menus, each with the number of jobs that have it, ascending."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppFacts:
-    """The facts of an app that do not change with time alone, while it holds no GPUs or reports its own forecast.
+    """Facts about an app that do not change merely with time, while it holds no GPUs or reports its own forecast.
 
     Attributes:
         reported: the forecast that its app master reported; None: its work is estimated from its jobs.
-        work: its remaining work, with the slowdown by distance that it reports.
-        standing: the work by which it is chosen for an offer.
-        total_gpu_seconds: B of equation 2.
-        most: app_demand_max.
-        only_job: its job, if it has a single one; else -1.
+        work: its remaining work, with the slowdown by locality that it reports.
+        standing: the remaining work by which it is chosen for an offer.
+        total_gpu_seconds: B of equation 2, in serial GPU-seconds.
+        most: app_demand_max, in GPUs.
+        only_job: row of its job, if it has a single one; else -1.
         sizes: the sizes on that job's menu, as bytes.
     """
 
@@ -167,13 +167,13 @@ class AppFacts:
 
 
 class KeptApps:
-    """By row, the facts of apps that have not changed since they were read.
+    """A cache of the facts about apps that have not changed since they were read.
 
     Attributes:
-        facts: by app row.
-        total_gpu_seconds: [app rows] B; NaN: not read.
-        most: [app rows] app_demand_max.
-        slowest: [app rows, 2] seconds of ``AppFacts.work`` and ``standing`` on the fewest GPUs, far apart; NaN: not
+        facts: facts by app row.
+        total_gpu_seconds: [app row] B; NaN: not read.
+        most: [app row] app_demand_max.
+        slowest: [app row, 2] seconds of ``AppFacts.work`` and ``standing`` on the fewest GPUs, far apart; NaN: not
             read, or no work is left.
     """
 
@@ -181,8 +181,8 @@ class KeptApps:
         self.facts: dict[int, AppFacts] = {}
         self.total_gpu_seconds, self.most, self.slowest = (np.full((0, 2), np.nan) for _ in range(3))
         self.work: dict[int, AppFacts] = {}
-        """Last facts of apps whose facts were dropped since: where an app's forecast and sizes are unchanged, its work
-        and the times computed from it are taken from here."""
+        """The last facts of all apps, including dropped ones: if an app's forecast and sizes are unchanged, its work
+        and the times computed from it are reused."""
         self._jobs: Jobs | None = None
         self._version = Version(0)
         self._lease = 0.0
@@ -195,7 +195,7 @@ class KeptApps:
     # --- what has changed --------------------------------------------------------------------------------------------
 
     def renew(self, snapshot: Snapshot, menus: Menus, lease: float) -> None:
-        """Forget the apps that have changed since the last call."""
+        """Drop the facts of apps that have changed since the last call."""
         known, apps = self._jobs is snapshot.jobs and self._lease == lease, snapshot.apps.arrived.size
         changes = snapshot.changed(self._version) if known and self.most.size == apps else None
         held = set(snapshot.holdings.app[: snapshot.cluster.gpus].tolist())
@@ -216,7 +216,7 @@ class KeptApps:
             self._forget(row, anyway=True)
 
     def _forget(self, row: int, *, anyway: bool) -> None:
-        """Forget an app; one that holds GPUs and reports its forecast is kept, unless it has changed."""
+        """Drop the facts of an app; unless it has changed, an app with GPUs and a reported forecast is kept."""
         facts = self.facts.get(row)
         if facts is not None and (anyway or facts.reported is None):
             del self.facts[row]
@@ -225,7 +225,7 @@ class KeptApps:
                 self.work[row] = facts
 
     def _take(self, menus: Menus) -> None:
-        """Use these menus from now on, and forget apps of one job whose sizes have changed."""
+        """Use these menus from now on, and drop single-job apps whose sizes have changed."""
         self._menus, self._sizes, self._counted = menus, {}, {}
         by_curve: dict[int, bytes] = {}
         for row, facts in list(self.facts.items()):
@@ -240,14 +240,14 @@ class KeptApps:
     # --- what is kept ------------------------------------------------------------------------------------------------
 
     def sizes(self, job: int) -> Ints:
-        """Return the numbers of GPUs on a job's menu, read once for all jobs that share a curve."""
+        """Return the sizes on a job's menu, read once per curve."""
         curve = self._menus.curve.item(job)
         if curve not in self._sizes:
             self._sizes[curve] = self._menus.sizes(job)
         return self._sizes[curve]
 
     def distinct(self, jobs: Ints) -> MenuCounts:
-        """Return the distinct menus of jobs."""
+        """Return the distinct menus of jobs, with the number of jobs for each."""
         curves = self._menus.curve[jobs]
         key = curves.tobytes()
         if key not in self._counted:

@@ -1,14 +1,14 @@
 """Counts that decide whether equal machines can hold the parts of several bids together.
 
-Take the machines of one class, each with ``f`` GPUs on offer. Call parts above ``f / 2`` large: a machine takes at
-most one. If the sizes of the small parts form a chain, each dividing the next, then largest-first packing packs every
-set of parts that can be packed (Coffman, Garey, Johnson 1987, "Bin packing with divisible item sizes"): before parts
-of size ``s`` are packed, every machine's load of small parts is a multiple of ``s``, so the number that still fits
-does not depend on where the other parts are. Hence for every small size ``s`` the spaces of size ``s`` on a machine,
-less those that each larger part takes, must not run out; together with the number of machines for the large parts
-these are all conditions. Sizes 2 and 3 on machines of 8 are no chain: there parts are counted by size, and a table says
-which numbers of them the class can take together (``packable``). Classes for which that table would be too large are
-left to ``patterns``.
+Consider the machines of one class, each with ``f`` GPUs on offer. Parts above ``f / 2`` are called large: a machine
+holds at most one. If the sizes of the small parts form a chain, each dividing the next, then largest-first packing
+packs every set of parts that can be packed (Coffman, Garey, Johnson 1987, "Bin packing with divisible item sizes"):
+before parts of size ``s`` are packed, every machine's load of small parts is a multiple of ``s``, so the number that
+still fits does not depend on where the other parts are. Hence for every small size ``s`` the slots of size ``s`` on a
+machine, minus those used by each larger part, must not run out; together with the number of machines for the large
+parts, these are all conditions. Sizes 2 and 3 on machines of 8 form no chain: there parts are counted by size, and a
+table tells which numbers of them the class can hold together (``packable``). Classes for which that table would be too
+large are left to ``patterns``.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from eunomia.units import Bools, Ints
 from eunomia_plugins.themis.packing import most_parts, packable
 
 MOST_PACKABLE: Final = 1 << 16
-"""Limit on the entries of the table of numbers of parts that a class can take."""
+"""Maximum number of entries of the table ``packable`` of a class."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fits:
-    """The table ``packable`` of a class; its axes are the counts from ``first`` on."""
+    """The table ``packable`` of a class, whose axes are the counts from index ``first`` on."""
 
     first: int
     packable: Bools
@@ -36,13 +36,13 @@ class Fits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """Rows fit together exactly if ``use`` of the chosen rows sums to at most ``capacity`` and ``fits`` allows it.
+    """The counts: rows fit together exactly if their ``use`` sums to at most ``capacity`` and ``fits`` allows it.
 
     Attributes:
-        use: [rows, counts] amount that each row of the bids takes.
-        capacity: [counts] amount available.
-        uncounted: [classes] whether the counts are necessary but not sufficient.
-        fits: tables of the classes with parts counted by size.
+        use: [row, count] amount used by each row of the bids.
+        capacity: [count] amount available.
+        uncounted: [class] whether the counts are necessary but not sufficient.
+        fits: tables of the classes whose parts are counted by size.
     """
 
     use: Ints
@@ -56,8 +56,8 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
 
     Args:
         bids: the bid table.
-        rows: [rows] the rows to count; ``use`` has a line for each.
-        by_size: count parts by size where sizes form no chain; if false, such classes are uncounted.
+        rows: the rows to count; ``use`` has a line for each.
+        by_size: whether to count parts by size if sizes form no chain; if False, such classes are uncounted.
     """
     owner = np.arange(bids.rho.size).repeat(bids.part_start[1:] - bids.part_start[:-1])
     line = np.full(bids.rho.size, -1)
@@ -90,7 +90,7 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
 
 
 def _by_size(parts: list[int], free: int, machines: int) -> tuple[list[dict[int, int]], list[int]]:
-    """Return counts of parts above 1 by size and, if there are parts of 1, of all GPUs, as these fit anywhere."""
+    """Return counts of parts above 1 GPU by size and, if there are parts of 1, of all GPUs, as these fit anywhere."""
     large = tuple(size for size in parts if size > 1)
     taken = [{size: int(size == one) for size in parts} for one in large]
     limits = list(most_parts(large, free, machines))
@@ -98,7 +98,7 @@ def _by_size(parts: list[int], free: int, machines: int) -> tuple[list[dict[int,
 
 
 def _table(sizes: list[int], free: int, machines: int) -> Bools | None:
-    """Numbers of parts above 1 that can be packed; parts of 1 fill the rest. None: the table would be too large."""
+    """Return the table of packable numbers of parts above 1 GPU, or None if it would be too large."""
     parts = tuple(size for size in sizes if size > 1)
     if prod(many + 1 for many in most_parts(parts, free, machines)) > MOST_PACKABLE:
         return None
@@ -106,7 +106,7 @@ def _table(sizes: list[int], free: int, machines: int) -> Bools | None:
 
 
 def _class_counts(parts: list[int], free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
-    """Return for one class, by count, the use of each part size and the limit; and whether this is exact."""
+    """Return the use of each part size and the capacity of each count of a class, and whether the counts are exact."""
     if machines == 1:  # on one machine the sum decides
         return [{size: size for size in parts}], [free], True
     small = [size for size in parts if 2 * size <= free]
@@ -120,9 +120,9 @@ def _class_counts(parts: list[int], free: int, machines: int) -> tuple[list[dict
 
 
 def _reduced(use: Ints, capacity: Ints, uncounted: Bools, fits: list[Fits]) -> Counts:
-    """Divide each count by the common divisor of its entries, and leave out counts that others imply.
+    """Return the counts divided by the common divisors of their entries, without counts implied by others.
 
-    Counts that are axes of a table stay as they are.
+    Counts that are axes of a table are not changed.
     """
     axes = {one.first + axis for one in fits for axis in range(one.packable.ndim)}
     for column in sorted(set(range(capacity.size)) - axes):

@@ -1,4 +1,4 @@
-"""Explains why a job of an app waits after an auction, from the auction's record."""
+"""Explain why a job of an app waits after an auction, from the auction's record."""
 
 from eunomia import Decision, Explanation, Snapshot
 from eunomia.contract.decisions import RecordTable
@@ -6,7 +6,7 @@ from eunomia.units import JobId
 
 
 def explain(snapshot: Snapshot, decision: Decision, job: JobId, plugin: str) -> Explanation | None:
-    """Explain from the record of the decision's auction; None: there was no auction, or the app was not part of it."""
+    """Explain from the record of the decision's auction; return None if the app took part in no auction."""
     tables = [one for one in decision.records if one.plugin == plugin and one.table == "auction"]
     if not tables:
         return None

@@ -1,4 +1,4 @@
-"""One auction from bids to an allocation: solves it, computes payments and whole GPUs, and allocates leftovers."""
+"""One auction from bids to an allocation: solve it, compute payments and whole GPUs, and allocate leftovers."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,11 +22,11 @@ class Lot:
     """The GPUs of one auction, and the apps that may get them.
 
     Attributes:
-        bids: of the bidders.
-        rows: of the bidders in the order of their claims, then of the apps outside the auction.
-        views: of these apps.
-        free: [machines] GPUs on offer.
-        last: what each app could expect after its last auction.
+        bids: bids of the bidders.
+        rows: rows of the bidders in the order of their claims, then of the apps outside the auction.
+        views: views of these apps.
+        free: [machine] number of GPUs on offer.
+        last: the memo of expectations after each app's last auction.
     """
 
     bids: ByBundle
@@ -37,7 +37,7 @@ class Lot:
 
 
 def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng: np.random.Generator) -> Allocation:
-    """Hold the auction, and grant kept and leftover GPUs, pinned to machines."""
+    """Hold the auction, and return grants of kept and leftover GPUs, pinned to machines."""
     bids, runs_on = lot.bids, lot.views.apps.runs_on
     outcome = run_reference(bids) if solver == "reference" else run_auction(bids, limits=Limits(nodes=nodes))
     own = {claim: set(runs_on[row]) for claim, row in enumerate(lot.rows[: len(bids)]) if row in runs_on}
@@ -53,7 +53,7 @@ def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng
 
 
 def _allocation(lot: Lot, outcome: AuctionResult, kept: Won, rest: Won) -> Allocation:
-    """Return the grant of each app, in one piece per machine."""
+    """Return the allocation with the grant of each app, one pin per machine."""
     won = joined(kept, rest)
     pieces = [(claim, *piece) for claim, machines in sorted(won.items()) for piece in sorted(machines.items())]
     claim, machine, pinned = np.array(pieces, dtype=np.int64).reshape(-1, 3).T.copy()
@@ -74,7 +74,7 @@ def _allocation(lot: Lot, outcome: AuctionResult, kept: Won, rest: Won) -> Alloc
 
 
 def _verdicts(rows: Rows, bids: ByBundle, outcome: AuctionResult, gpus: Ints) -> Verdicts:
-    """Return why apps got no GPUs; the verdict holds for their jobs that wait, or stop in this round."""
+    """Return verdicts on apps without GPUs, which apply to their jobs that wait or stop in this round."""
     reasons = np.full(gpus.size, int(Reason.NOT_OFFERED), dtype=np.int32)
     of_bidders = reasons[: len(bids)]
     of_bidders[:] = np.where(bids.start[1:] > bids.start[:-1], int(Reason.OUTBID), 0)
@@ -102,7 +102,7 @@ def _record(lot: Lot, outcome: AuctionResult, kept: Won, rest: Won) -> AuctionRe
 
 
 def _with_bid(line: Line, bids: ByBundle, outcome: AuctionResult, claim: int, sizes: list[int], keeps: int) -> Line:
-    """Return the line of an app with its bid, of rows of these sizes, and with what it won and keeps of it."""
+    """Return the record line of an app with its bid, whose rows have these sizes, and what it won and keeps."""
     best: dict[int, float] = {}
     rows = slice(bids.start[claim], bids.start[claim + 1])
     for size, rho in zip(sizes[rows], bids.rho[rows].tolist(), strict=True):

@@ -1,9 +1,9 @@
 """The memo of ``themis``: the ρ that each app could expect after its last auction.
 
-The apps with the worst ρ are shown the next offer. An app's ρ for that choice follows from its last bid and from the
-time that it has waited since, which the arbiter measures itself. What the app reports in the meantime changes nothing,
-so that an app gains no offer by exaggerating between auctions (Themis, proof of Theorem 3.3). T_sh is without the
-slowdown by distance that the app reports, unless ``standing_slowdown`` is set: T_id has none either.
+The apps with the worst ρ are shown the next offer. For that choice, an app's ρ follows from its last bid and the time
+that it has waited since, which the arbiter measures. Reports in between have no effect, so that an app gains no offer
+by exaggerating between auctions (Themis, proof of Theorem 3.3). T_sh excludes the slowdown by locality that the app
+reports, unless ``standing_slowdown`` is set, as T_id has none either.
 """
 
 import dataclasses
@@ -22,16 +22,16 @@ from eunomia_plugins.themis.winnings import Won
 
 
 class Expected(NamedTuple):
-    """An app after an auction: T_sh and T_id in seconds, and the time of the auction."""
+    """The expectation of an app after an auction: T_sh and T_id in seconds, and the time of the auction."""
 
     shared: float
     ideal: float
     at: float
 
     def rho(self, now: float, waited: float, lease: float) -> float:
-        """Return the app's ρ now: T_sh grows by one second for each second of waiting after the auction.
+        """Return the app's present ρ: T_sh grows by one second per second of waiting after the auction.
 
-        ``waited``: seconds for which it has held no GPUs; 0: it holds some.
+        ``waited`` is the number of seconds for which it has held no GPUs; 0 if it holds some.
         """
         since = min(waited, max(0.0, now - self.at))
         return max(LEAST_SECONDS, self.shared + since) / self.ideal * waiting_factor(waited, lease)
@@ -39,22 +39,22 @@ class Expected(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LastAuctions:
-    """By app id: its expected T_sh and T_id after the last auction in which it took part."""
+    """Expected T_sh and T_id of each app after the last auction in which it took part, by app id."""
 
     version: ClassVar[int] = 1
     apps: Mapping[str, Expected]
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON, sorted by id."""
+        """Serialize the memo as JSON, sorted by id."""
         return json.dumps(self.apps, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; only version 1 exists."""
+        """Deserialize the memo; only version 1 exists."""
         return cls(apps={app: Expected(*map(float, row)) for app, row in json.loads(data).items()})
 
     def rho(self, views: AppViews, rows: Rows, before: AppViews) -> Reals:
-        """Return ρ of each app by the last auction in which it took part; if in none, ``before`` leases ended."""
+        """Return ρ of each app by its last auction; if it took part in none, ρ by the views ``before`` leases ended."""
         ids, known = views.apps.snapshot.apps.id, self.apps
         expected = [known.get(ids[row]) for row in rows.tolist()]
         some, found = np.array([one is not None for one in expected], dtype=bool), np.empty(rows.size)
@@ -65,13 +65,13 @@ class LastAuctions:
         return found
 
     def after(self, views: AppViews, rows: Sequence[int], bidders: int, won: Won) -> Self:
-        """Return the memo after an auction; itself if nothing of it changes.
+        """Return the memo after an auction; the same object if nothing changed.
 
         Args:
-            views: of the apps.
-            rows: the bidders, then the other apps.
+            views: views of the apps.
+            rows: rows of the bidders, then of the other apps.
             bidders: number of bidders; the entry of another app changes only if it gets leftover GPUs.
-            won: GPUs of each app by machine: what it keeps of its win, and leftovers.
+            won: GPUs of each app by machine: those that it keeps of its win, and leftovers.
         """
         names = [views.apps.snapshot.apps.id[row] for row in rows]
         if not bidders and not won and len(self.apps) == sum(name in self.apps for name in names):
@@ -86,7 +86,7 @@ class LastAuctions:
 
 
 def _rho(expected: list[Expected], views: AppViews, rows: Rows) -> Reals:
-    """Return ρ of apps by ``Expected.rho``, as columns with the same sums in the same order."""
+    """Return ρ of apps as ``Expected.rho`` does, computed as columns with the same sums in the same order."""
     now, (shared, ideal, at) = views.apps.snapshot.now, np.array(expected).T
     waited = np.where(views.holding[rows], 0.0, views.apps.columns.idle[rows])
     since = np.fmin(waited, np.fmax(0.0, now - at))
@@ -96,7 +96,7 @@ def _rho(expected: list[Expected], views: AppViews, rows: Rows) -> Reals:
 
 
 def _expected(views: AppViews, row: int, won: Mapping[int, int]) -> Expected:
-    """Return an app's T_sh and T_id with the GPUs that it keeps and wins; without any, after waiting one more lease."""
+    """Return an app's T_sh and T_id with the GPUs that it keeps and wins; if none, after waiting one more lease."""
     view, snapshot = views.view(row), views.apps.snapshot
     context, work, racks = view.context, view.facts.standing, snapshot.cluster.machine_rack
     held = {machine: context.held.get(machine, 0) + won.get(machine, 0) for machine in {*context.held, *won}}

@@ -1,4 +1,4 @@
-"""GPUs that no app won or kept: allocated at random to apps outside the auction, then to the others (Themis §3.3.2)."""
+"""GPUs that no app won or kept: they go to random apps outside the auction, then to the others (Themis §3.3.2)."""
 
 import numpy as np
 
@@ -10,15 +10,15 @@ from eunomia_plugins.themis.winnings import Won
 def share_out(
     left: Ints, views: AppViews, rows: list[int], kept: Won, groups: tuple[range, ...], rng: np.random.Generator
 ) -> Won:
-    """Give a random app its next size, until no app can use the free GPUs; return the additional GPUs of each claim.
+    """Give random apps their next size until no app can use the free GPUs; return the additional GPUs of each claim.
 
     Args:
-        left: [machines] free GPUs; those that it gives are subtracted.
-        views: of the apps as bidders; one is read only if its app is drawn.
-        rows: row of the app of each claim.
-        kept: what claims won and keep.
-        groups: claims that are served one group after another.
-        rng: draws the claims.
+        left: [machine] number of free GPUs; reduced in place.
+        views: views of the apps; one is read only if its app is drawn.
+        rows: app row of each claim.
+        kept: GPUs that claims won and keep.
+        groups: groups of claims, which are served one after another.
+        rng: generator for drawing claims.
     """
     taken: Won = {}
     for group in groups:
@@ -39,7 +39,7 @@ def share_out(
 
 
 def _next_size(left: Ints, views: AppViews, row: int, won: dict[int, int], more: dict[int, int]) -> dict[int, int]:
-    """GPUs by machine with which an app reaches the next size that it can use; empty: there is none."""
+    """Return GPUs by machine with which an app reaches the next size that it can use; empty if there is none."""
     context = views.view(row).context
     has = context.holds + sum(won.values()) + sum(more.values())
     larger = context.usable[context.usable > has]
@@ -50,7 +50,7 @@ def _next_size(left: Ints, views: AppViews, row: int, won: dict[int, int], more:
 
 
 def _place(left: Ints, gpu_type: Rows, wanted: int, gpus: int, own: set[int]) -> dict[int, int]:
-    """By machine, GPUs of one type: on a machine that the app uses, else on the best-fitting, else on few machines."""
+    """Return GPUs of one type by machine: on the app's own machine, else the best-fitting one, else few machines."""
     for kind in np.unique(gpu_type) if wanted < 0 else [wanted]:
         room = np.where(gpu_type == kind, left, 0)
         if room.sum() < gpus:

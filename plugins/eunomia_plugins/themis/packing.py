@@ -1,4 +1,4 @@
-"""Packs parts of bids on equal machines: the patterns of one machine, and the parts that several machines can hold."""
+"""Pack parts of bids on equal machines: the patterns of one machine, and the parts that several machines can hold."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -9,11 +9,11 @@ from eunomia.units import Bools, Ints
 
 
 def patterns(sizes: Ints, free: int) -> Ints:
-    """[patterns, sizes] numbers of parts of each size that fill a machine so that no further part fits.
+    """Return the maximal patterns of a machine, [pattern, size]: numbers of parts by size after which no part fits.
 
     Args:
         sizes: sizes of parts, ascending.
-        free: GPUs on offer on a machine.
+        free: number of GPUs on offer on a machine.
     """
 
     def fill(position: int, room: int) -> Iterator[list[int]]:
@@ -29,13 +29,13 @@ def patterns(sizes: Ints, free: int) -> Ints:
 
 
 def most_parts(sizes: tuple[int, ...], free: int, machines: int) -> tuple[int, ...]:
-    """By size, the number of parts that fit if there are no others."""
+    """Return, for each size, the number of parts that fit if there are no others."""
     return tuple(machines * (free // size) for size in sizes)
 
 
 @lru_cache(maxsize=256)
 def packable(sizes: tuple[int, ...], free: int, machines: int) -> Bools:
-    """Return a table, one axis per part size: whether the machines can hold these numbers of parts together."""
+    """Return a table, with one axis per part size, of whether the machines can hold these numbers of parts."""
     shape = tuple(many + 1 for many in most_parts(sizes, free, machines))
     fits = np.zeros(shape, dtype=bool)
     fits[(0,) * len(sizes)] = True

@@ -1,7 +1,7 @@
 """The auction as an integer programme over bids and machine patterns, for bids that counts do not decide.
 
 A pattern is a way to fill a machine of a class; a class of machines of 8 GPUs with bids for parts of 1 to 8 has 22
-patterns that leave no room. So the programme stays small whatever the number of machines.
+patterns that leave no room. The size of the programme therefore does not depend on the number of machines.
 """
 
 import numpy as np
@@ -14,14 +14,14 @@ from eunomia_solvers import Limits, LinearProgram, SparseRows, solve_linear
 
 
 def auction_program(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, *, integral: bool = True) -> LinearProgram:
-    """Maximise the sum of the gains of the chosen rows.
+    """Return the programme that maximises the sum of the gains of the chosen rows.
 
     Args:
         bids: the bid table.
-        gain: [rows of the table] gain of each row.
-        rows: the rows that may be chosen; they are the first columns of the programme, patterns follow.
-        counts: the counts that the rows take.
-        integral: False relaxes the choice, and the patterns, to fractions.
+        gain: [row of the table] gain of each row.
+        rows: the rows that may be chosen, which are the first columns of the programme; patterns follow.
+        counts: the counts used by the rows.
+        integral: False relaxes rows and patterns to fractions.
     """
     claims = bids.claim_of_row[rows]
     rowwise: list[tuple[Ints, Reals]] = []
@@ -51,7 +51,7 @@ def auction_program(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, *, 
 
 
 def _class_rows(bids: ByBundle, rows: Ints, kind: int, first: int) -> tuple[list[tuple[Ints, Reals]], list[float], int]:
-    """Rows that link the parts bid for in a class to its patterns, their upper bounds, and the number of patterns."""
+    """Return rows that link the parts in a class to its patterns, their upper bounds, and the number of patterns."""
     line = {int(row): position for position, row in enumerate(rows)}
     owner = np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
     in_class = [int(part) for part in np.flatnonzero(bids.part_class == kind) if int(owner[part]) in line]
@@ -72,13 +72,13 @@ def _class_rows(bids: ByBundle, rows: Ints, kind: int, first: int) -> tuple[list
 def solve_auction(
     program: LinearProgram, rows: Ints, limits: Limits, *, allowed: Ints | None = None
 ) -> tuple[Ints, float, float]:
-    """Chosen rows, the sum of their gains, and a bound on its distance from the optimum.
+    """Return the chosen rows, the sum of their gains, and a bound on its distance from the optimum.
 
     Args:
-        program: of ``auction_program``.
+        program: the programme returned by ``auction_program``.
         rows: the rows that are its first columns.
-        limits: at which the solver stops.
-        allowed: rows that may be chosen; None: all.
+        limits: when the solver must stop.
+        allowed: the rows that may be chosen; None: all.
     """
     upper = program.upper.copy()
     if allowed is not None:

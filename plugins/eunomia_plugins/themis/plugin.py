@@ -1,4 +1,4 @@
-"""The plugin ``themis``: values GPUs by finish-time fairness, shows offers to the worst-off apps, holds auctions."""
+"""The plugin ``themis``: value GPUs by finish-time fairness, show offers to the worst-off apps, and hold auctions."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -48,34 +48,34 @@ Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
 
 
 class SlowdownOptions(PluginOptions):
-    """S(G) by the locality of a job's GPUs, until it is measured (§4.3.1, footnote 3)."""
+    """S(G), the slowdown by the locality of a job's GPUs, until it is measured (§4.3.1, footnote 3)."""
 
     machine: Factor = 1.0
-    """All on one machine."""
+    """Slowdown if all GPUs are on one machine."""
     rack: Factor = 1.1
-    """On several machines of one rack."""
+    """Slowdown across machines of one rack."""
     cluster: Factor = 1.3
-    """Across racks."""
+    """Slowdown across racks."""
 
 
 class ThemisOptions(PluginOptions):
     """Options of ``themis``."""
 
     fairness_knob: Share = 0.8
-    """f: an offer is shown to the worst-off ceil((1 - f) * apps), at least one."""
+    """f: an offer is shown to the worst-off ceil((1 - f) * apps) apps, at least one."""
     slowdown: SlowdownOptions = SlowdownOptions()
-    """Slowdown by locality, until it is measured."""
+    """Slowdown by locality until it is measured."""
     standing_slowdown: bool = False
-    """Whether the ρ by which apps are chosen for an offer counts the slowdown by distance that they report, as in the
-    paper; then an app gains by overstating it (docs/decisions/0241)."""
+    """Whether the ρ by which apps are chosen for an offer includes the slowdown by locality that they report, as in the
+    paper; an app then gains by overstating it (docs/decisions/0241)."""
     solver: SolverChoice = "fast"
-    """``reference`` solves the cvxpy specification: slow, for comparison."""
+    """``reference`` solves the specification in cvxpy, which is slow and meant for comparison."""
     nodes: Annotated[int, Field(ge=1)] = 500
-    """Nodes at which the integer programme stops, if an auction needs one; its gap is then recorded."""
+    """Maximum number of search nodes of the integer programme, if an auction needs one; its gap is then recorded."""
 
 
 class Themis:
-    """Themis (Mahajan et al., NSDI 2020): claims are apps, bids are tables of ρ by bundle, wins are pinned."""
+    """Themis (Mahajan et al., NSDI 2020): claims are apps, bids are tables of ρ by bundle, and wins are pinned."""
 
     name = "themis"
     api = 1
@@ -110,7 +110,7 @@ class Themis:
         """Show the offer to the apps with the worst ρ among those that can use it (Pseudocode 1, lines 16 and 17).
 
         An app that runs on no GPUs makes no progress and comes before all that run (§3.3.2: its ρ is unbounded). ρ is
-        that of each app's last auction (proof of Theorem 3.3); that of an app's present forecast before its first.
+        that after the app's last auction (proof of Theorem 3.3), or before its first one by its present forecast.
         """
         cluster, rows, gpus = snapshot.cluster, standings.claims.rows, offer.gpus
         if not gpus.size:
@@ -127,7 +127,7 @@ class Themis:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Return ρ of each app with its held GPUs, and with each bundle that it bids for (equations 1 and 2)."""
+        """Return ρ of each app with its held GPUs, and with each bundle for which it bids (equations 1 and 2)."""
         rows = np.asarray(snapshot.active_apps if offer.apps is None else offer.apps, dtype=np.int32)
         claims, views = Claims(unit=Unit.APP, rows=rows), self.cache.views(snapshot, menus, offer)
         if not offer.gpus.size:
@@ -161,13 +161,13 @@ class Themis:
 def bidders(apps: int, fairness_knob: float) -> int:
     """Return the number of apps that are shown an offer: max(1, ceil((1 - f) * apps)).
 
-    f counts as the decimal that it was written as: in binary fractions f = 0.7 of 10 apps would give 4.
+    f is treated as the decimal fraction that was written; in binary floating point, f = 0.7 of 10 apps would give 4.
     """
     return max(1, ceil((1 - Decimal(repr(float(fairness_knob)))) * apps))
 
 
 def usable_rows(bids: ByBundle, bidders: list[BidContext]) -> ByBundle:
-    """Return the bids without rows that their app could not use: a size off its menu, or GPUs of another type."""
+    """Return the bids without rows that their app cannot use: a size not on its menu, or GPUs of another type."""
     sizes, types, kept = bids.sizes.tolist(), bids.classes.gpu_type, list[list[int]]()
     for claim, context in enumerate(bidders):
         on_menu, kind = {size - context.holds for size in context.usable.tolist()}, context.gpu_type

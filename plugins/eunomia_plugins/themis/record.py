@@ -1,4 +1,4 @@
-"""The record of an auction for journal and report: one row per app that bid or got GPUs."""
+"""The record of an auction for the journal and the report: one row per app that bid or got GPUs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from eunomia.contract.records import PlainColumn
 
 
 class Line(NamedTuple):
-    """One app in one auction.
+    """The record of one app in one auction.
 
     Attributes:
-        app: its id.
-        bid: whether it bid; else it only got leftovers.
-        rho_now: ρ of the GPUs that it held, None where it did not bid.
-        gpus_least: the smallest bundle that it bid for; 0: none.
+        app: id of the app.
+        bid: whether it bid; if not, it only got leftovers.
+        rho_now: ρ with the GPUs that it held; None if it did not bid.
+        gpus_least: size of its smallest bundle; 0: none.
         rho_least: ρ with its best bundle of that size.
-        gain: ρ now over ρ with the bundle won, or with the smallest bundle that the app bid for.
-        gpus_won: GPUs of the bundle won; 0: none.
-        rho_won: ρ with that bundle.
+        gain: ρ now over ρ with the bundle won, or with its smallest bundle.
+        gpus_won: number of GPUs of the bundle won; 0: none.
+        rho_won: ρ with the bundle won.
         kept: c_i of a winner.
-        pays: the hidden payment of a winner: 1 - c_i.
-        gpus_kept: GPUs that it keeps of the bundle.
-        gpus_left_over: leftover GPUs that it got.
+        pays: the hidden payment of a winner, 1 - c_i.
+        gpus_kept: number of GPUs of the bundle that it keeps.
+        gpus_left_over: number of leftover GPUs that it got.
         bid_table: its best ρ by size, such as ``1: 0.95, 2: 0.8``.
     """
 
@@ -43,13 +43,13 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuctionRecord:
-    """An auction: the bids, winners, payments and leftovers.
+    """The record of an auction: its bids, winners, payments and leftovers.
 
     Attributes:
-        lines: bidders in the order of their claims, then other apps that got leftovers.
-        gpus_offered: GPUs on offer.
-        apps_active: active apps, of which those with the worst ρ were shown the offer.
-        method: how the auction was solved.
+        lines: the bidders in the order of their claims, then other apps that got leftovers.
+        gpus_offered: number of GPUs on offer.
+        apps_active: number of active apps, of which those with the worst ρ were shown the offer.
+        method: the algorithm that solved the auction.
         gap: distance to the optimum in the logarithm of the product; 0: exact.
     """
 
@@ -61,7 +61,7 @@ class AuctionRecord:
     gap: float
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """Columns of plain values, by the names of ``Line`` and of this record."""
+        """Return columns of plain values, named after the fields of ``Line`` and of this record."""
         alike: dict[str, Any] = {
             "gpus_offered": self.gpus_offered,
             "bidders": sum(line.bid for line in self.lines),

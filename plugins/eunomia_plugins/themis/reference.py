@@ -1,7 +1,7 @@
 """The auction as the paper states it, in cvxpy, machine by machine: the specification of the fast solver.
 
-Selected by ``solver = "reference"``; slow, and to be read together with Pseudocode 1. It uses machines, not counts
-of a class.
+It is slow and selected by ``solver = "reference"``; read it together with Pseudocode 1. It models single machines
+instead of counts of a class.
 """
 
 import importlib
@@ -20,7 +20,7 @@ def run_reference(bids: ByBundle, *, payments: bool = True) -> AuctionResult:
 
     Args:
         bids: the bid table.
-        payments: whether to solve for payments; else every fraction is 1.
+        payments: whether to compute payments; if not, every fraction kept is 1.
     """
     specification = Specification(bids)
     row, objective = specification.best()
@@ -29,7 +29,7 @@ def run_reference(bids: ByBundle, *, payments: bool = True) -> AuctionResult:
 
 
 class Specification:
-    """One integer programme: the rows that win, and the machines that each part of a row takes."""
+    """The integer programme of an auction: the rows that win, and the machines used by each part of a row."""
 
     def __init__(self, bids: ByBundle) -> None:
         self.bids = bids
@@ -38,7 +38,7 @@ class Specification:
             self._state()
 
     def _state(self) -> None:
-        """State the programme; ``allowed`` is 0 for a claim that must win nothing."""
+        """Build the programme; the parameter ``allowed`` is 0 for a claim that must win nothing."""
         cp: Any = importlib.import_module("cvxpy")
         bids, places = self.bids, _places(self.bids)
         rows, on = np.arange(bids.rho.size), np.arange(places.part.size)
@@ -59,7 +59,7 @@ class Specification:
         self.problem = cp.Problem(cp.Maximize(self.gain @ self.chosen), constraints)
 
     def best(self, *, excluded: int = -1) -> tuple[Ints, float]:
-        """[claims] winning rows (-1: none) of an allocation of greatest product, and ln of the product relative to now.
+        """Return winning rows, [claim] (-1: none), with the largest product, and ln of the product relative to now.
 
         Args:
             excluded: a claim that must win nothing.
@@ -74,7 +74,7 @@ class Specification:
         return row, float(self.gain[won].sum())
 
     def fractions(self, row: Ints, objective: float) -> Reals:
-        """[claims] c_i of an optimal allocation: the others' product with i over their best product without i."""
+        """Return c_i of an optimal allocation, [claim]: the others' product with i over their best one without i."""
         kept = np.ones(len(self.bids))
         for claim in np.flatnonzero(row >= 0).tolist():
             _, without = self.best(excluded=claim)
@@ -83,7 +83,7 @@ class Specification:
 
 
 class _Places(NamedTuple):
-    """Every machine that every part may take, as columns: the part, its row, and the machine's position."""
+    """All pairs of part and possible machine, as columns: the part, its row, and the machine's position."""
 
     part: Ints
     row: Ints
@@ -102,6 +102,6 @@ def _row_of_part(bids: ByBundle) -> Ints:
 
 
 def _incidence(line: Ints, column: Ints, values: Ints | Reals) -> Any:
-    """Sparse matrix with these entries, up to the last line named."""
+    """Return a sparse matrix with these entries."""
     sparse: Any = importlib.import_module("scipy.sparse")
     return sparse.csr_array((np.asarray(values, dtype=float), (line, column)), shape=(int(line.max()) + 1, column.size))

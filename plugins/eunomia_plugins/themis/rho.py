@@ -12,7 +12,7 @@ from eunomia_plugins.themis.bundles import MOST_ROWS_AN_APP, Candidate, candidat
 from eunomia_plugins.themis.work import RemainingWork
 
 LEAST_SECONDS = 1e-6
-"""Lower bound of the times in ratios."""
+"""Lower bound on times in ratios, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +23,12 @@ class BidContext:
         elapsed: seconds since the app arrived.
         waited: seconds for which it has held no GPUs.
         ideal: T_id in seconds, from ``ideal_seconds``.
-        lease: lease of a bundle won, in seconds.
+        lease: length of the lease of a bundle won, in seconds.
         usable: numbers of GPUs that the app can use, ascending.
-        gpu_type: the type its jobs ask for; -1: any.
-        held: GPUs that it holds and keeps, by machine.
+        gpu_type: GPU type that its jobs request; -1: any.
+        held: number of GPUs that it holds and keeps, by machine.
         rack_of: rack of each machine on which it holds GPUs.
-        near: locality of GPUs on one machine: ISLAND where the fastest links join all GPUs of a machine.
+        near: locality of GPUs on one machine: ISLAND if machines consist of a single island.
     """
 
     elapsed: float
@@ -43,28 +43,28 @@ class BidContext:
 
     @property
     def holds(self) -> int:
-        """GPUs that it holds and keeps."""
+        """Return the number of GPUs that the app holds and keeps."""
         return sum(self.held.values())
 
 
 def ideal_seconds(total_gpu_seconds: float, cluster_gpus: int, most: int, contention: float) -> float:
-    """T_id in seconds: the app's whole work on all GPUs that it can use, times N_avg (eq. 1 and 2).
+    """Return T_id in seconds: the app's total work on all GPUs that it can use, times N_avg (eq. 1 and 2).
 
-    B is in serial GPU-seconds, ``cluster_gpus`` is R_C, ``most`` app_demand_max and ``contention`` N_avg.
+    ``total_gpu_seconds`` is B, ``cluster_gpus`` is R_C, ``most`` is app_demand_max, and ``contention`` is N_avg.
     """
     return max(LEAST_SECONDS, total_gpu_seconds / max(1, min(cluster_gpus, most)) * max(1.0, contention))
 
 
 def rho(seconds_left: float, context: BidContext) -> float:
-    """T_sh / T_id: T_sh is the time since the app arrived plus the time its remaining work takes."""
+    """Return T_sh / T_id, where T_sh is the time since the app's arrival plus the time of its remaining work."""
     return max(LEAST_SECONDS, context.elapsed + seconds_left) / context.ideal
 
 
 def rho_now(work: RemainingWork, context: BidContext) -> float:
     """Return ρ of the app with its GPUs; if it cannot run on them, ρ of waiting (docs/decisions/0020).
 
-    It then expects to wait for one lease and to run on the fewest GPUs at the slowest locality, and the value grows by
-    the same amount for each lease that it has waited: it is finite, and worse than ρ with any bundle.
+    For the ρ of waiting, the app is assumed to wait for one lease and then run on the fewest GPUs at the slowest
+    locality. The value grows by the same amount per lease waited; it is finite, and worse than ρ with any bundle.
     """
     held = seconds_on(work, context, context.held, context.rack_of)
     if math.isfinite(held):
@@ -73,9 +73,9 @@ def rho_now(work: RemainingWork, context: BidContext) -> float:
 
 
 def seconds_on(work: RemainingWork, context: BidContext, held: Mapping[int, int], rack_of: Mapping[int, int]) -> float:
-    """Seconds that an app's remaining work takes on GPUs by machine; inf: it cannot run on them.
+    """Return the seconds of an app's remaining work on GPUs given by machine; inf if it cannot run on them.
 
-    ``rack_of``: rack of each of these machines; ``context``: for the locality of GPUs on one machine.
+    ``rack_of`` gives the rack of each machine, ``context`` the locality of GPUs on one machine.
     """
     if work.done:
         return 0.0
@@ -84,15 +84,15 @@ def seconds_on(work: RemainingWork, context: BidContext, held: Mapping[int, int]
 
 
 def waiting_factor(waited: float, lease: float) -> float:
-    """Return the factor by which ρ grows with the seconds waited: 1 more for each lease (docs/decisions/0020)."""
+    """Return the factor by which ρ grows with the seconds waited: 1 plus 1 per lease (docs/decisions/0020)."""
     return 1.0 + waited / max(LEAST_SECONDS, lease)
 
 
 def bid(work: RemainingWork, context: BidContext, classes: MachineClasses) -> list[Bundle]:
-    """Return the rows of an app: bundles that improve its ρ.
+    """Return the bid of an app: the bundles that improve its ρ.
 
     Args:
-        work: its remaining work.
+        work: the app's remaining work.
         context: the other inputs of its bid.
         classes: the machines on offer.
     """
@@ -111,7 +111,7 @@ def bid(work: RemainingWork, context: BidContext, classes: MachineClasses) -> li
 
 
 def _seconds_with(work: RemainingWork, context: BidContext, classes: MachineClasses, way: Candidate) -> float:
-    """Seconds left with the held GPUs and this bundle; GPUs on one machine count as one piece."""
+    """Return the seconds left with the held GPUs and a bundle; GPUs on the same machine count as one piece."""
     if not context.held:
         return work.seconds(way.pieces, context.near, way.locality)
     held = dict(context.held)
@@ -127,14 +127,14 @@ def _seconds_with(work: RemainingWork, context: BidContext, classes: MachineClas
 
 
 def _far(pieces: Sequence[int], racks: Sequence[int]) -> Locality:
-    """Return the locality of GPUs on these machines."""
+    """Return the locality of GPUs on several machines."""
     if len(pieces) <= 1:
         return Locality.MACHINE
     return Locality.RACK if len(set(racks)) <= 1 else Locality.CLUSTER
 
 
 def _own_machine(classes: MachineClasses, held: dict[int, int]) -> Bools:
-    """[classes] whether the class is one machine on which the app holds GPUs."""
+    """Return whether each class is a single machine on which the app holds GPUs, [class]."""
     return np.array(
         [classes.members(kind).size == 1 and int(classes.members(kind)[0]) in held for kind in range(len(classes))],
         dtype=bool,

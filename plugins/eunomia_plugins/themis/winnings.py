@@ -1,4 +1,4 @@
-"""Converts winning rows to GPUs on machines, and computes the part of each bundle that its winner keeps."""
+"""Convert winning rows to GPUs on machines, and compute the part of each bundle that its winner keeps."""
 
 from bisect import bisect_left
 
@@ -10,11 +10,11 @@ from eunomia_plugins.themis.packing import patterns
 from eunomia_solvers import LinearProgram, SparseRows, solve_linear
 
 Won = dict[int, dict[int, int]]
-"""GPUs by claim and machine; neither claims nor machines without GPUs."""
+"""Number of GPUs by claim and machine, without zero entries."""
 
 
 def joined(one: Won, other: Won) -> Won:
-    """Return the GPUs of both."""
+    """Return the sum of both by claim and machine."""
     return {
         claim: {machine: mine.get(machine, 0) + more.get(machine, 0) for machine in mine | more}
         for claim in one | other
@@ -27,8 +27,8 @@ def pack(bids: ByBundle, row: Ints, *, prefers: dict[int, set[int]] | None = Non
 
     Args:
         bids: the bid table.
-        row: [claims] winning row, -1: none.
-        prefers: by claim, preferred machines, such as those on which it runs.
+        row: [claim] winning row; -1: none.
+        prefers: preferred machines of each claim, such as those on which it runs.
     """
     preferred = prefers or {}
     taken: Won = {}
@@ -49,9 +49,9 @@ Placed = tuple[list[tuple[int, int]], list[int]]
 
 
 def _first_fit(items: list[tuple[int, int]], members: Ints, free: int, prefers: dict[int, set[int]]) -> Placed | None:
-    """Place parts largest first, on a preferred machine, else on the fullest that fits; None: a part fits nowhere.
+    """Place parts largest first, on a preferred machine, else on the fullest that fits; None if a part does not fit.
 
-    Where counts decide what fits, this never fails, whichever machines are preferred (see ``counting``).
+    If counts decide what fits, this never fails, whichever machines are preferred (see ``counting``).
     """
     room = np.full(members.size, free)
     order = sorted(items, key=lambda item: (-item[0], item[1]))
@@ -94,16 +94,16 @@ def _by_patterns(items: list[tuple[int, int]], members: Ints, free: int) -> Plac
 
 
 def kept_sizes(bids: ByBundle, row: Ints, kept: Reals, rng: np.random.Generator) -> Ints:
-    """[claims] GPUs that winners keep: c_i of the bundle on average (docs/decisions/0021).
+    """Return the number of GPUs that winners keep, [claim]: c_i of the bundle on average (docs/decisions/0021).
 
-    The fraction falls between two sizes that the claim bid for, or 0; one of the two is drawn so that the mean is c_i
-    of the bundle. For one fixed gang, c_i is the probability of keeping it.
+    The fraction lies between two sizes for which the claim bid, or 0; one of the two is drawn such that the mean is c_i
+    of the bundle. For a single rigid gang, c_i is the probability of keeping it.
 
     Args:
         bids: the bid table.
-        row: [claims] winning rows, -1: none.
-        kept: [claims] c_i.
-        rng: draws one number per winner, in the order of the claims.
+        row: [claim] winning row; -1: none.
+        kept: [claim] c_i.
+        rng: generator that draws one number per winner, in the order of the claims.
     """
     sizes = bids.sizes
     result = np.zeros(len(bids), dtype=np.int64)
@@ -120,7 +120,7 @@ def kept_sizes(bids: ByBundle, row: Ints, kept: Reals, rng: np.random.Generator)
 
 
 def shrunk(won: Won, keep: Ints) -> Won:
-    """Reduce claims to ``keep`` GPUs each; the smallest pieces are dropped first, so that gangs stay together."""
+    """Return the wins reduced to ``keep`` GPUs per claim; smallest pieces go first, so that gangs stay together."""
     kept: Won = {}
     for claim, machines in won.items():
         surplus = sum(machines.values()) - int(keep[claim])

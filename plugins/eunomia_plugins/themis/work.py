@@ -1,4 +1,4 @@
-"""The time that an app's remaining work takes with given GPUs (Themis eq. 1 and 2), from its forecast."""
+"""The time of an app's remaining work on given GPUs (Themis eq. 1 and 2), from its forecast."""
 
 import heapq
 import math
@@ -13,15 +13,15 @@ Slowdown = tuple[float, float, float, float]
 
 
 class RemainingWork:
-    """The seconds that the phases of a forecast take, one after another; a phase ends with its last job.
+    """The remaining work of an app: the phases of a forecast run one after another; a phase ends with its last job.
 
-    Whole GPUs go to the jobs of a phase so that the last one ends as early as possible (§4.3.2 leaves the split to
-    the tuner). With fewer GPUs than the jobs need together, jobs take turns, the longest first.
+    Whole GPUs are divided among the jobs of a phase so that the last one ends as early as possible (§4.3.2 leaves the
+    split to the tuner). With fewer GPUs than the jobs need together, jobs take turns, longest first.
 
     Args:
         forecast: the remaining phases.
-        assumed: S by locality where a job has none measured; None: distance makes no difference.
-        sizes: for a single job, the numbers of GPUs it can run at, ascending; None: any from least to most.
+        assumed: S by locality for jobs without a measured S; None: locality makes no difference.
+        sizes: for a single job, the numbers of GPUs at which it can run, ascending; None: any from least to most.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class RemainingWork:
 
     @property
     def done(self) -> bool:
-        """Whether no work is left."""
+        """Return whether no work is left."""
         return not self._phases
 
     def seconds(self, pieces: Sequence[int], near: Locality, far: Locality) -> float:
-        """Return the seconds to the app's end with these GPUs by machine; inf: they are too few.
+        """Return the seconds to the app's end on these numbers of GPUs per machine; inf if they are too few.
 
-        ``near`` is the locality of GPUs on one machine, ``far`` that of GPUs on several.
+        ``near`` is the locality of GPUs on one machine, ``far`` that of GPUs on several machines.
         """
         key = (tuple(sorted(pieces, reverse=True)), near, far)
         known = self._known.get(key)
@@ -52,7 +52,7 @@ class RemainingWork:
         return known
 
     def slowest(self, far: Locality) -> float:
-        """Return the seconds to the app's end with the fewest GPUs on which every phase runs, a machine each."""
+        """Return the seconds to the app's end on the fewest GPUs on which every phase runs, each on its own machine."""
         sizes = self._sizes or [max((job.least for jobs in self._phases for job in jobs), default=1)]
         return self.seconds([1] * sizes[0], far, far)
 
@@ -67,13 +67,13 @@ class RemainingWork:
         return self._together(jobs, self._splits[number, gpus], pieces, near, far)
 
     def _single(self, job: JobForecast, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
-        """Return the seconds of one job on all GPUs that it can use, or on its largest piece, whichever is faster."""
+        """Return the seconds of a single job on all GPUs that it can use, or on its largest piece if that is faster."""
         whole, local = self._fitting(job, sum(pieces)), self._fitting(job, pieces[0] if pieces else 0)
         apart = near if local == whole else far
         return min(self._time(job, whole, apart), self._time(job, local, near))
 
     def _fitting(self, job: JobForecast, gpus: int) -> int:
-        """Return the largest size the job can run at with ``gpus`` GPUs; 0: none."""
+        """Return the largest size at which the job can run with ``gpus`` GPUs; 0 if there is none."""
         if self._sizes is None:
             return min(gpus, job.most) if gpus >= job.least else 0
         fit = bisect_right(self._sizes, gpus)
@@ -90,9 +90,9 @@ class RemainingWork:
     def _together(
         self, jobs: list[JobForecast], shares: list[int], pieces: tuple[int, ...], near: Locality, far: Locality
     ) -> float:
-        """Return the seconds of all jobs at once, largest first.
+        """Return the seconds of all jobs running at once, placed largest first.
 
-        A job that fits no machine spreads, or shrinks to one.
+        A job that fits on no single machine is spread, or shrunk to one machine.
         """
         room = list(pieces)
         last = 0.0
@@ -109,7 +109,7 @@ class RemainingWork:
         return last
 
     def _turns(self, jobs: list[JobForecast], pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
-        """Return the seconds when jobs take turns on blocks of GPUs, longest first, since there are too few for all."""
+        """Return the seconds if jobs take turns on blocks of GPUs, longest first, as there are too few GPUs for all."""
         width = max(job.least for job in jobs)
         blocks = sum(pieces) // width
         if blocks == 0:
@@ -122,9 +122,9 @@ class RemainingWork:
 
 
 def split(jobs: Sequence[JobForecast], gpus: int) -> list[int]:
-    """[jobs] GPUs for each, so that the last job ends as early as possible: the slowest job gets one GPU at a time.
+    """Return the GPUs of each job, [job], such that the last one ends as early as possible.
 
-    ``gpus`` is at least the sum of the least GPUs of the jobs.
+    The slowest job repeatedly gets one more GPU. ``gpus`` must be at least the sum of the jobs' smallest sizes.
     """
     shares = [job.least for job in jobs]
     work = [job.iterations_left * job.seconds_per_iteration for job in jobs]

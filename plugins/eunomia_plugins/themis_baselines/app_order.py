@@ -1,4 +1,4 @@
-"""Orders of whole apps, the baselines of Themis (§6.1): Tiresias' least service, SRTF and SRSF by app."""
+"""Orders of whole apps, as baselines of Themis (§6.1): Tiresias' least service, SRTF and SRSF by app."""
 
 from typing import ClassVar, Literal
 
@@ -27,14 +27,14 @@ class AppOrderOptions(PluginOptions):
     """Options of ``app_order``."""
 
     by: Literal["least_service", "remaining_time", "remaining_service"] = "least_service"
-    """The score of an app: GPU-seconds received so far (Tiresias), seconds left on all the GPUs that it can use
-    (SRTF), or GPU-seconds left (SRSF)."""
+    """The score of an app: GPU-seconds received (Tiresias), seconds left on all GPUs that it can use (SRTF), or
+    GPU-seconds left (SRSF)."""
 
 
 class AppOrder:
-    """The app with the least score comes first; within an app jobs go by arrival.
+    """The app with the lowest score comes first; jobs of an app are ordered by arrival.
 
-    ``las``, ``srtf`` and ``srsf`` order single jobs. That differs where an app is a search of many trials: a short
+    In contrast, ``las``, ``srtf`` and ``srsf`` order single jobs, which differs for searches with many trials: a short
     trial of a long search is not a short app.
     """
 
@@ -66,7 +66,7 @@ class AppOrder:
     def _left(
         self, snapshot: Snapshot, menus: Menus, offer: Offer, apps: "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
     ) -> Reals:
-        """Return the work left of each app, by forecast or by its active jobs; apps with unknown work come last."""
+        """Return the work left of each app, by its forecast or its active jobs; apps with unknown work come last."""
         active = snapshot.active
         full = menus.full_rate(active)
         most = menus.span(active)[1]
@@ -83,5 +83,5 @@ class AppOrder:
 
 
 def _work(forecast: Forecast) -> float:
-    """Return the serial GPU-seconds that an app has left."""
+    """Return the serial GPU-seconds left of an app."""
     return sum(job.iterations_left * job.seconds_per_iteration for phase in forecast.phases for job in phase.jobs)

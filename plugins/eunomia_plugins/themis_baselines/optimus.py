@@ -24,10 +24,10 @@ from eunomia_plugins.themis_baselines.sizes import UNKNOWN_SECONDS, size_rows
 
 
 class Optimus:
-    """The value of a size is minus the seconds that the job would still take at it (Optimus §4.1, estimate Q / f).
+    """The valuation of Optimus: the value of a size is minus the job's seconds left at it (§4.1, estimate Q / f).
 
-    0 GPUs have no value, so each job's smallest size comes before any job's second (§4.1: "each job is first allocated
-    one worker"), and the allocation ``marginal_gain`` then adds GPUs where completion time falls most.
+    0 GPUs have no value, so each job gets its smallest size before any job gets its second (§4.1: "each job is first
+    allocated one worker"). The allocation ``marginal_gain`` then adds GPUs where completion time decreases most.
     """
 
     name = "optimus"
@@ -50,11 +50,11 @@ class Optimus:
 
 
 class _Curves:
-    """Seconds left by curve and length.
+    """Values of sizes, computed from curve and remaining length.
 
-    With n curves on the menus, curve c < n is one of them, and a length on it is in iterations. Curve n + c has the
-    sizes of c, and rates equal to the number of GPUs, for jobs of unknown length or speed; a length on it is in
-    GPU-seconds. Curve 2 n + j is that of job row j, where some of its rates are not known.
+    With n curves on the menus, curve c < n is the menus' curve c, and lengths on it are in iterations. Curve n + c has
+    the sizes of c and rates equal to the number of GPUs, for jobs of unknown length or speed; lengths on it are in
+    GPU-seconds. Curve 2 n + j belongs to job row j, some of whose rates are not known.
     """
 
     def __init__(self, snapshot: Snapshot, menus: Menus) -> None:
@@ -63,7 +63,7 @@ class _Curves:
         self._known: dict[int, tuple[Ints, Reals]] = {}
 
     def keys(self, jobs: Rows) -> tuple[Rows, Reals]:
-        """Curve and remaining length of each job."""
+        """Return the curve and the remaining length of each job."""
         own = self._menus.curve[jobs].astype(np.int64)
         left = self._snapshot.iterations_left(jobs)
         received = self._snapshot.ledger.jobs.received[jobs].sum(axis=1)
@@ -72,7 +72,7 @@ class _Curves:
         return curve.astype(np.int32), np.where(known == 0.0, np.maximum(received, UNKNOWN_SECONDS), left)
 
     def values(self, curve: int, lengths: Reals) -> tuple[Ints, Reals]:
-        """Sizes, and minus the seconds left at each."""
+        """Return the sizes of a curve, and the values, [length, size]: minus the seconds left."""
         if curve >= 2 * self._count:
             rows = size_rows(self._snapshot, self._menus, np.array([curve - 2 * self._count], np.int32))
             return rows.gpus, np.tile(-rows.left / rows.rate, (lengths.size, 1))
@@ -80,7 +80,7 @@ class _Curves:
         return sizes, -lengths[:, None] / (rates if curve < self._count else sizes)
 
     def _part_known(self, job: int) -> float:
-        """Return the fraction of a job's rates that are known and above 0; 0 without a menu."""
+        """Return the fraction of a job's rates that are known and positive; 0 without a menu."""
         curve = self._menus.curve.item(job)
         if curve not in self._known:
             sizes = self._menus.sizes(job)

@@ -1,4 +1,4 @@
-"""Helper of both valuations: every size of every candidate as a row, with its rate."""
+"""The sizes of candidates as rows with their rates, used by both valuations."""
 
 from typing import NamedTuple
 
@@ -8,23 +8,23 @@ from eunomia import Menus, Snapshot
 from eunomia.units import Ints, Reals, Rows
 
 UNKNOWN_SECONDS = 3600.0
-"""Least serial seconds assumed for a job of unknown length; a job that has run counts as half done."""
+"""Minimum serial seconds assumed for a job of unknown length; a job that has run counts as half done."""
 
 
 class SizeRows(NamedTuple):
-    """A row for each size of each job."""
+    """The sizes of jobs, one row per size of each job."""
 
     claim: Rows
-    """Index into the jobs."""
+    """Index of the job among the given jobs."""
     gpus: Ints
     rate: Reals
-    """Iterations per second; where it is not known, the number of GPUs."""
+    """Iterations per second; the number of GPUs if the rate is not known."""
     left: Reals
-    """Iterations that the job has left; where they are not known, GPU-seconds."""
+    """Iterations left; GPU-seconds left if iterations are not known."""
 
 
 def size_rows(snapshot: Snapshot, menus: Menus, jobs: Rows) -> SizeRows:
-    """Return the menus of these jobs as rows, job by job, sizes ascending."""
+    """Return the sizes on the menus of these jobs as rows, job by job, sizes ascending."""
     curves, kind = np.unique(menus.curve[jobs], return_inverse=True)
     some = {int(menus.curve[job]): int(job) for job in jobs}
     menu = [menus.sizes(some[curve]) for curve in curves.tolist()]

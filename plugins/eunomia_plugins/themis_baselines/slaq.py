@@ -27,23 +27,23 @@ from eunomia.units import Reals, Rows
 from eunomia_plugins.themis_baselines.sizes import SizeRows, size_rows
 
 ASSUMED_STEPS = 100.0
-"""Without a curve, the loss falls as 1 / k over this many equal steps of the job's work (SLAQ §3.1, sublinear)."""
+"""Without a loss curve, the loss decreases as 1 / k over this many equal steps of the job's work (SLAQ §3.1)."""
 
 
 class SlaqOptions(PluginOptions):
     """Options of ``slaq``."""
 
     epoch: Duration = Seconds(600.0)
-    """Time ahead for which the loss is predicted."""
+    """Length of the coming epoch, for which the loss is predicted."""
     starve: bool = False
-    """Whether a job may get no GPUs; else each job's smallest size comes first (SLAQ §4.1)."""
+    """Whether jobs may starve; if not, each job gets its smallest size first (SLAQ §4.1)."""
 
 
 class Slaq:
-    """The value of a size is the normalized reduction of loss by the end of the epoch (SLAQ §3.2 and §4.1).
+    """The valuation of SLAQ: the value of a size is the normalized reduction of loss in the epoch (§3.2 and §4.1).
 
-    Losses are normalized by the largest loss of the curve, at its start, so that jobs can be compared. Curves come
-    from the app's ``Forecast``; a job without one counts as following 1 / k.
+    Losses are normalized by the largest loss of the curve, which is at its start, so that jobs are comparable. Curves
+    are those of the app's ``Forecast``; a job without one is assumed to follow 1 / k.
     """
 
     name = "slaq"
@@ -76,7 +76,7 @@ class Slaq:
         return Valuations(claims=Claims(unit=Unit.JOB, rows=jobs), forms=(form,))
 
     def _reduction(self, snapshot: Snapshot, jobs: Rows, rows: SizeRows) -> Reals:
-        """By row, the normalized reduction of loss in the epoch; a job does no more iterations than it has left."""
+        """Return the normalized reduction of loss in the epoch, [row], within the iterations that the job has left."""
         left = rows.left
         ahead = np.minimum(rows.rate * float(self.options.epoch), left)
         done = done_by(snapshot, jobs, rows.claim, left)
@@ -89,20 +89,20 @@ class Slaq:
 
 
 def done_by(snapshot: Snapshot, jobs: Rows, claim: Rows, left: Reals) -> Reals:
-    """By row, iterations done; for a job of unknown work, GPU-seconds received (see ``size_rows``)."""
+    """Return the iterations done, [row]; for a job of unknown work, the GPU-seconds received (see ``size_rows``)."""
     whole = snapshot.jobs.iterations[jobs][claim]
     received = snapshot.ledger.jobs.received[jobs].sum(axis=1)[claim]
     return np.where(np.isfinite(whole), np.maximum(whole - left, 0.0), received)
 
 
 def normalized_fall(curve: LossCurve, done: Reals, ahead: Reals) -> Reals:
-    """Reduction of loss in the next ``ahead`` iterations, over the loss from the curve's start to its asymptote."""
+    """Return the decrease of loss in the next ``ahead`` iterations, over that from start to asymptote."""
     before, after = (np.power(1.0 + at, -curve.exponent) for at in (done, done + ahead))
     return np.asarray(before - after)
 
 
 def curves_of(snapshot: Snapshot, jobs: Rows) -> dict[int, LossCurve]:
-    """Fitted loss curves by index of job, where its app reported them."""
+    """Return the fitted loss curves by index of job, for jobs whose app reported one."""
     reported = {curve.job: curve for forecast in snapshot.forecasts.values() for curve in forecast.losses}
     if not reported:
         return {}

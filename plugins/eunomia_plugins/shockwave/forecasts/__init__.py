@@ -1,1 +1,1 @@
-"""Forecasts of the regimes of jobs that change their batch size (Shockwave, §5): elasticity ``shockwave_forecast``."""
+"""The elasticity ``shockwave_forecast``: forecast the regimes of jobs that change their batch size (Shockwave, §5)."""

@@ -1,4 +1,4 @@
-"""Forecasts of coming regimes by job, kept until an observation changes them."""
+"""Forecasts of each job's future regimes, cached until an observation changes them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,25 +22,25 @@ class EpochsDone(NamedTuple):
 
     past: Past
     batch_sizes: tuple[float, ...]
-    """By regime, the present one last."""
+    """Batch size of each regime so far, the present one last."""
     start: float
     """Iterations done when the present regime began."""
 
 
 class Forecast(NamedTuple):
-    """The forecast of a job, and the values that it was derived from."""
+    """The forecast of a job, with the values from which it was derived."""
 
     basis: tuple[object, ...]
     coming: tuple[ComingRegime, ...]
     belief: Belief
     until: float
-    """Iterations done from which the forecast is made again."""
+    """Iterations done at which the forecast must be recomputed."""
 
 
 def forecast_rows(snapshot: Snapshot) -> Rows:
-    """Return the active jobs that can be forecast: mode, epochs, samples an epoch and batch size are declared.
+    """Return the active jobs with a forecast: mode, epochs, samples per epoch and batch size must be declared.
 
-    For a job that has adapted, the batch size before its first adaptation must be known too.
+    For a job that has adapted, the batch size before its first adaptation must also be known.
     """
     jobs, rows = snapshot.jobs, snapshot.active
     known = (jobs.epochs[rows] > 0.0) & (jobs.samples_per_epoch[rows] > 0.0) & (jobs.batch_size[rows] > 0.0)
@@ -51,12 +51,12 @@ def forecast_rows(snapshot: Snapshot) -> Rows:
 
 
 def steps_of(samples: float, batch: float) -> float:
-    """Return the iterations of an epoch: the last one may have a smaller batch."""
+    """Return the number of iterations of an epoch, the last of which may have a smaller batch."""
     return float(math.ceil(samples / batch))
 
 
 def progress_of(snapshot: Snapshot, job: int, done: float) -> EpochsDone:
-    """Return the regimes of a job until ``done`` iterations, from the history of its adaptations."""
+    """Return a job's progress by regime until ``done`` iterations, from its adaptation history."""
     samples, batch = float(snapshot.jobs.samples_per_epoch[job]), float(snapshot.jobs.batch_size[job])
     history = snapshot.ledger.adaptations.get(job)
     if history is None:
@@ -71,10 +71,10 @@ def progress_of(snapshot: Snapshot, job: int, done: float) -> EpochsDone:
 
 
 class Forecasts:
-    """The last forecast of each job, by id.
+    """A cache of the last forecast of each job, by id.
 
     Args:
-        options: of the plugin.
+        options: options of the plugin.
     """
 
     def __init__(self, options: ShockwaveForecastOptions) -> None:
@@ -82,7 +82,7 @@ class Forecasts:
         self._last: dict[str, Forecast] = {}
 
     def of(self, snapshot: Snapshot, menus: Menus, known: KnownRates) -> dict[int, Forecast]:
-        """Return the forecasts by job row of all jobs that can be forecast."""
+        """Return the forecasts of all jobs that can be forecast, by job row."""
         rows = forecast_rows(snapshot)
         whole, left = snapshot.jobs.iterations[rows], snapshot.iterations_left(rows)
         rates = menus.full_rate(rows)
@@ -134,7 +134,7 @@ class Forecasts:
 
 
 def _basis(snapshot: Snapshot, job: int, total: float, rate: float) -> tuple[object, ...]:
-    """Return the inputs of a forecast, apart from the iterations done."""
+    """Return the inputs of a forecast except the iterations done."""
     return (
         total,
         rate,
@@ -146,7 +146,7 @@ def _basis(snapshot: Snapshot, job: int, total: float, rate: float) -> tuple[obj
 
 
 def _same(old: Iterable[object], new: Iterable[object]) -> bool:
-    """Whether two bases are equal; histories and rates are replaced, never changed, so that identity is enough."""
+    """Return whether two sets of inputs are equal; histories and rates are immutable, so identity suffices."""
     return all(one is other or (isinstance(one, float) and one == other) for one, other in zip(old, new, strict=True))
 
 
@@ -157,17 +157,17 @@ def _coming(
     steps: Sequence[float],
     seconds: Sequence[float],
 ) -> tuple[ComingRegime, ...]:
-    """Return coming regimes in the iterations in which the job's work is counted.
+    """Return future regimes in the iterations in which the job's work is counted.
 
-    Work may be counted in steps of the present batch size, or in those of each regime. Iterations after the present
-    regime are divided by epochs, and rates are such that each regime takes its time.
+    Work may be counted in iterations at the present batch size, or in those of each regime. Iterations after the
+    present regime are divided in proportion to epochs, with rates such that each regime takes the expected time.
 
     Args:
         left: iterations left.
-        epochs: by regime, the present one first, epochs left.
-        batches: likewise, batch sizes.
-        steps: likewise, iterations an epoch.
-        seconds: likewise, seconds an epoch.
+        epochs: [regime, the present one first] epochs left.
+        batches: [regime] batch size.
+        steps: [regime] iterations per epoch.
+        seconds: [regime] seconds per epoch.
     """
     rest, later = left - epochs[0] * steps[0], sum(epochs[1:])
     if not (rest > _LITTLE * left and later > 0.0 and all(map(math.isfinite, seconds))):

@@ -1,4 +1,4 @@
-"""The memo of ``shockwave_forecast``: the posteriors of jobs by id, with the batch sizes of their regimes."""
+"""The memo of ``shockwave_forecast``: the posterior of each job by id, with the batch sizes of its regimes."""
 
 import dataclasses
 import json
@@ -14,22 +14,22 @@ class Belief:
 
     posterior: Posterior
     batch_sizes: tuple[float, ...]
-    """By regime, including finished ones."""
+    """Batch size of each regime, including finished ones."""
     seconds_per_epoch: tuple[float, ...]
-    """Seconds per epoch in the present regime and in each coming one, at the job's largest size."""
+    """Seconds per epoch in the present and each future regime, at the job's largest size."""
     known: tuple[bool, ...]
-    """Whether the rate in each of these regimes is known of the job or of its kind; that of the present one is."""
+    """Whether the rate in each of these regimes is known for the job or its kind; the present one always is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Beliefs:
-    """Posteriors by id of job."""
+    """The posteriors of jobs, by job id."""
 
     version: ClassVar[int] = 2
     by_job: dict[str, Belief]
 
     def to_bytes(self) -> bytes:
-        """Return the memo as JSON, sorted by id."""
+        """Serialize the memo as JSON, sorted by id."""
         plain = {
             job: [
                 one.posterior.epochs,
@@ -45,7 +45,7 @@ class Beliefs:
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Decode; version 1 does not state which rates are known."""
+        """Deserialize the memo; version 1 does not state which rates are known."""
         return cls(
             by_job={
                 job: Belief(

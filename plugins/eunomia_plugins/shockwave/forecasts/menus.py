@@ -1,4 +1,4 @@
-"""The menus of ``shockwave_forecast``: each job's whole gang, at measured or declared rates."""
+"""The menus of ``shockwave_forecast``: the whole gang of each job, at measured or declared rates."""
 
 import numpy as np
 
@@ -9,15 +9,15 @@ from eunomia_plugins.shockwave.forecasts.rates import KnownRates
 
 
 def gang_menus(snapshot: Snapshot, known: KnownRates) -> Menus:
-    """Return menus of one size per job, its most GPUs.
+    """Return menus with one size per job, its maximum number of GPUs.
 
-    A rate is the one measured at the present batch size; else the declared one; else in proportion to the rate at
-    the nearest measured size; else derived from the rate at another batch size, of the job or of its kind. Where a
-    rate is known by GPU type or locality, the menu has a point for each.
+    The rate is the one measured at the present batch size; else the declared one; else proportional to the rate at the
+    nearest measured size; else derived from a rate of the job or its kind at another batch size. If rates are known by
+    GPU type or locality, the menu has a point for each.
 
     Args:
         snapshot: the current state.
-        known: what is known of rates by batch size.
+        known: the known rates by batch size.
     """
     jobs, active = snapshot.jobs, snapshot.active
     curve = np.full(jobs.most.size, -1, np.int32)
@@ -44,7 +44,7 @@ def gang_menus(snapshot: Snapshot, known: KnownRates) -> Menus:
 
 
 def _scaled(measured: tuple[Measured, ...], gpus: int) -> float:
-    """Return the rate at this size in proportion to that at the nearest measured one; NaN: none was measured."""
+    """Return the rate at a size, proportional to that at the nearest measured size; NaN if none was measured."""
     runs = [one for one in measured if one.rate > 0.0]
     if not runs:
         return float("nan")

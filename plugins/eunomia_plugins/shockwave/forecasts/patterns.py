@@ -10,15 +10,15 @@ from eunomia import Adapts
 def coming_batch_sizes(
     mode: Adapts, seen: Sequence[float], largest: float, accordion_regimes: int
 ) -> tuple[float, ...]:
-    """Return the batch sizes after the present one, as far as the pattern of the mode determines them.
+    """Return the batch sizes after the present one that follow from the pattern of the mode.
 
-    Empty: the job is expected to keep the present one, also if it has broken the pattern of its mode.
+    The result is empty if the job is expected to keep its batch size, as it is once it breaks the pattern.
 
     Args:
-        mode: as declared.
-        seen: batch sizes of the regimes until now, the present one last.
-        largest: the job's largest batch size, as far as it is known; a larger one seen replaces it.
-        accordion_regimes: the most regimes of an Accordion job.
+        mode: the declared mode.
+        seen: batch sizes of the regimes so far, the present one last.
+        largest: the job's largest batch size as far as known; a larger one that was seen replaces it.
+        accordion_regimes: maximum number of regimes of an Accordion job.
     """
     largest = max(largest, *seen)
     if mode is Adapts.GNS:
@@ -45,4 +45,4 @@ def _alternated(seen: Sequence[float], largest: float, regimes: int) -> tuple[fl
 
 _ROUNDING = 1e-9
 MOST_DOUBLINGS = 64
-"""Greatest number of doublings in one forecast."""
+"""Maximum number of doublings in one forecast."""

@@ -1,4 +1,4 @@
-"""The elasticity ``shockwave_forecast``: whole gangs, and the regimes that jobs are expected to come to."""
+"""The elasticity ``shockwave_forecast``: whole gangs, and the expected future regimes of jobs."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ from eunomia_plugins.shockwave.forecasts.record import ForecastRecord
 from eunomia_plugins.shockwave.forecasts.words import explanation
 
 _NONE = Regimes(job=np.empty(0, np.int32), iterations=np.empty(0), rate=np.empty(0), batch_size=np.empty(0))
-"""The coming regimes of a job that is expected to keep its present batch size: none."""
+"""Empty regimes, for jobs that are expected to keep their present batch size."""
 
 
 class ShockwaveForecast:
     """Forecasts batch sizes by the mode that jobs declare, and epochs by a Dirichlet posterior (Shockwave, §5).
 
-    A job needs epochs, samples an epoch, a batch size and the mode ``accordion`` or ``gns``. Other jobs, and a job
-    that breaks the pattern of its mode, are expected to keep their present batch size. Announced regimes take
-    precedence. Forecasts use only declarations of jobs, past adaptations, and measured rates.
+    A job must declare epochs, samples per epoch, a batch size and the mode ``accordion`` or ``gns``. Other jobs, and
+    jobs that break the pattern of their mode, are expected to keep their present batch size. Announced regimes take
+    precedence. Forecasts use only jobs' declarations, past adaptations, and measured rates.
     """
 
     name = "shockwave_forecast"
@@ -42,7 +42,7 @@ class ShockwaveForecast:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each active job its most GPUs, and the mean trajectory of its posterior as coming regimes."""
+        """Give each active job its maximum size, and the mean trajectory of its posterior as future regimes."""
         known = KnownRates(snapshot, self.options.gain)
         menus = gang_menus(snapshot, known)
         found = self._forecasts.of(snapshot, menus, known)
@@ -70,7 +70,7 @@ class ShockwaveForecast:
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation | None:
-        """Return the expected coming regimes of the job, and its time left."""
+        """Explain the expected future regimes of the job and its time left."""
         beliefs = snapshot.memos.of(self.name, Stage.ELASTICITY)
         rows = forecast_rows(snapshot)
         rows = rows[snapshot.jobs.id[rows] == job]

@@ -1,4 +1,4 @@
-"""Dirichlet posteriors of the lengths of a job's regimes, in epochs (Shockwave, NSDI'23, §5)."""
+"""Dirichlet posteriors over the lengths of a job's regimes, in epochs (Shockwave, NSDI'23, §5)."""
 
 import math
 from collections.abc import Sequence
@@ -7,34 +7,34 @@ from typing import Literal, NamedTuple
 from eunomia.model.shapes import value
 
 Rule = Literal["restatement", "bayesian", "last"]
-"""How a posterior follows from the epochs that a job has done; ``last`` expects no further regime."""
+"""The update rule of the posterior, given the epochs done; ``last`` expects no further regime."""
 
 
 class Past(NamedTuple):
-    """The epochs that a job has done, by regime."""
+    """The epochs done by a job, by regime."""
 
     finished: tuple[float, ...]
-    """Epochs of each regime that ended."""
+    """Epochs of each finished regime."""
     present: float
     """Epochs of the present regime so far."""
 
     @property
     def done(self) -> float:
-        """Epochs done."""
+        """Return the total number of epochs done."""
         return sum(self.finished) + self.present
 
 
 @value
 class Posterior:
-    """Dirichlet parameters of a job's regimes: the expected epochs of the regimes are in proportion to them.
+    """Dirichlet parameters of a job's regimes, to which the expected epochs of the regimes are proportional.
 
-    Before any epoch it is the prior Dir(N/K, ..., N/K) of K regimes in N epochs.
+    Before the first epoch this is the prior Dir(N/K, ..., N/K) for K regimes in N epochs.
     """
 
     epochs: float
-    """N, epochs of the job."""
+    """N, the total number of epochs of the job."""
     parameters: tuple[float, ...]
-    """By regime, including finished ones; all above 0, except for finished regimes without an epoch."""
+    """Parameter of each regime, including finished ones; positive except for finished regimes without an epoch."""
     present: int
     """Index of the present regime."""
 
@@ -44,9 +44,9 @@ class Posterior:
         return tuple(self.epochs * each / whole for each in self.parameters)
 
     def left(self, past: Past) -> tuple[float, ...]:
-        """Return the remaining epochs of the present regime and of each coming one; they sum to the epochs left.
+        """Return the remaining epochs of the present and each future regime, which sum to the epochs left.
 
-        A present regime that lasts longer than its mean is expected to end with its present epoch.
+        If the present regime has exceeded its mean, it is expected to end with its present epoch.
         """
         left = max(self.epochs - past.done, 0.0)
         coming = self.mean()[self.present :]
@@ -62,13 +62,13 @@ def posterior(rule: Rule, epochs: float, regimes: int, past: Past) -> Posterior:
     """Return the posterior of a job's regimes.
 
     ``restatement`` sets the parameters of finished regimes to their epochs, and divides the remaining epochs evenly
-    among the present regime and the coming ones. ``bayesian`` adds the observed epochs, including those of the
-    present regime, to the prior. ``last`` gives all remaining epochs to the present regime.
+    among the present and future regimes. ``bayesian`` adds the observed epochs, including those of the present regime,
+    to the prior. ``last`` gives all remaining epochs to the present regime.
 
     Args:
-        rule: of the update.
-        epochs: N, of the job.
-        regimes: K, the most regimes; more, if more have been seen.
+        rule: the update rule.
+        epochs: N, the total number of epochs of the job.
+        regimes: K, the maximum number of regimes; increased if more were observed.
         past: the epochs done.
     """
     seen = len(past.finished)
@@ -81,25 +81,24 @@ def posterior(rule: Rule, epochs: float, regimes: int, past: Past) -> Posterior:
 
 
 _LEAST = 1e-9
-"""Least number of remaining epochs, so that parameters of coming regimes are above 0."""
+"""Lower bound on the remaining epochs, which keeps the parameters of future regimes positive."""
 
 
 def seconds_between(
     left: float, paces: Sequence[float], ratios: Sequence[float], counts: float, chance: float
 ) -> tuple[float, float]:
-    """Return bounds between which the time of the remaining epochs lies with this probability.
+    """Return an interval, in seconds, that contains the time of the remaining epochs with this probability.
 
-    The remaining epochs are divided among regimes by a symmetric Dirichlet distribution. Where the rate at a batch
-    size is not known, samples a second grow with a power of it, uniform from 0 to 1 and the same for all regimes.
-    The time is taken as a Beta distribution of the same mean and variance between its minimum and maximum.
+    The remaining epochs are divided among regimes by a symmetric Dirichlet distribution. If the rate at a batch size is
+    not known, samples per second grow with a power of it, uniform on 0 to 1 and equal for all regimes. The time is
+    approximated by a Beta distribution with the same mean and variance between its minimum and maximum.
 
     Args:
         left: epochs left.
-        paces: seconds an epoch in the present regime and in each coming one; where the rate is not known, as at
-            present.
-        ratios: by regime, its batch size over the present one where the rate is not known; else 1.
-        counts: the distribution's parameter of each regime; 1: all divisions are equally likely.
-        chance: the probability, above 0 and below 1.
+        paces: [regime, the present one first] seconds per epoch; at an unknown rate, those of the present regime.
+        ratios: [regime] ratio of its batch size to the present one if its rate is not known, else 1.
+        counts: parameter of the distribution for each regime; 1 makes all divisions equally likely.
+        chance: the probability, between 0 and 1 (exclusive).
     """
     ends = [pace / ratio**power for power in (0.0, 1.0) for pace, ratio in zip(paces, ratios, strict=True)]
     least, most = min(ends), max(ends)
@@ -122,4 +121,4 @@ def seconds_between(
 
 
 _POWERS = tuple((place + 0.5) / 8.0 for place in range(8))
-"""Powers that represent the uniform distribution from 0 to 1."""
+"""Quadrature points for a power that is uniform on 0 to 1."""

@@ -1,4 +1,4 @@
-"""Rates of jobs at batch sizes that they may adapt to: known ones, else from the observed gain of larger batches."""
+"""Rates of jobs at batch sizes to which they may adapt: known ones, else derived from the gain of larger batches."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,23 +9,23 @@ from eunomia.contract.snapshot import Measured
 
 Point = Measured | KnownRate
 Gains = dict[tuple[int, str, int], dict[float, float]]
-"""Rates by batch size, by GPUs, GPU type and locality."""
+"""Rates by batch size, for each number of GPUs, GPU type and locality."""
 
 
 class RateAt(NamedTuple):
     """A job's rate at a batch size."""
 
     rate: float
-    """Iterations a second."""
+    """Iterations per second."""
     known: bool
-    """Whether it was measured for the job or for its kind; else it follows from the gain of larger batches."""
+    """Whether the rate was measured for the job or its kind; if not, it follows from the gain of larger batches."""
 
 
 class KnownRates:
-    """The known rates by batch size in one snapshot: of each job, of its kind, and over all kinds.
+    """The rates by batch size known in a snapshot, for each job, its kind, and over all kinds.
 
     Args:
-        snapshot: with the rates that were measured, and those known of kinds of jobs.
+        snapshot: the current state, with measured rates and known rates of kinds of jobs.
         gain: see ``ShockwaveForecastOptions.gain``.
     """
 
@@ -34,19 +34,19 @@ class KnownRates:
         self._shared: float | None = None
 
     def points(self, job: int) -> list[Point]:
-        """Rates of the job itself first, then those of its kind."""
+        """Return the rates of the job itself, followed by those of its kind."""
         seen, jobs = self._snapshot, self._snapshot.jobs
         own = (*seen.measured.get(job, ()), *seen.measured_at_others.get(job, ()))
         return [*own, *seen.profiles.get(int(jobs.job_kind[job]), ())]
 
     def at(self, job: int, batches: Sequence[float], present: float, rate: float) -> list[RateAt]:
-        """Return the job's rate at each of these batch sizes and its largest size.
+        """Return the job's rate at each of these batch sizes, at its largest size.
 
         Args:
-            job: its row.
+            job: the job's row.
             batches: batch sizes.
             present: the job's present batch size.
-            rate: its iterations a second at that.
+            rate: iterations per second at the present batch size.
         """
         if not batches:
             return []
@@ -65,10 +65,10 @@ class KnownRates:
         return found
 
     def now(self, job: int) -> float:
-        """Return iterations a second at the present batch size for a job without a measurement there; NaN: not known.
+        """Return iterations per second at the present batch size of a job not measured there; NaN: not known.
 
-        The job's own rates count first, then those of its kind; among these the one at the nearest batch size, in
-        proportion to GPUs.
+        The job's own rates take precedence over those of its kind; among them, the rate at the nearest batch size is
+        scaled in proportion to GPUs.
         """
         jobs = self._snapshot.jobs
         batch, most = float(jobs.batch_size[job]), int(jobs.most[job])
@@ -81,11 +81,11 @@ class KnownRates:
         return self.at(job, (batch,), nearest.batch_size, nearest.rate * most / nearest.gpus)[0].rate
 
     def largest(self, job: int) -> float:
-        """Return the largest observed batch size of the job's kind; 0: none."""
+        """Return the largest observed batch size of the job's kind; 0 if there is none."""
         return max((point.batch_size for point in self.points(job) if point.batch_size > 0.0), default=0.0)
 
     def _over_all(self) -> float:
-        """Return the mean over kinds with rates at several batch sizes; the option where there is none."""
+        """Return the mean exponent over kinds with rates at several batch sizes, or the option if there are none."""
         if self._shared is None:
             known = [exponent(points) for points in self._snapshot.profiles.values()]
             known = [gain for gain in known if not math.isnan(gain)]
@@ -94,9 +94,9 @@ class KnownRates:
 
 
 def exponent(points: Iterable[Point]) -> float:
-    """Return exponent g of samples a second as a power of the batch size.
+    """Return the exponent g of samples per second as a power of the batch size.
 
-    NaN: rates at two batch sizes are not known.
+    It is NaN unless rates at two batch sizes are known.
     """
     by_setting: Gains = {}
     for point in points:

@@ -1,4 +1,4 @@
-"""The table of forecasts: a row for each regime of a job whose forecast has changed."""
+"""The record of forecasts: a row for each regime of a job whose forecast changed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from eunomia_plugins.shockwave.forecasts.words import times_left
 
 @value
 class ForecastRecord:
-    """Forecasts of jobs by regime; finished regimes have their actual epochs."""
+    """Forecasts of jobs by regime; for finished regimes the actual epochs."""
 
     table: ClassVar[str] = "forecasts"
     jobs: Sequence[str]
@@ -23,9 +23,9 @@ class ForecastRecord:
     options: ShockwaveForecastOptions
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """Job, number of the regime, its batch size and expected epochs, and the job's time left with its bounds.
+        """Return job, index of the regime, its batch size and expected epochs, and the job's time left with bounds.
 
-        Times are None until a rate of the job is known.
+        Times are in seconds, and None until a rate of the job is known.
         """
         rows = [row for given in zip(self.jobs, self.beliefs, self.pasts, strict=True) for row in self._rows(*given)]
         columns = [list(column) for column in zip(*rows, strict=True)]

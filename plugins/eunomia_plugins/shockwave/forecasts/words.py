@@ -1,4 +1,4 @@
-"""A job's forecast as text and numbers, for ``eunomia explain``."""
+"""The forecast of a job as text and numbers, for ``eunomia explain``."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from eunomia_plugins.shockwave.forecasts.posterior import Past, seconds_between
 
 
 class Times(NamedTuple):
-    """Remaining seconds of a job at its largest size; NaN: no rate of it is known."""
+    """Remaining seconds of a job at its largest size; NaN if no rate of it is known."""
 
     left: float
     low: float
@@ -18,7 +18,7 @@ class Times(NamedTuple):
 
 
 def times_left(belief: Belief, past: Past, options: ShockwaveForecastOptions) -> Times:
-    """Return the expected time left and its bounds; keeping the present batch size is within them."""
+    """Return the expected time left and its bounds, which include the case that the batch size stays the same."""
     epochs = belief.posterior.left(past)
     paces = belief.seconds_per_epoch
     if not all(map(math.isfinite, paces)):
@@ -33,13 +33,13 @@ def times_left(belief: Belief, past: Past, options: ShockwaveForecastOptions) ->
 
 
 def explanation(belief: Belief, past: Past, ran: float, options: ShockwaveForecastOptions) -> Explanation:
-    """Return the expected regimes and the time that they take.
+    """Explain the expected regimes of a job and the time that they take.
 
     Args:
-        belief: of the job.
-        past: its epochs.
-        ran: seconds that it has run.
-        options: of the plugin.
+        belief: the posterior of the job.
+        past: the epochs done by the job.
+        ran: seconds that the job has run.
+        options: options of the plugin.
     """
     epochs, present = belief.posterior.left(past), belief.posterior.present
     parts = [
