@@ -1,8 +1,8 @@
-"""One successive halving: members run from rung to rung, and the best of each rung are promoted.
+"""One run of successive halving: trials run from rung to rung, and the best at each rung are promoted.
 
-Synchronous (Jamieson and Talwalkar 2016; Li et al. 2018): when the last member has arrived at a rung, the best are
+Synchronous (Jamieson and Talwalkar 2016; Li et al. 2018): when the last trial has arrived at a rung, the best are
 promoted. Asynchronous (ASHA; Li et al. 2020, Algorithm 2): a trial among the best 1/eta of those that have arrived at
-its rung so far is promoted at once, and stays promoted whatever trials arrive later.
+its rung so far is promoted at once, and stays promoted whichever trials arrive later.
 """
 
 import math
@@ -12,7 +12,7 @@ from eunomia_appmaster.tuner import JsonState
 
 
 def phase_sizes(trials: int, reduction_factor: int) -> list[int]:
-    """Return the number of trials in each phase: n, n/eta, n/eta^2 ... rounded down, while it is at least 1."""
+    """Return the number of trials in each phase: n, n/eta, n/eta^2 ..., rounded down, as long as it is at least 1."""
     sizes = [trials]
     while sizes[-1] // reduction_factor >= 1:
         sizes.append(sizes[-1] // reduction_factor)
@@ -20,14 +20,14 @@ def phase_sizes(trials: int, reduction_factor: int) -> list[int]:
 
 
 class Bracket:
-    """The rungs of the trials of one successive halving.
+    """The rungs of one successive halving, and its trials' positions on them.
 
     Args:
-        members: numbers of its trials.
-        ends: iterations at which its phases end, ascending; at the last, trials end.
+        members: numbers of the trials.
+        ends: iterations at which phases end, ascending; trials end at the last one.
         reduction_factor: eta.
-        asynchronous: promote without waiting for all.
-        better_first: sort key for metrics: better ones first, and ones that are not finite last, as inf.
+        asynchronous: whether trials are promoted without waiting for all others.
+        better_first: sort key for metrics: better ones first; non-finite ones last, as inf.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Bracket:
         self._factor, self._asynchronous, self._better_first = reduction_factor, asynchronous, better_first
         self._level = dict.fromkeys(members, 0)
         self._running: list[set[int]] = [set(members), *(set[int]() for _ in ends[1:])]
-        """By rung, the trials that have not reached it yet."""
+        """The trials that run towards each rung."""
         self.changed = set(members)
-        """Trials that were added, arrived, were promoted or failed since the reader emptied it."""
+        """Trials that were added, arrived, were promoted or failed since the reader last cleared the set."""
         self._arrived: list[dict[int, float]] = [{} for _ in ends]
-        """By rung, the metrics of the trials on arrival."""
+        """The metrics of trials on arrival at each rung."""
         self._finished: set[int] = set()
         self._failed: set[int] = set()
         self._dropped: set[int] = set()
@@ -65,7 +65,7 @@ class Bracket:
             self._settle()
 
     def fail(self, trial: int) -> None:
-        """Record that a trial failed: it is not promoted again."""
+        """Record that a trial failed, so that it is not promoted again."""
         self._failed.add(trial)
         self._leave(trial)
         self._settle()
@@ -75,7 +75,7 @@ class Bracket:
         self.changed.add(trial)
 
     def _settle(self) -> None:
-        """Promote until no trial can be promoted, and end trials that never can be."""
+        """Promote until no trial can be promoted, and end trials that can never be promoted."""
         while promoted := list(self._promotable()):
             for trial in promoted:
                 self._promote(trial)
@@ -85,7 +85,7 @@ class Bracket:
                 self._dropped.update(trial for trial in arrived if self._level[trial] == level)
 
     def _promote(self, trial: int) -> None:
-        """Move a trial to the next rung; a trial with an ended script arrives there at once."""
+        """Move a trial to the next rung; if its script has ended, it arrives there at once."""
         level = self._level[trial]
         self._level[trial] = level + 1
         self.changed.add(trial)
@@ -104,7 +104,7 @@ class Bracket:
             yield from (trial for trial in best if self._level[trial] == level and trial not in self._failed)
 
     def _best(self, level: int, *, is_closed: bool) -> list[int]:
-        """Return the trials to promote from a rung; where no more trials can arrive, at least one."""
+        """Return the trials to promote from a rung; at least one, if no more trials can arrive."""
         arrived = self._arrived[level]
         fit = sorted(
             (trial for trial, metric in arrived.items() if math.isfinite(metric)),
@@ -119,39 +119,39 @@ class Bracket:
     # -- state of trials
 
     def is_active(self, trial: int) -> bool:
-        """Whether the trial has not reached its rung yet."""
+        """Return whether the trial has not reached its rung yet."""
         return trial in self._running[self._level[trial]]
 
     def is_over(self, trial: int) -> bool:
-        """Whether the trial will not run again."""
+        """Return whether the trial will not run again."""
         return trial in self._finished or trial in self._failed or trial in self._dropped
 
     @property
     def active(self) -> list[int]:
-        """Members that have not reached their rung, by number."""
+        """Return the trials that have not reached their rung, by number."""
         return sorted(trial for running in self._running for trial in running)
 
     @property
     def paused(self) -> list[int]:
-        """Members that are paused at their rung and may still be promoted."""
+        """Return the trials that are paused at their rung and may still be promoted."""
         return [trial for trial in self._level if not self.is_over(trial) and not self.is_active(trial)]
 
     @property
     def members(self) -> list[int]:
-        """All members, by number."""
+        """Return all trials of the bracket, by number."""
         return list(self._level)
 
     def level(self, trial: int) -> int:
-        """Return the rung, counted from 0, to which a trial runs or at which it ended."""
+        """Return the rung, counted from 0, to which a trial runs or at which it has ended."""
         return self._level[trial]
 
     @property
     def lowest_level(self) -> int | None:
-        """The lowest rung at which a trial may still arrive; None: the bracket is done."""
+        """Return the lowest rung at which a trial may still arrive; None: the bracket has ended."""
         return next((level for level, running in enumerate(self._running) if running), None)
 
     def expected(self, level: int) -> int:
-        """Return the number of trials, not chosen yet, that will run to a rung above the lowest."""
+        """Return the number of trials, not yet chosen, that will run to a rung above the lowest."""
         lowest = self.lowest_level
         if lowest is None or level <= lowest:
             return 0
@@ -167,7 +167,7 @@ class Bracket:
     # -- persistence
 
     def state(self) -> JsonState:
-        """Return the state for ``restore``; null stands for a metric that is not finite."""
+        """Return the state for ``restore``; null represents a metric that is not finite."""
         return {
             "level": {str(trial): level for trial, level in self._level.items() if level},
             "arrived": [

@@ -1,9 +1,9 @@
-"""Curve stopping: trials with unpromising learning curves are ended early (Themis §4.3.2; Hyperdrive, Google Vizier).
+"""Curve stopping: ends trials with unpromising learning curves early (Themis §4.3.2; Hyperdrive, Google Vizier).
 
-All trials run concurrently. At declared milestones a trial's learning curve is extrapolated to its end, as a
-distribution of its last metric (``curves.py``); it is stopped if its probability of reaching the present metric of the
-best other trial is too small, by all families of curves together and by several of them alone. No trial is judged
-before a milestone, within the grace, on fewer points than asked, or while too few other trials have curves.
+All trials run concurrently. At configured milestones, a trial's learning curve is extrapolated to its end, as a
+distribution of its last metric (``curves.py``). The trial is stopped if its probability of reaching the best other
+trial's current metric is too small, both by all families of curves together and by several of them separately. No trial
+is judged before a milestone, within the grace period, with too few points, or while too few other trials have curves.
 """
 
 import math
@@ -21,7 +21,7 @@ from eunomia_hpo_adapters.scoreboard import Scoreboard
 from eunomia_hpo_adapters.trials import Trials
 
 GROWTH = 1.1
-"""A forecast is recomputed when a trial has this many times the points of the last one."""
+"""Factor by which a trial's points must have grown since its last forecast for a new one."""
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
@@ -32,23 +32,26 @@ class CurveStoppingOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     milestones: tuple[Fraction, ...] = (0.25, 0.5, 0.75)
-    """Parts of max_iterations, ascending; trials are judged only there."""
+    """Fractions of max_iterations, ascending, at which alone trials are judged."""
     grace: int = Field(default=0, ge=0)
-    """Milestones before this iteration are not used, nor those before the job's last drop of the learning rate."""
+    """Grace period in iterations: milestones before it are skipped, as are those before the job's last drop of the
+    learning rate."""
     least_points: int = Field(default=8, ge=5)
-    """Finite points that a trial must have reported before its curve is used."""
+    """Number of finite points that a trial must have reported before its curve is used."""
     least_curves: int = Field(default=2, ge=2)
-    """Trials that must have curves by then, including the judged one."""
+    """Number of trials, including the judged one, that must have curves by then."""
     chance: float = Field(default=0.05, gt=0.0, lt=0.5)
-    """A trial is stopped if its probability of coming near the best is below this."""
+    """Probability of coming near the best trial below which a trial is stopped."""
     tolerance: float = Field(default=0.005, ge=0.0, lt=1.0)
-    """A metric is near the best if it differs from it by at most this fraction of it."""
+    """Largest difference from the best metric, as a fraction of it, at which a metric is near the best."""
     agree: int = Field(default=2, ge=2, le=5)
-    """Number of families of curves that must each agree alone."""
+    """Number of families of curves that must each agree separately."""
     converged: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """A trial ends at the first milestone where at most this fraction of its curve's total fall remains; 0: never."""
+    """A trial ends at the first milestone at which at most this fraction of its curve's total fall remains; 0:
+    never."""
     optimism: float = Field(default=0.95, ge=0.5, lt=1.0)
-    """Probability that a curve has converged by the time that is taken as its convergence: a greater one is later."""
+    """Probability with which a curve has converged by the time that counts as its convergence; larger values are
+    later."""
 
     @field_validator("milestones")
     @classmethod
@@ -59,7 +62,7 @@ class CurveStoppingOptions(BaseModel):
 
 
 class CurveStopping:
-    """Stops trials by extrapolated learning curves."""
+    """A tuner that stops trials based on extrapolated learning curves."""
 
     options_type: ClassVar[type] = CurveStoppingOptions
     needs_metric: ClassVar[bool] = True
@@ -75,16 +78,16 @@ class CurveStopping:
         self._points = Points()
         self._over: set[int] = set()
         self._judged: dict[int, int] = {}
-        """By trial, milestones that it has passed."""
+        """Number of milestones that each trial has passed."""
         self._expected: dict[int, tuple[Sequence[Point], float]] = {}
-        """A cache: by trial, the points of the last forecast, and the iteration of convergence that it expects."""
+        """A cache of the points of each trial's last forecast, and the expected iteration of its convergence."""
 
     @classmethod
     def create(cls, search: Search, options: CurveStoppingOptions) -> Self:
         """See ``Tuner``.
 
         Raises:
-            InputError: no metric, no max_iterations, fewer than two trials, or a grace that never ends.
+            InputError: there is no metric or no max_iterations, fewer than two trials, or the grace period never ends.
         """
         if search.metric is None or search.max_iterations is None:
             raise InputError("curve_stopping must know metric and max_iterations", value="none")
@@ -116,7 +119,7 @@ class CurveStopping:
         return Action.STOP
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See ``Tuner``; this tuner pauses no trial."""
+        """See ``Tuner``; this tuner does not pause trials."""
         self._scores.note(trial, metric)
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
@@ -141,7 +144,7 @@ class CurveStopping:
     # -- judging
 
     def _is_hopeless(self, trial: int) -> bool:
-        """Return whether a trial is unlikely to reach the present level of the best other trial."""
+        """Return whether a trial is unlikely to reach the current level of the best other trial."""
         options, points = self._options, self._points
         others = [other for other in points.trials() if other != trial]
         best = min((points.level(other) for other in others), default=math.inf)
@@ -157,13 +160,13 @@ class CurveStopping:
         return curves is not None and self.is_unlikely(curves.predict(self._whole), near)
 
     def _curves(self, points: Sequence[Point], seen: Seen | None = None) -> Curves | None:
-        """Return the fitted curves of a trial; None: it has too few finite points."""
+        """Return the curves fitted to a trial's points; None: it has too few finite points."""
         if sum(math.isfinite(point.value) for point in points) < self._options.least_points:
             return None
         return Curves.fit(points, seen=seen)
 
     def is_unlikely(self, end: Prediction, near: float) -> bool:
-        """Return whether a trial is unlikely to end below a value: by all families, and by enough of them alone."""
+        """Return whether a trial is unlikely to end below a value, by all families and by enough of them alone."""
         alone = sum(chance < self._options.chance for chance in end.below_by_family(near).values())
         return alone >= self._options.agree and end.below(near) < self._options.chance
 
@@ -180,7 +183,7 @@ class CurveStopping:
     # -- runs
 
     def runs(self) -> Sequence[TrialRun]:
-        """See ``Tuner``: all trials that have not ended, by number."""
+        """See ``Tuner``; all trials that have not ended, by number."""
         search = self._search
         return [TrialRun(trial=number, least=search.least, most=search.most) for number in self._alive()]
 
@@ -193,7 +196,7 @@ class CurveStopping:
         return len(self._over) >= self._search.trials
 
     def rung(self, trial: int) -> int | None:
-        """See ``Tuner``: there are no rungs."""
+        """See ``Tuner``; there are no rungs."""
         return None
 
     def best(self) -> int | None:
@@ -206,7 +209,7 @@ class CurveStopping:
     # -- forecasts (Themis, Figure 7)
 
     def num_phases(self) -> int:
-        """See ``Tuner``: the trials that run concurrently, then waves of trials that are still to be suggested."""
+        """See ``Tuner``; the trials that run concurrently, then waves of trials that are not suggested yet."""
         return 0 if self.is_done() else 1 + len(self._trials.waves)
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
@@ -230,10 +233,10 @@ class CurveStopping:
         ]
 
     def _last_iteration(self, trial: int) -> float:
-        """Return the milestone after the convergence of its most optimistic curve; else its last iteration.
+        """Return the milestone after the convergence of a trial's most optimistic curve, or else its last iteration.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
-        completion time". An earlier stop of the trial as hopeless is not anticipated.
+        completion time". An early stop of the trial is not anticipated.
         """
         if not self._options.converged:
             return float(self._whole)
@@ -248,7 +251,7 @@ class CurveStopping:
     # -- persistence
 
     def state(self) -> JsonState:
-        """See ``Tuner``; null stands for a metric that was not finite."""
+        """See ``Tuner``; null represents a metric that was not finite."""
         return {
             "over": sorted(self._over),
             "judged": {str(trial): passed for trial, passed in self._judged.items()},
@@ -268,7 +271,7 @@ class CurveStopping:
 
 
 def _points_of_forecast(points: int, least: int) -> int:
-    """Return the largest term of a series that is at most ``points``, so that not every point makes a new forecast."""
+    """Return the largest term of a growing series that is at most ``points``; only its terms make new forecasts."""
     count = least
     while (larger := max(count + 1, int(count * GROWTH))) <= points:
         count = larger

@@ -1,9 +1,10 @@
 """Learning curves: families fitted to the points of a trial, and the uncertainty of their joint prediction.
 
-Every family (``families.py``) is fitted with SciPy's bounded least squares from several starts. Around each best fit
-the shapes that explain the points about as well are kept, weighted by their likelihood, and families are weighted by
-Akaike's criterion, smoothed, since no criterion accounts for curves outside of all families. Together they are a
-distribution of the metric at a later iteration, without random draws. `Doubt` holds the uncertainty found by measuring.
+Every family (``families.py``) is fitted by SciPy's bounded least squares from several starts. Around each best fit, the
+shapes that explain the points about as well are kept and weighted by their likelihood. Families are weighted by
+Akaike's criterion, which is smoothed, since no criterion accounts for curves outside all families. Together they form a
+distribution of the metric at a later iteration, without random draws. ``Doubt`` has the additional uncertainty that was
+found empirically.
 """
 
 import math
@@ -19,51 +20,52 @@ from eunomia_hpo_adapters.predictions import Prediction
 Reals = NDArray[np.float64]
 
 LEAST_POINTS = 4
-"""With fewer points, a curve of three parameters has no residuals."""
+"""Least number of points: with fewer, a curve of three parameters has no residuals."""
 ROUNDING = 1e-9
-"""Residuals below this part of the points' range are rounding errors."""
+"""Residuals below this fraction of the points' range are rounding errors."""
 _DEVIATIONS = np.linspace(-3.0, 3.0, 13)
 _STARTS = 2
 _AHEAD = 4.0
-"""The further fall of a curve is bounded at this many times the iterations so far."""
+"""Multiple of the iterations so far at which a curve's further fall is bounded."""
 _LEAPS = 16
 _LEAST_FAMILIES = 3
 
 
 class Point(NamedTuple):
-    """A metric, lower is better, after a number of iterations."""
+    """A metric (lower is better) after a number of iterations."""
 
     iteration: int
     value: float
 
 
 class Doubt(NamedTuple):
-    """Uncertainty in addition to that of least squares; measured on recorded curves, docs/reference/curve-stopping."""
+    """Uncertainty in addition to least squares, measured on recorded curves (docs/reference/curve-stopping)."""
 
     recency: float = 0.5
-    """Points are weighted by this power of their iteration: a curve must fit at its latest points."""
+    """Power of the iteration by which points are weighted, so that curves fit well at their latest points."""
     equal: float = 0.3
-    """Part of the weight that is divided equally among plausible families."""
+    """Fraction of the weight that is divided equally among plausible families."""
     plausible: float = 10.0
-    """Difference of Akaike's criterion up to which a family is plausible."""
+    """Largest difference of Akaike's criterion from the best at which a family is plausible."""
     ahead: float = 0.5
-    """Standard deviation of a curve's further fall, in ranges of the search's values; it is at most twice that."""
+    """Standard deviation of a curve's further fall, in ranges of the search's values; the fall is at most twice
+    that."""
     floor: float = 0.002
-    """Least noise of a metric, in ranges of the search's values: a constant metric has noise too."""
+    """Least noise of a metric, in ranges of the search's values, since even a constant metric has noise."""
     drift: float = 1.0
-    """Standard deviation of a slow drift, in standard deviations of the noise, when the iterations have doubled."""
+    """Standard deviation of a slow drift when the iterations have doubled, in standard deviations of the noise."""
     leap: float = 0.6
-    """Probability that a trial with nearly all its work ahead leaves its visible curve for a level between its present
-    one and the best of the search; it shrinks as the part of the work that is ahead, to the power 3/2."""
+    """Probability that a trial with nearly all its work ahead leaves its visible curve for a level between its current
+    one and the best of the search; it decreases with the fraction of work ahead, to the power 3/2."""
 
 
 class Seen(NamedTuple):
-    """The values of the rest of the search, in the metric's unit, lower is better."""
+    """Values of the other trials, in the metric's unit (lower is better)."""
 
     best: float
-    """The present level of its best trial."""
+    """The current level of the best other trial."""
     spread: float
-    """The range of all its values."""
+    """The range of all values of the search."""
 
 
 class Shapes(NamedTuple):
@@ -74,41 +76,41 @@ class Shapes(NamedTuple):
     amplitude: Reals
     """Amplitude of each curve, at least 0."""
     mean: Reals
-    """Mean of g at the points, where a line through them is most certain."""
+    """Weighted mean of g at the points, where a line through them is most certain."""
     spread: Reals
-    """Sum of squares of g around its mean, plus the addition of the prior on the further fall."""
+    """Sum of squares of g around its mean, plus the contribution of the prior on the further fall."""
     squares: Reals
-    """Weighted sum of squares of the residuals."""
+    """Weighted sum of squared residuals."""
 
 
 class Fit(NamedTuple):
-    """The curves of a family that are plausible for the points."""
+    """The curves of a family that plausibly explain the points."""
 
     family: Family
     shapes: Shapes
     weight: Reals
-    """[curve] weights within the family, which add up to 1."""
+    """[curve] weight within the family; the weights sum to 1."""
 
 
 class Sample(NamedTuple):
-    """The points in the units of the fit: x is 1 at the last point, y is relative to its value, in ranges."""
+    """The points in the units of the fit: x is 1 at the last point, and y is relative to its value, in ranges."""
 
     x: Reals
     y: Reals
     weight: Reals
-    """Weight of each point, on average 1."""
+    """Weight of each point, 1 on average."""
     last: float
     """Iteration + 1 of the last point."""
     zero: float
     unit: float
     spread: float
-    """The range of the search's values; at least 1."""
+    """Range of the search's values in units of the points' range, at least 1."""
     gap: float
-    """Distance of the search's best below the last value; at least 0."""
+    """Distance of the search's best value below the last value, at least 0."""
 
     @classmethod
     def of(cls, points: Sequence[Point], seen: Seen | None, recency: float) -> Self | None:
-        """Use finite points, the last of each iteration; None where these are too few."""
+        """Return a sample of the finite points, the last one of each iteration; None: there are too few."""
         usable = {point.iteration: point.value for point in points if math.isfinite(point.value)}
         if len(usable) < LEAST_POINTS:
             return None
@@ -124,13 +126,13 @@ class Sample(NamedTuple):
 
 
 class Curves:
-    """All families fitted to the points of a trial.
+    """All families of curves, fitted to the points of a trial.
 
     Args:
-        sample: the points.
-        fits: by family.
-        family_weight: [family] adds up to 1.
-        effective: effective number of points: less than their number where residuals are correlated.
+        sample: the points in the units of the fit.
+        fits: plausible curves of each family.
+        family_weight: [family] weight; the weights sum to 1.
+        effective: effective number of points, which is smaller than their number if residuals are correlated.
         noise: standard deviation of the metric around its curve, in the sample's units.
         doubt: the additional uncertainty.
     """
@@ -143,16 +145,16 @@ class Curves:
 
     @classmethod
     def fit(cls, points: Sequence[Point], *, seen: Seen | None = None, doubt: Doubt | None = None) -> Self | None:
-        """Fit all families.
+        """Fit all families to a trial's points.
 
         Args:
-            points: at least four at different iterations; points that are not finite are left out.
-            seen: values of other trials: a trial that has hardly changed may still reach them. None: the trial is
-                judged by its own points only.
+            points: at least four points at different iterations; points that are not finite are ignored.
+            seen: values of other trials, which a trial that has hardly changed may still reach. None: the trial is
+                judged only by its own points.
             doubt: the additional uncertainty.
 
         Returns:
-            None where there are too few points.
+            The fitted curves; None: there are too few points.
         """
         doubt = doubt or Doubt()
         sample = Sample.of(points, seen, doubt.recency)
@@ -173,11 +175,11 @@ class Curves:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The weight of each family."""
+        """Return the weight of each family."""
         return {fit.family.name: float(weight) for fit, weight in zip(self._fits, self._family_weight, strict=True)}
 
     def predict(self, iteration: float) -> Prediction:
-        """Return the distribution of the metric after these iterations, including the noise of one evaluation."""
+        """Return the distribution of the metric after some iterations, including the noise of one evaluation."""
         sample, parts = self._sample, []
         x = np.array([(iteration + 1.0) / sample.last])
         wander = self._doubt.drift * self._noise * math.log2(max(1.0, float(x[0])))
@@ -206,11 +208,11 @@ class Curves:
         )
 
     def convergence(self, whole: float, *, part: float, probability: float) -> float:
-        """Return the iterations after which only ``part`` of a curve's fall from 0 to ``whole`` is left, by a chance.
+        """Return the iterations after which only ``part`` of the fall up to ``whole`` is left, with this probability.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
-        completion time". That is the curve that improves longest, and so the quantile by which nearly all curves, by
-        their weights, have converged.
+        completion time". This is the curve that improves for longest, and so the quantile at which nearly all curves,
+        by weight, have converged.
         """
         times = np.linspace(0.0, whole, 129)
         left = []
@@ -229,9 +231,9 @@ class Curves:
 
 
 def _solve(family: Family, logarithms: Reals, sample: Sample, ahead: float = 0.0, noise: float = 0.0) -> Shapes:
-    """Fit level and amplitude for given shapes: weighted least squares.
+    """Fit level and amplitude for given shapes by weighted least squares.
 
-    With ``ahead`` given, the fall after the last point, b (g(1) - g(4)), has a prior of mean 0 and that standard
+    If ``ahead`` is given, the fall after the last point, b (g(1) - g(4)), has a prior with mean 0 and this standard
     deviation, and is at most twice that.
     """
     g = family.at(sample.x, logarithms)
@@ -250,7 +252,7 @@ def _solve(family: Family, logarithms: Reals, sample: Sample, ahead: float = 0.0
 
 
 def _refine(family: Family, sample: Sample) -> tuple[Reals, Reals]:
-    """Find the best shape of a family: the best of a grid, each refined by SciPy; and its weighted residuals."""
+    """Return the best shape of a family, refined by SciPy from the best ones of a grid, and its weighted residuals."""
     from scipy.optimize import least_squares
 
     def residuals(logarithms: Reals) -> Reals:
@@ -272,7 +274,7 @@ def _refine(family: Family, sample: Sample) -> tuple[Reals, Reals]:
 
 
 def _starts(family: Family, sample: Sample) -> Reals:
-    """[start, number] the best shape of the grid, and the best that is not its neighbour."""
+    """Return the best shape of the grid, and the best one that is not its neighbour: [start, number]."""
     grid = family.grid()
     squares = _solve(family, grid, sample).squares
     order = np.argsort(squares, kind="stable")
@@ -283,7 +285,7 @@ def _starts(family: Family, sample: Sample) -> Reals:
 
 
 def _around(family: Family, best: Reals, sample: Sample, ahead: float, noise: float, effective: float) -> Fit:
-    """Return the plausible shapes around the best: a grid along the axes of its uncertainty, weighted by likelihood."""
+    """Return the plausible shapes around the best: a grid along its axes of uncertainty, weighted by likelihood."""
     low, high = family.bounds()
     axes = _axes(family, best, sample, noise, high - low)
     steps = np.stack([axis.ravel() for axis in np.meshgrid(*([_DEVIATIONS] * len(best)), indexing="ij")], axis=1)
@@ -298,7 +300,7 @@ def _around(family: Family, best: Reals, sample: Sample, ahead: float, noise: fl
 
 
 def _axes(family: Family, best: Reals, sample: Sample, noise: float, width: Reals) -> Reals:
-    """[axis, number] standard deviations of the shape along its axes, at most a third of its bounds."""
+    """Return the standard deviations of the shape along its axes, at most a third of its bounds: [axis, number]."""
     step = 1e-3 * width
     moved = np.vstack([best + np.diag(step), best - np.diag(step)])
     g = family.at(sample.x, np.vstack([best[None, :], moved]))
@@ -317,7 +319,7 @@ def _axes(family: Family, best: Reals, sample: Sample, noise: float, width: Real
 
 
 def _effective(residuals: Reals) -> float:
-    """Effective number of correlated residuals: n (1 - r) / (1 + r), with r of neighbours, at least four."""
+    """Return the effective number of correlated residuals: n (1 - r) / (1 + r), with r of neighbours, at least four."""
     square = float(residuals @ residuals)
     r = float(residuals[1:] @ residuals[:-1]) / square if square > 0.0 else 0.0
     r = min(max(r, 0.0), 0.9)
@@ -325,14 +327,14 @@ def _effective(residuals: Reals) -> float:
 
 
 def _noise(residuals: Reals, sample: Sample) -> float:
-    """Return the recent standard deviation of the metric around its curve: over the later half of its points."""
+    """Return the standard deviation of the metric around its curve, over the later half of its points."""
     free = residuals.size / max(residuals.size - 3.0, 1.0)
     plain = residuals**2 / sample.weight
     return math.sqrt(max(float(plain[residuals.size // 2 :].mean()), ROUNDING**2) * free)
 
 
 def _family_weights(fits: Sequence[Fit], effective: float, floor: float, doubt: Doubt) -> Reals:
-    """[family] Akaike's weights, a part of them divided equally among plausible families; the best few always count."""
+    """Return Akaike's weights, [family], a fraction of them divided equally among the (few best) plausible families."""
     squares = np.array([float(fit.shapes.squares.min()) for fit in fits])
     parameters = np.array([fit.family.parameters for fit in fits], dtype=np.float64)
     criterion = effective * np.log(squares + floor) + 2.0 * parameters

@@ -1,10 +1,10 @@
 """Families of learning curves: functions of a cost that falls from its start towards an asymptote.
 
-Domhan, Springenberg and Hutter (IJCAI 2015, Table 1) give eleven functions of the iteration. All are written here as
-``a + b g(x; θ)`` with g falling and b at least 0, so that level and amplitude follow by linear least squares, and only
-the shape θ, one or two numbers, is searched. In this form their Weibull, Janoschek and exp4 are one family, and their
-MMF, Hill and log-power another: equal curves under several names would count more than once. x is the iteration over
-that of the last point, so that 1 is now.
+Domhan, Springenberg and Hutter (IJCAI 2015, Table 1) give eleven functions of the iteration. Here all are written as
+``a + b g(x; θ)`` with g falling and b at least 0, so that level and amplitude are found by linear least squares, and
+only the shape θ, one or two numbers, is searched. In this form their Weibull, Janoschek and exp4 are one family, and so
+are their MMF, Hill and log-power: equal curves under several names would count more than once. x is the iteration
+relative to that of the last point, so that 1 is now.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,41 +17,41 @@ Reals = NDArray[np.float64]
 
 
 class Shape(NamedTuple):
-    """One shape parameter of a family of curves, searched on a logarithmic scale."""
+    """A shape parameter of a family of curves, searched on a logarithmic scale."""
 
     low: float
     high: float
     tried: int
-    """Number of values tried before the best are refined."""
+    """Number of values tried before the best ones are refined."""
 
 
 class Family(NamedTuple):
-    """One family of curves."""
+    """A family of curves with its shape parameters."""
 
     name: str
     shapes: tuple[Shape, ...]
     fall: Callable[[Reals, Reals], Reals]
-    """g: x (n), θ (curves, numbers of the shape) to (curves, n)."""
+    """g, a function from x (n) and θ (curves, shape parameters) to (curves, n)."""
 
     @property
     def parameters(self) -> int:
-        """Number of fitted parameters, including level and amplitude."""
+        """Return the number of fitted parameters, including level and amplitude."""
         return 2 + len(self.shapes)
 
     def grid(self) -> Reals:
-        """[curve, number] logarithms of the shapes tried, in every combination."""
+        """Return the logarithms of the shapes tried, in every combination: [curve, number]."""
         axes = [np.linspace(np.log(shape.low), np.log(shape.high), shape.tried) for shape in self.shapes]
         return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
 
     def bounds(self) -> tuple[Reals, Reals]:
-        """Lowest and highest logarithms of the shapes."""
+        """Return the lowest and the highest logarithms of the shapes."""
         return (
             np.log([shape.low for shape in self.shapes]),
             np.log([shape.high for shape in self.shapes]),
         )
 
     def at(self, x: Reals, logarithms: Reals) -> Reals:
-        """[curve, x] g for shapes given by their logarithms."""
+        """Return g for shapes given by their logarithms: [curve, x]."""
         with np.errstate(under="ignore", over="ignore"):
             return self.fall(x, np.exp(logarithms))
 
@@ -106,4 +106,4 @@ FAMILIES: Mapping[str, Family] = {
         Family("gompertz", (Shape(1.0, 40.0, 14), Shape(0.02, 1.2, 16)), _gompertz),
     )
 }
-"""Families by name."""
+"""The families by name."""

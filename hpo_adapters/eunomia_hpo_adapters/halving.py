@@ -1,7 +1,7 @@
-"""Shared by tuners of successive halving: concurrent brackets, and their forecasts (Themis, Figure 7).
+"""The base of successive-halving tuners: concurrent brackets, and their forecasts (Themis, Figure 7).
 
-Phases of a forecast end at the rungs, counted in iterations: a trial in a bracket with a higher first rung is in
-several phases, with a piece of its iterations in each. So the work is exact, and no trial exceeds its whole length.
+The phases of a forecast end at rungs, counted in iterations. A trial in a bracket with a higher first rung is in
+several phases, with a part of its iterations in each. Thus the work is exact, and no trial exceeds its total length.
 """
 
 import math
@@ -20,10 +20,11 @@ Demand = Literal["growing", "full"]
 
 
 def check_search(search: Search, kind: str) -> int:
-    """Return ``max_iterations`` of a search that can be halved.
+    """Return the ``max_iterations`` of a search after checking that it can be halved.
 
     Raises:
-        InputError: no metric, no max_iterations, fewer than two trials, or a grid with fewer points.
+        InputError: there is no metric or no max_iterations, fewer than two trials, or a grid with fewer points than
+            trials.
     """
     if search.metric is None or search.max_iterations is None:
         raise InputError(f"{kind} must know metric and max_iterations", value="none")
@@ -37,7 +38,7 @@ def check_rungs(ends: Sequence[int], max_iterations: int) -> None:
     """Check that rungs are at least one iteration apart.
 
     Raises:
-        InputError: rungs are less than an iteration apart.
+        InputError: some rungs are less than an iteration apart.
     """
     if any(end <= start for start, end in pairwise([0, *ends])):
         rule = f"max_iterations must leave at least one iteration to each of the {len(ends)} phases"
@@ -45,22 +46,23 @@ def check_rungs(ends: Sequence[int], max_iterations: int) -> None:
 
 
 class Halving:
-    """Concurrent brackets. Trials that failed or have a metric that is not finite are never promoted.
+    """A tuner with concurrent brackets; trials that failed or have a non-finite metric are never promoted.
 
     Args:
         search: the search.
-        brackets: groups of trials that are halved together; the numbers of their members are consecutive.
-        rungs: iterations of all rungs, ascending; each bracket's ends are some of them, including the last.
-        growth: factor by which the GPUs that a trial can use grow from rung to rung; 1: it can always use its most.
+        brackets: groups of trials that are halved together, with consecutive numbers.
+        rungs: iterations of all rungs, ascending; each bracket's rungs are some of them, including the last.
+        growth: factor by which the number of GPUs that a trial can use grows from rung to rung; 1: it can always use
+            its most.
     """
 
     needs_metric: ClassVar[bool] = True
     needs_max_iterations: ClassVar[bool] = True
     takes_more_trials: ClassVar[bool] = True
     grows_by_bracket: ClassVar[bool] = False
-    """Whether a trial's GPUs grow with the rungs of its own bracket; else with those of all brackets."""
+    """Whether a trial's GPUs grow at the rungs of its own bracket, instead of those of all brackets."""
     listens: ClassVar[bool] = False
-    """Whether metrics between pauses have an effect; if not, a simulator need not make them."""
+    """Whether metrics between pauses have an effect; if not, a simulator need not compute them."""
 
     def __init__(self, search: Search, brackets: Sequence[Bracket], rungs: Sequence[int], *, growth: int) -> None:
         self._search = search
@@ -72,10 +74,10 @@ class Halving:
         self._index_of = {end: index for index, end in enumerate(rungs)}
         self._growth = growth
         self._known: tuple[dict[int, float], list[list[JobInfo]]] | None = None
-        """A cache: the input of the last forecast, and the forecast."""
+        """A cache of the last forecast and its input."""
         self._order = RunOrder()
         self._ordered = 0
-        """Trials up to this number have been given their places in the order, as far as they run."""
+        """Number of the last trial that has been placed in the run order, as far as trials up to it run."""
 
     # -- results
 
@@ -111,7 +113,7 @@ class Halving:
     # -- runs
 
     def runs(self) -> Sequence[TrialRun]:
-        """See ``Tuner``: trials that have not reached their rung, those at higher rungs first, then by number."""
+        """See ``Tuner``; trials that have not reached their rung, those at higher rungs first, then by number."""
         made = len(self._trials)
         changed = set(range(self._ordered + 1, made + 1))
         for bracket in self._brackets:
@@ -127,7 +129,7 @@ class Halving:
         return self._order.runs()
 
     def _active(self, bracket: Bracket) -> list[int]:
-        """Members that have not reached their rung and already have parameters."""
+        """Return the trials of a bracket that have not reached their rung and already have parameters."""
         return [trial for trial in bracket.active if trial <= len(self._trials)]
 
     def _run(self, trial: int) -> TrialRun:
@@ -150,7 +152,7 @@ class Halving:
         return all(bracket.lowest_level is None for bracket in self._brackets)
 
     def rung(self, trial: int) -> int | None:
-        """See ``Tuner``: the rung within its bracket."""
+        """See ``Tuner``; the rung within the trial's bracket."""
         return self._bracket[trial].level(trial)
 
     def best(self) -> int | None:
@@ -161,9 +163,9 @@ class Halving:
 
     @property
     def falls_with_work(self) -> bool:
-        """Whether, from one decision to the next, the work left in each phase falls only by what trials do.
+        """Return whether, between decisions, the work left in each phase falls only by the work that trials do.
 
-        With several brackets a trial passes rungs of others on its way, and enters a later phase there.
+        With several brackets, a trial passes rungs of others on its way, and enters a later phase there.
         """
         return len(self._brackets) == 1
 
@@ -176,7 +178,7 @@ class Halving:
         return self._phases(done)[phase]
 
     def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See ``Tuner``; each trial to the rung at which it pauses next."""
+        """See ``Tuner``; each trial runs to the rung at which it pauses next."""
         return [
             self._info(trial, bracket, bracket.ends[bracket.level(trial)] - done.get(trial, 0.0))
             for bracket in self._brackets
@@ -184,7 +186,7 @@ class Halving:
         ] + [self._info(trial, bracket, 0.0) for bracket in self._brackets for trial in bracket.paused]
 
     def _phases(self, done: Mapping[int, float]) -> list[list[JobInfo]]:
-        """Return the remaining phases, the current one first, none empty; their number does not depend on ``done``."""
+        """Return the remaining non-empty phases, the current one first; their number does not depend on ``done``."""
         if self._known is None or self._known[0] != done:
             self._known = (dict(done), self._make_phases(done))
         return self._known[1]
@@ -200,18 +202,18 @@ class Halving:
         return [phase for phase in (current, *self._waves(), *later) if phase]
 
     def _current(self, bracket: Bracket) -> int:
-        """Return the lowest rung that a trial of a bracket may run to."""
+        """Return the lowest rung to which a trial of a bracket may run."""
         return self._reach(bracket, bracket.lowest_level or 0).start
 
     def _waves(self) -> list[list[JobInfo]]:
-        """Trials that are not suggested yet, each to the first rung of the bracket of the next one."""
+        """Return the trials that are not suggested yet, each up to the first rung of the next one's bracket."""
         if len(self._trials) == self._search.trials:
             return []
         bracket = self._bracket[len(self._trials) + 1]
         return self._trials.to_come(float(bracket.ends[0]), self._most(bracket, 0))
 
     def _add_pieces(self, pieces: list[list[JobInfo]], bracket: Bracket, done: Mapping[int, float], first: int) -> None:
-        """Cut the iterations of each trial of a bracket at the rungs; its current piece is in the phase ``first``."""
+        """Cut the iterations of a bracket's trials at the rungs; their current parts belong to the phase ``first``."""
         for trial in self._active(bracket):
             at, reach = done.get(trial, 0.0), self._reach(bracket, bracket.level(trial))
             now = next((rung for rung in reach if self._rungs[rung] > at), reach[-1])
@@ -227,7 +229,7 @@ class Halving:
                 pieces[rung] += [self._info(None, bracket, way, level=level)] * chosen_later
 
     def _reach(self, bracket: Bracket, level: int) -> range:
-        """Return the rungs of all brackets that a trial passes on its way to a rung of its own."""
+        """Return the rungs of all brackets that a trial passes on the way to a rung of its own bracket."""
         return range(self._index(bracket, level - 1) + 1 if level else 0, self._index(bracket, level) + 1)
 
     def _info(self, trial: int | None, bracket: Bracket, way: float, *, level: int = 0) -> JobInfo:
@@ -244,7 +246,7 @@ class Halving:
         return self._index_of[bracket.ends[level]]
 
     def _most(self, bracket: Bracket, level: int) -> int:
-        """GPUs that a trial can use on its way to a rung of its bracket."""
+        """Return the number of GPUs that a trial can use on the way to a rung of its bracket."""
         if self._growth == 1:
             return self._search.most
         rung = level if self.grows_by_bracket else self._index(bracket, level)
@@ -261,7 +263,7 @@ class Halving:
         }
 
     def restore(self, state: JsonState) -> None:
-        """See ``Tuner``; brackets of groups that were added since keep their beginning."""
+        """See ``Tuner``; brackets of groups that were added since then start from the beginning."""
         self._known = None
         for bracket, kept in zip(self._brackets[: len(state["brackets"])], state["brackets"], strict=True):
             bracket.restore(kept)

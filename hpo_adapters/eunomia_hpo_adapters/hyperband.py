@@ -1,7 +1,7 @@
 """Hyperband (Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar 2018, Algorithm 1): brackets of successive halving.
 
-Brackets trade the number of trials for the length of their first phase: the widest starts many trials with a short
-first phase, the narrowest trains a few from start to end. Here brackets run concurrently, each over its own trials.
+Brackets trade the number of trials against the length of their first phase: the widest starts many trials with a short
+first phase, the narrowest trains a few from start to end. Here brackets run concurrently, each with its own trials.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,18 +22,18 @@ class HyperbandOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     min_iterations: int = Field(ge=1)
-    """r: no trial is judged before this iteration; R is max_iterations."""
+    """r: the iteration before which no trial is judged; R is max_iterations."""
     reduction_factor: int = Field(default=3, ge=2, le=64)
-    """eta: one trial of this many is promoted from a rung."""
+    """eta: one in this many trials is promoted from a rung."""
     asynchronous: bool = False
-    """Promote trials without waiting for all trials of their phase (ASHA in each bracket)."""
+    """Whether trials are promoted without waiting for all trials of their phase (ASHA in each bracket)."""
     demand: Demand = "growing"
-    """``growing``: a trial can use eta times as many GPUs on its way to each rung as to the one before. ``full``: it
-    can always use its most."""
+    """How many GPUs a trial can use: ``growing``: on the way to each rung eta times as many as to the one before;
+    ``full``: always its most."""
 
 
 def largest_s(min_iterations: int, max_iterations: int, reduction_factor: int) -> int:
-    """Return s_max: the largest s with min_iterations * eta^s at most max_iterations."""
+    """Return s_max, the largest s for which min_iterations * eta^s is at most max_iterations."""
     count = 0
     while min_iterations * reduction_factor ** (count + 1) <= max_iterations:
         count += 1
@@ -41,12 +41,12 @@ def largest_s(min_iterations: int, max_iterations: int, reduction_factor: int) -
 
 
 def bracket_sizes(brackets: int, reduction_factor: int) -> list[int]:
-    """Return n of each bracket, the widest first: ceil((s_max + 1) / (s + 1) * eta^s) for s = s_max to 0."""
+    """Return the size n of each bracket, the widest first: ceil((s_max + 1) / (s + 1) * eta^s) for s = s_max to 0."""
     return [-(-brackets * reduction_factor**s // (s + 1)) for s in reversed(range(brackets))]
 
 
 def shares(trials: int, sizes: list[int]) -> list[int]:
-    """Divide trials in proportion to sizes, by largest remainders, the wider bracket first; at least one each."""
+    """Divide trials in proportion to sizes by largest remainders, wider brackets first; each gets at least one."""
     whole = sum(sizes)
     exact = [trials * size / whole for size in sizes]
     given = [max(int(share), 1) for share in exact]
@@ -60,9 +60,9 @@ def shares(trials: int, sizes: list[int]) -> list[int]:
 
 
 def _divided(groups: Sequence[int], count: int, reduction_factor: int) -> Iterator[tuple[int, int]]:
-    """Yield the paper's bracket, from 0 the widest, and the size of each bracket, group by group.
+    """Yield each bracket's number in the paper's order (0: the widest) and its size, group by group.
 
-    An added group of fewer trials than there are brackets is one bracket, of the widest kind.
+    An added group with fewer trials than there are brackets forms one bracket, of the widest kind.
     """
     for trials in groups:
         if trials < count:
@@ -72,13 +72,13 @@ def _divided(groups: Sequence[int], count: int, reduction_factor: int) -> Iterat
 
 
 class Hyperband(Halving):
-    """Brackets of successive halving over the trials of one search; trials that are added get brackets of their own."""
+    """Brackets of successive halving over the trials of one search; added trials get brackets of their own."""
 
     options_type: ClassVar[type] = HyperbandOptions
 
     @classmethod
     def trials_by_default(cls, options: HyperbandOptions, max_iterations: int) -> int:
-        """Return the number of trials in all of the paper's brackets."""
+        """Return the total number of trials in the paper's brackets."""
         top = largest_s(options.min_iterations, max_iterations, options.reduction_factor)
         return sum(bracket_sizes(top + 1, options.reduction_factor))
 
@@ -87,7 +87,7 @@ class Hyperband(Halving):
         """See ``Tuner``.
 
         Raises:
-            InputError: no metric, no max_iterations, fewer trials than brackets, or no room for two rungs.
+            InputError: there is no metric or no max_iterations, fewer trials than brackets, or no room for two rungs.
         """
         whole, factor = check_search(search, "hyperband"), options.reduction_factor
         count = largest_s(options.min_iterations, whole, factor) + 1

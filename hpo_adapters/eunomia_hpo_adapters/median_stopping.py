@@ -1,8 +1,8 @@
-"""Median stopping (Google Vizier; Golovin et al. 2017, §3.1.2): trials worse than the median of the others are stopped.
+"""Median stopping (Google Vizier; Golovin et al. 2017, §3.1.2): stops trials worse than the median of the others.
 
 A trial is stopped at an iteration if its best metric so far is strictly worse than the median of the other trials'
-running averages, each over the metrics that the trial had reported up to the same iteration. Vizier uses completed
-trials only; here, as in Ray Tune and Syne Tune, every trial that has reached the iteration counts, since trials run
+running averages, each over the metrics that the trial had reported up to the same iteration. Vizier uses only completed
+trials; here, as in Ray Tune and Syne Tune, every trial that has reached the iteration counts, since trials run
 concurrently.
 """
 
@@ -18,7 +18,7 @@ from eunomia_appmaster.tuner import Action, JsonState, Search, check_grid
 from eunomia_hpo_adapters.none import NoTuner
 
 MOST_AVERAGES = 256
-"""Running averages kept per trial: above this number every second one is dropped, never the last."""
+"""Largest number of running averages kept per trial; beyond it, every second one is dropped, but never the last."""
 
 
 class MedianStoppingOptions(BaseModel):
@@ -27,7 +27,7 @@ class MedianStoppingOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     grace_iterations: int = Field(default=0, ge=0)
-    """No trial is stopped before it has done this many iterations."""
+    """Number of iterations before which no trial is stopped."""
     least_trials: int = Field(default=3, ge=1)
     """Number of other trials that must have reached an iteration before a trial is judged there."""
     judged_by: Literal["best", "average"] = "best"
@@ -35,7 +35,7 @@ class MedianStoppingOptions(BaseModel):
 
 
 class _Averages:
-    """The reports of a trial: its running average by iteration, and its best."""
+    """The reports of a trial: its running average by iteration, and its best cost."""
 
     def __init__(self) -> None:
         self.iterations: list[int] = []
@@ -44,7 +44,7 @@ class _Averages:
         self.best: float | None = None
 
     def add(self, iteration: int, cost: float) -> None:
-        """Add a metric as a cost, lower is better, unless it is not finite or a resumed script repeats it."""
+        """Add a metric as a cost (lower is better), unless it is not finite or a resumed script repeats it."""
         if not math.isfinite(cost) or (self.iterations and iteration <= self.iterations[-1]):
             return
         self.total, self.count = self.total + cost, self.count + 1
@@ -56,14 +56,14 @@ class _Averages:
             self.means = [*self.means[:-1:2], self.means[-1]]
 
     def until(self, iteration: int) -> float | None:
-        """Return the average up to an iteration; None where the trial has not reached it."""
+        """Return the average up to an iteration; None: the trial has not reached it."""
         if not self.iterations or self.iterations[-1] < iteration:
             return None
         index = bisect_right(self.iterations, iteration)
         return self.means[index - 1] if index else None
 
     def state(self) -> JsonState:
-        """Return plain values."""
+        """Return the averages as plain values."""
         return {
             "iterations": list(self.iterations), "means": list(self.means),
             "total": self.total, "count": self.count, "best": self.best,
@@ -71,7 +71,7 @@ class _Averages:
 
     @classmethod
     def of(cls, state: JsonState) -> "_Averages":
-        """Read the answer of ``state``."""
+        """Restore the averages from the result of ``state``."""
         averages = cls()
         for key, kept in state.items():
             setattr(averages, key, kept)
@@ -79,7 +79,7 @@ class _Averages:
 
 
 class MedianStopping(NoTuner):
-    """Stops trials that are worse than the median of the others."""
+    """A tuner that stops trials that are worse than the median of the others."""
 
     options_type: ClassVar[type] = MedianStoppingOptions
     needs_metric: ClassVar[bool] = True
@@ -95,7 +95,7 @@ class MedianStopping(NoTuner):
         """See ``Tuner``.
 
         Raises:
-            InputError: no metric, or fewer than two trials.
+            InputError: there is no metric, or there are fewer than two trials.
         """
         if search.metric is None:
             raise InputError("median_stopping must know metric", value="none")
@@ -105,7 +105,7 @@ class MedianStopping(NoTuner):
         return cls(search, options)
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """See ``Tuner``; a trial that is at its end anyway is not stopped."""
+        """See ``Tuner``; a trial at its last iteration is not stopped."""
         self._scores.note(trial, metric)
         self._averages.setdefault(trial, _Averages()).add(iteration, -metric if self._search.mode == "max" else metric)
         at_end = self._search.max_iterations is not None and iteration >= self._search.max_iterations
@@ -117,7 +117,7 @@ class MedianStopping(NoTuner):
         return Action.STOP
 
     def _is_behind(self, trial: int, iteration: int) -> bool:
-        """Return whether a trial is worse than the median of the others; one without a finite metric is."""
+        """Return whether a trial is worse than the median of the others; a trial without a finite metric is."""
         others = [
             mean
             for other, averages in self._averages.items()

@@ -12,22 +12,22 @@ from eunomia_hpo_adapters.trials import Trials
 
 
 class NoTunerOptions(BaseModel):
-    """``none`` has no options of its own."""
+    """Options of ``none``, which has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NoTuner:
-    """Runs every trial to its end, in order of number."""
+    """A tuner that runs every trial to its end, in order of number."""
 
     options_type: ClassVar[type] = NoTunerOptions
     needs_metric: ClassVar[bool] = False
     needs_max_iterations: ClassVar[bool] = False
     takes_more_trials: ClassVar[bool] = True
     listens: ClassVar[bool] = False
-    """Whether metrics between pauses have an effect; if not, a simulator need not make them."""
+    """Whether metrics between pauses have an effect; if not, a simulator need not compute them."""
     falls_with_work: ClassVar[bool] = True
-    """Whether, from one decision to the next, the work left in each phase falls only by what trials do."""
+    """Whether, between decisions, the work left in each phase falls only by the work that trials do."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -51,7 +51,7 @@ class NoTuner:
         return Action.CONTINUE
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See ``Tuner``; this tuner pauses no trial."""
+        """See ``Tuner``; this tuner does not pause trials."""
         self._scores.note(trial, metric)
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
@@ -64,7 +64,7 @@ class NoTuner:
         self._end(trial, None)
 
     def _end(self, trial: int, metric: float | None) -> None:
-        """End a trial; its metric goes to a sampler that learns."""
+        """End a trial, and pass its metric to a sampler that learns."""
         self._over.add(trial)
         self._trials.tell(trial, metric)
 
@@ -90,7 +90,7 @@ class NoTuner:
         return self._scores.best()
 
     def num_phases(self) -> int:
-        """See ``Tuner``: all trials run concurrently, and trials that are still to be suggested follow."""
+        """See ``Tuner``; all trials run concurrently, followed by trials that are not suggested yet."""
         return 0 if self.is_done() else 1 + len(self._trials.waves)
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
@@ -100,7 +100,7 @@ class NoTuner:
         )
 
     def jobs_remaining(self, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See ``Tuner``; NaN iterations where the app file names no ``max_iterations``."""
+        """See ``Tuner``; iterations are NaN if the app file has no ``max_iterations``."""
         search, whole = self._search, self._whole
         return [
             JobInfo(

@@ -1,7 +1,7 @@
-"""Optuna's samplers by its ask-and-tell interface, in memory.
+"""Optuna's samplers, through its ask-and-tell interface, in memory.
 
-After a restart the study is rebuilt by the same asks and tells in the same order: a seeded sampler then makes the same
-suggestions. Importing this module does not import Optuna; creating a ``Learner`` does.
+After a restart, the study is rebuilt by the same asks and tells in the same order, so that a seeded sampler makes the
+same suggestions. Importing this module does not import Optuna; creating a ``Learner`` does.
 """
 
 import warnings
@@ -24,16 +24,16 @@ CLASSES: Mapping[str, str] = {
     "gp": "GPSampler",
     "qmc": "QMCSampler",
 }
-"""Optuna's classes by the names that app files use."""
+"""Optuna's sampler classes, by the names in app files."""
 PACKAGES: Mapping[str, Sequence[str]] = {"cmaes": ("cmaes",), "gp": ("torch", "scipy"), "qmc": ("scipy",)}
-"""Packages that a sampler needs in addition to Optuna."""
+"""Packages that each sampler needs in addition to Optuna."""
 
 
 class Learner:
-    """An Optuna study of one search.
+    """The Optuna study of one search.
 
     Raises:
-        InputError: Optuna, or a package that the sampler needs, is not installed; or the space is empty.
+        InputError: Optuna or a package that the sampler needs is not installed, or the search space is empty.
     """
 
     def __init__(self, search: Search) -> None:
@@ -54,7 +54,7 @@ class Learner:
             self._study = self._optuna.create_study(direction=direction, sampler=sampler)
 
     def ask(self, number: int) -> dict[str, Parameter]:
-        """Suggest the parameters of a trial."""
+        """Ask the study for the parameters of a trial."""
         with _quiet():
             asked = self._study.ask(self._distributions)
         self._asked[number] = asked
@@ -76,14 +76,14 @@ class Learner:
         self._history.append({"told": True, "trial": number, "metric": metric})
 
     def history(self) -> list[JsonState]:
-        """All suggestions and results, in their order."""
+        """Return all suggestions and results, in order."""
         return [dict(event) for event in self._history]
 
     def replay(self, history: Sequence[JsonState]) -> Sequence[JsonState]:
         """Rebuild the study from a history, and return the history.
 
-        The history is binding. Where Optuna now makes another suggestion, as another version of it may, a new study is
-        given the former suggestions, and its later suggestions may differ.
+        The history is binding: if Optuna makes a different suggestion now, as another version may, a new study is given
+        the former suggestions; only its later suggestions may differ.
         """
         self._begin()
         for event in history:
@@ -145,7 +145,7 @@ def _make_sampler(optuna: Any, search: Search) -> Any:
 
 
 def _plain(kind: Distribution, given: Any) -> Parameter:
-    """Return a suggestion as a plain value; a stepped float is the step's exact value."""
+    """Return a suggestion as a plain value; for a stepped float, the exact value of the step."""
     if isinstance(kind, Categorical):
         return next(choice for choice in kind.choices if type(choice) is type(given) and choice == given)
     if isinstance(kind, Int):

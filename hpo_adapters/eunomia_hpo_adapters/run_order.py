@@ -1,4 +1,4 @@
-"""The trials that run now in their order of priority, kept from report to report: a report changes few of them."""
+"""The running trials in order of priority, updated incrementally, since a report changes few of them."""
 
 from bisect import bisect_left, insort
 
@@ -10,11 +10,11 @@ class RunOrder:
 
     def __init__(self) -> None:
         self._order: list[tuple[int, int]] = []
-        """For each run its rung, negative, and its trial."""
+        """The negative rung and the trial of each run, sorted."""
         self._runs: dict[int, tuple[tuple[int, int], TrialRun]] = {}
 
     def put(self, level: int, run: TrialRun) -> None:
-        """Add a run, or replace the one of the same trial; ``level``: the rung to which it runs."""
+        """Add a run, or replace the same trial's run; ``level`` is the rung to which it runs."""
         self.drop(run.trial)
         place = (-level, run.trial)
         insort(self._order, place)
@@ -27,5 +27,5 @@ class RunOrder:
             del self._order[bisect_left(self._order, known[0])]
 
     def runs(self) -> list[TrialRun]:
-        """Return all runs in order."""
+        """Return all runs in order of priority."""
         return [self._runs[trial][1] for _, trial in self._order]

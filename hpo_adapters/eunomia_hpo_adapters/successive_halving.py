@@ -1,8 +1,8 @@
-"""Successive halving that pauses and promotes (Jamieson and Talwalkar 2016; Themis §4.3.2; ASHA, Li et al. 2020).
+"""Successive halving with pauses and promotions (Jamieson and Talwalkar 2016; Themis §4.3.2; ASHA, Li et al. 2020).
 
-All trials of a phase run to the same iteration, the rung, and pause there. When the last has arrived, the best 1/eta of
-them continue from their checkpoints, with up to eta times as many GPUs each, and the others end. With n trials there
-are floor(log_eta n) + 1 phases, if there are enough rungs; the trials of the last phase run to their end.
+All trials of a phase run to the same iteration, the rung, and pause there. When the last one has arrived, the best
+1/eta of them continue from their checkpoints, with up to eta times as many GPUs each, and the others end. With n trials
+there are floor(log_eta n) + 1 phases, if there are enough rungs; the trials of the last phase run to their end.
 ``asynchronous``: a trial continues as soon as it is among the best 1/eta of those that have arrived.
 """
 
@@ -23,18 +23,18 @@ class SuccessiveHalvingOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     reduction_factor: int = Field(default=2, ge=2, le=64)
-    """eta: one trial of this many is promoted from a rung."""
+    """eta: one in this many trials is promoted from a rung."""
     min_iterations: int | None = Field(default=None, ge=1)
-    """The first rung; each further rung is eta times as far. None: ``rungs`` decides."""
+    """Iteration of the first rung; each further rung is eta times as far. None: ``rungs`` determines the rungs."""
     asynchronous: bool = False
-    """Promote trials without waiting for all trials of their phase."""
+    """Whether trials are promoted without waiting for all trials of their phase."""
     rungs: Literal["geometric", "equal_budget"] = "geometric"
-    """The rungs where ``min_iterations`` is not given. ``geometric``: the last is max_iterations, each before it 1/eta
-    of the next. ``equal_budget``: each phase takes eta times the iterations of the one before, so that all phases cost
-    the same (Themis §4.3.3)."""
+    """The rungs if ``min_iterations`` is not given. ``geometric``: the last is max_iterations, and each earlier one is
+    1/eta of the next. ``equal_budget``: each phase takes eta times the iterations of the one before, so that all
+    phases cost the same (Themis §4.3.3)."""
     demand: Demand = "growing"
-    """``growing``: a trial can use eta times as many GPUs in each phase as in the one before, from its least to its
-    most (Themis §4.3.2). ``full``: it can use its most in every phase (§4.3.3)."""
+    """How many GPUs a trial can use: ``growing``: in each phase eta times as many as in the one before, from its least
+    to its most (Themis §4.3.2); ``full``: its most in every phase (§4.3.3)."""
 
 
 def geometric_rungs(max_iterations: int, phases: int, reduction_factor: int) -> list[int]:
@@ -43,9 +43,10 @@ def geometric_rungs(max_iterations: int, phases: int, reduction_factor: int) -> 
 
 
 def equal_budget_rungs(max_iterations: int, phases: int, reduction_factor: int) -> list[int]:
-    """Return the iteration at which each phase ends, when each takes eta times as many iterations as the one before.
+    """Return the iteration at which each phase ends, if each takes eta times as many iterations as the one before.
 
-    The unit is rounded down and the last phase takes the rest: 60 iterations in three phases are 8, 16 and 36.
+    The length of the first phase is rounded down, and the last phase takes the rest: 60 iterations in three phases are
+    8, 16 and 36.
     """
     parts = [reduction_factor**phase for phase in range(phases)]
     unit = max_iterations // sum(parts)
@@ -71,7 +72,8 @@ class SuccessiveHalving(Halving):
         """See ``Tuner``.
 
         Raises:
-            InputError: no metric, no max_iterations, fewer than two trials, or rungs less than an iteration apart.
+            InputError: there is no metric or no max_iterations, fewer than two trials, or rungs are less than an
+                iteration apart.
         """
         whole = check_search(search, "successive_halving")
         brackets, begin = [], 1
@@ -90,7 +92,7 @@ class SuccessiveHalving(Halving):
 
 
 def _ends(max_iterations: int, trials: int, options: SuccessiveHalvingOptions) -> Sequence[int]:
-    """Return the rungs.
+    """Return the rungs as iterations, ascending.
 
     Raises:
         InputError: rungs are less than an iteration apart, or the first one is beyond the end.

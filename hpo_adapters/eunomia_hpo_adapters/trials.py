@@ -1,4 +1,4 @@
-"""The trials of a search: all suggested at the start, or one after another by a sampler that learns."""
+"""The trials of a search, either all suggested at the start, or one after another by a sampler that learns."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from eunomia_appmaster.tuner import JobInfo, JsonState, Search, Trial
 class Trials:
     """The trials suggested so far.
 
-    A sampler that does not learn suggests all of them at once. One that learns suggests a trial when fewer than
-    ``max_concurrent_trials`` suggested trials have no result, so that each suggestion uses all results known by then.
-    A trial's result is its last metric when it first pauses at a rung, ends, or fails.
+    A sampler that does not learn suggests all trials at once. One that learns suggests a trial whenever fewer than
+    ``max_concurrent_trials`` suggested trials have no result, so that each suggestion uses all results known by then. A
+    trial's result is its last metric when it first pauses at a rung, ends, or fails.
     """
 
     def __init__(self, search: Search) -> None:
@@ -35,26 +35,26 @@ class Trials:
 
     @property
     def made(self) -> Sequence[Trial]:
-        """All trials so far, by number."""
+        """Return all trials suggested so far, by number."""
         return self._made
 
     def __len__(self) -> int:
-        """Return the number of trials so far."""
+        """Return the number of trials suggested so far."""
         return len(self._made)
 
     @property
     def waves(self) -> list[int]:
-        """Sizes of the expected groups of further trials: as many as run concurrently."""
+        """Return the sizes of the expected groups of further trials, each with as many as run concurrently."""
         left, wave = self._search.trials - len(self._made), self._search.max_concurrent_trials
         return [min(wave, left - start) for start in range(0, left, wave)]
 
     def to_come(self, iterations_left: float, most: int) -> list[list[JobInfo]]:
-        """Return one phase of jobs, not suggested yet, for each wave."""
+        """Return a phase of jobs that are not suggested yet for each wave."""
         info = JobInfo(trial=None, iterations_left=iterations_left, least=self._search.least, most=most)
         return [[info] * size for size in self.waves]
 
     def tell(self, trial: int, metric: float | None) -> None:
-        """Record a trial's result, which lets another trial be suggested; later results of the trial are ignored."""
+        """Record a trial's result, after which another trial may be suggested; its later results are ignored."""
         if self._learner is None or trial not in self._open:
             return
         self._open.remove(trial)
@@ -75,11 +75,11 @@ class Trials:
         self._made.append(Trial(number=number, parameters=parameters, seed=trial_seed(self._search.seed, number)))
 
     def state(self) -> JsonState:
-        """Return suggestions and results in their order; empty where all trials were suggested at the start."""
+        """Return suggestions and results in order; empty: all trials were suggested at the start."""
         return {} if self._learner is None else {"history": self._learner.history()}
 
     def restore(self, state: JsonState) -> None:
-        """Continue from ``state``, which may be one of the same search with fewer trials."""
+        """Continue from ``state``, which may come from the same search with fewer trials."""
         if self._learner is None:
             return
         self._made, self._open = [], set()

@@ -19,25 +19,25 @@ class TableLine:
     """A line of a table."""
 
     labels: tuple[str, str]
-    """Labels of its setting, and of its policy or other fields."""
+    """Labels of the line's setting, and of its policy or other fields."""
     fields: dict[str, Any]
     base: dict[str, Any] | None
-    """The fields of the cell that its ratios are to; None: it is that cell."""
+    """The fields of the cell to which its ratios refer; None: the line's own cell."""
 
 
 def filled_table(
     title: str, lines: Sequence[TableLine], columns: Sequence[tuple[str, dict[str, Any], str]], levels: Levels
 ) -> Plain | None:
-    """Return a table as plain values: title, head, lines of text, and the greatest and least number of seeds.
+    """Return a table as plain values: title, heading, lines of text, largest and smallest number of seeds.
 
     Args:
-        title: its heading.
+        title: heading of the table.
         lines: the lines.
-        columns: head, further fields of the cells, and name of the number of each column.
-        levels: gives the numbers.
+        columns: heading, additional cell fields, and number's name of each column.
+        levels: returns the numbers of a cell by seed.
 
     Returns:
-        The table; None where no cell of it has been run.
+        The table; None: none of its cells has been run.
     """
     seeds: list[int] = []
     made = []
@@ -55,7 +55,7 @@ def filled_table(
 
 
 def _text(own: Mapping[int, float], base: Mapping[int, float]) -> str:
-    """Return a mean level, and its ratio to the base with its 95 % interval, as in ``1.83 (2.030: 1.7 to 2.4)``."""
+    """Return a mean as text, with its ratio to the base and a 95 % interval, as in ``1.83 (2.030: 1.7 to 2.4)``."""
     if not own:
         return "-"
     mean = fmean(own.values())

@@ -1,14 +1,14 @@
-"""Estimates the CPU time of a run's simulations from measured times of such simulations."""
+"""Estimates the CPU time of a run's simulations from the measured times of similar ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 
 def estimated(seconds: Callable[[Any], float | None], cells: Sequence[Any]) -> str:
-    """Return the CPU time of some cells in words, with the number of cells of which no time is known.
+    """Return the CPU time of some cells as text, with the number of cells whose time is unknown.
 
     Args:
-        seconds: estimates the CPU seconds of a cell; None: no time of such a cell is known.
+        seconds: estimates the CPU seconds of a cell; None: it is unknown.
         cells: at least one cell.
     """
     times = [seconds(cell) for cell in cells]
@@ -20,12 +20,12 @@ def estimated(seconds: Callable[[Any], float | None], cells: Sequence[Any]) -> s
 
 
 def to_come(seconds: Callable[[Any], float | None], cells: Sequence[Any], missing: Sequence[Any]) -> str:
-    """Return what is left to run of the cells of an earlier run, in words.
+    """Return as text how many cells of an earlier run remain, and their estimated CPU time.
 
     Args:
         seconds: as for ``estimated``.
         cells: all cells of the run.
-        missing: those without stored figures.
+        missing: the cells without stored results.
     """
     line = f"{len(cells) - len(missing)} of {len(cells)} simulations are in the folder"
     return f"{line}; left: {len(missing)}, {estimated(seconds, missing)}" if missing else line

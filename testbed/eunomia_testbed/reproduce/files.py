@@ -1,6 +1,6 @@
-"""Files of others that simulations need.
+"""Third-party files that simulations need.
 
-A run that lacks one, or whose content no simulation can use, is refused before anything is printed or simulated.
+A run is refused before anything is printed or simulated if such a file is missing or has unusable content.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -14,36 +14,37 @@ from eunomia.words import shown
 
 @value
 class NeededFile:
-    """A file that a simulation reads and that is no part of Eunomia."""
+    """A file that a simulation reads and that is not part of Eunomia."""
 
     path: str
     rule: str
-    """What it must be, with the way to give it, such as ``trace must be the file of ... (--set trace=FILE)``."""
+    """The rule that the file must meet, and how to provide it, such as ``trace must be the file of ... (--set
+    trace=FILE)``."""
     folder: str | None = None
-    """The folder that the user gives, which must hold the file; None: the user gives the path."""
+    """The folder that the user provides and that must contain the file; None: the user provides the file's path."""
 
 
 @value
 class Reading:
-    """What a simulation makes of such files before it begins: speeds, or its jobs.
+    """An input that a simulation reads from such files before it begins: speeds, or its jobs.
 
-    A run makes each once before its first simulation, so that wrong content is refused there.
+    A run makes each reading once before its first simulation, so that invalid content is found early.
     """
 
     read: Callable[..., Any]
-    """A function of a module, which raises ``InputError`` for content that no simulation can use."""
+    """A module's function that raises ``InputError`` for content that no simulation can use."""
     arguments: tuple[Hashable, ...]
 
 
 def check_files_and_content(given: Iterable[NeededFile | Reading], place: str) -> None:
-    """Refuse files that are missing, then files whose content no simulation can use.
+    """Check that all files exist, and then that their content can be used.
 
     Args:
-        given: files, and what simulations make of them first.
+        given: files, and the readings of them.
         place: what needs the files, for errors.
 
     Raises:
-        InputErrors: all that are missing; if none is, what is wrong in them.
+        InputErrors: all missing files; if none is missing, all errors in their content.
     """
     every = list(given)
     check_files([one for one in every if isinstance(one, NeededFile)], place)
@@ -51,14 +52,14 @@ def check_files_and_content(given: Iterable[NeededFile | Reading], place: str) -
 
 
 def check_content(readings: Iterable[Reading]) -> None:
-    """Refuse files whose content no simulation can use.
+    """Check that simulations can use the content of files.
 
     Args:
-        readings: each is made once, in order; after a function that fails no later function is called, since that
-            would need what could not be read.
+        readings: each is made once, in order; if a function fails, later functions are not called, since they need its
+            result.
 
     Raises:
-        InputErrors: what is wrong, each once.
+        InputErrors: all errors found, each once.
     """
     by_function: dict[Callable[..., Any], dict[tuple[Hashable, ...], None]] = {}
     for one in readings:
@@ -77,14 +78,14 @@ def check_content(readings: Iterable[Reading]) -> None:
 
 
 def check_files(files: Iterable[NeededFile], place: str) -> None:
-    """Refuse files that are missing.
+    """Check that all files exist.
 
     Args:
-        files: each is looked for once.
+        files: the files; each is looked up once.
         place: what needs them, for errors.
 
     Raises:
-        InputErrors: all that are missing.
+        InputErrors: all missing files.
     """
     missing: dict[tuple[str, str], list[str]] = {}
     for one in dict.fromkeys(files):

@@ -1,4 +1,4 @@
-"""Turns comparisons into a measured claim: the verdict, and the text that shows every effect with its spread."""
+"""Turns comparisons into a measured claim: the verdict, and a text with every effect and its spread."""
 
 import math
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from eunomia_testbed.reproduce.rule import (
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 MOST_SHOWN = 3
-"""Greatest number of comparisons that a result shows; of more it shows the least favourable one."""
+"""Largest number of comparisons that a result lists; if there are more, it shows only the least favourable one."""
 
 
 def measured_row(
     row: ClaimRow, comparisons: Sequence[Comparison], *, drawn: bool, behind: Sequence[Sequence[Comparison]] = ()
 ) -> Measured:
-    """Return the verdict on a row's comparisons with the reason.
+    """Return the verdict on a row's comparisons, with the reason.
 
     Args:
-        row: what is claimed.
+        row: the claim.
         comparisons: at least one, with their printed values.
         drawn: whether seeds draw the input.
-        behind: all comparisons in groups, of which those judged were chosen.
+        behind: groups of all comparisons from which the judged ones were chosen.
     """
     if any(not math.isfinite(effect) for one in comparisons for effect in one.effects):
         reason = "a simulation gave no number: nothing finished in it"
@@ -68,7 +68,7 @@ def verdict_of(row: ClaimRow, one: Comparison, found: EffectEstimate) -> Verdict
 
 
 def _slack(row: ClaimRow, one: Comparison, found: EffectEstimate) -> float:
-    """Return by how much an effect is on the claimed side of the printed value."""
+    """Return how far an effect is on the claimed side of the printed value; negative: on the other side."""
     off = found.effect - _printed(one)
     return {"at most": -off, "within": -abs(off)}.get(row.kind, off)
 
@@ -107,7 +107,7 @@ def _reasons(
 
 
 def _evidence(found: Sequence[tuple[Comparison, EffectEstimate]]) -> str:
-    """Return the number of seeds, and whether they drew anything on which the row depends."""
+    """Return the number of seeds as text, and whether what they draw affects the result."""
     seeds = found[0][1].seeds
     alike = all(math.isclose(least, most) for least, most in ((min(one.effects), max(one.effects)) for one, _ in found))
     if seeds > 1 and alike:
@@ -116,7 +116,7 @@ def _evidence(found: Sequence[tuple[Comparison, EffectEstimate]]) -> str:
 
 
 def front_words(group: Sequence[Comparison], *, drawn: bool) -> str:
-    """Return whether a policy is dominated, from its numbers over the own ones, each better where it is less."""
+    """Say whether ours dominates a policy, given its numbers relative to ours, each better where it is lower."""
     found = [one.estimate(drawn=drawn) for one in group]
     traces = list(zip(*(one.effects for one in group), strict=True))
     worse, better = (sum(all(sign * each >= 0.0 for each in trace) for trace in traces) for sign in (1.0, -1.0))

@@ -1,4 +1,4 @@
-"""The keys of ``eunomia reproduce --set``, by paper: each with its default and its meaning."""
+"""Lists the keys of ``eunomia reproduce --set`` by paper, each with its default and meaning."""
 
 import dataclasses
 import math
@@ -18,13 +18,13 @@ _WORDS: Final = "eunomia_testbed.reproduce.words"
 
 @value
 class GridKey:
-    """A key of ``--set``."""
+    """A key of ``--set`` for one paper."""
 
     name: str
     default: str
-    """Default value as ``--set`` takes it; empty: no value."""
+    """Default value as written for ``--set``; empty: none."""
     meaning: str
-    """One line; empty: the paper gives none."""
+    """The meaning in one line; empty: the paper states none."""
 
 
 def grid_keys(grid: type[Any]) -> Iterator[GridKey]:
@@ -37,10 +37,10 @@ def grid_keys(grid: type[Any]) -> Iterator[GridKey]:
 
 
 def check_numbers(grid: object) -> None:
-    """Refuse numbers that a paper's simulations cannot take.
+    """Check that numbers are not below the least values of their keys.
 
     Raises:
-        InputErrors: all numbers below the least of their keys.
+        InputErrors: some numbers are too small; all are reported.
     """
     of: dict[str, Any] = {field.name: field.metadata.get(LEAST) for field in dataclasses.fields(grid)}  # type: ignore[arg-type]
     errors = []
@@ -54,9 +54,9 @@ def check_numbers(grid: object) -> None:
 
 
 def key_lines(papers: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield a heading for each paper, with its keys and what they mean.
+    """Yield a heading for each paper, with its keys and their meanings.
 
-    A paper of an installed package that does not load has the error in place of its keys.
+    If a paper of an installed package cannot be loaded, its error takes the place of its keys.
     """
     for paper in papers:
         try:
@@ -68,15 +68,15 @@ def key_lines(papers: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, str]
 
 
 class KeysInHelp(TyperCommand):
-    """A command whose ``--help`` ends with the keys of the papers that are named, or of all."""
+    """A command whose ``--help`` ends with the keys of the papers named on the command line, or of all papers."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the words, since ``--help`` is answered before the paper is parsed."""
+        """Store the arguments, since ``--help`` is answered before the paper's name is parsed."""
         ctx.meta[_WORDS] = tuple(args)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the keys."""
+        """Write the keys at the end of the help text."""
         known = paper_names()
         named = [word for word in ctx.meta.get(_WORDS, ()) if word in known]
         for heading, lines in key_lines(named or known):

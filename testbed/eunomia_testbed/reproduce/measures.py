@@ -1,7 +1,7 @@
-"""The measures that rows name: which numbers of which cells are compared, and how several comparisons become a claim.
+"""The measures that rows refer to: which numbers of which cells are compared, and how comparisons form a claim.
 
-A measure has a form (the others' number over the own one's, its inverse, or a level), and a join over the others or
-over the settings of a row. Ratios are judged as logarithms; their effects are paired by seed.
+A measure has a form (the others' number over the own one, its inverse, or a level), and a join over the others or over
+the settings of a row. Ratios are judged by their logarithms; effects are paired by seed.
 """
 
 import dataclasses
@@ -18,22 +18,22 @@ OVER_OWN, OWN_OVER, LEVEL = "others over own", "own over others", "level"
 OTHERS, SETTINGS, NUMBERS = "others", "settings", "numbers"
 EACH, MEAN, LEAST, GREATEST, ENDS, GROWTH = "each", "mean", "least", "greatest", "ends", "growth"
 LARGEST_RATIO: Final = 100.0
-"""Ratios are cut at this, since a part of jobs may be 0."""
+"""Larger ratios are capped at this value, since a fraction of jobs may be 0."""
 
 
 @value
 class Measure:
-    """How a row is measured."""
+    """The way in which a row is measured."""
 
     form: str
     across: str = OTHERS
-    """What is joined: the others, the settings, or the numbers."""
+    """The dimension over which comparisons are joined: the others, the settings, or the numbers."""
     join: str = EACH
-    """``each`` comparison is judged; the ``mean`` (of logarithms), the ``least`` or the ``greatest`` of several; or
-    both ``ends``, the least by the first printed value and the greatest by the second; or the ``growth`` of the mean of
-    the others from the first setting to the last."""
+    """How comparisons are joined: ``each`` is judged; or the ``mean`` (of logarithms), the ``least`` or the
+    ``greatest``; or both ``ends``, the least by the first printed value and the greatest by the second; or the
+    ``growth`` of the others' mean from the first setting to the last."""
     is_ratio: bool = True
-    """Whether effects are logarithms of ratios; else they are plain levels."""
+    """Whether effects are logarithms of ratios, instead of plain levels."""
 
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -55,31 +55,31 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "mean level": Measure(form=LEVEL, across=SETTINGS, join=MEAN, is_ratio=False),
     "level of a ratio": Measure(form=LEVEL),
 }
-"""Measures by the name that a row of claims gives."""
+"""The measures, by the name that rows of claims use."""
 
 Numbers = Callable[[Mapping[str, Any], str], tuple[float, ...]]
 """Returns a number of a cell, seed by seed, from the cell's fields and the number's name."""
 Labelled = Sequence[tuple[str, Mapping[str, Any]]]
-"""Fields with the words that name them."""
+"""Fields with their labels."""
 
 
 @value
 class Comparison:
-    """One effect of a row."""
+    """One comparison of a row, with an effect for each seed."""
 
     label: str
     effects: tuple[float, ...]
-    """By seed: logarithms of ratios, or plain levels."""
+    """Effect for each seed: logarithms of ratios, or plain levels."""
     is_ratio: bool
     printed: float
     """The printed value: a ratio or a level, not its logarithm."""
     of: int = 1
-    """Of how many comparisons it is the least or the greatest; 1: it was not chosen."""
+    """The number of comparisons from which this one was chosen as the least or the greatest; 1: it was not chosen."""
     partial: bool = False
-    """Whether it is the greatest of fewer settings than the paper's: it then counts only if it holds."""
+    """Whether it is the greatest over fewer settings than the paper has; it then counts only if the claim holds."""
 
     def estimate(self, *, drawn: bool) -> EffectEstimate:
-        """Return the effect with its interval."""
+        """Return the mean effect with its interval."""
         return estimate(self.effects, drawn=drawn)
 
     @property
@@ -103,15 +103,15 @@ def find_measure(name: str, place: str) -> Measure:
 def compared(
     measure: Measure, own: Mapping[str, Any], others: Labelled, settings: Labelled, names: Sequence[str], of: Numbers
 ) -> list[list[Comparison]]:
-    """Return the comparisons of a row, in groups that are joined; printed values are not yet set.
+    """Return the comparisons of a row in groups to be joined; printed values are not set yet.
 
     Args:
-        measure: form and join.
+        measure: the measure of the row.
         own: fields of the own cell.
-        others: fields of the others on top of the own ones; not used for a level.
-        settings: fields of each setting, for own and others alike; one without fields where there is none.
+        others: fields of the others that override the own ones; not used for a level.
+        settings: fields of each setting, which apply to own and others; a row without settings has one without fields.
         names: the numbers to compare.
-        of: gives the numbers.
+        of: returns the numbers of a cell by seed.
     """
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for name in names:
@@ -132,7 +132,7 @@ def compared(
 
 
 def joined(measure: Measure, groups: Sequence[Sequence[Comparison]]) -> list[Comparison]:
-    """Join the comparisons of each group as the measure says."""
+    """Join the comparisons of each group as the measure defines."""
     if measure.join == EACH:
         return [one for group in groups for one in group]
     if measure.join == MEAN:
@@ -150,10 +150,10 @@ def joined(measure: Measure, groups: Sequence[Sequence[Comparison]]) -> list[Com
 def with_printed(
     comparisons: Sequence[Comparison], printed: Sequence[float], others: int, place: str
 ) -> list[Comparison]:
-    """Give each comparison its printed value: one for all, for each, for each of the others, or for each setting.
+    """Assign printed values to comparisons: one for all, or one for each comparison, other or setting.
 
     Raises:
-        InputError: another number of printed values.
+        InputError: the number of printed values matches none of these.
     """
     count = len(comparisons)
     if len(printed) not in (1, count, max(1, others), max(1, count // max(1, others))):
@@ -166,10 +166,10 @@ def with_printed(
 
 
 def ratio_effects(top: Sequence[float], bottom: Sequence[float]) -> tuple[float, ...]:
-    """Return the logarithm of the ratio of each seed.
+    """Return the logarithm of the ratio for each seed.
 
-    Where a seed's number is 0, such as a part of jobs, the ratio of the sums is taken, with the pseudo-values of the
-    jackknife as its seeds.
+    If a number is 0, such as a fraction of jobs, the ratio of the sums is used, with jackknife pseudo-values in place
+    of the seeds' ratios.
     """
     if min(*top, *bottom) > 0.0:
         return tuple(math.log(one / other) for one, other in zip(top, bottom, strict=True))
@@ -188,13 +188,13 @@ def _log_ratio(top: float, bottom: float) -> float:
 
 
 def mean_of(group: Sequence[Comparison]) -> Comparison:
-    """Return the mean of the logarithms, or of the levels, of some comparisons by seed."""
+    """Return the mean of comparisons for each seed: of logarithms, or of levels."""
     effects = tuple(math.fsum(seed) / len(group) for seed in zip(*(one.effects for one in group), strict=True))
     return dataclasses.replace(group[0], label=f"mean of {', '.join(one.label for one in group)}", effects=effects)
 
 
 def _growth(before: Sequence[Comparison], after: Sequence[Comparison]) -> Comparison:
-    """Return the mean of the last setting over that of the first, on the same seeds."""
+    """Return the ratio of the last setting's mean to the first setting's, on the same seeds."""
     first, last = mean_of(before), mean_of(after)
     effects = tuple(late - early for early, late in zip(first.effects, last.effects, strict=True))
     return dataclasses.replace(last, label="last setting over first", effects=effects)

@@ -1,4 +1,4 @@
-"""Makes one self-contained page of a reproduction: the claims, and bars of the measured numbers."""
+"""Makes a self-contained HTML page of a reproduction: the claims, and bars of the measured numbers."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ def _line(claim: Claim[Any, Any, Any], found: Measured) -> str:
 
 
 def _by_seed(found: Measured) -> str:
-    """Return the numbers of each seed, folded; empty: the claim has none."""
+    """Return the numbers of each seed as collapsed HTML; empty: the claim has none."""
     if not found.by_seed:
         return ""
     lines = (f"{name}: {', '.join(map(_short, numbers))}" for name, numbers in found.by_seed.items())

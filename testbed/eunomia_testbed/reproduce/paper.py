@@ -18,22 +18,22 @@ from eunomia_testbed.reproduce.verdicts import Measured
 
 MEANING: Final = "meaning"
 LEAST: Final = "least"
-"""Metadata of a grid's field: one line that says what it means, and its least number."""
+"""Metadata of a grid's field: its meaning in one line, and its least number."""
 
 
 class PaperCell(Protocol):
-    """One simulation of a paper."""
+    """A cell: one simulation of a paper."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def key(self) -> str:
-        """Unique name of the cell, also of its file; see ``cell_key``."""
+        """Return the unique name of the cell, which also names its file; see ``cell_key``."""
         ...
 
 
 class PaperFigures(Protocol):
-    """The figures that a cell measures."""
+    """The results of a cell."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -61,25 +61,25 @@ F = TypeVar("F", bound=PaperFigures)
 
 
 def setting(default: T, meaning: str, *, least: float | None = None) -> T:
-    """Return a field of a grid that ``--set`` changes.
+    """Return a grid's field that ``--set`` can change.
 
     Args:
-        default: its value where ``--set`` gives none.
-        meaning: one line, which ``--help`` and the reference show.
-        least: the least number that ``--set`` takes; None: any.
+        default: its value unless ``--set`` gives another.
+        meaning: its meaning in one line, for ``--help`` and the reference.
+        least: the least number that ``--set`` accepts; None: any.
     """
     return dataclasses.field(default=default, metadata={MEANING: meaning, LEAST: least})
 
 
 @builds
 class Runs(Generic[G, C, F]):
-    """The finished cells of a grid."""
+    """A grid with its finished cells."""
 
     grid: G
     done: Mapping[str, F]
-    """Figures by key of the cell."""
+    """Results by the cell's key."""
     stale: frozenset[str] = frozenset()
-    """Keys of cells that other code than this has run."""
+    """Keys of cells that were run by a different version of the code."""
 
 
 @builds
@@ -87,7 +87,7 @@ class Claim(Generic[G, C, F]):
     """A claim of a paper that a reproduction measures."""
 
     figure: str
-    """The figure, table or section of the claim, which ``--only`` selects: ``Fig 9``, ``Table 5``, ``§6.2.3``."""
+    """The figure, table or section of the claim, by which ``--only`` selects it: ``Fig 9``, ``Table 5``, ``§6.2.3``."""
     text: str
     """The claim in a few words."""
     printed: str
@@ -97,13 +97,13 @@ class Claim(Generic[G, C, F]):
     cells: Callable[[int], Iterable[C]]
     """Returns the cells that the claim needs for a seed; none if ``measure`` needs no cells."""
     section: str = ""
-    """The section of the paper that states it."""
+    """The section of the paper that states the claim."""
     goal: bool = False
-    """Whether the number is ours: goals are shown, and not counted among the paper's claims."""
+    """Whether the number is our own goal: goals are shown, but do not count among the paper's claims."""
     differs: tuple[str, ...] = ()
-    """By policy, how its cells differ from shipped presets: nothing else may differ."""
+    """How the cells of each policy differ from shipped presets; they must not differ otherwise."""
     marked: str = ""
-    """What one of its policies knows beforehand and the others do not, and why; empty: all know the same."""
+    """What one of the policies knows beforehand while the others do not, and why; empty: all know the same."""
 
 
 Row = tuple[Claim[Any, Any, Any], Measured]
@@ -116,36 +116,37 @@ class Paper(Generic[G, C, F]):
     title: str
     """Title with venue and year, such as ``Themis (NSDI 2020)``."""
     grid: type[G]
-    """Its fields have defaults; ``seeds`` is one of them, and ``--apps`` sets those that end in ``apps``."""
+    """The grid's dataclass: all fields have defaults, ``seeds`` is one of them, and ``--apps`` sets those that end in
+    ``apps``."""
     figures: type[F]
     claims: Callable[[G], Sequence[Claim[G, C, F]]]
     """Returns all claims in the paper's order."""
     run: Callable[[C], F]
-    """Simulates a cell; a function of a module, since worker processes import it."""
+    """Simulates a cell; it must be a module's function, since worker processes import it."""
     fixed: Callable[[G], Sequence[str]]
     """Returns the decisions made before the first run, one sentence each: clusters, sizes, leases, open points."""
     said: Callable[[C, F], str]
-    """Returns the line shown when a cell is done, such as ``themis, seed 0: worst ρ 1.75``."""
+    """Returns the line that is shown when a cell has finished, such as ``themis, seed 0: worst ρ 1.75``."""
     seconds: Callable[[C], float | None] = lambda cell: None
-    """Estimates the CPU seconds of a cell; None: they are not known beforehand."""
+    """Estimates the CPU seconds of a cell; None: they are unknown."""
     tables: Callable[[Runs[G, C, F]], list[dict[str, Any]]] = lambda runs: []
-    """Returns tables of levels from the finished cells, as plain values."""
+    """Returns tables of numbers from the finished cells, as plain values."""
     files: Callable[[C], Iterable[NeededFile | Reading]] = lambda cell: ()
-    """Returns the files of others that a cell reads, and what it makes of them first: a run that lacks a file, or whose
-    files have wrong content, is refused before its first simulation."""
+    """Returns the third-party files that a cell reads, and its readings of them. A run is refused before its first
+    simulation if a file is missing or has invalid content."""
 
 
 def cells_of(seeds: Iterable[int], claims: Sequence[Claim[Any, C, Any]]) -> tuple[C, ...]:
-    """Return the cells of some claims, each once, in order of seeds, so that an interrupted run has whole seeds."""
+    """Return the cells of some claims, each once, ordered by seed, so that an interrupted run has complete seeds."""
     return tuple(dict.fromkeys(cell for seed in seeds for claim in claims for cell in claim.cells(seed)))
 
 
 def cell_key(cell: Any, version: int, *names: object) -> str:
-    """Return a key made from the names and a hash of all fields.
+    """Return a key that consists of the names and a hash of all fields.
 
     Args:
         cell: a dataclass.
-        version: increased when figures of earlier versions must not be used again.
+        version: must be increased if results of earlier versions must not be reused.
         names: text at the start of the key, such as the policy and the seed.
     """
     text = json.dumps([version, dataclasses.asdict(cell)], sort_keys=True)

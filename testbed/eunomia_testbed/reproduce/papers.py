@@ -1,4 +1,4 @@
-"""Finds papers by name: folders of this package, and entry points of installed packages."""
+"""Finds papers by name: in folders of this package, and by entry points of installed packages."""
 
 import importlib
 import importlib.metadata
@@ -12,7 +12,7 @@ from eunomia_testbed import reproduce
 from eunomia_testbed.reproduce.paper import Paper
 
 GROUP: Final = "eunomia.papers"
-"""Entry points of installed packages: the paper's name, and ``module:PAPER``."""
+"""Group of the entry points of installed packages, each with the paper's name and ``module:PAPER``."""
 
 
 def paper_names() -> list[str]:
@@ -21,10 +21,10 @@ def paper_names() -> list[str]:
 
 
 def find_paper(name: str) -> Paper[Any, Any, Any]:
-    """Return the paper with a name.
+    """Return the paper with this name.
 
     Raises:
-        InputError: no paper has that name.
+        InputError: no paper has this name.
     """
     known = paper_names()
     if name not in known:

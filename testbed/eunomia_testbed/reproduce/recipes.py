@@ -1,7 +1,7 @@
-"""What a cell runs: a shipped preset, the settings in which the cell differs, and what its policy knows beforehand.
+"""The recipe of a cell: a shipped preset, the settings in which the cell differs, and what its policy knows.
 
-A cell may differ from a preset only by what its row prints: ``run_profile`` is the one place where reproductions load a
-profile, and ``differences`` prints the recipes of a row's cells.
+A cell may differ from a preset only by what its row prints: reproductions load profiles only through ``run_profile``,
+and ``differences`` prints the recipes of a row's cells.
 """
 
 import dataclasses
@@ -15,17 +15,17 @@ from eunomia.platform.registry import Registry
 
 @value
 class Recipe:
-    """The profile of a cell."""
+    """The profile that a cell runs."""
 
     policy: str
-    """The paper's name for it."""
+    """The policy's name in the paper."""
     preset: str
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """What is changed in the preset, by dotted key."""
+    """Settings that override the preset's, by dotted key."""
     knows: tuple[str, ...] = ()
-    """Knowledge or options that not every policy gets, such as "the contention of the whole trace"."""
+    """Knowledge or options that only some policies have, such as "the contention of the whole trace"."""
     rules: str = ""
-    """Round rules that replace the preset's, in words; empty: the preset's own."""
+    """Round rules that replace the preset's, as text; empty: the preset's own."""
 
 
 def run_profile(recipe: Recipe, *, registry: Registry | None = None) -> Profile:
@@ -33,16 +33,16 @@ def run_profile(recipe: Recipe, *, registry: Registry | None = None) -> Profile:
 
     Args:
         recipe: preset and settings.
-        registry: the plugins that there are, such as one with a clock; None: those found in this process.
+        registry: the available plugins, such as one with a clock; None: those found in this process.
 
     Raises:
-        InputErrors: everything that is wrong with its settings.
+        InputErrors: all errors in its settings.
     """
     return Profile.load(recipe.preset, settings=dict(recipe.settings), registry=registry)
 
 
 def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """Return a line for each policy: its preset, all settings that differ from it, and what it knows beforehand."""
+    """Return a line for each policy: its preset, all settings that override it, and what it knows beforehand."""
     presets: dict[str, dict[str, None]] = {}
     changes: dict[str, dict[str, dict[str, None]]] = {}
     for recipe in recipes:
@@ -60,7 +60,7 @@ def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
 
 
 def known_by_some(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """Return the knowledge that some policies of a row have beforehand and others lack."""
+    """Return the knowledge that some policies of a row have beforehand while others do not."""
     known: list[set[str]] = [set(recipe.knows) for recipe in recipes]
     if not known:
         return ()

@@ -1,6 +1,6 @@
-"""What the documents keep of a reproduction: its claims as JSON, and the page of tables that is made from them.
+"""The stored record of a reproduction: its claims as JSON, and a page of tables made from them.
 
-A row that a run has not measured keeps what the record had of it, marked as stale. Nothing else writes such a page.
+A row that a run has not measured keeps its recorded result, which is marked as stale. Such pages are written only here.
 """
 
 import json
@@ -18,8 +18,8 @@ def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: s
     """Write the record of a paper and its page into a folder, as ``NAME.json`` and ``NAME.md``.
 
     Args:
-        folder: the folder of the documents; an earlier record there gives the rows that were not run.
-        outcome: what ``claims.json`` has.
+        folder: the folder of the documents; rows that were not run are taken from an earlier record there.
+        outcome: the content of ``claims.json``.
         title: the paper's title.
         code: fingerprint of the code that ran.
         fixed: the decisions made before the first run.
@@ -38,7 +38,7 @@ def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: s
 
 
 def merged(rows: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
-    """Return the rows; those that no simulation has measured now keep their recorded results."""
+    """Return the rows; rows that were not measured this time keep their recorded results."""
     known = {(row["figure"], row["claim"]): row for row in earlier}
     found = []
     for row in rows:
@@ -56,7 +56,7 @@ def _not_run(row: Plain) -> bool:
 
 
 def merged_tables(tables: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
-    """Return the tables; the recorded one is kept where the new one has fewer seeds in a cell."""
+    """Return the tables; a recorded table is kept if the new one has fewer seeds in a cell."""
     now = {table["title"]: table for table in tables}
     kept = {}
     for before in earlier:
@@ -67,7 +67,7 @@ def merged_tables(tables: Sequence[Plain], earlier: Sequence[Plain], *, aged: bo
 
 
 def markdown(record: Mapping[str, Any]) -> str:
-    """Return the page of a record: counts by verdict, the table by section and figure, goals, and what was fixed."""
+    """Return the page of a record: counts by verdict, the claims by section and figure, goals, and prior decisions."""
     rows = record["claims"]
     claims, goals = ([row for row in rows if row["goal"] is goal] for goal in (False, True))
     count = Counter(row["verdict"] for row in claims)
@@ -93,7 +93,7 @@ def markdown(record: Mapping[str, Any]) -> str:
 
 
 def _levels(table: Plain) -> list[str]:
-    """Return a table of levels as Markdown, with a sentence on its numbers."""
+    """Return a table of numbers as Markdown, with a sentence that explains them."""
     least, most = table["seeds"]
     seeds = f"{most} seeds" if least == most else f"{least} to {most} seeds"
     stale = "; stale †: other code ran some of its simulations" if table["stale"] else ""

@@ -1,7 +1,7 @@
 """Claims as data: the file ``claims.toml`` of a paper, with a row for every number that the paper states.
 
-A row says where its number stands, which figure of which cells measures it, and what the paper prints. Rows that are
-not measured stand in groups with the reason that they share. ``claims`` turns rows into claims.
+A row says where the paper states its number, which result of which cells measures it, and the printed value. Rows that
+are not measured are grouped by their common reason. ``claims`` turns rows into claims.
 """
 
 import re
@@ -15,7 +15,7 @@ from eunomia.errors import InputError, InputErrors
 from eunomia.platform.layers import read_toml
 
 Fields = dict[str, Any]
-"""Fields of a cell; a text that begins with ``@`` names a field or property of the grid."""
+"""Fields of a cell; a text that begins with ``@`` refers to a field or property of the grid."""
 
 
 def _listed(given: Any) -> Any:
@@ -23,7 +23,7 @@ def _listed(given: Any) -> Any:
 
 
 def _factor(given: Any) -> Any:
-    """Turn a text such as ``+8.1 %`` (1.081 times) or ``-19 %`` (1 / 0.81 times) into a ratio."""
+    """Convert a text such as ``+8.1 %`` (1.081 times) or ``-19 %`` (1 / 0.81 times) into a ratio."""
     if not isinstance(given, str):
         return given
     match = re.fullmatch(r"([+-])(\d+(?:\.\d+)?) %", given)
@@ -45,80 +45,80 @@ class ClaimRow(_Part):
     """A claim with the cells and the measure behind it."""
 
     where: str
-    """Figure, table or section, which ``--only`` selects."""
+    """Figure, table or section, by which ``--only`` selects the claim."""
     section: str
-    """The section that states it."""
+    """The section that states the claim."""
     text: str
     """The claim in a few words."""
     printed: str
     """The number or word that the paper prints."""
     measure: str
-    """A name in ``measures.MEASURES``, or, with ``computed``, of a function of the paper."""
+    """A name in ``measures.MEASURES``, or, for ``computed``, the name of a function of the paper."""
     kind: Literal["gain", "at least", "at most", "within"] = "gain"
     value: Values
-    """The printed value, or one for each comparison; changes in percent become ratios."""
+    """The printed value, or one for each comparison; changes in percent are converted to ratios."""
     number: Texts = Field(default_factory=list)
-    """Names of figures of a cell; each makes a comparison."""
+    """Names of numbers of a cell; each makes a comparison."""
     unit: str = ""
-    """How numbers are shown: empty, ``change``, ``%``, ``h``, ``s``, ``ms``, ``times``."""
+    """Unit in which numbers are shown: empty, ``change``, ``%``, ``h``, ``s``, ``ms``, ``times``."""
     cells: str = ""
-    """A name in the file's ``[cells]``."""
+    """Name of the cells in the file's ``[cells]``."""
     own: str | Fields = ""
     over: str | list[str | Fields] = Field(default_factory=list)
-    """The others: names, fields, or a name in the file's ``[lists]``."""
+    """The others: names of policies, fields, or a name in the file's ``[lists]``."""
     at: str | list[Fields] = Field(default_factory=list)
-    """Settings: fields of each, or ``@name`` of a property of the grid that returns them."""
+    """Settings: the fields of each, or ``@name`` for a property of the grid that returns them."""
     front: bool = False
-    """Whether the row is about the front of several numbers: no other policy is better in all of them."""
+    """Whether the claim is about the Pareto front of several numbers: no other policy is better in all of them."""
     whole: int = 0
-    """Settings that the paper has: with fewer, the greatest of them is shown and not judged."""
+    """Number of settings that the paper has; with fewer, the greatest of them is shown but not judged."""
     margin: float | None = None
-    """The printed margin of ``within``, as a part; None: 10 %, marked as ours."""
+    """The margin of ``within`` that the paper prints, as a fraction; None: 10 %, marked as ours."""
     drawn: bool = True
-    """Whether seeds draw the input; else the cell runs once, with seed 0, as one input."""
+    """Whether seeds draw the input; otherwise the cell runs once, with seed 0."""
     goal: bool = False
-    """Whether the number is ours and not the paper's: goals are not counted."""
+    """Whether the number is ours and not the paper's; goals are not counted as claims."""
     floor: bool = False
-    """Whether the paper's guard says if the workload can show the claim."""
+    """Whether the paper's guard decides if the workload can show the claim."""
     beyond: str = "a weaker baseline than the paper's is the likely reason"
-    """The likely reason where the gain is more than 1.5 times the printed one."""
+    """The likely reason for a gain of more than 1.5 times the printed one."""
     construction: str = ""
-    """Reason why the number holds by construction; empty: it does not."""
+    """Reason why the claim holds by construction; empty: it does not."""
     contrast: str = ""
-    """What one policy of the row knows beforehand, since the claim is about it; empty: rows with such knowledge have a
-    twin."""
+    """What one policy of the row knows beforehand, if the claim is about that knowledge; empty: a row with such
+    knowledge must have a twin."""
     why: str = ""
-    """A remark that the reason begins with."""
+    """A remark at the beginning of the reason."""
     first_variant: bool = False
-    """Whether it is measured under the paper's first variant alone, which counts."""
+    """Whether the claim is measured only under the paper's first variant, which determines verdicts."""
     note: str = ""
-    """A name in the paper's notes: words about its cells that the reason ends with."""
+    """Name of a function in the paper's notes, whose text about the cells ends the reason."""
 
 
 class TableRow(_Part):
-    """A table of levels beside the claims; it needs no cells but those of the claims."""
+    """A table of numbers next to the claims; it uses only cells that the claims need."""
 
     title: str
     cells: str
-    """A name in the file's ``[cells]``."""
+    """Name of the cells in the file's ``[cells]``."""
     number: Texts
-    """A column for each, under each variant of the paper."""
+    """Names of the numbers; each is a column under each variant of the paper."""
     at: list[Fields]
     """Settings, each with its ``label``."""
     over: list[str | Fields]
-    """Lines in each setting: policies, or fields."""
+    """Lines of each setting: policies, or fields."""
     base: Fields
-    """Fields that turn a line's cell into the one that its ratios are to."""
+    """Fields that turn a line's cell into the cell to which its ratios refer."""
 
 
 class Missing(_Part):
-    """Rows that are not measured, with the reason that they share."""
+    """Rows that are not measured, with their common reason."""
 
     why: str
     measurable: bool = True
-    """Whether a simulation could measure them; else they are not measurable here."""
+    """Whether a simulation could measure them; otherwise they are not measurable here."""
     rows: list[tuple[str, str, str, str]]
-    """Section, where, text and printed value of each."""
+    """Section, place, text and printed value of each row."""
 
 
 class RowsFile(_Part):
@@ -128,28 +128,28 @@ class RowsFile(_Part):
     fixed: list[str]
     """Decisions made before the first run; ``{name}`` is a field of the grid or a fact of the paper."""
     inputs: list[str] = Field(default_factory=list)
-    """Numbers of the paper that are settings here, with their section: they are no claims."""
+    """Numbers of the paper that are settings here and therefore no claims, with their section."""
     lists: dict[str, list[str]] = Field(default_factory=dict)
     cells: dict[str, Fields] = Field(default_factory=dict)
     missing: list[Missing] = Field(default_factory=list)
     claim: list[ClaimRow] = Field(default_factory=list)
     table: list[TableRow] = Field(default_factory=list)
     seconds: dict[str, dict[str, float]] = Field(default_factory=dict)
-    """CPU seconds that a simulation took where it was measured, by group of cells and by policy: an estimate."""
+    """Estimates of a simulation's CPU seconds, measured once, by group of cells and policy."""
 
 
 class PolicyRow(_Part):
-    """A policy of the paper, in its file ``policies.toml``."""
+    """A policy of the paper, from its file ``policies.toml``."""
 
     preset: str
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What is changed in the preset, by dotted key."""
+    """Settings that override the preset's, by dotted key."""
     sizes: str = ""
-    """AFS: the sizes that jobs may have."""
+    """The sizes that jobs may have; used by AFS only."""
 
 
 def read_policies(folder: Path) -> dict[str, PolicyRow]:
-    """Return the policies of a paper by the paper's names, from ``policies.toml`` in its folder."""
+    """Return the policies of a paper by their names in the paper, from ``policies.toml`` in its folder."""
     content = read_toml((folder / "policies.toml").read_text(encoding="utf-8"), place="policies.toml")
     return {name: PolicyRow.model_validate(row) for name, row in content.items()}
 
@@ -158,20 +158,20 @@ def read_rows(path: Path) -> RowsFile:
     """Read the rows of a paper from its file.
 
     Raises:
-        InputErrors: everything that is wrong with the file.
+        InputErrors: all errors in the file.
     """
     return parse_rows(path.read_text(encoding="utf-8"), place=path.name)
 
 
 def parse_rows(text: str, *, place: str) -> RowsFile:
-    """Read the rows of a paper from TOML.
+    """Parse the rows of a paper from TOML.
 
     Args:
         text: the content of a file ``claims.toml``.
-        place: where it came from, for errors.
+        place: its origin, for errors.
 
     Raises:
-        InputErrors: everything that is wrong with it.
+        InputErrors: all errors in the text.
     """
     content = read_toml(text, place=place)
     try:
@@ -191,9 +191,9 @@ def _as_error(each: Any, content: Mapping[str, Any], place: str) -> InputError:
 
 
 def section_order(section: str) -> tuple[float, ...]:
-    """Return a key that sorts sections as the paper has them: the abstract, sections by number, then appendices.
+    """Return a sort key for sections in the paper's order: the abstract, numbered sections, then appendices.
 
-    Of several, such as "Abstract, §6.2", the last counts.
+    For several sections, such as "Abstract, §6.2", the last one counts.
     """
     last = section.rpartition(", ")[2]
     if last.startswith("App"):

@@ -1,6 +1,6 @@
-"""The rule that gives a claim its verdict: a pure function of an effect, its 95 % interval and the printed value.
+"""The rule for a claim's verdict: a pure function of an effect, its 95 % interval and the printed value.
 
-Gains are logarithms of ratios, so that "1.4 times" and "29 % less" are judged alike, with the sign that makes the
+Gains are logarithms of ratios, so that "1.4 times" and "29 % less" are judged equally, with the sign that makes the
 printed gain positive. Levels are plain numbers.
 """
 
@@ -15,15 +15,15 @@ from eunomia_testbed.metrics.intervals import interval
 from eunomia_testbed.reproduce.verdicts import Verdict
 
 ENOUGH: Final = 0.8
-"""Part of the printed gain that a gain must reach to hold."""
+"""Fraction of the printed gain that a gain must reach for the claim to hold."""
 SURE: Final = 0.5
-"""Part of the printed gain above which the interval of a gain that holds lies."""
+"""Fraction of the printed gain that the whole interval must exceed for the claim to hold."""
 MUCH: Final = 1.5
-"""Times the printed gain above which a gain is marked as beyond it."""
+"""Multiple of the printed gain above which a gain is marked as beyond it."""
 FEWEST_SEEDS: Final = 5
-"""With fewer seeds, what is drawn is at most undecided."""
+"""Number of seeds below which a drawn result is at most undecided."""
 OUR_MARGIN: Final = 0.10
-"""The margin of a level where the paper prints none."""
+"""The relative margin of a level if the paper prints none."""
 FAVOUR: Final = (
     Verdict.UNMEASURED,
     Verdict.NOT_MEASURABLE,
@@ -33,18 +33,18 @@ FAVOUR: Final = (
     Verdict.HOLDS,
     Verdict.BY_CONSTRUCTION,
 )
-"""Verdicts, the least favourable first."""
+"""Verdicts, from the least to the most favourable."""
 
 
 class ClaimKind(Enum):
-    """What a claim says of its number."""
+    """What a claim states about its number."""
 
     GAIN = "gain"
-    """It is greater than nothing, by as much as is printed."""
+    """The number exceeds zero by as much as is printed."""
     AT_LEAST = "at least"
-    """It is the printed value or more; "at most" is judged with all signs changed."""
+    """The number is at least the printed value; "at most" is judged with all signs reversed."""
     WITHIN = "within"
-    """It is the printed value, within a margin: equalities and levels."""
+    """The number equals the printed value within a margin: equalities and levels."""
 
 
 @value
@@ -54,13 +54,13 @@ class EffectEstimate:
     effect: float
     low: float
     high: float
-    """The ends of the 95 % interval; both are the effect where nothing is drawn."""
+    """Upper end of the 95 % interval; both ends equal the effect if nothing is drawn."""
     seeds: int
     drawn: bool
-    """Whether seeds draw the input; else it is one input, and the number alone is judged."""
+    """Whether seeds draw the input; otherwise there is a single input, and only the number is judged."""
 
     def negated(self) -> "EffectEstimate":
-        """Return the estimate with all signs changed."""
+        """Return the estimate with all signs reversed."""
         return EffectEstimate(effect=-self.effect, low=-self.high, high=-self.low, seeds=self.seeds, drawn=self.drawn)
 
 
@@ -69,7 +69,7 @@ def estimate(values: Sequence[float], *, drawn: bool) -> EffectEstimate:
 
     Args:
         values: the effect of each seed, at least one.
-        drawn: whether seeds draw the input; a single drawn value has no interval, which is then without ends.
+        drawn: whether seeds draw the input; for a single drawn value the interval is infinite.
     """
     found = interval(values)
     if found is None:
@@ -82,7 +82,7 @@ def estimate(values: Sequence[float], *, drawn: bool) -> EffectEstimate:
 
 
 def verdict_on(kind: ClaimKind, effect: float, low: float, high: float, printed: float, margin: float = 0.0) -> Verdict:
-    """Return the verdict on an effect; every effect with its interval and printed value has exactly one.
+    """Return the verdict on an effect with its interval and printed value.
 
     Args:
         kind: what the claim says of the number.
@@ -93,7 +93,7 @@ def verdict_on(kind: ClaimKind, effect: float, low: float, high: float, printed:
         margin: for ``WITHIN``, the accepted distance from the printed value on the same scale.
 
     Raises:
-        InputError: an interval that does not hold the effect, a printed gain that is not positive, a negative margin.
+        InputError: the interval does not contain the effect, a printed gain is not positive, or the margin is negative.
     """
     if not low <= effect <= high:
         raise InputError("an interval must hold its effect", value=f"{effect:g} in {low:g} to {high:g}")
@@ -120,7 +120,7 @@ def _on_gain(effect: float, low: float, high: float, printed: float) -> Verdict:
 
 
 def judged_estimate(kind: ClaimKind, found: EffectEstimate, printed: float, margin: float = 0.0) -> Verdict:
-    """Return the verdict on an estimate: that on its effect, at most undecided where fewer than five seeds were drawn.
+    """Return the verdict on an estimate; it is at most undecided if seeds were drawn and are fewer than five.
 
     Args:
         kind: what the claim says of the number.
@@ -140,5 +140,5 @@ def is_beyond(kind: ClaimKind, effect: float, printed: float) -> bool:
 
 
 def least_favourable(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict of a claim that consists of several comparisons."""
+    """Return the least favourable verdict, which is that of a claim with several comparisons."""
     return min(verdicts, key=FAVOUR.index)

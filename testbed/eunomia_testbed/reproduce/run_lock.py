@@ -1,6 +1,6 @@
-"""The lock of a run's folder: two processes that ran the same cells would do all work twice.
+"""The lock of a run's folder, which prevents two processes from running the same cells twice.
 
-It is ``flock`` on a file, so the kernel releases it when the process ends, however it ends.
+It uses ``flock`` on a file, so the kernel releases it when the process ends for any reason.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from typing import Final
 from eunomia.errors import InputError
 
 LOCK: Final = "run.lock"
-"""The file in the folder of a run while a process runs cells for it."""
+"""The lock file, which is in a run's folder while a process runs cells for it."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is created if it does not exist; the file goes when the lock is released.
+    """Hold the lock of a folder within the block; create the folder if needed, and remove the lock file afterwards.
 
     Raises:
         InputError: another process holds it; the error names the process and the folder.
@@ -37,10 +37,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _take(path: Path) -> int:
-    """Return the descriptor of the locked file; a file that its holder has just removed is opened again.
+    """Return the descriptor of the locked file; if its holder has just removed it, open it again.
 
     Raises:
-        InputError: another process holds the lock, the file system has none, or the folder cannot be written.
+        InputError: another process holds the lock, the file system has no locks, or the folder cannot be written.
     """
     while True:
         fd = _opened(path)
@@ -62,10 +62,10 @@ def _take(path: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    """Return a descriptor of the file, in a folder that is made if there is none.
+    """Open the lock file and return its descriptor; create the file and its folder if needed.
 
     Raises:
-        InputError: the folder or the file cannot be made.
+        InputError: the folder or the file cannot be created.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def _opened(path: Path) -> int:
 
 
 def _owner(text: bytes) -> str:
-    """Return the process that a lock's file names, in words."""
+    """Return as text the process that a lock file names."""
     try:
         owner = json.loads(text)
         return f"process {owner['pid']} on {owner['host']}"

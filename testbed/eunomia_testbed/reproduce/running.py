@@ -1,4 +1,4 @@
-"""Runs the cells of a paper, and stores their figures so that an interrupted run can resume."""
+"""Runs the cells of a paper, and stores their results so that an interrupted run can resume."""
 
 import contextlib
 import dataclasses
@@ -14,11 +14,11 @@ from eunomia_testbed.reproduce.paper import C, F, Paper
 
 
 class Store(Generic[C, F]):
-    """A folder with one file for each cell.
+    """A folder with one file for each finished cell.
 
     Args:
-        folder: created if it does not exist.
-        kind: the dataclass of figures.
+        folder: the folder, which is created if it does not exist.
+        kind: the dataclass of results.
         code: fingerprint of the code that runs new cells.
     """
 
@@ -30,18 +30,18 @@ class Store(Generic[C, F]):
         self._codes: dict[str, str] = {}
 
     def stale(self) -> frozenset[str]:
-        """Return the keys of loaded cells that other code than this has run."""
+        """Return the keys of loaded cells that were run by a different version of the code."""
         return frozenset(key for key, code in self._codes.items() if code != self._code)
 
     def missing(self, cells: Iterable[C]) -> list[C]:
-        """Return the cells without stored figures."""
+        """Return the cells without stored results."""
         return [cell for cell in cells if not (self.folder / f"{cell.key}.json").exists()]
 
     def load(self, cells: Iterable[C]) -> dict[str, F]:
-        """Return the figures of stored cells, by key.
+        """Return the results of stored cells, by key.
 
         Raises:
-            InputError: a file with content that this version did not write.
+            InputError: a file's content was not written by this version.
         """
         found = {}
         for cell in cells:
@@ -51,7 +51,7 @@ class Store(Generic[C, F]):
         return found
 
     def save(self, cell: C, figures: F) -> None:
-        """Store a cell's figures; the file is written whole or not at all."""
+        """Store a cell's results atomically."""
         path = self.folder / f"{cell.key}.json"
         made = {"code": self._code, "cell": dataclasses.asdict(cell), "figures": dataclasses.asdict(figures)}
         part = path.with_suffix(".part")
@@ -59,7 +59,7 @@ class Store(Generic[C, F]):
         part.replace(path)
 
     def withdraw(self, others: Iterable[Path]) -> None:
-        """Remove the folder if no cell was run, so that a corrected command may use it.
+        """Remove the folder if no cell was run, so that a corrected command can use it.
 
         Args:
             others: files in the run's folder that were written before the first cell.
@@ -92,18 +92,18 @@ def run_cells(
     seconds: float,
     done_one: Callable[[C, F, int, int], None],
 ) -> dict[str, F]:
-    """Run the cells without stored figures in worker processes; return the figures of all finished cells.
+    """Run the cells without stored results in worker processes; return the results of all finished cells.
 
     Args:
         paper: the paper of the cells.
         cells: the cells to run.
-        store: where figures are stored.
+        store: the stored results.
         processes: number of processes; 1: this process.
         seconds: time after which no further cell starts.
-        done_one: called after each cell with the cell, its figures, and the numbers of finished and of all cells.
+        done_one: called after each cell with the cell, its results, and the numbers of finished and of all cells.
 
     Raises:
-        EunomiaError: a cell failed; the figures of finished cells are kept.
+        EunomiaError: a cell failed; the results of finished cells are kept.
     """
     done = store.load(cells)
     left = [cell for cell in cells if cell.key not in done]
@@ -115,7 +115,7 @@ def run_cells(
 
 
 def _each(paper: Paper[Any, C, F], cells: Sequence[C], processes: int, until: float) -> Iterator[tuple[C, F]]:
-    """Yield cells with their figures as they finish; in order of the grid with one process."""
+    """Yield cells with their results as they finish; with one process, in order of the cells."""
     if processes <= 1:
         for cell in cells:
             if time.monotonic() >= until:

@@ -13,12 +13,12 @@ WIDTH = 118
 
 
 def fixed_lines(sentences: Sequence[str]) -> list[str]:
-    """Wrap sentences to lines of text."""
+    """Wrap sentences into lines of text."""
     return [line for part in sentences for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
 
 
 def verdict_words(claim: Claim[Any, Any, Any], found: Measured) -> str:
-    """Return the verdict with its marks: a goal, what it depends on, cells of other code."""
+    """Return the verdict with its marks, such as for a goal, a dependence on a setting, or stale results."""
     marks = ["goal, ours"] if claim.goal else []
     marks += [f"depends on {found.depends_on}"] if found.depends_on else []
     marks += ["marked"] if claim.marked else []
@@ -27,7 +27,7 @@ def verdict_words(claim: Claim[Any, Any, Any], found: Measured) -> str:
 
 
 def screen_lines(rows: Sequence[Row]) -> list[str]:
-    """Return the table, with the reason below each claim."""
+    """Return the table of claims as lines, with the reason below each claim."""
     lines = [f"{'claim':<74} {'paper':<24} {'here':<22} verdict"]
     for claim, found in rows:
         parts = textwrap.wrap(f"{claim.figure:<9} {claim.text}", 73, subsequent_indent=" " * 10)
@@ -40,7 +40,7 @@ def screen_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def count_line(rows: Sequence[Row]) -> str:
-    """Return the number of claims by verdict, as a line of text; goals are not counted."""
+    """Return the number of claims by verdict as a line of text; goals are counted separately."""
     count = Counter(found.verdict for claim, found in rows if not claim.goal)
     goals = [found.verdict for claim, found in rows if claim.goal]
     line = f"{count[Verdict.HOLDS]} of {count.total()} claims hold, " + ", ".join(

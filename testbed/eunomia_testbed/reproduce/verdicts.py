@@ -1,4 +1,4 @@
-"""The verdict on a measured claim, and what it rests on."""
+"""The verdict on a measured claim, and the evidence behind it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from eunomia.model.shapes import value
 
 
 class Verdict(Enum):
-    """The possible verdicts on a claim; ``rule`` says when each is given."""
+    """The possible verdicts on a claim; ``rule`` defines when each is given."""
 
     HOLDS = "holds"
     DIRECTION = "in direction"
     FAILS = "does not hold"
     UNDECIDED = "undecided"
-    """The interval over seeds is too wide to say, or there are fewer than five seeds."""
+    """The interval over seeds is too wide to decide, or there are fewer than five seeds."""
     BY_CONSTRUCTION = "by construction"
-    """The number is a constraint of the policy's own programme, or the workload leaves no choice."""
+    """The number is a constraint of the policy's own optimization problem, or the workload leaves no choice."""
     NOT_MEASURABLE = "not measurable here"
-    """It needs hardware, or the workload determines the number so that no policy can change it."""
+    """The claim needs special hardware, or the workload determines the number, so that no policy can change it."""
     UNMEASURED = "not measured"
 
 
@@ -30,18 +30,18 @@ class Measured:
     """The result as the table shows it."""
     verdict: Verdict
     reason: str
-    """The reason of the verdict: each comparison with its spread over seeds."""
+    """The reason for the verdict: each comparison with its spread over seeds."""
     values: tuple[float, ...] = ()
-    """The numbers behind it."""
+    """The numbers behind the result."""
     by_seed: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     """Numbers by name, one for each seed that has been run, in order of seeds."""
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """By another setting of the paper, such as another model of S, the verdict and the result under it."""
+    """Verdict and result under the paper's other settings, such as another model of S, by setting."""
     depends_on: str = ""
-    """What the verdict depends on, where it differs under another setting; empty: it does not."""
+    """The setting on which the verdict depends; empty: it is the same under all."""
     stale: bool = False
-    """Whether a simulation behind it was run by other code than this."""
+    """Whether a simulation behind the result was run by a different version of the code."""
 
 
 NOT_RUN = Measured(text="-", verdict=Verdict.UNMEASURED, reason="no seed of it has been run")
-"""The result of a claim without finished seeds; the reason of a row adds the estimated time of its simulations."""
+"""The result of a claim without finished seeds; a row's reason adds the estimated time of its simulations."""

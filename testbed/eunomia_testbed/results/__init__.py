@@ -1,6 +1,6 @@
 """The result folder of a run: typed tables, and the facts needed to repeat the run.
 
-``tables`` declares the tables, ``ResultFolder`` writes them, ``RunData`` reads them, ``summarise`` computes figures.
+``tables`` declares the tables, ``ResultFolder`` writes them, ``RunData`` reads them, ``summarise`` computes summaries.
 """
 
 from eunomia_testbed.results.facts import InputFile, RunFacts, sha256_of

@@ -13,14 +13,14 @@ from eunomia_testbed.results.columns import ColumnSpec, Figure
 from eunomia_testbed.results.writing import write_text
 
 Added = Mapping[str, Mapping[str, ColumnSpec]]
-"""Declarations by table and column."""
+"""Declarations of columns, by table and column."""
 
 NO_COLUMNS: Final[Added] = MappingProxyType({})
 FILE: Final = "columns.json"
 
 
 def read_added(folder: Path) -> Added:
-    """Return the declarations in a folder; empty: the folder has no such file."""
+    """Return the declarations stored in a folder; empty: the folder has none."""
     path = folder / FILE
     if not path.is_file():
         return NO_COLUMNS
@@ -29,7 +29,7 @@ def read_added(folder: Path) -> Added:
 
 
 def write_added(added: Added, folder: Path) -> None:
-    """Write the declarations into a folder; without declarations no file is written."""
+    """Write the declarations into a folder; without declarations, no file is written."""
     if added:
         plain = {
             table: {name: dataclasses.asdict(spec) for name, spec in each.items()} for table, each in added.items()

@@ -1,4 +1,4 @@
-"""What a simulation assumed of speeds that were not given, in numbers and in the sentences that every output says."""
+"""The assumptions of a simulation on speeds that were not given, in numbers and in the sentences of every output."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from eunomia.model.shapes import value
 from eunomia.words import shown
 
 MOST_NAMED = 4
-"""Most models that a sentence names."""
+"""Largest number of models that a sentence names."""
 
 
 @value
 class SpeedAssumption:
-    """Jobs of one workload whose speed the speed source does not give, and what was assumed instead.
+    """Jobs of a workload whose speed the performance model does not have, and the speed assumed for them.
 
     Attributes:
-        seeds: the seeds that run this workload; empty: all runs, also those of resamples or parts of it.
+        seeds: the seeds that run this workload; empty: all runs, including those of resamples or windows.
         kind: ``equal``: equally fast on all GPU types; ``as``: as fast as ``model``; ``drop``: left out.
         model: the name whose speeds are taken; empty unless ``kind`` is ``as``.
-        names: the models of these jobs, as in the trace; empty: a job that names none.
+        names: the models of these jobs, as in the trace; an empty name: the job has none.
         jobs: number of these jobs.
         of_jobs: number of jobs in the trace.
-        gpu_hours: GPU hours of these jobs by the trace's times; None: the trace gives no times.
-        of_gpu_hours: GPU hours of the trace.
+        gpu_hours: GPU-hours of these jobs by the trace's times; None: the trace has no times.
+        of_gpu_hours: GPU-hours of all jobs in the trace.
     """
 
     seeds: tuple[int, ...]
@@ -38,28 +38,28 @@ class SpeedAssumption:
 
     @classmethod
     def from_mapping(cls, tree: Mapping[str, Any]) -> SpeedAssumption:
-        """Return the object of a JSON value, as ``run.json`` holds it."""
+        """Return the assumption from a JSON object, as ``run.json`` stores it."""
         return cls(**{**tree, "seeds": tuple(tree["seeds"]), "names": tuple(tree["names"])})
 
 
 @value
 class AssumedShare:
-    """The jobs of a run with assumed speeds, and their share of its GPU hours; None: the trace gives no times."""
+    """The number of jobs with assumed speeds, and their fraction of the GPU-hours; None: the trace has no times."""
 
     jobs: int
     gpu_hours_share: float | None
 
 
 def share_of(assumptions: Iterable[SpeedAssumption], seed: int) -> AssumedShare:
-    """Return how many jobs of a seed's workload have assumed speeds, without those that were left out."""
+    """Return the jobs of a seed's workload that have assumed speeds; jobs that were left out do not count."""
     mine = [each for each in assumptions if (seed in each.seeds or not each.seeds) and each.kind != "drop"]
     return AssumedShare(jobs=sum(each.jobs for each in mine), gpu_hours_share=_hours_share(mine) if mine else 0.0)
 
 
 def assumption_sentences(assumptions: Sequence[SpeedAssumption]) -> list[str]:
-    """Return a sentence for each assumption, and that the results depend on them; empty: nothing was assumed.
+    """Return a sentence for each assumption, and one that the results depend on them; empty: nothing was assumed.
 
-    Several workloads (one for each seed) are added up.
+    If there are several workloads (one for each seed), their jobs are added up.
     """
     lines, last = [], -1
     for kind, model in dict.fromkeys((each.kind, each.model) for each in _in_order(assumptions)):
@@ -72,7 +72,7 @@ def assumption_sentences(assumptions: Sequence[SpeedAssumption]) -> list[str]:
 
 
 def _in_order(assumptions: Iterable[SpeedAssumption]) -> list[SpeedAssumption]:
-    """Return equal speeds first, which are the boldest assumption, and jobs that were left out last."""
+    """Sort assumptions: equal speeds first, as the strongest assumption, and jobs that were left out last."""
     return sorted(assumptions, key=lambda each: ("equal", "as", "drop").index(each.kind))
 
 

@@ -1,7 +1,7 @@
-"""Declarations of columns: unit, meaning, and the figures that ``summary.csv`` and the page take from them.
+"""Declarations of columns: unit, meaning, and the figures that ``summary.csv`` and the page derive from them.
 
-A column is declared once, in the annotation of a row's field; schema, frames, summary, the reference page and the
-labels of the page follow from it.
+A column is declared once, in the annotation of a row's field; schema, frames, summary, reference page and the labels on
+the page are derived from it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final, Literal
 from eunomia.model.shapes import value
 
 Aggregate = Literal["mean", "median", "p95", "p99", "max", "min", "sum", "time_mean"]
-"""How a column becomes one number: ``time_mean`` is the mean over the run's time of a column that holds until the next
-row, from the first arrival to the last finish; unknown values do not count."""
+"""How a column is aggregated to one number. ``time_mean`` is the time-weighted mean from the first arrival to the last
+finish, where a value holds until the next row; unknown values are ignored."""
 
 Better = Literal["low", "high"]
 
@@ -25,13 +25,13 @@ AGGREGATES: Final[tuple[Aggregate, ...]] = typing.get_args(Aggregate)
 
 @value
 class Figure:
-    """A number of ``summary.csv`` by policy and seed, computed from a column.
+    """A number in ``summary.csv`` for each policy and seed, computed from a column.
 
     Attributes:
         name: name of the column of ``summary.csv``.
-        aggregate: how the column is summed up.
-        label: label on the page; empty: the page's comparison of policies does not show it.
-        better: which direction is better; None: neither.
+        aggregate: how the column is aggregated.
+        label: label on the page; empty: the page does not show it.
+        better: the direction that is better; None: neither.
     """
 
     name: str
@@ -45,11 +45,11 @@ class ColumnSpec:
     """The declaration of a column.
 
     Attributes:
-        unit: ``s``, ``GPU-s``, ``GPUs``, ``share`` (a fraction of 1), ``jobs`` and the like; empty: none.
-        meaning: a clause without a full stop.
+        unit: unit such as ``s``, ``GPU-s``, ``GPUs``, ``share`` (a fraction of 1) or ``jobs``; empty: none.
+        meaning: the meaning, as a clause without a full stop.
         summary: the figures computed from the column.
         label: label on the page, for a column of ``summary.csv`` that is computed in another way.
-        better: which direction is better.
+        better: the direction that is better; None: neither.
     """
 
     unit: str
@@ -65,20 +65,20 @@ def col(unit: str, meaning: str, *summary: Figure, label: str = "", better: Bett
 
 
 def figure(name: str, aggregate: Aggregate, label: str = "", better: Better | None = "low") -> Figure:
-    """Return a figure that ``summary.csv`` takes from a column."""
+    """Return a figure that ``summary.csv`` computes from a column."""
     return Figure(name=name, aggregate=aggregate, label=label, better=better)
 
 
 @functools.cache
 def declared(row: type) -> Mapping[str, ColumnSpec]:
-    """Return the declarations of a row's fields by name, in their order; fields without one are skipped."""
+    """Return the declarations of a row's fields by name, in order; fields without a declaration are skipped."""
     hints = typing.get_type_hints(row, include_extras=True)
     specs = {name: _spec(hint) for name, hint in hints.items()}
     return {name: spec for name, spec in specs.items() if spec is not None}
 
 
 def plain_type(hint: object) -> object:
-    """Return the type without its annotation, such as ``str`` of ``Annotated[str | None, ...]``."""
+    """Return the type inside an annotation, such as ``str`` for ``Annotated[str | None, ...]``."""
     if typing.get_origin(hint) is typing.Annotated:
         return plain_type(typing.get_args(hint)[0])
     if isinstance(hint, types.UnionType):

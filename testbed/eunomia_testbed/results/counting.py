@@ -1,6 +1,6 @@
-"""Sums and fractions from a run's tables, equal to the last bit on each computation.
+"""Computes sums and fractions from a run's tables, reproducible to the last bit.
 
-``fsum`` and numpy add in a fixed order; polars adds groups in an order that changes.
+``fsum`` and numpy add in a fixed order; polars adds the rows of a group in a varying order.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import numbered
 
 GANGS: Final = ((1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (math.inf, "more"))
-"""Classes of gang sizes: the largest of each, and its name."""
+"""Classes of gang sizes: the largest size of each, and its name."""
 _PART: Final = 65_536
 _CLEARLY: Final = 1.05
-"""A time alone above this multiple of T_cluster is more than rounding."""
+"""A time alone above this multiple of T_cluster is longer by more than rounding."""
 OWN_CHOICE: Final = "paused_by_app"
 """The reason of a tuner's own pauses, which do not count as waiting."""
 
 
 def apps_or_jobs(run: RunData) -> pl.DataFrame:
-    """Return the rows for fairness: apps, or jobs if the run has no apps."""
+    """Return the rows by which fairness is judged: apps, or jobs if the run has no apps."""
     return run.apps if run.apps.height else run.jobs
 
 
 def rho_column(run: RunData) -> str:
-    """Return the column of apps and jobs with the rho that judges the run."""
+    """Return the name of the column of apps and jobs with the kind of rho that judges the run."""
     kind = "themis" if run.facts is None else run.facts.rho
     return "rho" if kind == "themis" else f"rho_{kind}"
 
 
 def slower_alone(run: RunData) -> int | None:
-    """Return the number of apps with a finished job that, run alone, takes clearly longer than its app's T_cluster.
+    """Return the number of apps with a finished job that, when alone, takes clearly longer than its app's T_cluster.
 
-    T_cluster assumes linear speed-up (Themis, section 4.2), so that such an app has a large rho under any policy. None:
-    the run has no times alone.
+    T_cluster assumes linear speed-up (Themis, section 4.2), so such an app has a large rho under any policy. None: the
+    run has no times alone.
     """
     alone = run.apps.select("app", "alone_seconds").drop_nulls()
     if alone.is_empty() or not run.jobs["exclusive_seconds"].count():
@@ -52,7 +52,7 @@ def slower_alone(run: RunData) -> int | None:
 
 
 def slot_count(run: RunData) -> int | None:
-    """Return the slots of the cluster: by the facts, else by the rounds, else the slots that were ever leased."""
+    """Return the number of slots: from the facts, otherwise from the rounds, otherwise those that were ever leased."""
     if run.facts is not None and run.facts.slots is not None:
         return run.facts.slots
     counted = number((run.rounds["free_slots"] + run.rounds["busy_slots"]).max())
@@ -61,21 +61,21 @@ def slot_count(run: RunData) -> int | None:
 
 
 def faults_of(run: RunData) -> int:
-    """Return the number of rounds with a fault and of events of a ``fault`` kind."""
+    """Return the number of rounds with a fault plus the number of ``fault`` events."""
     rounds = run.rounds["fault"].is_not_null().sum()
     return int(rounds) + run.events.filter(pl.col("kind").str.starts_with("fault")).height
 
 
 def first_fault(run: RunData) -> str | None:
-    """Return the first fault of a plugin, as ``plugin (stage): what``; None: there was none."""
+    """Return the first fault of a plugin, as ``plugin (stage): error``; None: there was none."""
     faults = run.rounds.filter(pl.col("fault").is_not_null()).sort("round")["fault"]
     return str(faults[0]) if faults.len() else None
 
 
 def held_twice(leases: pl.DataFrame) -> int:
-    """Return the number of leases that began before an earlier one of the same slot had ended.
+    """Return the number of leases that began before an earlier lease of the same slot had ended.
 
-    An open lease never ends.
+    An open lease counts as never ending.
     """
     slots = _slots(leases)
     order = np.argsort(slots, kind="stable")
@@ -86,14 +86,14 @@ def held_twice(leases: pl.DataFrame) -> int:
 
 
 def _overlaps(starts: Reals, ends: Reals, epochs: Ints) -> int:
-    """Return the number of leases of one slot that began before an earlier one had ended."""
+    """Return the number of leases of one slot that began before an earlier lease had ended."""
     order = np.lexsort((epochs, starts))
     latest = np.maximum.accumulate(ends[order])
     return int((starts[order][1:] < latest[:-1] - 1e-9).sum())
 
 
 def _slots(leases: pl.DataFrame) -> Ints:
-    """Return a number for each lease's slot, distinct across policies and seeds."""
+    """Return a number for each lease's slot, which differs across policies and seeds."""
     numbers = numbered(leases["machine"])[0] * (int(number(leases["slot"].max()) or 0) + 1)
     numbers += leases["slot"].to_numpy()
     for name, different in leases.select(pl.col("policy", "seed").n_unique()).row(0, named=True).items():
@@ -103,10 +103,10 @@ def _slots(leases: pl.DataFrame) -> Ints:
 
 
 def horizon_seconds(run: RunData) -> float | None:
-    """Return the end of the time that shares of the slots' time refer to; None: no time is known.
+    """Return the end of the period to which fractions of slot time refer, in seconds; None: no time is known.
 
-    If all apps finished, that is the last finish, or the release of the last slot where that takes longer. Otherwise it
-    is the last known event, since the apps that did not finish held slots until then.
+    If all apps finished, it is the last finish, or the last release of a slot if that is later. Otherwise it is the
+    last known event, since unfinished apps held slots until then.
     """
     known = [run.apps["finish_seconds"], run.jobs["finish_seconds"], run.leases["end_seconds"]]
     judged = apps_or_jobs(run).filter(pl.col("state").ne_missing("rejected"))
@@ -117,9 +117,9 @@ def horizon_seconds(run: RunData) -> float | None:
 
 
 def held_seconds(run: RunData) -> float:
-    """Return the slot-seconds under lease; an open lease is held until the last event.
+    """Return the slot-seconds under lease; an open lease counts until the last event.
 
-    If leases were not kept, the slot-seconds that the jobs held are returned.
+    If leases were not kept, the slot-seconds held by the jobs are returned.
     """
     horizon = horizon_seconds(run) or 0.0
     if run.leases.is_empty():
@@ -129,19 +129,19 @@ def held_seconds(run: RunData) -> float:
 
 
 def busy_seconds(run: RunData) -> float:
-    """Return the slot-seconds of progress; a job without this figure counts with all slot-seconds that it held."""
+    """Return the slot-seconds in which jobs made progress; a job without this value counts with all that it held."""
     return _fsum(run.jobs["busy_slot_seconds"].fill_null(run.jobs["slot_seconds"]).drop_nulls())
 
 
 def by_activity(run: RunData) -> dict[str, float]:
-    """Return the share of the held slot time by activity."""
+    """Return the fraction of the held slot time by activity."""
     spent = _sums(run.segments["activity"], run.segments["end_seconds"] - run.segments["start_seconds"])
     total = math.fsum(spent.values())
     return {name: seconds / total for name, seconds in spent.items()} if total else {}
 
 
 def by_reason(run: RunData) -> dict[str, float]:
-    """Return the seconds that jobs waited, by reason, without open waits."""
+    """Return the seconds that jobs waited, by reason; open waits do not count."""
     waits = run.waits.filter(pl.col("end_seconds").is_not_null())
     return _sums(waits["reason"], waits["end_seconds"] - waits["start_seconds"])
 
@@ -154,7 +154,7 @@ def waited_seconds(run: RunData, reasons: dict[str, float]) -> float | None:
 
 
 def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
-    """Return the mean JCT of jobs by the class of their gang."""
+    """Return the mean JCT of jobs in seconds, by class of gang size."""
     known = jobs.filter(pl.col("jct_seconds").is_not_null() & pl.col("slots_asked").is_not_null())
     gang, jct = known["slots_asked"].to_numpy(), known["jct_seconds"].to_numpy()
     found, least = {}, 0.0
@@ -166,14 +166,14 @@ def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
 
 
 def extension_share(rounds: pl.DataFrame) -> float | None:
-    """Return the share of rounds in which a job could keep its slots and kept exactly these."""
+    """Return the fraction of rounds in which a job that could keep its slots kept exactly these."""
     sums = [total(rounds[name]) for name in ("kept", *CHANGED)]
     chances = sum(each or 0 for each in sums)
     return (sums[0] or 0) / chances if chances and sums[0] is not None else None
 
 
 def time_mean(frame: pl.DataFrame, column: str, until: float | None) -> float | None:
-    """Return the mean from 0 to ``until`` of a column whose rows hold until the next row's ``time_seconds``."""
+    """Return the time-weighted mean from 0 to ``until`` of a column, whose values hold until the next row."""
     known = frame.filter(pl.col(column).is_not_null())
     if known.is_empty() or not until:
         return None
@@ -182,9 +182,10 @@ def time_mean(frame: pl.DataFrame, column: str, until: float | None) -> float | 
 
 
 def efficiency_while_waiting(run: RunData) -> float | None:
-    """Return the mean cluster efficiency over the time in which a job waits; None: unknown, or no job waits.
+    """Return the mean cluster efficiency while any job waits; None: it is unknown, or no job waits.
 
-    Cluster efficiency is AFS' (NSDI'21, section 2.2): the work done, relative to one GPU's, per GPU of the cluster.
+    Cluster efficiency is defined by AFS (NSDI'21, section 2.2): the work done, relative to one GPU's, per GPU of the
+    cluster.
     """
     known = run.queue.select("time_seconds", "waiting_jobs", "efficiency").drop_nulls().sort("time_seconds")
     if known.height < 2:
@@ -195,7 +196,7 @@ def efficiency_while_waiting(run: RunData) -> float | None:
 
 
 def share_above(values: pl.Series, limit: float) -> float | None:
-    """Return the share of known values above the limit."""
+    """Return the fraction of known values above the limit."""
     known = values.drop_nulls()
     return int((known > limit).sum()) / known.len() if known.len() else None
 
@@ -207,7 +208,7 @@ def mean(column: pl.Series) -> float | None:
 
 
 def exact_sum(column: pl.Series) -> float | None:
-    """Return the exact sum of the known values of a column of reals; None: no value is known."""
+    """Return the exactly rounded sum of a column's known values; None: no value is known."""
     known = column.drop_nulls()
     return _fsum(known) if known.len() else None
 
@@ -218,7 +219,7 @@ def total(column: pl.Series) -> int | None:
 
 
 def number(value: object) -> float | None:
-    """Return a number as a float; None: the value is not a number."""
+    """Return a number as a float; None: the value is no number."""
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -227,12 +228,12 @@ def _sums(names: pl.Series, seconds: pl.Series) -> dict[str, float]:
 
 
 def most(column: pl.Series) -> int | None:
-    """Return the largest of a column of counts; None: no value is known."""
+    """Return the maximum of a column of counts; None: no value is known."""
     found = number(column.max())
     return None if found is None else int(found)
 
 
 def _fsum(column: pl.Series) -> float:
-    """Return the exact sum of a column without nulls, converted in blocks to save memory."""
+    """Return the exactly rounded sum of a column without nulls, converted in blocks to save memory."""
     parts = (column.slice(begin, _PART) for begin in range(0, column.len(), _PART))
     return math.fsum(chain.from_iterable(part.to_list() for part in parts))

@@ -1,4 +1,4 @@
-"""The facts of a run beyond its tables: command, inputs, machine."""
+"""The facts of a run beyond its tables, such as command, inputs and machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = "eunomia/run@1"
 
 @value
 class InputFile:
-    """A file that the run read."""
+    """A file that the run read, with the hash of its content."""
 
     path: str
     sha256: str
@@ -32,13 +32,13 @@ class FailedRun:
 
     policy: str
     seed: int
-    """The seed; of a resample, its number."""
+    """The seed; for a resample, its number."""
     error: str
     resampled: bool = False
 
     @property
     def run(self) -> str:
-        """Return the run in words, such as ``las, seed 0``."""
+        """Return the run's policy and seed as text, such as ``las, seed 0``."""
         return f"{self.policy}, {'resample' if self.resampled else 'seed'} {self.seed}"
 
 
@@ -46,10 +46,10 @@ class FailedRun:
 class RunFacts:
     """The content of ``run.json``.
 
-    ``profiles`` maps a policy's name to its resolved profile in TOML, with every default written out; ``cluster``
-    is also TOML. ``clock`` is ``wall`` or ``virtual``. ``ended`` is ``finished``, ``interrupted`` or ``failed``;
-    None while the run continues. ``failures`` lists the policies and seeds that failed. Times are UTC, ISO 8601
-    with a Z. An empty field did not apply.
+    ``profiles`` maps a policy's name to its resolved profile in TOML, with every default written out; ``cluster`` is
+    also TOML. ``clock`` is ``wall`` or ``virtual``. ``ended`` is ``finished``, ``interrupted`` or ``failed``; None
+    while the run continues. ``failures`` lists the policies and seeds that failed. Times are UTC, ISO 8601 with a Z. A
+    field that does not apply is empty.
     """
 
     kind: str  # demo, simulate, replay, ...
@@ -61,7 +61,7 @@ class RunFacts:
     machine: str = ""  # in words, as `local:` says it
     slots: int | None = None
     slot_changes: tuple[tuple[float, int], ...] = ()
-    """By how many slots the cluster grows or shrinks, each with the time in seconds."""
+    """Number of slots by which the cluster grows or shrinks, each with the time in seconds."""
     clock: str = "wall"
     rho: str = "themis"  # the kind of rho that fairness is judged by: one of metrics.fairness.KINDS
     unfair_above: float = 1.05  # rho above which an app counts as treated unfairly
@@ -100,20 +100,20 @@ class RunFacts:
 
 
 def _draws(given: dict[str, Any] | None, seeds: tuple[int, ...]) -> Draws:
-    """Return the draws as written; of a run before they were written, its seeds."""
+    """Return the stored draws; for runs of earlier versions, which did not store them, those of the seeds."""
     if given is not None:
         return Draws.from_plain(given)
     return draws_of_seeds(len(seeds))
 
 
 def sha256_of(path: Path) -> InputFile:
-    """Return the file by its name and the SHA-256 of its bytes."""
+    """Return a file's path with the SHA-256 of its content."""
     with path.open("rb") as stream:
         return InputFile(path=str(path), sha256=hashlib.file_digest(stream, "sha256").hexdigest())
 
 
 def versions_of(*packages: str) -> dict[str, str]:
-    """Return the versions of Python, the system and these packages; packages that are not installed are skipped."""
+    """Return the versions of Python, the system and the packages; packages that are not installed are skipped."""
     found = {"python": sys.version.split()[0], "system": f"{platform.system()} {platform.release()}"}
     for name in packages:
         try:

@@ -1,4 +1,4 @@
-"""The figures of ``summary.csv`` that columns declare, computed from a run's tables."""
+"""Computes the figures of ``summary.csv`` that columns declare, from a run's tables."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _QUANTILES: Final[Mapping[Aggregate, float]] = {"median": 0.5, "p95": 0.95, "p99
 
 
 def figures_of(run: RunData) -> dict[str, Number]:
-    """Return the figures of one policy and seed by name; those of plugins' columns come last.
+    """Return the declared figures of one policy and seed by name; those of plugins' columns come last.
 
-    If the run has no apps, figures of ``apps`` are those of the jobs.
+    If the run has no apps, the figures of ``apps`` are computed from its jobs.
     """
     until = counting.number(counting.apps_or_jobs(run)["finish_seconds"].max())
     return {

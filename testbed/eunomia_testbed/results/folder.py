@@ -1,4 +1,4 @@
-"""Writes a result folder. Every file is replaced atomically, so an interrupted run leaves readable tables."""
+"""Writes a result folder; every file is replaced atomically, so an interrupted run leaves readable tables."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MARK = "run.json"
-"""A folder with this file is a result folder; ``overwrite`` empties nothing else, such as an arbiter's state folder."""
+"""The file that marks a result folder; ``overwrite`` empties no other folder, such as an arbiter's state folder."""
 
 
 def new_folder_name(kind: str, now: datetime) -> str:
-    """Return a name that no folder in ``eunomia-out`` has, such as ``demo-20261120T141530Z``.
+    """Return the name of a new folder in ``eunomia-out``, such as ``demo-20261120T141530Z``.
 
-    A second folder of the same second ends with ``-2``.
+    A second folder within the same second gets the suffix ``-2``.
     """
     name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
@@ -42,7 +42,7 @@ def is_there(path: Path) -> bool:
     """Return whether a result folder exists.
 
     Raises:
-        InputError: the name cannot be that of a folder.
+        InputError: the path cannot be a folder's.
     """
     try:
         return path.exists()
@@ -52,18 +52,18 @@ def is_there(path: Path) -> bool:
 
 @value
 class ResultFolder:
-    """A folder that a run writes to; ``csv`` adds a CSV file to every Parquet file."""
+    """A result folder that a run writes to; with ``csv``, each Parquet file has a CSV file too."""
 
     path: Path
     csv: bool = False
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False, csv: bool = False) -> Self:
-        """Make the folder, and point the link ``latest`` in its parent to it.
+        """Create the folder, and point the link ``latest`` in its parent to it.
 
         Raises:
             InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
-            InputError: it cannot be made or written.
+            InputError: it cannot be created or written.
         """
         try:
             if path.exists():
@@ -77,7 +77,7 @@ class ResultFolder:
         return cls(path=path, csv=csv)
 
     def write(self, table: str, rows: Iterable[Row], *, policy: str, seed: int = 0) -> None:
-        """Write the rows of one policy and seed, in place of earlier rows of both; other rows stay."""
+        """Write the rows of one policy and seed, which replace their earlier rows; other rows stay."""
         self.write_frame(table, frame_of(table, rows, policy=policy, seed=seed))
 
     def write_frame(self, table: str, frame: pl.DataFrame) -> None:
@@ -88,10 +88,10 @@ class ResultFolder:
         self._merge(f"{table}.parquet", frame)
 
     def write_record(self, plugin: str, rows: Iterable[Mapping[str, object]], *, policy: str, seed: int = 0) -> None:
-        """Write a plugin's own record: rows with columns of its choice, such as ``round, app, rho, c``.
+        """Write a plugin's own record, whose columns the plugin chooses, such as ``round, app, rho, c``.
 
-        The report shows any record as a table, groups it by ``round`` if it has that column, and draws ``c`` by app if
-        it has both. Lists and tables within a cell are written as JSON text.
+        The report shows any record as a table, grouped by ``round`` if it has that column, and draws ``c`` by app if it
+        has both. Lists and tables within a cell are written as JSON text.
         """
         if not _PLUGIN_NAME.fullmatch(plugin):
             raise InputError("a plugin's name must match [a-z][a-z0-9_]*", value=f'"{plugin}"')
@@ -102,7 +102,7 @@ class ResultFolder:
             self._merge(f"plugins/{plugin}.parquet", pl.DataFrame(columns, strict=False))
 
     def write_facts(self, facts: RunFacts) -> None:
-        """Write ``run.json``, the resolved profiles and the cluster; called at the start, and again at the end."""
+        """Write ``run.json``, the resolved profiles and the cluster; this is done at the start and again at the end."""
         write_text(facts.to_json(), self.path / "run.json")
         for name, text in facts.profiles.items():
             write_text(text, self.path / "profiles" / f"{_file_name(name)}.toml")
@@ -112,9 +112,9 @@ class ResultFolder:
     def write_summary(
         self, run: RunData | None = None, counted: Mapping[tuple[str, int], Summary] | None = None
     ) -> pl.DataFrame:
-        """Summarize the tables, write ``summary.csv`` and return it: a row for each policy and seed.
+        """Summarize the tables, write ``summary.csv``, and return it: a row for each policy and seed.
 
-        A failed run also has a row, with the error in the column ``failure`` and without figures.
+        A failed run has a row too, with the error in the column ``failure`` and without metrics.
 
         Args:
             run: the folder's tables, if they have been read already.
@@ -126,7 +126,7 @@ class ResultFolder:
         return summary
 
     def _merge(self, name: str, frame: pl.DataFrame) -> None:
-        """Replace the rows of the frame's policies and seeds in the file; other rows stay, in their order."""
+        """Replace the rows of the frame's policies and seeds in a file; other rows stay in order."""
         target = self.path / name
         if target.exists():
             others = pl.read_parquet(target).join(frame.select(*KEY).unique(), on=list(KEY), how="anti")
@@ -137,7 +137,7 @@ class ResultFolder:
 
 
 def _with_failures(summary: pl.DataFrame, facts: RunFacts | None) -> pl.DataFrame:
-    """Return the summary with a row for each failed run and the error in a last column."""
+    """Return the summary with a row for each failed run, and a last column for the errors."""
     failed = [
         {"policy": each.policy, "seed": each.seed, "failure": each.error}
         for each in (facts.failures if facts else ())
@@ -153,7 +153,7 @@ def _no_folder(path: Path, error: OSError) -> InputError:
 
 
 def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
-    """Refuse an existing folder, unless it is empty, or a result folder that may be overwritten."""
+    """Check that a folder does not exist, is empty, or is a result folder that may be overwritten; empty the last."""
     if not path.is_dir():
         raise InputError("--out must name a folder", value=f"the file {path}")
     if not any(path.iterdir()):
@@ -167,7 +167,7 @@ def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
 
 
 def _point_latest_at(path: Path) -> None:
-    """Point the link ``latest`` in the same folder to ``path``; a file or folder of that name is kept."""
+    """Point the link ``latest`` in the parent folder to ``path``, unless a file or folder has that name."""
     link = path.parent / "latest"
     if path.name == "latest" or (link.exists() and not link.is_symlink()):
         return

@@ -1,4 +1,4 @@
-"""What follows from the table ``gpu_types``: the mean speed, and the apps that are slow because of their GPU types."""
+"""Computes mean speeds, and the apps that are slow because of their GPU types, from the table ``gpu_types``."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from eunomia_testbed.results.slots import numbered
 from eunomia_testbed.spec.cluster_file import parse_cluster
 
 SLOW_PART: Final = 0.1
-"""The least part of its run time that an app must lose to slower GPU types to count as slow because of them."""
+"""Fraction of its run time that an app must lose to slower GPU types to count as slow because of them."""
 
 
 @value
 class AppOnTypes:
-    """An app by the GPU types on which it ran.
+    """An app with its times and speeds by GPU type.
 
     Attributes:
         app: its name.
-        run_seconds: run time of all its jobs.
-        wait_seconds: waiting of all its jobs.
-        lost_seconds: of the run time, what the same work does not take on the reference type.
+        run_seconds: total run time of its jobs.
+        wait_seconds: total waiting time of its jobs.
+        lost_seconds: the part of the run time that would be saved on the reference type.
         gpu_type: the type on which it lost most.
-        speed: the mean speed of its jobs on that type, over that on the reference type.
-        reference_type: the type of its times; of several, the first by name.
+        speed: the mean speed of its jobs on that type, relative to the reference type.
+        reference_type: the type to which its times refer; if there are several, the first by name.
         speed_mean: its mean speed over all its GPU time.
     """
 
@@ -47,18 +47,18 @@ class AppOnTypes:
 
     @property
     def why(self) -> str:
-        """Return how slow the type is, such as ``on K80 at 0.25 times the speed of V100``."""
+        """Return the reason as text, such as ``on K80 at 0.25 times the speed of V100``."""
         return f"on {self.gpu_type} at {self.speed:.2f} times the speed of {self.reference_type}"
 
     @property
     def slow(self) -> bool:
-        """Return whether slower types cost the app a tenth of its run time or more, and more than waiting did."""
+        """Return whether slower types cost the app at least a tenth of its run time, and more than waiting did."""
         return self.lost_seconds >= SLOW_PART * self.run_seconds and self.lost_seconds > self.wait_seconds
 
 
 @functools.lru_cache(maxsize=2)
 def apps_by_type(run: RunData) -> Sequence[AppOnTypes] | None:
-    """Return the apps with known speeds, in order of their names; None: no speed is known."""
+    """Return the apps with known speeds, sorted by name; None: no speed is known."""
     known = run.gpu_types.filter(pl.col("speed").is_not_null() & pl.col("run_seconds").is_not_null())
     if known.is_empty():
         return None
@@ -101,7 +101,7 @@ def apps_by_type(run: RunData) -> Sequence[AppOnTypes] | None:
 
 
 def mean_speed(rows: pl.DataFrame) -> float | None:
-    """Return the mean speed of rows of ``gpu_types`` over their GPU time; None: no speed is known."""
+    """Return the mean speed of rows of ``gpu_types``, weighted by GPU time; None: no speed is known."""
     known = rows.filter(pl.col("speed").is_not_null() & (pl.col("slot_seconds") > 0.0))
     if known.is_empty():
         return None
@@ -110,7 +110,7 @@ def mean_speed(rows: pl.DataFrame) -> float | None:
 
 
 def gpus_by_type(facts: RunFacts | None) -> Mapping[str, int]:
-    """Return the GPUs of the cluster by type, in the order of its description; empty: it is unknown."""
+    """Return the number of GPUs of each type, in the order of the cluster's description; empty: it is unknown."""
     if facts is None or not facts.cluster:
         return {}
     try:
@@ -121,7 +121,7 @@ def gpus_by_type(facts: RunFacts | None) -> Mapping[str, int]:
 
 
 def _waited(run: RunData, apps: pl.Series) -> Reals:
-    """Return the seconds that all jobs of each app waited; unknown waits count as 0."""
+    """Return the total seconds that the jobs of each app waited; unknown waits count as 0."""
     jobs = run.jobs.filter(pl.col("app").is_in(apps.implode())).select("app", "wait_seconds")
     row = jobs["app"].cast(pl.Enum(apps)).to_physical().to_numpy()
     waited: Reals = np.bincount(row, jobs["wait_seconds"].fill_null(0.0).fill_nan(0.0).to_numpy(), apps.len()).astype(

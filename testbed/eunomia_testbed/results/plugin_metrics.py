@@ -1,4 +1,4 @@
-"""Metrics of plugins: collected by the hook ``eunomia_metrics``, checked, and added to the tables of a run."""
+"""Metrics of plugins, which the hook ``eunomia_metrics`` declares: checked here, and added to the tables of a run."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _OF_PLUGINS: Final = {aggregate: aggregate for aggregate in AGGREGATES if aggreg
 
 @value
 class PluginMetric:
-    """A metric and its plugin."""
+    """A metric and the plugin that declares it."""
 
     plugin: str
     metric: Metric
 
 
 def metrics_of(registry: Registry) -> tuple[PluginMetric, ...]:
-    """Return the metrics of all plugins that were found, by plugin and in their order.
+    """Return the metrics of all plugins in the registry, ordered by plugin.
 
     Raises:
-        InputError: a plugin fails, or one of its metrics breaks a rule.
+        InputError: a plugin fails, or one of its metrics is invalid.
     """
     found = [each for name in registry.names if name not in DEFAULT_PLUGINS for each in _metrics_of(name, registry)]
     known: dict[str, str] = {}
@@ -81,7 +81,7 @@ class _Measured(Mapping[str, pl.DataFrame]):
 
 
 def _column(each: PluginMetric, tables: Mapping[str, pl.DataFrame], height: int) -> pl.Series:
-    """Return the values of a metric as numbers, unknown ones as null."""
+    """Return the values of a metric as numbers, with null for unknown ones."""
     name = each.metric.name
     rule = f'metric "{name}" must be computed without an error'
     try:
@@ -114,7 +114,7 @@ def _metrics_of(name: str, registry: Registry) -> list[PluginMetric]:
 
 
 def _check(metric: Any, plugin: str) -> None:
-    """Raise InputError for a metric that breaks a rule."""
+    """Check that a metric follows the rules."""
     place = f"plugin {plugin}"
     if not isinstance(metric, Metric):
         raise InputError(f"{HOOK} must list eunomia.Metric", value=type(metric).__name__, place=place)

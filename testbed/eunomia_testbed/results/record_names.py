@@ -1,4 +1,4 @@
-"""Names of the columns of plugins' records in results."""
+"""Column names of plugins' records in result tables."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,4 +9,4 @@ COLUMNS: Final[Mapping[str, str]] = {
     "gpus_left_over": "leftover_slots", "bid_table": "bid_rows", "gpus_offered": "offered_slots",
     "bidders": "bidders", "apps_active": "apps", "method": "solved_by", "gap": "gap",
 }  # fmt: skip
-"""Columns of an auction's record as the results name them; another plugin's record keeps its own names."""
+"""Names in results for the columns of an auction's record; records of other plugins keep their names."""

@@ -17,12 +17,12 @@ from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
 
 _LARGE: Final = 1024**2
-"""Least size in bytes of a file for which reading the keys first saves time."""
+"""File size in bytes from which reading the key columns first saves time."""
 
 
 @builds
 class RunData:
-    """A finished or interrupted run: its facts, its tables (columns: ``tables``), the plugins' own records."""
+    """A finished or interrupted run: its facts, its tables (columns: ``tables``), and the plugins' own records."""
 
     name: str
     facts: RunFacts | None
@@ -45,7 +45,8 @@ class RunData:
     timings: pl.DataFrame
     records: Mapping[str, pl.DataFrame]
     resamples: pl.DataFrame = dataclasses.field(default_factory=pl.DataFrame)
-    """A row for each policy and resample of the trace, with the columns of ``summary.csv``; empty: none was made."""
+    """A row for each policy and resample of the trace, with the columns of ``summary.csv``; empty: there are no
+    resamples."""
     added: Added = dataclasses.field(default_factory=dict)
     """Columns that plugins added to the tables, by table and name."""
 
@@ -77,7 +78,7 @@ class RunData:
         return frame
 
     def runs(self) -> list[tuple[str, int]]:
-        """Return every policy and seed with jobs or apps, in order."""
+        """Return every policy and seed that has jobs or apps, sorted."""
         keys = pl.concat([self.apps.select("policy", "seed"), self.jobs.select("policy", "seed")])
         return [(str(policy), int(seed)) for policy, seed in keys.unique().sort("policy", "seed").iter_rows()]
 
@@ -92,7 +93,7 @@ class RunData:
 
 
 def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFrame:
-    """Read one table of a folder, empty if it is missing; columns that an earlier version lacked are null.
+    """Read one table of a folder; a missing table is empty, and columns that an earlier version lacked are null.
 
     Args:
         folder: folder of the run.
@@ -100,7 +101,7 @@ def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFr
         added: columns of plugins, by table and name.
 
     Raises:
-        InputError: it has unknown columns, or columns of other types.
+        InputError: the table has unknown columns, or columns of other types.
     """
     path, schema = folder / f"{table}.parquet", schema_of(table, tuple(added.get(table, ())))
     if not path.exists():
@@ -117,7 +118,7 @@ def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFr
 
 
 def _frame(path: Path) -> pl.DataFrame:
-    """Read the table of a file; in a large file of a single run, the key is stored once, not by row."""
+    """Read the table of a file; for a large file of a single run, store the key once instead of in each row."""
     names = pl.read_parquet_schema(path).keys() if path.stat().st_size >= _LARGE else ()
     if names and KEY.keys() <= names:
         keys = pl.read_parquet(path, columns=list(KEY))

@@ -1,4 +1,4 @@
-"""Encodes machine names as integers: sorting or grouping a very long table by its strings copies each string."""
+"""Encodes machine names as integers, since sorting or grouping a very long table by strings copies each string."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SLOT: Final = ["machine", "slot"]
 
 
 def numbered(names: pl.Series) -> tuple[Ints, pl.Series]:
-    """Return for each row the number of its name, and the distinct names in order."""
+    """Return for each row the index of its name, and the distinct names, sorted."""
     known = names.unique().sort()
     return names.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64), known
 
 
 def slots_of(held: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct machines and slots of a table, in order."""
+    """Return the distinct machines and slots of a table, sorted."""
     machine, names = numbered(held["machine"])
     slot = held["slot"].to_numpy()
     width = int(slot.max(initial=0)) + 1

@@ -1,4 +1,4 @@
-"""The figures of a run: one row for each policy and seed, for ``summary.csv`` and the report's sentences.
+"""The summary of a run: one row for each policy and seed, for ``summary.csv`` and the report's sentences.
 
 Definitions and sources of the metrics: ``docs/reference/metrics.md``.
 """
@@ -35,17 +35,17 @@ __all__ = [
 ]
 
 RHO_WAYS: Final = ("worst", "p99", "p90", "mean", "above_1_share", "unfair_share")
-"""The figures of each kind of ρ over the apps."""
+"""Names of the statistics over apps for each kind of ρ."""
 OVERHEADS: Final = ("start", "restore", "save", "idle")
 """Activities of a held GPU other than progress."""
 
 
 @value
 class Summary:
-    """The figures of one policy and seed; None is unknown. Shares are fractions of 1.
+    """The metrics of one policy and seed; None: unknown; shares are fractions of 1.
 
     Fields without a declaration are figures that a column of a table declares (``columns.Figure``). ``rho_worst`` to
-    ``rho_jain`` are of the run's main kind of rho, which ``rho_kind`` names.
+    ``rho_jain`` refer to the kind of rho that judges the run, which ``rho_kind`` names.
     """
 
     policy: str
@@ -149,21 +149,21 @@ class Summary:
     fallback_round: int | None
     slots_held_twice: Annotated[int, col("", "leases that began on a slot before an earlier one had ended")]
     jct_mean_by_gang: Mapping[str, float | None]
-    """Mean JCT in seconds by class of gang sizes."""
+    """Mean JCT in seconds, by class of gang size."""
     rho_by_kind: Mapping[str, float | None]
-    """Figures of every kind of ρ, by the names of ``RHO_FIGURES``."""
+    """Statistics of every kind of ρ, by the names of ``RHO_FIGURES``."""
     wait_by_reason: Mapping[str, float]
-    """Seconds that jobs waited, by reason; a missing reason counts as 0."""
+    """Seconds that jobs waited, by reason; reasons that do not occur are missing."""
     more_by_name: Mapping[str, float | None]
-    """Declared figures without a field above, by name."""
+    """Declared figures without a field of their own, by name."""
 
     @property
     def apps_that_fit(self) -> int:
-        """Return the number of apps without those that can never run."""
+        """Return the number of apps without those that can never run on the cluster."""
         return self.apps - self.apps_left_out
 
     def flat(self) -> dict[str, object]:
-        """Return the row of ``summary.csv``, with each number in its own column."""
+        """Return a row of ``summary.csv``, with each number in its own column."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[: -len(_NESTED)]}
         plain |= {f"jct_mean_gang_{name}_seconds": self.jct_mean_by_gang.get(name) for _, name in counting.GANGS}
         plain |= {name: self.rho_by_kind.get(name) for name in RHO_FIGURES}
@@ -173,11 +173,11 @@ class Summary:
 
 _NESTED = ("jct_mean_by_gang", "rho_by_kind", "wait_by_reason", "more_by_name")
 RHO_FIGURES: Final = tuple(f"rho_{kind}_{way}" for kind in KINDS for way in RHO_WAYS)
-"""The figures of ρ in ``summary.csv``, such as ``rho_static_p90``."""
+"""The columns of ``summary.csv`` with statistics of ρ, such as ``rho_static_p90``."""
 
 
 def summaries_of(run: RunData) -> dict[tuple[str, int], Summary]:
-    """Summarize every policy and seed."""
+    """Summarize every policy and seed of a run."""
     return {key: summary_of(run, *key) for key in run.runs()}
 
 
@@ -193,7 +193,7 @@ def summarise(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = 
 
 
 def summary_of(run: RunData, policy: str, seed: int) -> Summary:
-    """Summarize one policy and seed."""
+    """Summarize one policy and seed of a run."""
     one = run.only(policy, seed)
     judged = apps_or_jobs(one)
     figures = figures_of(one)
@@ -225,7 +225,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
 
 
 def _assumed(run: RunData, seed: int) -> dict[str, object]:
-    """Return the fields about assumed speeds, which only a simulation has."""
+    """Return the summary's fields on assumed speeds; None, unless the run is a simulation."""
     if run.facts is None or run.facts.kind != "simulate":
         return {"speeds_assumed_jobs": None, "speeds_assumed_share": None}
     found = share_of(run.facts.assumptions, seed)
@@ -233,7 +233,7 @@ def _assumed(run: RunData, seed: int) -> dict[str, object]:
 
 
 def _by_type(run: RunData) -> dict[str, object]:
-    """Return the fields about GPU types; unknown on a cluster with one type, and without speeds."""
+    """Return the summary's fields on GPU types; None on a cluster with one type, and without speeds."""
     found = apps_by_type(run)
     return {
         "apps_slow_by_type": None if found is None else sum(each.slow for each in found),
@@ -242,7 +242,7 @@ def _by_type(run: RunData) -> dict[str, object]:
 
 
 def _fairness(run: RunData, judged: pl.DataFrame) -> dict[str, object]:
-    """Return the fields about rho, of apps or, without apps, of jobs."""
+    """Return the summary's fields on rho: of apps, or of jobs if there are no apps."""
     name = rho_column(run)
     limit = UNFAIR_RHO if run.facts is None else run.facts.unfair_above
     rho = judged.filter(pl.col(name).is_not_null()).sort(name, "app", descending=[True, False])
@@ -263,7 +263,7 @@ def _fairness(run: RunData, judged: pl.DataFrame) -> dict[str, object]:
 
 
 def _rho_figures(rho: pl.Series, limit: float) -> dict[str, float | None]:
-    """Return the figures of one kind of ρ, by the names of ``RHO_WAYS``."""
+    """Return the statistics of one kind of ρ, by the names of ``RHO_WAYS``."""
     return {
         "worst": counting.number(rho.max()),
         "p99": counting.number(rho.quantile(0.99, "linear")),
@@ -275,7 +275,7 @@ def _rho_figures(rho: pl.Series, limit: float) -> dict[str, float | None]:
 
 
 def _usage(run: RunData, held: float) -> dict[str, object]:
-    """Return the fields about GPU time, given the GPU-seconds held."""
+    """Return the summary's fields on GPU time, given the GPU-seconds held."""
     slots, horizon = slot_count(run), counting.horizon_seconds(run)
     changes = () if run.facts is None else run.facts.slot_changes
     there = sum(slots * max(0.0, horizon - at) for at, slots in ((0.0, slots or 0), *changes)) if horizon else 0.0
@@ -300,7 +300,7 @@ _RHO: Final = {kind: "rho" if kind == "themis" else f"rho_{kind}" for kind in KI
 
 
 def _spent(run: RunData, held: float) -> dict[str, float]:
-    """Return the fractions of held slot time by activity; without segments, at most the fraction of progress."""
+    """Return the fractions of held slot time by activity; without segments, only that of progress, if known."""
     if run.segments.height:
         found = counting.by_activity(run)
         return {name: found.get(name, 0.0) for name in ("run", *OVERHEADS)} if found else {}

@@ -1,7 +1,7 @@
-"""The tables of a result folder: one dataclass for each kind of row, which declares each column once.
+"""The tables of a result folder, with one dataclass for each kind of row, which declares each column once.
 
 Rules for all tables: a column named ``*_seconds`` is a float64; times count from the first arrival; unknown values are
-None (null), never -1; a job is named ``app/number``, or by its app alone if the app has one job. The writer adds two
+None (null), never -1; a job is named ``app/number``, or like its app if the app has only one job. The writer adds two
 columns at the front of every table: ``policy`` and ``seed``.
 """
 
@@ -20,7 +20,7 @@ from eunomia_testbed.results.columns import col, figure, plain_type
 
 
 class Row(Protocol):
-    """Any row of a table: a dataclass of strings, integers, floats and booleans, each of them optional or not."""
+    """A row of a table: a dataclass of strings, integers, floats and booleans, each of which may be optional."""
 
     __dataclass_fields__: typing.ClassVar[dict[str, dataclasses.Field[typing.Any]]]
 
@@ -112,7 +112,7 @@ class AppRow:
 
 @value
 class UserRow:
-    """A user: what all apps of one owner requested and received."""
+    """A user: what the user's apps requested and received in total."""
 
     user: Annotated[str, col("", "the owner")]
     weight: Annotated[float | None, col("", "the weight among the users")] = None
@@ -156,7 +156,7 @@ class RoundRow:
 
 @value
 class LeaseRow:
-    """A slot held by an app from its grant until it was free again."""
+    """A slot leased to an app, from the grant until the slot was free again."""
 
     app: Annotated[str, col("", "the holder")]
     job: Annotated[str | None, col("", "the job of the lease; null: several, or none")] = None
@@ -172,7 +172,7 @@ class LeaseRow:
 
 @value
 class WaitRow:
-    """A period in which a job wanted slots and had none, for one reason."""
+    """A period in which a job wanted slots but had none, for one reason."""
 
     job: Annotated[str, col("", "the job")]
     start_seconds: Annotated[float, col("s", "when it began")]
@@ -184,7 +184,7 @@ class WaitRow:
 
 @value
 class GpuTypeRow:
-    """A job and a GPU type on which it held GPUs; only of runs on a cluster with several GPU types."""
+    """A job's time on a GPU type on which it held GPUs; only for clusters with several GPU types."""
 
     app: Annotated[str, col("", "its app")]
     job: Annotated[str | None, col("", "the job; null: leases of several jobs of the app, or of none")] = None
@@ -207,7 +207,7 @@ class GpuTypeRow:
 
 @value
 class QueueRow:
-    """The queue and the cluster from a time until the next row; the last three columns are means over that period."""
+    """The queue and the cluster from a time to the next row; the last three columns are means over that period."""
 
     time_seconds: Annotated[float, col("s", "from this time on")]
     waiting_jobs: Annotated[
@@ -235,7 +235,7 @@ class QueueRow:
 
 @value
 class RhoRow:
-    """An app's finish-time fairness and its slots at a time, as known to the arbiter."""
+    """An app's finish-time fairness and its slots at a time, as the arbiter knows them."""
 
     app: Annotated[str, col("", "the app")]
     time_seconds: Annotated[float, col("s", "when")]
@@ -255,7 +255,7 @@ class SearchRow:
 
 @value
 class MetricRow:
-    """A value that a job logged; of a series of over 500 values, a live run keeps 500 with its extremes."""
+    """A value that a job logged; for a series of over 500 values, a live run keeps 500, including the extremes."""
 
     job: Annotated[str, col("", "the job")]
     app: Annotated[str, col("", "its app")]
@@ -283,7 +283,7 @@ class TrialRow:
 
 @value
 class RungRow:
-    """A trial reached a rung or its end, or its tuner stopped it; with the tuner's decision."""
+    """The end of a trial, its arrival at a rung, or a stop by its tuner; with the tuner's decision."""
 
     app: Annotated[str, col("", "the search")]
     job: Annotated[str, col("", "the trial's job")]
@@ -309,7 +309,7 @@ class SegmentRow:
 
 @value
 class EventRow:
-    """An event in words; a kind that begins with ``fault`` is marked in the report."""
+    """An event as text; kinds that begin with ``fault`` are marked in the report."""
 
     time_seconds: Annotated[float, col("s", "when")]
     kind: Annotated[str, col("", "such as app.arrived or job.suspended")]
@@ -320,7 +320,7 @@ class EventRow:
 
 @value
 class CountRow:
-    """Counts of a simulation's work."""
+    """Counts of the work of a simulation."""
 
     steps: Annotated[int, col("", "of the arbiter")]
     events: Annotated[int, col("", "reported by the simulator", figure("events", "max"))]
@@ -342,7 +342,7 @@ class CountRow:
 
 @value
 class TimingRow:
-    """Time of a stage on this machine; it differs from run to run."""
+    """The time that a stage took on this machine, which differs from run to run."""
 
     round: Annotated[int, col("", "the last round that it counts")]
     stage: Annotated[str, col("", "the stage; step: the whole arbiter; driver: everything else")]
@@ -376,14 +376,14 @@ KEY: Final[dict[str, pl.DataType]] = {"policy": pl.String(), "seed": pl.Int64()}
 """The key columns of every table: the policy and seed of a row."""
 
 _LARGE: Final = 100_000
-"""Least number of rows for which keys are added by a lazy query."""
+"""Number of rows from which keys are added by a lazy query."""
 
 _TYPES: Final[dict[object, pl.DataType]] = {str: pl.String(), int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean()}
 
 
 @functools.cache
 def schema_of(table: str, added: tuple[str, ...] = ()) -> pl.Schema:
-    """Return the schema of a table with policy, seed and the columns of plugins; KeyError: no such table."""
+    """Return the schema of a table with policy, seed and the columns of plugins; KeyError: there is no such table."""
     hints = typing.get_type_hints(TABLES[table])
     own = {name: _TYPES[plain_type(hint)] for name, hint in hints.items()}
     return pl.Schema(KEY | own | dict.fromkeys(added, pl.Float64()))
@@ -405,7 +405,7 @@ def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) 
 def frame_of_columns(
     table: str, columns: typing.Mapping[str, typing.Any], *, policy: str, seed: int, height: int
 ) -> pl.DataFrame:
-    """Return the columns as a frame with the table's schema, without a Row for each; missing columns are null.
+    """Return columns as a frame with the table's schema, without creating row objects; missing columns are null.
 
     Args:
         table: name of the table.
@@ -428,7 +428,7 @@ def frame_of_columns(
 
 
 def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
-    """Return the frame with policy and seed as first columns; a large frame stores them once, not by row."""
+    """Return the frame with policy and seed as first columns; a large frame stores them once, not in each row."""
     keys = [pl.Series("policy", [policy], pl.String()), pl.Series("seed", [seed], pl.Int64())]
     if frame.height >= _LARGE:
         return frame.select(*(pl.lit(key).first().alias(key.name) for key in keys), pl.all())
@@ -438,7 +438,7 @@ def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
 
 
 def _series(name: str, given: typing.Any, dtype: pl.DataType) -> pl.Series:
-    """Return a column of a type; NaN becomes null."""
+    """Return values as a column of a type; NaN becomes null."""
     if isinstance(given, np.ndarray) and given.dtype == np.float64 and dtype == pl.Float64():
         return pl.Series(name, given, nan_to_null=True)
     series = given.alias(name) if isinstance(given, pl.Series) else pl.Series(name, given, strict=False)

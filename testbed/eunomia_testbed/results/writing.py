@@ -22,7 +22,7 @@ class DiskError(EunomiaError):
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a temporary path, and move its file to ``target`` at the end.
+    """Yield a temporary path, and rename its file to ``target`` at the end of the block.
 
     Raises:
         DiskError: the file cannot be written, for example on a full disk.
@@ -49,11 +49,11 @@ def write_parquet(frame: pl.DataFrame, target: Path) -> None:
 
 
 def write_csv(frame: pl.DataFrame, target: Path) -> None:
-    """Write a frame as CSV whose text no spreadsheet computes."""
+    """Write a frame as CSV, such that spreadsheets interpret no text as a formula."""
     write_text(frame_csv(frame), target)
 
 
 def write_text(text: str, target: Path) -> None:
-    """Write a text in UTF-8."""
+    """Write a text as UTF-8."""
     with replacing(target) as part:
         part.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Columns of the GPU time, run time and waiting of each job by GPU type."""
+"""Columns of each job's GPU time, run time and waits by GPU type."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from eunomia_testbed.run_log.log import Column, RunLog, WaitLog
 
 
 class TypeSpeeds(Protocol):
-    """The speeds of jobs by GPU type, against the type of their times."""
+    """The speeds of jobs by GPU type, relative to the type to which their times refer."""
 
     def reference(self, job: int) -> str | None:
-        """Return the GPU type that a job's speeds refer to; None: unknown."""
+        """Return the GPU type to which a job's speeds are relative; None: unknown."""
 
     def speed(self, job: int, kind: int) -> float:
-        """Return a job's speed on a GPU type of the cluster over that on its reference type; NaN: unknown."""
+        """Return a job's speed on a GPU type of the cluster, relative to its reference type; NaN: unknown."""
 
 
 @builds
 class HeldByType:
-    """A row for each job and GPU type that it held, ordered by app, job and type. NaN: unknown."""
+    """GPU time by type, with a row for each job and GPU type, ordered by app, job and type; NaN: unknown."""
 
     app: Ints
     job: Ints
-    """Index of the job; -1: leases of several jobs, or of none."""
+    """Index of the job; -1: a lease of several jobs, or of none."""
     kind: Ints
     """Index into the cluster's GPU types."""
     slot_seconds: Reals
     run_seconds: Reals
-    """The job's run time, by the GPU time that it held of each type."""
+    """The job's run time, divided among types in proportion to the GPU time held."""
     wait_seconds: Reals
-    """Waited before it got GPUs of this type."""
+    """Seconds that the job waited before it got GPUs of this type."""
 
 
 def held_by_type(log: RunLog, cluster: Cluster) -> HeldByType:
-    """Return the GPU time of each job by type; open leases are held until the last event."""
+    """Return each job's GPU time by type; open leases count until the last event."""
     leases, types = log.leases, len(cluster.gpu_types)
     kind = cluster.gpu_type[leases.gpu].astype(np.int64)
     keys = (leases.app * (len(log.jobs) + 1) + leases.job + 1) * types + kind
@@ -83,7 +83,7 @@ def _last_event(log: RunLog) -> float:
 
 
 def _run_seconds(given: Column, job: Ints, held: Reals) -> Reals:
-    """Divide each job's run time among its rows by the GPU time held; NaN: unknown."""
+    """Divide each job's run time among its rows in proportion to the GPU time held; NaN: unknown."""
     if given is None:
         return np.full(job.size, np.nan)
     known = np.array([np.nan if each is None else each for each in given], dtype=float)

@@ -1,4 +1,4 @@
-"""The columns of a run: arrived jobs and apps, leases, rounds, waits with their reasons, and activities of GPUs."""
+"""The log of a run as columns: jobs and apps, leases, rounds, waits with their reasons, and GPU activities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -10,7 +10,7 @@ from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 
 Words = NDArray[Any]
-"""Texts, as an object array."""
+"""An object array of texts."""
 
 Column: TypeAlias = Any
 """A column of a table: array, list or series, with NaN and None for unknown values; None: all unknown."""
@@ -18,23 +18,23 @@ Column: TypeAlias = Any
 
 @builds
 class Leases:
-    """Held GPUs, one row for each GPU and lease: from the time at which the lease got the GPU until it was free."""
+    """Held GPUs, one row for each GPU and lease, from the time at which the lease got the GPU until it was free."""
 
     app: Ints
     job: Ints
-    """Index of the job; -1: no single job (the app's division changed meanwhile, or no job ran on it)."""
+    """Index of the job; -1: none (the app reassigned the GPU among jobs, or no job ran on it)."""
     gpu: Ints
     lease: Ints
     start_seconds: Reals
     end_seconds: Reals
-    """End of each lease; NaN: the GPU was held at the end of the run."""
+    """End of each lease; NaN: the GPU was still held at the end of the run."""
     ended_by: Words
-    """``released``, ``expired``, ``preempted`` or ``lost``; empty: held at the end."""
+    """``released``, ``expired``, ``preempted`` or ``lost``; empty: still held at the end."""
 
 
 @builds
 class RoundLog:
-    """Rounds, one row each, with the state before each."""
+    """Rounds, one row each, with the state before the round."""
 
     round: Ints
     time_seconds: Reals
@@ -51,18 +51,18 @@ class RoundLog:
     quiet: Bools
     """Whether the round called no stage."""
     fault: Words
-    """``plugin (stage): what``; empty: none."""
+    """Fault of a plugin, as ``plugin (stage): error``; empty: none."""
     busy_gpus: Column = None
-    """GPUs that were held; None: all that were not free."""
+    """Number of GPUs held; None: all that were not free."""
     kept: Column = None
-    """Jobs that kept exactly their GPUs; None: all running jobs without a change."""
+    """Number of jobs that kept exactly their GPUs; None: all running jobs that did not change."""
     gap: Column = None
-    """Certified distance from the optimum, relative; None: unknown."""
+    """Relative optimality gap that the solver certified; None: unknown."""
 
 
 @builds
 class WaitLog:
-    """Periods in which a job waited for one reason, one row each."""
+    """Periods in which a job waited for a single reason, one row each."""
 
     job: Ints
     start_seconds: Reals
@@ -74,7 +74,7 @@ class WaitLog:
 
 @builds
 class QueueLog:
-    """A step function of time: each row holds until the next row's time."""
+    """The queue as a step function of time: each row holds until the next row's time."""
 
     time_seconds: Reals
     waiting_jobs: Ints
@@ -133,12 +133,12 @@ class AppLog:
     jct_seconds: Column
     slot_seconds: Column
     rho: Column = None
-    """Themis' rho, where the log holds what it takes; a simulation's is a figure of ``metrics.judged``."""
+    """Themis's rho, if the log suffices to compute it; for a simulation, ``metrics.judged`` computes it."""
 
 
 @builds
 class RunLog:
-    """A run, in seconds since the first arrival. Columns name apps, jobs and GPUs by their number.
+    """A run, in seconds since the first arrival. Columns refer to apps, jobs and GPUs by index.
 
     Attributes:
         apps: names of the apps.

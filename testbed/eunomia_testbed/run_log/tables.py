@@ -1,4 +1,4 @@
-"""The result tables that follow from a run's log alone, made from columns without an object for each row."""
+"""Makes the result tables that need only a run's log, column by column, without an object for each row."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ Maker = Callable[[], pl.DataFrame]
 
 
 class MadeTables(Mapping[str, pl.DataFrame]):
-    """Tables by name, each made when it is read."""
+    """Tables by name; each is made when it is read."""
 
     def __init__(self, makers: Mapping[str, Maker]) -> None:
         self._makers = makers
@@ -39,8 +39,8 @@ class LogTables:
         log: log of the run.
         policy: value of the column ``policy``.
         seed: value of the column ``seed``.
-        jobs: dataclasses with further columns by job, each field under its name; fields that are no column are ignored.
-        apps: dataclasses with further columns by app.
+        jobs: dataclasses with more columns by job, one for each field; fields that are not columns are ignored.
+        apps: dataclasses with more columns by app.
         speeds: speeds of jobs by GPU type; None: unknown.
     """
 
@@ -128,7 +128,7 @@ class LogTables:
         return self.frame("waits", {**fields_of("waits", log), **named}, log.job.size)
 
     def _gpu_types(self) -> pl.DataFrame:
-        """Return the jobs by GPU type; no rows where the cluster has a single type."""
+        """Return the table of jobs by GPU type; it has no rows if the cluster has only one type."""
         cluster = self._log.cluster
         if cluster is None or len(cluster.gpu_types) < 2:
             return self.frame("gpu_types", {}, 0)
@@ -160,7 +160,7 @@ class LogTables:
 
 
 def fields_of(table: str, *parts: Any) -> dict[str, Column]:
-    """Return the fields of dataclasses that are columns of a table; a later part replaces an earlier one."""
+    """Return the fields of dataclasses that are columns of a table; a later dataclass overrides earlier ones."""
     schema = schema_of(table)
     return {
         field.name: getattr(part, field.name)
@@ -171,7 +171,7 @@ def fields_of(table: str, *parts: Any) -> dict[str, Column]:
 
 
 def gathered(names: pl.Series, rows: Ints) -> pl.Series:
-    """Return names by row; null where the row is -1."""
+    """Return names by index; null where the index is -1."""
     index = pl.Series("row", rows)
     return names.gather(index.set(index < 0, None))
 

@@ -1,1 +1,1 @@
-"""Runs many simulations: policies, seeds and loads, in parallel processes, resumable, with one progress display."""
+"""Runs many simulations (policies, seeds and loads) in parallel processes, with resumption and a progress display."""

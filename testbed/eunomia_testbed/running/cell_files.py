@@ -1,4 +1,4 @@
-"""Runs one cell and writes its files, which are merged when all cells are done."""
+"""Runs one cell and writes its files, which are merged when all cells have finished."""
 
 import contextlib
 import dataclasses
@@ -27,9 +27,9 @@ from eunomia_testbed.simulator import Progress, simulate_one
 from eunomia_testbed.simulator.machine_changes import slot_changes, with_all
 
 CELLS: Final = ".cells"
-"""The folder within a result folder that holds finished cells while others run."""
+"""The subfolder of a result folder that holds finished cells while others run."""
 LARGE: Final = 20_000
-"""Least number of jobs of a run for which returning memory to the system is faster."""
+"""Number of jobs of a run from which returning memory to the system makes it faster."""
 _DONE: Final = "done.json"
 
 
@@ -39,7 +39,7 @@ def cell_path(folder: Path, cell: Cell) -> Path:
 
 
 def is_done(folder: Path, cell: Cell) -> bool:
-    """Return whether the cell has written all its files."""
+    """Return whether the cell has finished and written all its files."""
     return (cell_path(folder, cell) / _DONE).is_file()
 
 
@@ -52,15 +52,15 @@ def run_cell(
     page: CallPage | None = None,
     unreachable: Callable[[CallTooLongError], None] | None = None,
 ) -> None:
-    """Simulate a cell and write its tables, or of a resample its figures; the last file marks the cell as complete.
+    """Simulate a cell and write its tables, or a resample's metrics; the last file marks the cell as complete.
 
     Args:
         plan: the plan.
         cell: the cell.
         folder: folder of the results.
-        progress: called from time to time.
-        page: where calls of plugins are noted; None: nothing else reads it.
-        unreachable: ends the process if a plugin keeps on catching the exception that ends its call.
+        progress: called regularly with the progress.
+        page: the page on which plugin calls are recorded; None: one of this process.
+        unreachable: ends the process if a plugin keeps catching the exception that should end its call.
 
     Raises:
         CallTooLongError: a call of a plugin took longer than the plan allows.
@@ -107,7 +107,7 @@ def _write_figures(plan: Plan, cell: Cell, frames: Frames, path: Path) -> None:
 
 
 def _noted(metrics: Iterable[PluginMetric], notes: CallNotes) -> tuple[PluginMetric, ...]:
-    """Return the same metrics; each computation is noted as a call of its plugin."""
+    """Return the same metrics, with each computation recorded as a call of its plugin."""
 
     def noted(each: PluginMetric) -> PluginMetric:
         compute = functools.partial(_compute, each, notes)
@@ -122,7 +122,7 @@ def _compute(each: PluginMetric, notes: CallNotes, tables: Mapping[str, Any]) ->
 
 
 def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]], *, draws: bool) -> None:
-    """Write the results of a cell, and remove those of an interrupted attempt."""
+    """Write the results of a cell, in place of those of an interrupted attempt."""
     shutil.rmtree(path, ignore_errors=True)
     for table, frame in frames.tables.items():
         if frame.height:
@@ -133,18 +133,18 @@ def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]], *, 
 
 
 def write_row(path: Path, row: dict[str, object]) -> None:
-    """Write the figures of a resample, and remove those of an interrupted attempt."""
+    """Write the metrics of a resample, in place of those of an interrupted attempt."""
     shutil.rmtree(path, ignore_errors=True)
     write_text(json.dumps(row), path / _DONE)
 
 
 def gather_resamples(folder: Path, cells: list[Cell], order: Sequence[str]) -> None:
-    """Move the figures of finished resamples into the folder's file.
+    """Move the metrics of finished resamples into the result folder's file.
 
     Args:
         folder: folder of the results.
         cells: the finished cells of resamples.
-        order: the policies in their order.
+        order: the policies, in the order of the file.
     """
     ResampleFile(folder).add((read_row(cell_path(folder, cell) / _DONE) for cell in cells), order)
     for cell in cells:
@@ -158,7 +158,7 @@ def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
 
 
 def draws_nothing(folder: Path, cell: Cell) -> bool:
-    """Return whether a finished cell drew no random number, so that another seed gives the same run."""
+    """Return whether a finished cell drew no random numbers, so that other seeds would give the same run."""
     return _done_facts(folder, cell)["draws"] is False
 
 
@@ -174,7 +174,7 @@ def assemble(folder: Path, cells: list[Cell], *, csv: bool, keep: bool) -> None:
         folder: folder of the results.
         cells: the finished cells.
         csv: whether CSV is written in addition to Parquet.
-        keep: whether cells are kept, for a run that is resumed later.
+        keep: whether cells' files are kept, for a run that will be resumed.
     """
     paths = [cell_path(folder, cell) for cell in sorted(cells, key=lambda cell: (cell.label, cell.seed))]
     names = sorted({str(file.relative_to(path)) for path in paths for file in path.rglob("*.parquet")})

@@ -1,4 +1,4 @@
-"""Hands out the cells of a plan: all in order, or resamples within a budget of CPU time."""
+"""Hands out the cells of a plan: all in order, or runs and resamples within a budget of CPU time."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES
 from eunomia_testbed.running.plan import Cell
 
 OVERRUN: Final = 1.1
-"""Factor by which policies whose resamples have begun may exceed the budget, to reach the fewest for an interval."""
+"""Factor by which started policies may exceed the budget, in order to reach the fewest resamples for an interval."""
 GROWTH: Final = 1.5
-"""Factor between two numbers of resamples at which the run is checked for sufficiency."""
+"""Factor between the numbers of resamples at which the run checks whether they suffice."""
 
 
 class Source(Protocol):
-    """Cells to run, some of which may depend on how earlier ones ended."""
+    """A source of cells to run, some of which may depend on the results of earlier ones."""
 
     def next(self) -> Cell | None:
-        """Return a cell to run; None: no cell until a running one ends, or the end if no cell runs."""
+        """Return the next cell; None: there is none until a running cell ends, or none at all if no cell runs."""
         ...
 
     def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
-        """Record the end of a cell and its CPU time."""
+        """Record that a cell has ended, and its CPU time."""
         ...
 
 
 class InOrder:
-    """Hands out all cells in order."""
+    """A source that hands out all cells in order."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._left = deque(cells)
@@ -47,11 +47,11 @@ class InOrder:
 
 @value
 class Limits:
-    """The conditions that end resamples before the requested number.
+    """The conditions that end resampling before the requested number is reached.
 
     Attributes:
         budget_seconds: CPU time of the whole run, in all processes; infinite: no limit.
-        enough: given a number of resamples that all policies have finished, whether they suffice; None: none but all.
+        enough: whether a number of resamples that all policies have finished suffices; None: only all suffice.
     """
 
     budget_seconds: float = math.inf
@@ -59,17 +59,17 @@ class Limits:
 
 
 class Rationed:
-    """Runs of the trace, then resamples of it: the same numbers under every policy, within a budget of CPU time.
+    """A source of runs of the trace, then of equally many resamples for every policy, within a budget of CPU time.
 
-    Where the budget does not reach to the fewest resamples that give an interval under every policy, the slowest
-    policies get none, one after another, until it does for the others. What a resample takes follows from the run of
-    the trace and the resamples that have ended, so that no policy is resampled before its run of the trace has ended.
+    If the budget does not suffice for every policy to have the fewest resamples that give an interval, the slowest
+    policies get none, one after another, until it does for the others. The CPU time of a resample is estimated from the
+    run of the trace and from finished resamples, so no policy is resampled before its run of the trace has ended.
 
     Args:
-        cells: the cells that are not done.
-        count: the resamples that are asked for.
+        cells: the cells that have not finished.
+        count: the number of resamples requested.
         done: policy and number of resamples that earlier runs of the folder finished.
-        limits: what may end the resamples earlier.
+        limits: the conditions that end resampling earlier.
     """
 
     def __init__(self, cells: Sequence[Cell], count: int, done: Collection[tuple[str, int]], limits: Limits) -> None:
@@ -84,15 +84,15 @@ class Rationed:
         self._over = False
         self.spent_seconds = 0.0
         self.without: list[str] = []
-        """Policies that the budget leaves without resamples, the slowest first."""
+        """Policies without resamples because of the budget, the slowest first."""
         self.cut = False
-        """Whether the budget ended the resamples."""
+        """Whether the budget ended resampling."""
         self.suffice = False
         """Whether the resamples were found to suffice."""
 
     @property
     def needed_seconds(self) -> float:
-        """Return the estimated CPU time of the run that gives every policy enough resamples for an interval."""
+        """Return the estimated CPU time of a run in which every policy has enough resamples for an interval."""
         return self.spent_seconds + math.fsum(self._to_reach(policy, FEWEST_RESAMPLES) for policy in self._reached)
 
     def next(self) -> Cell | None:
@@ -121,7 +121,7 @@ class Rationed:
         return None
 
     def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
-        """See ``Source``. A policy that fails on the trace itself is not resampled."""
+        """See ``Source``; a policy that fails on the trace itself is not resampled."""
         self._running.discard(cell)
         self.spent_seconds += cpu_seconds
         self._costs[cell.policy].append(cpu_seconds)
@@ -133,7 +133,7 @@ class Rationed:
         return cell
 
     def _behind(self) -> str | None:
-        """Return the policy with the fewest resamples of those whose run of the trace has ended; None: none has."""
+        """Return the policy with the fewest resamples, among those whose run of the trace has ended; None: none has."""
         waiting = self._on_trace()
         ready = [policy for policy in self._kept if policy not in waiting]
         if not ready and not waiting:
@@ -141,17 +141,17 @@ class Rationed:
         return min(ready, key=self._reached.__getitem__, default=None)
 
     def _on_trace(self) -> set[str]:
-        """Return the policies whose run of the trace has not ended."""
+        """Return the policies whose run of the trace is still going on."""
         return {cell.policy for cell in self._running if not cell.resampled}
 
     def _next_stage(self) -> None:
-        """Check whether the resamples suffice; if not, raise their number."""
+        """Check whether the resamples suffice; otherwise raise the number to reach."""
         self.suffice = self._limits.enough is not None and self._limits.enough(self._stage)
         self._over = self.suffice or self._stage >= self._count
         self._stage = min(self._count, math.ceil(GROWTH * self._stage))
 
     def _fits(self, number: int) -> bool:
-        """Return whether the budget reaches to this number of resamples under all policies, and to the fewest."""
+        """Return whether the budget suffices for this number of resamples per policy, or the fewest for an interval."""
         under_way = math.fsum(self._cost(cell.policy) for cell in self._running)
         target = max(number, FEWEST_RESAMPLES)
         needed = under_way + math.fsum(self._to_reach(policy, target) for policy in self._kept)
@@ -163,12 +163,12 @@ class Rationed:
         return self._cost(policy) * sum((policy, each) not in self._done for each in left)
 
     def _cost(self, policy: str) -> float:
-        """Return the mean CPU time of a policy's runs; 0: none has ended."""
+        """Return the mean CPU time of a policy's finished runs; 0: there are none."""
         found = self._costs[policy]
         return math.fsum(found) / len(found) if found else 0.0
 
     def _drop_slowest(self) -> None:
-        """Leave the policy without resamples that would take longest to reach the fewest."""
+        """Drop the policy that would take longest to reach the fewest resamples for an interval."""
         slowest = max(self._kept, key=lambda policy: self._to_reach(policy, FEWEST_RESAMPLES))
         self._kept.remove(slowest)
         self.without.append(slowest)

@@ -1,4 +1,4 @@
-"""Shows the progress of simulations: a bar for each running cell, or without a terminal one line per event."""
+"""Shows the progress of simulations: a bar for each running cell, or one line per event without a terminal."""
 
 import sys
 import time
@@ -14,11 +14,11 @@ BAR: Final = 36
 
 
 def display(plan: Plan, *, done: int = 0) -> "Display":
-    """Show a plan on stderr: bars on a terminal, else lines.
+    """Return a display of a plan's progress on stderr: bars on a terminal, otherwise lines.
 
     Args:
         plan: the plan to run.
-        done: number of its cells that an earlier run has finished.
+        done: number of cells that an earlier run finished.
     """
     total = len(plan.cells())
     return Bars(total, done) if sys.stderr.isatty() else Lines(total, done, _write)
@@ -28,15 +28,15 @@ class Display(Silent):
     """A display that shows nothing; the base of the other displays."""
 
     def close(self) -> None:
-        """Remove outdated lines from the screen."""
+        """Clear outdated lines from the screen."""
 
 
 class Lines(Display):
-    """Writes a line when a cell is done.
+    """A display that writes a line when a cell has finished.
 
     Args:
         total: number of cells of the plan.
-        done: number of cells that an earlier run has finished.
+        done: number of cells that an earlier run finished.
         write: called with each line.
     """
 
@@ -46,15 +46,15 @@ class Lines(Display):
         self._last: dict[Cell, Progress] = {}
 
     def began(self, cell: Cell) -> None:
-        """Record the start time."""
+        """Record the cell's start time."""
         self._began[cell] = time.monotonic()
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Record the progress."""
+        """Record the cell's progress."""
         self._last[cell] = progress
 
     def ended(self, cell: Cell) -> None:
-        """Write that the cell is done."""
+        """Write a line that the cell has finished."""
         self._done += 1
         took = time.monotonic() - self._began.pop(cell, time.monotonic())
         last = self._last.pop(cell, None)
@@ -66,11 +66,11 @@ class Lines(Display):
 
 
 class Bars(Display):
-    """Draws a progress bar for each running cell.
+    """A display with a progress bar for each running cell.
 
     Args:
         total: number of cells of the plan.
-        done: number of cells that an earlier run has finished.
+        done: number of cells that an earlier run finished.
     """
 
     def __init__(self, total: int, done: int) -> None:
@@ -126,7 +126,7 @@ class Bars(Display):
 
 
 def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
-    """Return a cell's line: policy, bar, finished jobs, simulated time, and estimated time left."""
+    """Return a cell's line: policy, bar, finished jobs, simulated time, and estimated remaining time."""
     name = cell.label if cell.seed == 0 else cell.name.replace(",", "")
     finished, jobs = (0, 0) if progress is None else (progress.finished, progress.jobs)
     part = finished / jobs if jobs else 0.0
@@ -140,7 +140,7 @@ def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
 
 
 def simulated(seconds: float) -> str:
-    """Return simulated time from the first arrival, such as ``0d 03:07:12``."""
+    """Return simulated time since the first arrival as text, such as ``0d 03:07:12``."""
     whole = max(0, int(seconds))
     days, rest = divmod(whole, 86_400)
     return f"{days}d {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"

@@ -1,11 +1,11 @@
-"""A process that imports what a simulation needs once, and forks workers: ``python -m ...running.fork_server FD``.
+"""A process that imports a simulation's modules once, and forks workers: ``python -m ...running.fork_server FD``.
 
-It is driven through a socket, its only argument: first the packed plan and the folder, then commands of one byte.
+It reads from a socket, its only argument: first the packed plan and the folder, then one-byte commands.
 
-- ``FORK`` comes with the ends of two pipes and the page of calls for a worker. The answer is the worker's process, or
+- ``FORK`` comes with the ends of two pipes and the call page for a worker. The answer is the worker's process, or
   ``REFUSED`` if another thread runs here: a forked process has none of its parent's threads, but all of their locks.
-- ``WORK`` comes with these too, and makes this process the worker.
-- ``WAIT`` comes with the process of a worker that ends. The answer is its exit code.
+- ``WORK`` comes with the same, and turns this process into the worker.
+- ``WAIT`` comes with the process of a worker that is ending. The answer is its exit code.
 
 When the socket closes or the process is killed, all workers end.
 """
@@ -28,8 +28,8 @@ WORK: Final = b"b"
 WAIT: Final = b"w"
 REFUSED: Final = 0
 IDLE_THREADS: Final = frozenset({"polars-ooc-clea"})
-"""Threads that do not keep a process from forking: the one that polars starts at its import waits on a channel without
-a lock until memory is spilled to disk; a worker ends without the exit handlers that would wait for it."""
+"""Threads that do not prevent a fork. The one that polars starts on import waits on a channel without a lock until
+memory is spilled to disk; a worker exits without the exit handlers that would wait for it."""
 _CLOSED_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _PR_SET_PDEATHSIG: Final = 1
 _TASKS: Final = Path("/proc/self/task")
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def threads() -> list[str] | None:
-    """Return the names of this process's threads except the first; None: unknown."""
+    """Return the names of this process's threads except the first; None: they cannot be determined."""
     try:
         others = [task for task in _TASKS.iterdir() if task.name != str(os.getpid())]
         return sorted((task / "comm").read_text().rstrip("\n") for task in others)
@@ -58,7 +58,7 @@ def threads() -> list[str] | None:
 
 
 def may_fork() -> bool:
-    """Return whether a process forked now would run: no other thread runs here that could hold a lock."""
+    """Return whether a fork is safe now: no other thread runs here that could hold a lock."""
     found = threads()
     return found is not None and IDLE_THREADS.issuperset(found)
 
@@ -97,7 +97,7 @@ class _Server:
         return process
 
     def _become(self, files: list[int]) -> NoReturn:
-        """Run cells until the requests end, and exit without the handlers of the process that forked this one."""
+        """Run cells until there are no more requests, and exit without the exit handlers of the parent process."""
         code = 1
         try:
             self._control.close()

@@ -1,4 +1,4 @@
-"""Hashes the inputs of a run: an interrupted run is resumed only with equal inputs."""
+"""Hashes the inputs of a run, since an interrupted run may be resumed only with equal inputs."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ _WORDS: Final = {
 
 
 def manifest_of(plan: Plan) -> dict[str, str]:
-    """Hashes of the inputs on which the plan's results depend."""
+    """Return hashes of the inputs on which the plan's results depend."""
     workloads = {id(workload): workload for workload in plan.workloads.values()}
     return {
         "version": __version__,
@@ -52,10 +52,10 @@ def write_manifest(folder: Path, manifest: dict[str, str]) -> None:
 
 
 def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
-    """Compare a folder's manifest with the present plan.
+    """Check that a folder's manifest matches the current plan.
 
     Raises:
-        InputError: the folder has none, or the plan differs.
+        InputError: the folder has no manifest, or it differs from the plan's.
     """
     path = folder / NAME
     rule = "--resume must name a folder that an interrupted simulation left"
@@ -72,7 +72,7 @@ def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
 
 
 def workload_hash(workload: Workload) -> str:
-    """Return the SHA-256 of the whole workload."""
+    """Return the SHA-256 of a workload's content."""
     digest = hashlib.sha256()
     for part in (workload.users, workload.apps, workload.jobs):
         for name in part.__dataclass_fields__:

@@ -1,4 +1,4 @@
-"""Runs a whole plan: the folder, its cells, the merged tables, the summary and the report."""
+"""Runs a whole plan: creates the folder, runs its cells, merges tables, and writes the summary and the report."""
 
 import contextlib
 import dataclasses
@@ -47,15 +47,15 @@ _PACKAGES: Final = ("eunomia", "numpy", "polars", "highspy")
 
 @builds
 class Outcome:
-    """The outcome of a plan.
+    """The outcome of a plan's run.
 
     Attributes:
         facts: content of ``run.json``.
         metrics: one row for each policy and seed, as in ``summary.csv``.
-        ended: ``interrupted``: by Ctrl-C; finished cells are kept.
-        dropped: by violated rule, the number of unused rows of traces and of jobs that could not run.
+        ended: ``finished``, or ``interrupted`` by Ctrl-C (finished cells are kept).
+        dropped: the number of dropped trace rows and of jobs that could not run, by violated rule.
         cpu_seconds: CPU time of the simulations and their tables, in all processes.
-        suffice: whether the resamples that are done were found to suffice.
+        suffice: whether the finished resamples suffice.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class Outcome:
     cpu_seconds: float
     suffice: bool = False
     failed: tuple[EunomiaError, ...] = ()
-    """Failed simulations, such as by a fault of a plugin; the others are done."""
+    """Errors of failed simulations, such as a plugin's exception; the other simulations have finished."""
 
 
 def run_plan(
@@ -83,18 +83,18 @@ def run_plan(
     watch: Watch | None = None,
     enough: Callable[["pl.DataFrame"], bool] | None = None,
 ) -> Outcome:
-    """Run every cell that is not finished, and write the folder.
+    """Run every unfinished cell, and write the result folder.
 
     Args:
         plan: the plan to run.
         out: the folder, which must not exist unless ``overwrite`` or ``resume`` is set.
-        processes: number of processes; None: as many as shorten the run.
+        processes: number of processes; None: as many as save time.
         overwrite: whether an earlier run's folder is replaced.
         resume: whether an interrupted run's folder is continued.
         report: whether ``report.html`` is written.
-        watch: called with the progress.
-        enough: given the rows of the resamples that all policies have finished, whether they suffice; it is asked at
-            the fewest that give an interval, and each time that there are half as many again. None: all are simulated.
+        watch: receives the progress.
+        enough: whether the rows of the resamples that all policies have finished suffice; called at the fewest that
+            give an interval, and then whenever their number has grown by half. None: all are simulated.
 
     Raises:
         InputError: the plan or the folder is invalid; nothing was changed.
@@ -134,7 +134,7 @@ def run_plan(
 
 @builds
 class _How:
-    """How the cells of a plan are run: ``whole``: an earlier run merged the runs of the trace."""
+    """How the cells of a plan are run; ``whole``: an earlier run has merged all runs of the trace."""
 
     whole: bool
     processes: int | None
@@ -144,35 +144,35 @@ class _How:
 
 @builds
 class _Ran:
-    """The state of a plan's cells: the number of finished ones, earlier runs included, and the failed ones."""
+    """The state of a plan's cells: the number of finished ones, including earlier runs, and the failed ones."""
 
     ended: Literal["finished", "interrupted"]
     done: int
     failed: list[FailedCell]
     cells: int
-    """The cells that were needed."""
+    """Number of cells needed."""
     fixed: tuple[str, ...]
-    """Labels of policies whose runs draw no random number, so that one seed was simulated."""
+    """Labels of policies whose runs draw no random numbers, so that only one seed was simulated."""
     spent_seconds: float
     """CPU time of the cells."""
     rationed: Rationed | None
-    """The selection of resamples that fits the budget; None: there was no budget, and all were run."""
+    """The source that selected resamples within the budget; None: there was no budget, and all were run."""
 
     @property
     def how(self) -> str:
-        """The word for the outcome in ``run.json``."""
+        """Return the outcome's name in ``run.json``."""
         return "failed" if self.failed else self.ended
 
 
 def _run_left(plan: Plan, folder: ResultFolder, facts: RunFacts, how: _How) -> _Ran:
     """Run the unfinished cells and merge all finished ones; Ctrl-C keeps the finished cells.
 
-    Of a policy whose run of the first seed leaves nothing to chance, other seeds of the same workload are left out.
+    If a policy's run of the first seed draws no random numbers, its other seeds of the same workload are skipped.
     """
     drawn = ResampleFile(folder.path).done
 
     def is_merged(cell: Cell) -> bool:
-        """Return whether an earlier run merged the cell for good."""
+        """Return whether an earlier run has merged the cell."""
         return (cell.label, cell.seed) in drawn if cell.resampled else how.whole
 
     cells = [cell for cell in plan.cells() if not is_merged(cell)]
@@ -224,7 +224,7 @@ def _run_left(plan: Plan, folder: ResultFolder, facts: RunFacts, how: _How) -> _
 def _source(
     plan: Plan, cells: Sequence[Cell], folder: Path, enough: Callable[["pl.DataFrame"], bool] | None
 ) -> InOrder | Rationed:
-    """Return the queue of these cells; where resamples have a budget or a question, it ends when that is met."""
+    """Return a source of these cells; it ends early when the budget is spent or ``enough`` resamples have finished."""
     if plan.resampling is None or (plan.budget_seconds is None and enough is None):
         return InOrder(cells)
     file = ResampleFile(folder)
@@ -243,7 +243,7 @@ def _source(
 
 
 def _needed(plan: Plan, folder: Path, cells: list[Cell]) -> list[Cell]:
-    """Return the cells without repeats of a finished run in which nothing is drawn."""
+    """Return the cells without repetitions of a finished run that drew no random numbers."""
     first = plan.seeds[0]
 
     def is_needed(cell: Cell) -> bool:
@@ -265,14 +265,14 @@ def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, r
 
 
 def _begin(folder: ResultFolder, facts: RunFacts, manifest: dict[str, str], added: Added) -> None:
-    """Write the files that a reader and ``--resume`` need before there are tables."""
+    """Write the files that readers and ``--resume`` need before there are tables."""
     folder.write_facts(facts)
     write_manifest(folder.path, manifest)
     write_added(added, folder.path)
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether every cell of the folder was merged; a failed cell runs again."""
+    """Return whether every cell of the folder has been merged; failed cells have to run again."""
     if not (path / "summary.csv").is_file() or (path / CELLS).exists():
         return False
     facts = path / "run.json"
@@ -280,7 +280,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _failures(failed: Sequence[FailedCell]) -> tuple[FailedRun, ...]:
-    """Return the failed runs; of the resamples under a policy the first, unless the trace itself failed under it."""
+    """Return the failed runs; of a policy's failed resamples only the first, and none if the trace itself failed."""
     named = {each.cell.label for each in failed if not each.cell.resampled}
     made = []
     for each in failed:
@@ -294,12 +294,12 @@ def _failures(failed: Sequence[FailedCell]) -> tuple[FailedRun, ...]:
 
 
 def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:
-    """Merge the finished cells, so that they can be read; cells are kept while others are missing.
+    """Merge the finished cells, so that they can be read; their files are kept while other cells are missing.
 
     Args:
         folder: folder of the results.
         plan: the plan.
-        done: finished cells whose files have not been merged for good.
+        done: finished cells whose files have not been merged finally.
         complete: whether no cell is missing.
     """
     resampled = [cell for cell in done if cell.resampled]
@@ -312,13 +312,13 @@ def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: boo
 
 
 def _draws(plan: Plan, folder: Path, ran: _Ran, fixed: tuple[str, ...]) -> Draws:
-    """Return what the finished runs are draws of.
+    """Return the draws that the finished runs make up.
 
     Args:
         plan: the plan.
         folder: folder of the results.
         ran: the state of the cells.
-        fixed: labels of policies whose runs leave nothing to chance.
+        fixed: labels of policies whose runs draw no random numbers.
     """
     if plan.resampling is not None:
         rationed = ran.rationed
@@ -339,7 +339,7 @@ def _draws(plan: Plan, folder: Path, ran: _Ran, fixed: tuple[str, ...]) -> Draws
 
 
 def _fixed_before(folder: Path) -> tuple[str, ...]:
-    """Return the policies whose earlier runs in the folder drew no random number."""
+    """Return the policies whose earlier runs in the folder drew no random numbers."""
     path = folder / "run.json"
     return RunFacts.from_json(path.read_text(encoding="utf-8")).draws.fixed if path.is_file() else ()
 
@@ -352,7 +352,7 @@ def _dropped_csv(path: Path, plan: Plan, done: list[Cell]) -> str:
 
 
 def _dropped(path: Path) -> Mapping[str, int]:
-    """Return by violated rule the number of unused rows and jobs, the most frequent first."""
+    """Return the number of dropped rows and jobs by violated rule, the most frequent first."""
     file = path / "dropped.csv"
     if not file.is_file():
         return {}
@@ -391,7 +391,7 @@ def _facts(plan: Plan) -> RunFacts:
 
 
 def _costs_given(plan: Plan) -> bool | None:
-    """Return whether any change takes time; None under a peer's rules, which set their own times."""
+    """Return whether any change takes time; None: a peer's rules set the times."""
     if plan.peer is not None:
         return None
     costs = plan.options.costs
@@ -399,7 +399,7 @@ def _costs_given(plan: Plan) -> bool | None:
 
 
 def _resizes_free(plan: Plan) -> bool:
-    """Return whether starts, saves or restores take time, while a gang that grows or shrinks does not pause."""
+    """Return whether changes take time in general, but growing or shrinking a gang does not."""
     costs = plan.options.costs
     return bool(_costs_given(plan)) and costs.join == 0.0 and costs.pause == 0.0
 
@@ -413,7 +413,7 @@ def _report(tables: RunData, counted: Mapping[tuple[str, int], Summary], path: P
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C in the main thread within the block."""
+    """Ignore Ctrl-C within the block, if this is the main thread."""
     import signal
     import threading
 
@@ -432,6 +432,6 @@ def _utc() -> str:
 
 
 def deciding_seconds(timings: "pl.DataFrame", policy: str, seed: int) -> float | None:
-    """Return the CPU seconds of the arbiter's ``step`` in one cell; None: not measured."""
+    """Return the CPU seconds of the arbiter's ``step`` in one cell; None: they were not measured."""
     mine = timings.filter((timings["policy"] == policy) & (timings["seed"] == seed) & (timings["stage"] == "step"))
     return float(mine["cpu_seconds"].sum()) if mine.height else None

@@ -1,4 +1,4 @@
-"""Returns memory to the system between the steps of a large run."""
+"""Returns free memory to the system between the steps of a large run."""
 
 import ctypes
 import gc
@@ -7,8 +7,8 @@ import gc
 def hand_back() -> None:
     """Collect garbage, and return free memory to the system if the C library supports it.
 
-    A simulation uses Python's and numpy's memory, tables and page that of polars, which has a separate allocator:
-    memory that one of them keeps for later cannot be used by the other.
+    A simulation uses the allocator of Python and numpy, while tables and page use that of polars: memory that one of
+    them keeps in reserve is not available to the other.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's

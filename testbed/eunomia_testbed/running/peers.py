@@ -1,4 +1,4 @@
-"""Round rules of other simulators, by name: made for each workload, with the profiles adapted to them."""
+"""Round rules of other simulators (peers), by name: created for each workload, with profiles adapted to them."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -16,22 +16,22 @@ from eunomia_testbed.workload import Workload
 
 @value
 class Names:
-    """Names under which a peer's module defines its rules."""
+    """The names of the objects by which a peer's module defines its rules."""
 
     module: str
     options: str
     """Name of the options class."""
     make: str
-    """Name of the function that makes the rules from workload, cluster, performance model and options."""
+    """Name of the function that creates the rules from workload, cluster, performance model and options."""
     under: str
     """Name of the function that adapts a profile to the rules, given options."""
     notes: str
-    """Name of the function that describes policies that differ from the peer's, given profiles by name."""
+    """Name of the function that describes how policies differ from the peer's, given profiles by name."""
     given: str
-    """The names of options of plugins that get their values from the rules."""
+    """Name of the collection of plugin options whose values the rules set."""
 
     def get(self, name: str) -> Any:
-        """Return a name of the module."""
+        """Return an object of the peer's module by name."""
         return getattr(importlib.import_module(self.module), name)
 
 
@@ -56,11 +56,11 @@ class Peer:
 
     @classmethod
     def named(cls, name: str, fill: Callable[[type[Any]], Any] | None = None) -> "Peer":
-        """Return the rules of a peer.
+        """Return a peer by name.
 
         Args:
             name: a key of ``PEERS``.
-            fill: makes the options of their class; None: the defaults.
+            fill: creates the options, given their class; None: the defaults.
 
         Raises:
             InputError: no peer has this name, or its options are invalid.
@@ -74,12 +74,12 @@ class Peer:
         return cls(name=name, options=options)
 
     def under(self, profile: Profile) -> Profile:
-        """Adapt a profile to the rules."""
+        """Return a profile adapted to the rules."""
         made: Profile = PEERS[self.name].get(PEERS[self.name].under)(profile, self.options)
         return made
 
     def notes(self, profiles: Mapping[str, Profile]) -> list[str]:
-        """Describe the differences from the peer's policies, one sentence each."""
+        """Return the differences from the peer's policies, one sentence each."""
         made: list[str] = PEERS[self.name].get(PEERS[self.name].notes)(profiles)
         return made
 
@@ -94,6 +94,6 @@ class Peer:
         ]
 
     def rules(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Rules:
-        """Make the rules for a workload on a cluster."""
+        """Return the rules for a workload on a cluster."""
         made: Rules = PEERS[self.name].get(PEERS[self.name].make)(workload, cluster, models, self.options)
         return made

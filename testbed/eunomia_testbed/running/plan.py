@@ -1,4 +1,4 @@
-"""The plan of a run: policies, seeds and loads, as independent cells."""
+"""The plan of a run: policies, seeds and loads as independent cells."""
 
 import dataclasses
 import re
@@ -30,24 +30,24 @@ class Cell:
 
     policy: str
     seed: int
-    """The seed; of a resample, its number."""
+    """The seed; for a resample, its number."""
     load: float = 1.0
     resampled: bool = False
-    """Whether the workload is a resample of the trace, of which only the figures are kept."""
+    """Whether the workload is a resample of the trace, of which only metrics are kept."""
 
     @property
     def name(self) -> str:
-        """Return the cell in words, such as ``las, seed 0`` or ``las, resample 17``."""
+        """Return the cell as text, such as ``las, seed 0`` or ``las, resample 17``."""
         return f"{self.label}, {'resample' if self.resampled else 'seed'} {self.seed}"
 
     @property
     def label(self) -> str:
-        """Return the name of the policy in tables, followed by the load unless that is 1."""
+        """Return the name of the policy in tables, followed by the load if it is not 1."""
         return self.policy if self.load == 1.0 else f"{self.policy} x{self.load:g}"
 
     @property
     def folder(self) -> str:
-        """Return the name of the cell's files, unique in its plan."""
+        """Return the folder name of the cell's files, which is unique in its plan."""
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", self.policy)
         return f"{plain}-x{self.load:g}-{'resample' if self.resampled else 'seed'}{self.seed}"
 
@@ -57,11 +57,11 @@ class Plan:
     """All cells of a run, with their workloads, profiles, cluster and options.
 
     Attributes:
-        workloads: by seed; one object for all seeds, or one generated for each.
-        profiles: by name, in the order in which policies are shown.
+        workloads: workloads by seed; one object for all seeds, or one generated for each.
+        profiles: profiles by name, in the order in which policies are shown.
         loads: factors by which jobs arrive faster.
         peer: the simulator that defines the round rules; the profiles follow these rules. None: Eunomia's rules.
-        rho: the main kind of rho.
+        rho: the kind of rho that judges the run.
         csv: whether tables are also written as CSV.
         spec: the fields of the spec that differ from their defaults, for ``run.json``.
     """
@@ -81,21 +81,21 @@ class Plan:
     command: tuple[str, ...] = ()
     spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     assumptions: tuple[SpeedAssumption, ...] = ()
-    """What is assumed of speeds that are not given."""
+    """The assumptions on speeds that are not given."""
     resampling: Resampling | Windows | None = None
     """The resamples or windows of the trace, each simulated under every policy; None: the trace alone is simulated."""
     budget_seconds: float | None = None
-    """CPU time of the run, in all processes, within which resamples are simulated; None: all of them are."""
+    """CPU time of the run in all processes, within which resamples are simulated; None: no limit."""
     several_traces: bool = False
-    """Whether the workloads are traces of one cluster, by number, and not those of several seeds."""
+    """Whether the workloads are several traces of one cluster, by number, instead of workloads by seed."""
     limits: CallLimits = DEFAULT_LIMITS
-    """How long a call of a plugin may take."""
+    """Limits on the time of a plugin's call."""
     notes: tuple[str, ...] = ()
-    """Sentences on the combination of its parts, for ``run.json`` and the page."""
+    """Sentences on how the plan's parts interact, for ``run.json`` and the page."""
 
     @property
     def draws(self) -> Draws:
-        """Return what the runs of the trace, or of the generated workloads, are draws of."""
+        """Return how the runs of the trace, or of the generated workloads, are drawn."""
         if not self.several_traces:
             return draws_of_seeds(len(self.seeds))
         names = ", ".join(workload.name for workload in self.workloads.values())
@@ -107,7 +107,7 @@ class Plan:
         return tuple(self.workloads)
 
     def cells(self) -> list[Cell]:
-        """Return every cell: by policy, load and seed; then resamples by number, each under every policy."""
+        """Return every cell: by policy, load and seed, followed by the resamples by number, each under every policy."""
         whole = [
             Cell(policy=policy, seed=seed, load=load)
             for policy in self.profiles
@@ -123,7 +123,7 @@ class Plan:
         return whole + resampled
 
     def repeats(self, cell: Cell) -> bool:
-        """Return whether the cell differs from one with the first seed in the seed alone, not in the workload."""
+        """Return whether the cell differs from the first seed's cell only by the seed, not by the workload."""
         first = self.seeds[0]
         return not cell.resampled and cell.seed != first and self.workloads[cell.seed] is self.workloads[first]
 
@@ -134,13 +134,13 @@ class Plan:
         return sped_up(self.workloads[cell.seed], cell.load)
 
     def counted(self, cell: Cell) -> frozenset[str] | None:
-        """Return the ids of the apps that count in a cell; None: all."""
+        """Return the ids of the apps that count in a cell's metrics; None: all."""
         if not cell.resampled or self.resampling is None:
             return None
         return self.resampling.counted(self.workloads[self.seeds[0]], cell.seed)
 
     def options_of(self, workload: Workload, *, resampled: bool = False) -> SimulationOptions:
-        """Return the options for a workload, with a peer's rules if there are any; a resample keeps fewer logs."""
+        """Return the options for a workload, with a peer's rules if the plan has any; resamples keep fewer logs."""
         options = self.options
         if resampled:
             reports = self._reports_of(workload)
@@ -150,7 +150,7 @@ class Plan:
         return dataclasses.replace(options, rules=self.peer.rules(workload, self.cluster, self.models))
 
     def _reports_of(self, workload: Workload) -> Reports:
-        """Return what app masters report of a resample: an app that is drawn again lies as the first time."""
+        """Return the reports for a resample, in which copies of an app misreport like the original."""
         reports = self.options.reports
         if not (reports.lies or reports.type_lies or reports.far_lies):
             return reports
@@ -169,10 +169,10 @@ class Plan:
         return max((workload.size for workload in self.workloads.values()), default=0)
 
     def check(self) -> None:
-        """Refuse a plan that cannot run.
+        """Check that the plan can run.
 
         Raises:
-            InputError: a plan without cells, two cells with one name, or a policy that does not suit the cluster.
+            InputError: there are no cells, two cells have the same name, or a policy does not suit the cluster.
         """
         cells = self.cells()
         if not cells:
@@ -190,14 +190,14 @@ class Plan:
 
 @builds
 class FailedCell:
-    """A simulation that failed, and its error."""
+    """A cell whose simulation failed, and its error."""
 
     cell: Cell
     error: EunomiaError
 
 
 def sped_up(workload: Workload, load: float) -> Workload:
-    """Return the same jobs with arrivals faster by this factor."""
+    """Return the same jobs, arriving faster by the factor ``load``."""
     if load == 1.0:
         return workload
     jobs = dataclasses.replace(workload.jobs, arrival_seconds=workload.jobs.arrival_seconds / load)
@@ -206,5 +206,5 @@ def sped_up(workload: Workload, load: float) -> Workload:
 
 
 def labels_by_load(cells: Sequence[Cell]) -> dict[str, float]:
-    """Return the load by label, for loads other than 1."""
+    """Return the load of each label, for loads other than 1."""
     return {cell.label: cell.load for cell in cells if cell.load != 1.0}

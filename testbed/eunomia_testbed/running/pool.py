@@ -1,4 +1,4 @@
-"""Runs cells one after another in this process, or in parallel in worker processes, with equal results."""
+"""Runs cells one after another in this process, or in parallel in worker processes, with the same results."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ from eunomia_testbed.running.workers import ServerDiedError, Worker, Workers
 from eunomia_testbed.simulator import Progress
 
 WORTH_A_PROCESS = 2_000
-"""Number of jobs in all cells below which two worker processes save no time: they start within 0.7 s, in which one
+"""Number of jobs in all cells below which two worker processes save no time. They start within 0.7 s, in which one
 process simulates 1,400 jobs under FIFO or 200 under LAS."""
 
 
@@ -38,10 +38,10 @@ class WorkerDiedError(EunomiaError):
 
 
 def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
-    """Return the number of worker processes: as requested, or one per CPU, but at most one per cell; 0: none.
+    """Return the number of worker processes: as requested, or one per CPU, but at most one per cell; 0: this process.
 
-    This process is enough for small plans of Eunomia's own plugins, and needed if only it knows the plugins. Others run
-    in a worker, which can be ended with a call that does not return, unless one process is requested.
+    Small plans with only Eunomia's own plugins run in this process, as do plugins that only this process knows. Other
+    plugins run in a worker, which can be killed if a call does not return, unless one process is requested.
     """
     if not can_travel(plan):
         return 0
@@ -51,12 +51,12 @@ def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
 
 
 def has_others(plan: Plan) -> bool:
-    """Return whether plugins were found that are not Eunomia's own; each may observe a run or add metrics to it."""
+    """Return whether third-party plugins are installed; each of them may observe a run or add metrics to it."""
     return any(name not in DEFAULT_PLUGINS for profile in plan.profiles.values() for name in profile.registry.names)
 
 
 def without_late(failed: Iterable[FailedCell], cells: Iterable[Cell]) -> tuple[list[Cell], list[FailedCell]]:
-    """Return the cells of policies whose calls ended in time, and the others, failed by the same error."""
+    """Return the cells of policies without late calls, and the others as failed by the late call's error."""
     late = {each.cell.policy: each.error for each in failed if isinstance(each.error, CallTooLongError)}
     left = list(cells)
     others = [FailedCell(cell=cell, error=late[cell.policy]) for cell in left if cell.policy in late]
@@ -68,14 +68,14 @@ def run_cells(plan: Plan, cells: Source, folder: Path, *, processes: int, watch:
 
     Args:
         plan: the plan of the cells.
-        cells: hands out the cells to run.
+        cells: the source of the cells to run.
         folder: folder of the results.
         processes: number of worker processes; 0: this one runs the cells.
-        watch: called with the progress.
+        watch: receives the progress.
 
     Returns:
-        Failed cells, for example by a fault of a plugin; the other cells are done. After a call that took too long,
-        further cells of its policy fail without being run.
+        Failed cells, for example by a plugin's exception; the other cells have finished. After a call that took too
+            long, further cells of its policy fail without being run.
 
     Raises:
         DiskError: no more files can be written; finished cells are kept.
@@ -106,7 +106,7 @@ def _run_here(plan: Plan, cells: Source, folder: Path, watch: Watch, page: CallP
 
 
 def _next_in_time(cells: Source, failed: list[FailedCell]) -> Cell | None:
-    """Return the next cell of a policy whose calls ended in time; cells of other policies fail on the way."""
+    """Return the next cell of a policy without late calls; cells of other policies are marked as failed."""
     while (cell := cells.next()) is not None:
         _, late = without_late(failed, [cell])
         if not late:
@@ -128,7 +128,7 @@ class _Pool:
         self._busy: dict[Worker, int] = {}
         self._calls: dict[Worker, LateCall] = {}
         self._spent_before: dict[Worker, float] = {}
-        """CPU seconds of a worker when its cell began."""
+        """CPU seconds that each worker had used when its cell began."""
         self._looked_at = 0.0
         self._failed: list[FailedCell] = []
 
@@ -177,7 +177,7 @@ class _Pool:
         self._give()
 
     def _give(self) -> None:
-        """Give cells to workers without one, as far as there are cells now."""
+        """Send cells to idle workers, while there are cells available."""
         while self._idle and (cell := _next_in_time(self._source, self._failed)) is not None:
             self._send(self._idle.pop(), self._numbers[cell])
 
@@ -195,7 +195,7 @@ class _Pool:
         return LateCall(self._limits.cpu_seconds, self._limits.wall_seconds)
 
     def _end_late_calls(self, workers: Workers, tick: float) -> None:
-        """End workers with a call that goes on although an exception should have ended it, and start others."""
+        """Kill workers whose call continues although an exception should have ended it, and start new ones."""
         now = time.monotonic()
         if now - self._looked_at < tick:
             return

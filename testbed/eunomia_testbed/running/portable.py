@@ -1,4 +1,4 @@
-"""Encodes a plan as bytes for another process: profiles are sent as text, and rebuilt there."""
+"""Encodes a plan as bytes for another process; profiles are sent as text and rebuilt there."""
 
 import pickle
 
@@ -11,12 +11,12 @@ _FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "
 
 
 def can_travel(plan: Plan) -> bool:
-    """Return whether another process finds the same plugins: installed ones, and files named in the environment."""
+    """Return whether another process would find the same plugins: installed, or in files that the environment names."""
     return all(profile.registry is default_registry() for profile in plan.profiles.values())
 
 
 def packed(plan: Plan) -> bytes:
-    """Return the plan as bytes."""
+    """Return the plan as bytes for ``unpacked``."""
     plain = {name: getattr(plan, name) for name in _FIELDS}
     profiles = {label: (profile.name, profile.resolved()) for label, profile in plan.profiles.items()}
     return pickle.dumps((plain, profiles))

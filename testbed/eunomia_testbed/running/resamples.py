@@ -1,4 +1,4 @@
-"""Resamples of a plan's trace: what is drawn, the row that each simulated resample leaves, and the file of all rows."""
+"""Resamples of a plan's trace: how they are drawn, the row of each simulated resample, and the file of all rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eunomia_testbed.metrics.frames import Frames
 
 KEPT: Final = Keep(rounds=False, leases=True, waits=True, segments=False, queue=True, records=False, timings=False)
-"""The logs of a resample's simulation: those from which figures that policies are compared by follow."""
+"""The logs that a resample's simulation keeps: those needed for the metrics that compare policies."""
 
 
 @value
@@ -36,8 +36,8 @@ class Resampling:
 
     Attributes:
         count: number of resamples, numbered from 1.
-        blocks: the blocks that are drawn.
-        seed: the seed of the draws. A resample follows from seed and number alone, so that further ones can be added.
+        blocks: the length of the blocks that are drawn.
+        seed: the seed of the draws. A resample depends only on seed and number, so that more can be added.
         source: the name of the trace.
     """
 
@@ -53,19 +53,19 @@ class Resampling:
 
     @property
     def fewest(self) -> int:
-        """Return the least number of resamples that shows chance."""
+        """Return the least number of resamples that gives intervals."""
         return FEWEST_RESAMPLES
 
     @property
     def identity(self) -> str:
-        """Return what the resamples depend on, apart from the trace and their number."""
+        """Return a text of all parameters that determine the resamples, apart from the trace and their number."""
         return repr((self.blocks, self.seed))
 
     def counted(self, trace: Workload, number: int) -> None:
-        """Return None: all apps of a resample count."""
+        """Return None, since all apps of a resample count."""
 
     def draws(self, done: int) -> Draws:
-        """Return the draws of a run that has finished this number of resamples under every policy."""
+        """Return the draws of a run in which every policy has finished this number of resamples."""
         by_time = self.blocks.seconds is not None
         return Draws(
             kind=DrawKind.RESAMPLES,
@@ -78,10 +78,10 @@ class Resampling:
 
 
 def resampling_of(trace: Workload, count: int, *, seed: int, block: Blocks | None) -> Resampling:
-    """Return the resampling of a trace, with blocks of automatic length unless they are given.
+    """Return the resampling of a trace, with blocks of automatic length unless a length is given.
 
     Raises:
-        InputError: the trace is too short to be resampled, or for the blocks.
+        InputError: the trace is too short to be resampled, or too short for the blocks.
     """
     arrivals = trace.apps.arrival_seconds
     check_blocks(Blocks(apps=1) if block is None else block, arrivals)
@@ -90,7 +90,7 @@ def resampling_of(trace: Workload, count: int, *, seed: int, block: Blocks | Non
 
 
 def _work(trace: Workload) -> Reals:
-    """Return by app its GPU-seconds by the trace's times; a job without a time counts with its iterations."""
+    """Return each app's GPU-seconds by the trace's times; for a job without times, an iteration counts as a second."""
     jobs = trace.jobs
     seconds = np.where(np.isfinite(jobs.seconds_per_iteration), jobs.seconds_per_iteration, 1.0)
     work = np.zeros(len(trace.apps.id))
@@ -104,14 +104,14 @@ def _work(trace: Workload) -> Reals:
 def row_of(
     frames: Frames, *, policy: str, number: int, facts: dict[str, Any], counted: frozenset[str] | None = None
 ) -> dict[str, object]:
-    """Return the row of ``resamples.parquet`` of one simulation.
+    """Return the row of ``resamples.parquet`` for one simulation.
 
     Args:
-        frames: its tables.
-        policy: the label of its policy.
+        frames: tables of the simulation.
+        policy: label of the policy.
         number: number of the resample or window.
-        facts: fields of the run's facts on which figures depend.
-        counted: of a window, the ids of the apps that count; None: all.
+        facts: fields of the run's facts on which metrics depend.
+        counted: for a window, the ids of the apps that count; None: all.
     """
     from eunomia_testbed.results.facts import RunFacts
     from eunomia_testbed.results.run_data import RunData
@@ -132,21 +132,21 @@ def row_of(
 
 
 def _only_declared(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """Return the table without columns that plugins add."""
+    """Return the table without the columns of plugins."""
     from eunomia_testbed.results.tables import schema_of
 
     return frame.select(schema_of(table).names())
 
 
 class ResampleFile:
-    """The rows of a folder's resamples, by policy and number."""
+    """The file of a folder's resamples, with a row for each policy and number."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RESAMPLES
 
     @cached_property
     def done(self) -> Collection[tuple[str, int]]:
-        """Policy and number of each row that the file holds."""
+        """Return policy and number of each row in the file."""
         import polars as pl
 
         if not self._path.is_file():
@@ -155,7 +155,7 @@ class ResampleFile:
         return frozenset((str(policy), int(number)) for policy, number in keys.iter_rows())
 
     def add(self, rows: Iterable[dict[str, object]], order: Sequence[str]) -> None:
-        """Add rows, and write the file ordered by policy and number; a row with the same key is replaced."""
+        """Add rows to the file, ordered by policy and number; rows with the same key are replaced."""
         import polars as pl
 
         from eunomia_testbed.results.writing import write_parquet
@@ -172,16 +172,16 @@ class ResampleFile:
         write_parquet(new.sort(place, "seed"), self._path)
 
     def rows(self, most: int) -> pl.DataFrame:
-        """Return the rows of the resamples up to a number."""
+        """Return the rows of the resamples with numbers up to ``most``."""
         import polars as pl
 
         return pl.read_parquet(self._path).filter(pl.col("seed") <= most)
 
     def complete(self, without: Collection[str] = ()) -> int:
-        """Return the number of resamples that every policy has finished, of those that have any.
+        """Return the number of resamples that have finished under every policy that has any.
 
         Args:
-            without: policies that are not resampled to the end.
+            without: policies to ignore, whose resampling was given up.
         """
         import polars as pl
 
@@ -193,13 +193,13 @@ class ResampleFile:
 
 
 def read_row(path: Path) -> dict[str, object]:
-    """Read the row that a resample's simulation left."""
+    """Read the row that a resample's simulation has written."""
     found: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def smaller(keep: Keep) -> Keep:
-    """Return the logs of a resample's simulation, of those that a plan keeps."""
+    """Return the logs that a resample's simulation keeps, out of those that the plan keeps."""
     return Keep(
         **{field.name: getattr(keep, field.name) and getattr(KEPT, field.name) for field in dataclasses.fields(Keep)}
     )

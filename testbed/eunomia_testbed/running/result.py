@@ -1,4 +1,4 @@
-"""The results of a finished simulation in Python: tables as polars frames, summary, and report in a notebook."""
+"""The results of a finished simulation in Python: tables as polars frames, summary, and a report for notebooks."""
 
 import functools
 import shutil
@@ -32,7 +32,7 @@ class SimulationResult:
 
     Args:
         folder: folder of the results.
-        keeper: keeps a temporary folder as long as the result exists.
+        keeper: keeps a temporary folder alive as long as the result exists.
     """
 
     def __init__(self, folder: Path, keeper: object = None) -> None:
@@ -70,12 +70,12 @@ class SimulationResult:
 
     @property
     def waits(self) -> "pl.DataFrame":
-        """Return a row for each wait."""
+        """Return a row for each period in which a job waited."""
         return self.run.waits
 
     @property
     def records(self) -> Mapping[str, "pl.DataFrame"]:
-        """Return the plugins' own records."""
+        """Return the plugins' own records, by plugin."""
         return self.run.records
 
     @functools.cached_property
@@ -86,14 +86,14 @@ class SimulationResult:
         return summarise(self.run)
 
     def summary(self) -> "pl.DataFrame":
-        """Return a row for each policy: figure and 95 % interval of the metrics that compare policies."""
+        """Return a row for each policy, with value and 95 % interval of the metrics that compare policies."""
         from eunomia_testbed.evidence.evidence import evidence_of
         from eunomia_testbed.running.summing import over_seeds
 
         return over_seeds(self.metrics, evidence_of(self.run.facts, self.metrics, self.run.resamples))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the folder that ``eunomia simulate`` writes, including the report.
+        """Write the same folder as ``eunomia simulate``, including the report.
 
         Raises:
             InputError: the folder exists and ``overwrite`` is not set.
@@ -107,7 +107,7 @@ class SimulationResult:
         return target
 
     def _repr_html_(self) -> str:
-        """Return the report, as notebooks show it."""
+        """Return the report as HTML, which notebooks display."""
         import html
 
         from eunomia_testbed.report.page import render
@@ -123,56 +123,56 @@ class SimulationResult:
 
 
 class SimulationKeywords(TypedDict, total=False):
-    """Keywords of ``simulate``: fields of ``SimulationSpec``, and how its runs are executed."""
+    """Keywords of ``simulate``: the fields of ``SimulationSpec``, and how to execute the runs."""
 
     seeds: Iterable[int] | str
     """Seeds of all randomness: numbers, or text such as ``"0-4"``; by default 0."""
     resample: int | None
     """Number of resamples of the trace, at least 39; None: none."""
     block: str | None
-    """Apps in a block of a resample, or a time such as ``"1d"``; None: automatic."""
+    """Block of a resample: a number of apps, or a time such as ``"1d"``; None: automatic."""
     budget: str | None
-    """CPU time within which resamples are simulated, such as ``"10m"``; None: all are."""
+    """CPU time within which resamples are simulated, such as ``"10m"``; None: no limit."""
     windows: int | None
-    """Number of consecutive parts of the trace; None: none."""
+    """Number of consecutive windows into which the trace is cut; None: none."""
     loads: Iterable[float] | str
     """Factors by which jobs arrive faster; by default 1."""
     settings: Sequence[str]
-    """Other values in each profile, ``KEY=VALUE``."""
+    """Settings ``KEY=VALUE`` that override those of each profile."""
     options: SimulationOptions | None
-    """Costs, failures and reports of app masters; None: the fields from ``cost`` to ``until`` give them."""
+    """Costs, failures and reports of app masters; None: they are given by the fields from ``cost`` to ``until``."""
     cost: Sequence[str]
     """Costs of changes such as ``["start=20s"]``; by default every change is free."""
     failures: str | None
     machines_plan: str | None
-    """A CSV file of machines that join the cluster, drain and leave it."""
+    """A CSV file of machines that join, drain and leave the cluster."""
     know: str | None
     error: float
     lie: Sequence[str]
     agents: bool
     until: str | None
     models: PerformanceModel | None
-    """A performance model; None: ``speeds``, else the speeds of the workload."""
+    """A performance model; None: that of ``speeds``, or else the speeds of the workload."""
     speeds: str | None
-    """A file or folder of measured speeds, ``"analytic"``, or ``"equal"``: all GPU types are equally fast."""
+    """A file or folder of measured speeds, ``"analytic"``, or ``"equal"`` (all GPU types are equally fast)."""
     unknown_models: Sequence[str]
-    """What models that the speeds lack take: ``["ResNet-50"]`` (its speeds), ``["equal"]``, ``["drop"]``, or by model
-    ``["own-net=equal"]``."""
+    """Speeds for models that ``speeds`` lacks: ``["ResNet-50"]`` (that model's), ``["equal"]``, ``["drop"]``, or by
+    model ``["own-net=equal"]``."""
     rules: str | Peer | None
     """A peer's round rules, such as ``"gavel"``."""
     rule: Sequence[str]
     rho: str | None
-    """The kind of rho to be judged by: ``themis``, ``static``, ``contention`` or ``exclusive``; None: ``themis``, but
-    ``static`` under a peer's rules."""
+    """The kind of rho that judges the run: ``themis``, ``static``, ``contention`` or ``exclusive``; None: ``themis``,
+    but ``static`` under a peer's rules."""
     unfair_above: float
     """The rho above which an app counts as treated unfairly."""
     plain: bool
     call_cpu: str
-    """CPU time that a call of a plugin may take, by default ``"60s"``."""
+    """Limit on the CPU time of a plugin's call, by default ``"60s"``."""
     call_wall: str
-    """Time that a call of a plugin may take, by default ``"600s"``."""
+    """Limit on the time of a plugin's call, by default ``"600s"``."""
     tolerate_faults: bool
-    """Whether a run goes on after a plugin's fault; the fallback decides after several in a row."""
+    """Whether a run continues after a plugin's fault; the fallback decides after several faults in a row."""
     progress: bool
     """Whether progress is shown on stderr."""
     processes: int | None
@@ -185,18 +185,19 @@ def simulate(
     policies: Sequence[str | Profile] = ("themis",),
     **spec: Unpack[SimulationKeywords],
 ) -> SimulationResult:
-    """Simulate a workload on a cluster under policies, with each seed.
+    """Simulate a workload on a cluster under each policy with each seed.
 
     Args:
-        workload: a trace that was read, several traces of one cluster (independent draws, numbered from 0 in the column
-            ``seed``), or a generator that makes one from a seed.
+        workload: a trace, several traces of one cluster (independent draws, numbered from 0 in the column ``seed``), or
+            a function that generates one from a seed.
         cluster: a cluster, its short form such as ``"4x8 V100"``, or a cluster file.
         policies: presets, profile files, plugins or profiles.
-        spec: fields of ``SimulationSpec``, equal to the flags of ``eunomia simulate``; see ``SimulationKeywords``.
+        spec: fields of ``SimulationSpec``, with the meaning of the flags of ``eunomia simulate``; see
+            ``SimulationKeywords``.
 
     Raises:
-        InputError: a value is invalid, or two contradict each other.
-        EunomiaError: a policy failed, for example with a fault of its plugin.
+        InputError: a value is invalid, or two values contradict each other.
+        EunomiaError: a policy failed, for example by an exception of its plugin.
     """
     given: dict[str, Any] = {"workload": workload, "cluster": cluster, "policies": policies, **spec}
     progress, processes = given.pop("progress", False), given.pop("processes", None)

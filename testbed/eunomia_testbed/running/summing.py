@@ -13,13 +13,13 @@ COMPARED: Final = (
     "placement_score_mean", "queue_length_mean", "cluster_efficiency_mean", "blocking_index_mean",
     "lease_extension_share", "restarts", "migrations", "resizes", "probes", "wait_seconds",
 )  # fmt: skip
-"""The metrics that policies are compared by."""
+"""The metrics that compare policies."""
 
 
 def over_seeds(metrics: pl.DataFrame, evidence: Evidence) -> pl.DataFrame:
-    """Return a row for each policy: ``seeds``, and the figure, ``..._low`` and ``..._high`` of each metric.
+    """Return a row for each policy: ``seeds``, and the value, ``..._low`` and ``..._high`` of each metric.
 
-    The last two are null where nothing is known about chance.
+    The last two are null if there is no interval.
 
     Args:
         metrics: a row for each policy and seed, as in ``summary.csv``.
@@ -40,5 +40,5 @@ def over_seeds(metrics: pl.DataFrame, evidence: Evidence) -> pl.DataFrame:
 
 
 def known(values: Sequence[float | None]) -> list[float]:
-    """Return the known values."""
+    """Return the values that are not None."""
     return [float(each) for each in values if each is not None]

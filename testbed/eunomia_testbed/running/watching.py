@@ -1,4 +1,4 @@
-"""Observers of the progress of cells."""
+"""Observers of the progress of a plan's cells."""
 
 from typing import Protocol
 
@@ -7,18 +7,18 @@ from eunomia_testbed.simulator import Progress
 
 
 class Watch(Protocol):
-    """Observes the progress of each cell, and never changes a result."""
+    """An observer of each cell's progress, which never changes a result."""
 
     def began(self, cell: Cell) -> None:
-        """Note that a cell begins to run."""
+        """Observe that a cell begins to run."""
         ...
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Note that a cell has made progress."""
+        """Observe that a cell has made progress."""
         ...
 
     def ended(self, cell: Cell) -> None:
-        """Note that a cell's files are written."""
+        """Observe that a cell's files have been written."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Consecutive parts of a plan's trace, each simulated with the apps of half a part before and after it."""
+"""Windows, the consecutive parts of a plan's trace; each is simulated with half a window before and after it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.taking import taken
 
 FEWEST_APPS: Final = 200
-"""The fewest apps of a part whose figures are counted: parts of fewer depend on each other."""
+"""Fewest apps of a window whose metrics count; smaller windows depend on each other."""
 NOT_OF_A_PART: Final = ("makespan_seconds", "slots_in_use_share", "utilization")
-"""Figures over the time of a whole run, which would take in the apps that are not counted."""
+"""Metrics over the time of a whole run, which would include apps that do not count in a window."""
 
 
 @value
 class Windows:
-    """The parts of a trace, numbered from 1, of as many apps each as divides the trace evenly.
+    """The windows of a trace, numbered from 1 and as equal in size as possible.
 
     Attributes:
-        count: number of parts.
+        count: number of windows.
         source: the name of the trace.
     """
 
@@ -34,18 +34,19 @@ class Windows:
 
     @property
     def fewest(self) -> int:
-        """Return the least number of parts that shows chance."""
+        """Return the least number of windows that gives intervals."""
         return 2
 
     @property
     def identity(self) -> str:
-        """Return what the parts depend on, apart from the trace."""
+        """Return a text of all parameters that determine the windows, apart from the trace."""
         return f"{self.count} windows"
 
     def workload(self, trace: Workload, number: int) -> Workload:
-        """Return a part with the apps of half a part before and after it, as far as the trace has them.
+        """Return a window with the apps of half a window before and after it, as far as the trace has them.
 
-        Those before load the cluster, and those after keep it loaded until the last apps of the part have finished.
+        The apps before it load the cluster, and those after it keep it loaded until the window's last apps have
+        finished.
         """
         begin, end = self._counted(trace, number)
         half = (end - begin) // 2
@@ -54,12 +55,12 @@ class Windows:
         return taken(trace, rows, arrivals - arrivals[0])
 
     def counted(self, trace: Workload, number: int) -> frozenset[str]:
-        """Return the ids of the apps of a part whose figures are counted."""
+        """Return the ids of a window's apps that count in its metrics."""
         begin, end = self._counted(trace, number)
         return frozenset(trace.apps.id[begin:end])
 
     def draws(self, done: int) -> Draws:
-        """Return the draws of a run that has finished this number of parts under every policy."""
+        """Return the draws of a run in which every policy has finished this number of windows."""
         return Draws(kind=DrawKind.WINDOWS, count=done, source=self.source)
 
     def _counted(self, trace: Workload, number: int) -> tuple[int, int]:
@@ -68,10 +69,10 @@ class Windows:
 
 
 def windows_of(trace: Workload, count: int, *, place: str) -> Windows:
-    """Return the parts of a trace.
+    """Return the windows of a trace.
 
     Raises:
-        InputError: fewer than two parts, or a part of fewer than 200 apps.
+        InputError: there are fewer than two windows, or a window has fewer than 200 apps.
     """
     apps = len(trace.apps.id)
     if count < 2:
@@ -83,10 +84,10 @@ def windows_of(trace: Workload, count: int, *, place: str) -> Windows:
 
 
 def only_counted(tables: Mapping[str, pl.DataFrame], counted: frozenset[str]) -> dict[str, pl.DataFrame]:
-    """Return the tables of a part with the rows of counted apps.
+    """Return a window's tables with only the rows of apps that count.
 
-    Of the queue, the rows from the first arrival of a counted app until the last finish of one, and at most until the
-    last arrival of all, after which the cluster empties.
+    The queue keeps the rows from the first arrival of such an app to the last finish of one, but at most to the last
+    arrival of all apps, after which the cluster empties.
     """
     mine = pl.col("app").is_in(list(counted))
     last = tables["jobs"]["arrival_seconds"].max()

@@ -1,7 +1,7 @@
-"""What a worker process does: it runs cells whose numbers it reads, one per line, and writes lines of JSON.
+"""A worker process: it runs the cells whose numbers it reads, one per line, and writes lines of JSON.
 
-A line is the progress of a cell, or its end or an error with its CPU time. The worker ends when its input or its
-output closes.
+A line states the progress of a cell, or its end or error with its CPU time. The worker exits when its input or its
+output is closed.
 """
 
 import io
@@ -31,13 +31,14 @@ Given = tuple[Plan, Path]
 
 
 def work(given: Given, requests: int, answers: int, calls: int) -> None:
-    """Run the cells whose numbers are read from ``requests``, and write to ``answers``.
+    """Run the cells whose numbers are read from ``requests``, and write the results to ``answers``.
 
     Args:
         given: the plan, and the folder of its results.
-        requests: an open file, as the next two.
-        answers: for lines of JSON.
-        calls: a page for the call that is under way; the other process ends this one if no exception ends the call.
+        requests: descriptor of the file with the cells' numbers.
+        answers: descriptor of the file for lines of JSON.
+        calls: descriptor of the page for the current call; the parent process kills this one if no exception ends the
+            call.
     """
     plan, folder = given
     cells, page = plan.cells(), CallPage(calls)
@@ -53,7 +54,7 @@ def work(given: Given, requests: int, answers: int, calls: int) -> None:
 
 
 def received(stream: io.RawIOBase) -> Given | None:
-    """Read what ``hand_over`` writes; None: the stream ended early."""
+    """Read what ``hand_over`` sends; None: the stream ended early."""
     length = int.from_bytes(_read(stream, 8), "big")
     packed = _read(stream, length)
     folder = _read(stream, int.from_bytes(_read(stream, 8), "big"))
@@ -78,7 +79,7 @@ def _read(stream: io.RawIOBase, length: int) -> bytes:
 
 
 class _Teller:
-    """Writes the progress of a cell from time to time."""
+    """A writer of a cell's progress at regular intervals."""
 
     def __init__(self, number: int, answers: TextIO) -> None:
         self._number, self._answers, self._written_at = number, answers, 0.0
@@ -97,7 +98,7 @@ def _write(answers: TextIO, facts: dict[str, Any]) -> None:
 
 
 def _plain(error: Exception) -> dict[str, Any]:
-    """Return an error as plain values, so that the parent process can raise it."""
+    """Return an error as plain values, from which the parent process can restore it."""
     if not isinstance(error, EunomiaError):
         return {"kind": "fault", "text": "".join(traceback.format_exception(error)), "errors": []}
     errors = error.errors if isinstance(error, InputErrors) else [error]
@@ -106,7 +107,7 @@ def _plain(error: Exception) -> dict[str, Any]:
 
 
 def raised(message: dict[str, Any]) -> Exception:
-    """Return the error that a worker reported."""
+    """Restore the error that a worker reported."""
     if message["kind"] == "fault":
         return RuntimeError(f"in a worker:\n{message['text']}")
     kind = _KINDS.get(message["kind"], EunomiaError)

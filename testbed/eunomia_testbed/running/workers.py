@@ -1,4 +1,4 @@
-"""Starts worker processes through a process that forks them, and ends them."""
+"""Starts worker processes by forking them from a prepared process, and stops them."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ from eunomia_testbed.running.worker import hand_over
 
 _ONE_THREAD: Final = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _ALLOCATOR: Final = "_RJEM_MALLOC_CONF"
-"""Settings of the allocator of polars, which sets them for its own process and those that it starts."""
+"""The environment variable that configures polars' allocator; polars sets it for itself and its child processes."""
 
 
 class ServerDiedError(Exception):
-    """The process that starts workers ended; ``code`` is its exit code."""
+    """The process that starts workers has ended; ``code`` is its exit code."""
 
     def __init__(self, process: int, code: int) -> None:
         super().__init__(f"process {process} ended with {code}")
@@ -28,13 +28,13 @@ class ServerDiedError(Exception):
 
 
 class Worker:
-    """A process that runs cells.
+    """A worker process, which runs cells.
 
     Attributes:
-        process: its number.
-        requests: for the numbers of cells, one per line; it ends when this is closed.
-        answers: its lines of JSON.
-        page: names the plugin's call that is under way there.
+        process: its process id.
+        requests: file for the numbers of cells, one per line; the worker exits when it is closed.
+        answers: file with the worker's lines of JSON.
+        page: names the worker's current plugin call.
     """
 
     def __init__(self, server: "_Server", process: int, requests: BinaryIO, answers: BinaryIO, page: CallPage) -> None:
@@ -43,23 +43,23 @@ class Worker:
         self._code: int | None = None
 
     def kill(self) -> None:
-        """End the process."""
+        """Kill the process."""
         if self._code is None and self._server.lives():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process, signal.SIGKILL)
 
     def exit_code(self) -> int:
-        """Wait for the end of the process; a negative code is the signal that ended it."""
+        """Wait for the end of the process and return its exit code; a negative code is the signal that killed it."""
         if self._code is None:
             self._code = self._server.exit_code(self.process)
         return self._code
 
 
 class Workers:
-    """Starts workers of one plan; all end with the ``with`` block.
+    """A starter of one plan's workers, all of which end with the ``with`` block.
 
-    The first process imports what a simulation needs, reads the plan and forks the workers. Where it cannot fork, for
-    example because a plugin starts a thread at its import, each worker is a process that imports and reads by itself.
+    The first process imports a simulation's modules, reads the plan and forks the workers. If it cannot fork, for
+    example because a plugin starts a thread on import, each worker is a process that imports and reads by itself.
 
     Args:
         plan: the packed plan.
@@ -85,7 +85,7 @@ class Workers:
         """Start a worker.
 
         Raises:
-            ServerDiedError: the process that starts workers ended.
+            ServerDiedError: the process that starts workers has ended.
         """
         if not self._servers or not self._forks:
             self._servers.append(_Server(self._plan, self._folder))
@@ -98,7 +98,7 @@ class Workers:
 
 
 class _Server:
-    """A process that runs ``fork_server``, in a session of its own, so that Ctrl-C reaches only this process."""
+    """A process that runs ``fork_server``, in a session of its own, so that Ctrl-C reaches only the parent process."""
 
     def __init__(self, plan: bytes, folder: Path) -> None:
         self._control, there = socket.socketpair()
@@ -114,7 +114,7 @@ class _Server:
             hand_over(self._control, plan, folder)
 
     def forked(self) -> Worker | None:
-        """Return a forked worker; None: the process cannot fork."""
+        """Return a newly forked worker; None: the process cannot fork."""
         requests, answers, page = self._send(FORK)
         process = self._answer()
         if process != REFUSED:
@@ -124,11 +124,11 @@ class _Server:
         return None
 
     def itself(self) -> Worker:
-        """Make this process the worker, and return it."""
+        """Turn this server process into a worker, and return it."""
         return Worker(self, self._made.pid, *self._send(WORK))
 
     def exit_code(self, process: int) -> int:
-        """Wait for the end of a worker."""
+        """Wait for the end of a worker and return its exit code."""
         if process == self._made.pid:
             return self._made.wait()
         with self._asking():
@@ -136,11 +136,11 @@ class _Server:
         return self._answer()
 
     def lives(self) -> bool:
-        """Return whether the process runs; its workers keep their numbers as long as it does."""
+        """Return whether the server process runs; while it does, its workers' process ids are not reused."""
         return self._made.poll() is None
 
     def close(self) -> None:
-        """End the process and its workers."""
+        """Stop the process and its workers."""
         self._control.close()
         self._made.wait()
 
@@ -174,7 +174,7 @@ class _Server:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the imports of a simulation start no thread, so that the process can fork."""
+    """Return an environment in which a simulation's imports start no threads, so that the process can fork."""
     paths = os.pathsep.join(path for path in sys.path if path)
     allocator = ",".join(filter(None, (os.environ.get(_ALLOCATOR), "background_thread:false")))
     return os.environ | _ONE_THREAD | {"PYTHONPATH": paths, _ALLOCATOR: allocator}

@@ -1,4 +1,4 @@
-"""The simulator: runs workloads in virtual time, under the arbiter that also runs the live cluster."""
+"""The simulator: runs workloads in virtual time under the arbiter that also runs the live cluster."""
 
 from eunomia_testbed.simulator.assembly import assemble
 from eunomia_testbed.simulator.engine import Engine

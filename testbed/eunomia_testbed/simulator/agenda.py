@@ -10,7 +10,7 @@ Happens = Callable[[Seconds], None]
 
 
 class Agenda:
-    """Future events by time. An entry is the end of a job's run (job and turn), or a call."""
+    """A queue of future events by time; an entry is the end of a job's run (job and turn), or a call."""
 
     __slots__ = ("_count", "heap")
 
@@ -19,17 +19,17 @@ class Agenda:
         self._count = 0
 
     def call(self, time: float, happens: Happens) -> None:
-        """Schedule a call; calls at the same time are made in the order in which they were scheduled."""
+        """Schedule a call; calls at the same time are made in the order of scheduling."""
         self._count += 1
         heapq.heappush(self.heap, (time, self._count, happens, -1, 0))
 
     def end(self, time: float, job: int, turn: int) -> None:
-        """Schedule the end of a job's run; the entry is ignored if the job has begun another run by then."""
+        """Schedule the end of a job's run; it is ignored if the job has started another run by then."""
         self._count += 1
         heapq.heappush(self.heap, (time, self._count, None, job, turn))
 
     def next_time(self, turns: list[int]) -> float:
-        """Return the time of the next event; drop ends of runs that are over."""
+        """Return the time of the next event, after discarding ends of runs that are over."""
         heap = self.heap
         while heap:
             time, _, happens, job, turn = heap[0]

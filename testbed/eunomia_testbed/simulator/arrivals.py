@@ -1,4 +1,4 @@
-"""The arrivals of a workload: jobs and apps register with the arbiter, or with their app masters."""
+"""The arrivals of a workload: jobs and apps are registered with the arbiter, or with their app masters."""
 
 import math
 
@@ -15,18 +15,18 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class Arrivals:
-    """The jobs of a run in the order in which they arrive.
+    """The jobs of a run, in order of arrival.
 
     Args:
-        sim: the state of the simulation; a job that is rejected already never arrives.
-        apps: lets app masters hear of their jobs.
-        masters: says which apps have one.
-        kinds: reports rates of a kind of job before its first job.
+        sim: the state of the simulation; a job that was rejected beforehand never arrives.
+        apps: informs app masters about their jobs.
+        masters: knows which apps have an app master.
+        kinds: reports the rates of a job kind before its first job.
 
     Attributes:
-        kinds: as given.
-        next_time: when the next job arrives, in seconds; inf: all have arrived.
-        expected: number of jobs that arrive in the whole run.
+        kinds: reports the rates of job kinds.
+        next_time: time at which the next job arrives, in seconds; inf: all have arrived.
+        expected: number of jobs that arrive over the whole run.
     """
 
     def __init__(self, sim: SimulationState, apps: SimulatedApps, masters: Masters, kinds: AmountReports) -> None:
@@ -36,11 +36,11 @@ class Arrivals:
         self._next, self.expected = 0, len(self._order)
         self.next_time = sim.rows.arrival[self._order[0]] if self._order else math.inf
         self._is_here = [False] * len(sim.rows.app_ids)
-        """By app, whether it has arrived."""
+        """Whether each app has arrived."""
         self._announces = sim.reporter.knows_regimes
 
     def arrive(self, now: Seconds, events: list[Event]) -> None:
-        """Lets jobs and apps arrive that are due, and adds their events."""
+        """Register the jobs and apps that are due, and add their events."""
         sim, order, arrival = self._sim, self._order, self._sim.rows.arrival
         while self.next_time <= now:
             job = order[self._next]
@@ -63,7 +63,7 @@ class Arrivals:
                 events += sim.reporter.profiled(job)
 
     def _register(self, job: int, app: int, now: Seconds, events: list[Event]) -> None:
-        """Lets a job of an app without an app master arrive."""
+        """Register a job of an app without an app master."""
         sim, rules = self._sim, self._rules
         added = sim.reporter.jobs.added(job)
         if self._is_here[app]:

@@ -1,4 +1,4 @@
-"""Assembles a simulation: makes its parts in the order of their dependencies."""
+"""Assembles a simulation by creating its parts in the order of their dependencies."""
 
 import dataclasses
 import math
@@ -70,8 +70,8 @@ def assemble(
         observers: called at every step, and at the end.
 
     Raises:
-        InputError: invalid options, or a cluster that does not suit the profile.
-        PluginError: a plugin imports the simulator's truth.
+        InputError: the options are invalid, or the cluster does not suit the profile.
+        PluginError: a plugin imports the simulator's true values.
     """
     options.check()
     check_plugins(profile)
@@ -166,7 +166,7 @@ def _state(
 
 
 def note_calls(engine: Engine, notes: CallNotes) -> None:
-    """Let each call of a plugin be noted before it begins; to be called before the engine runs."""
+    """Record each call of a plugin before it begins; to be called before the engine runs."""
     arbiter = engine.sim.arbiter
     engine.note(notes)
     arbiter.asking = notes.observer(arbiter.view, arbiter.chosen.names)
@@ -174,7 +174,7 @@ def note_calls(engine: Engine, notes: CallNotes) -> None:
 
 
 def _noted(stages: Stages, notes: CallNotes) -> Stages:
-    """Return the same stages; the call that asks the allocation for its triggers, which no round makes, is noted."""
+    """Return the same stages, with the call that asks the allocation for its triggers recorded too."""
     declare = stages.triggers
     if declare is None:
         return stages
@@ -187,7 +187,7 @@ def _noted(stages: Stages, notes: CallNotes) -> Stages:
 
 
 def _saves(options: SimulationOptions, jobs: int) -> PeriodicSaves | None:
-    """Return checkpoints that take time, if the options set them; None under a peer's rules."""
+    """Return the periodic checkpoints, if the options give them a cost; None: checkpoints take no time."""
     costs = options.costs
     if math.isinf(costs.checkpoint_every) or options.rules is not None:
         return None

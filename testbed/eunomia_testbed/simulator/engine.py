@@ -1,8 +1,8 @@
 """The engine: advances virtual time from event to event, and drives the arbiter of the live cluster.
 
-It has no round mechanism of its own: it passes events to the arbiter, carries out the decisions, and steps again at the
-next event or at the time that the arbiter requested. All events of one time are one step. If an ended job gives its
-GPUs back at that time by an order of the arbiter, arrivals wait for the step in which the GPUs are free.
+It has no rounds of its own: it passes events to the arbiter, carries out the decisions, and steps again at the next
+event or at the time that the arbiter requested. All events at one time make up one step. If an ended job's GPUs become
+free at that time by an order of the arbiter, arrivals wait for the step in which the GPUs are free.
 """
 
 import math
@@ -32,17 +32,17 @@ from eunomia_testbed.simulator.progress.states import FINISHED, REJECTED, RUNNIN
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 Drive = Callable[["Engine"], None]
-"""Moves an engine from step to step until a run is over."""
+"""Moves an engine from step to step until the run is over."""
 
 
 class Engine:
-    """One run of a workload under one profile; ``assemble`` makes it.
+    """One run of a workload under one profile, created by ``assemble``.
 
     Args:
         sim: the state of the simulation.
         executor: carries decisions out.
         apps: the app masters.
-        arrivals: of jobs and apps.
+        arrivals: the arrivals of jobs and apps.
         bidders: answer offers.
         failures: failures of machines; None: no machine fails.
         log: counts and logs every step.
@@ -65,10 +65,10 @@ class Engine:
         self._drive = drive
         self._follows_up = sim.reporter.follows_up
         self._reports = self._follows_up or bool(sim.workload.regimes)
-        """Whether jobs without an app master send reports between arrival and end."""
+        """Whether jobs without an app master send reports between their arrival and end."""
         self.arrivals = arrivals
         self._alive = [0] * len(sim.rows.app_ids)
-        """By app, jobs that are not over."""
+        """Number of jobs of each app that have not ended."""
         for job, app in enumerate(sim.rows.app_of):
             self._alive[app] += sim.jobs.state[job] != REJECTED
         self._has_masters = False
@@ -77,7 +77,7 @@ class Engine:
         self._carry_out = executor.carry_out
 
     def note(self, notes: CallNotes) -> None:
-        """Note the calls of plugins elsewhere than before."""
+        """Record the calls of plugins in other notes from now on."""
         self.sim.notes, self._calls = notes, notes.numbers
 
     # --- the loop --------------------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ class Engine:
         """Run until no event is left.
 
         Raises:
-            PluginFailedError: a plugin failed, and that is not tolerated.
-            EunomiaError: the policy makes no progress; it names policy and time.
+            PluginFailedError: a plugin failed, and faults are not tolerated.
+            EunomiaError: the policy makes no progress; the error names policy and time.
         """
         if self.log.timings is not None:
             self.log.timings.begin()
@@ -97,7 +97,7 @@ class Engine:
         return outcome(self.sim, self._executor.runs, self.log)
 
     def run_freely(self) -> None:
-        """Step at every event and at every time that the arbiter requested, until all jobs are over."""
+        """Step at every event and at every time that the arbiter requests, until all jobs are over."""
         sim = self.sim
         until, jobs, arrivals = sim.options.until, sim.jobs, self.arrivals
         while (now := Seconds(self._next_time())) <= until and now < math.inf:
@@ -123,7 +123,7 @@ class Engine:
         return min(soon, plan.next_time())
 
     def step_at(self, time_seconds: float, *, admits: bool = True) -> None:
-        """Step at the boundary of a peer's round, with all consequences of this time or only the given events."""
+        """Step at the boundary of a peer's round, with all consequences at this time, or only with the given events."""
         now = Seconds(time_seconds)
         self._step(now, admits=admits)
         while admits and self.sim.urgent:
@@ -152,7 +152,7 @@ class Engine:
     # --- what happens ----------------------------------------------------------------------------------------------
 
     def _events(self, now: Seconds, *, admits: bool) -> list[Event]:
-        """Process everything that is due; return the events of the step."""
+        """Process everything that is due, and return the events of the step."""
         sim = self.sim
         events, sim.out, sim.urgent = sim.out, [], False
         # What was so before a machine failed is folded before it: within one step failures come first.
@@ -175,7 +175,7 @@ class Engine:
         return events
 
     def _ends(self, now: Seconds, events: list[Event]) -> bool:
-        """Process due entries of the agenda; return whether a job ended and gives its GPUs back in the next step."""
+        """Process due entries of the agenda; return whether a job has ended that releases its GPUs in the next step."""
         sim, executor = self.sim, self._executor
         heap, work, has_masters = sim.agenda.heap, sim.work, self._has_masters
         turns, on, done, goal, epoch = work.turn, work.on, work.done, work.goal, executor.runs.epoch
@@ -209,7 +209,7 @@ class Engine:
         return ended
 
     def _next_regime(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
-        """Lets a job enter its next regime on the same GPUs."""
+        """Move a job to its next regime on the same GPUs."""
         sim = self.sim
         events.append(sim.reporter.adapted(job, sim.work.next_regime(job), now))
         events += sim.reporter.coming(job)
@@ -219,7 +219,7 @@ class Engine:
             events += sim.reporter.profiled(job, again=True)
 
     def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
-        """End a job that has given its GPUs back, and its app with the app's last job."""
+        """End a job that has released its GPUs, and with its last job the app."""
         sim = self.sim
         app, epoch = sim.rows.app_of[job], Epoch(self._executor.runs.epoch[job])
         if self._alive[app] > 1:

@@ -1,4 +1,4 @@
-"""Schedules failures, repairs and planned changes of machines, from lists or drawn from the seed."""
+"""Schedules failures, repairs and planned changes of machines, either listed or drawn from the seed."""
 
 import math
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from eunomia_testbed.simulator.options import Failures
 
 
 class FailurePlan:
-    """Schedules failures and repairs of machines.
+    """A schedule of machines' failures and repairs.
 
     Args:
-        failures: known outages, and mean times of random ones.
+        failures: known outages, and the mean times of random ones.
         cluster: the cluster with the machines.
-        seed: each machine draws from a separate generator.
+        seed: seed of the draws; each machine has a generator of its own.
         lose: called with a failed machine's number and the time.
         repair: called with a repaired machine's number and the time.
 
@@ -38,9 +38,9 @@ class FailurePlan:
         self._failures, self._lose, self._repair = failures, lose, repair
         self._agenda = Agenda()
         self.down: set[int] = set()
-        """Machines that are down."""
+        """Indices of the machines that are down."""
         self.planned = 0
-        """Changes of the cluster that are still to come."""
+        """Number of changes of the cluster that are still to come."""
         numbers = {machine.name: number for number, machine in enumerate(cluster.machines)}
         for outage in failures.outages:
             if outage.machine not in numbers:
@@ -68,7 +68,7 @@ class FailurePlan:
         return self._agenda.next_time([])
 
     def happen(self, now: Seconds) -> None:
-        """Carries out the failures, repairs and changes that are due."""
+        """Carry out the failures, repairs and changes that are due."""
         while self.next_time() <= now:
             happens = heappop(self._agenda.heap)[2]
             if happens is not None:

@@ -1,4 +1,4 @@
-"""The error of a run that ends with a plugin's fault."""
+"""The error of a run that a plugin's fault has ended."""
 
 from eunomia.contract.decisions import Fault
 from eunomia.errors import EunomiaError

@@ -1,13 +1,13 @@
 """The round rules of the public simulators of Gavel and of Shockwave, which is derived from it (``--rules gavel``).
 
-A round ends with its last running job, and a job that ends early leaves its GPUs idle until then; a job does whole
-steps, as many as fit in a round; arrivals wait for the next boundary. With a restart cost, a job that did not run in
-the previous round makes no step for that time, unless its round is short. Jobs that adapt their batch size request the
-change at a boundary, get it at the end of their next round, and keep the number of their epochs.
+A round ends when its last job does, and a job that ends early leaves its GPUs idle until then. A job does as many whole
+steps as fit in a round. Arrivals wait for the next boundary. With a restart cost, a job that did not run in the
+previous round makes no step for that time, unless its round is short. Jobs that adapt their batch size request the
+change at a boundary, get it at the end of their next round, and keep their number of epochs.
 
-Sources: the public repositories ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/shockwave`` (NSDI'23).
-Left out: a job that runs 1.5 times as long as its profile says is ended there; and after a time without jobs their
-first round counts from the end of the last one.
+Sources: the public repositories ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/shockwave`` (NSDI'23). Two of
+their rules are left out: a job that runs 1.5 times as long as its profile says is ended; and after a time without jobs,
+the first round counts from the end of the last one.
 """
 
 import copy
@@ -30,15 +30,15 @@ from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import LARGEST_BATCH, growth_of, named_model, split_model, steps_per_epoch
 
 SHORT_SECONDS: Final = 5.0
-"""A round that is shorter than the others by at least this many seconds is a job's last; its restart is free."""
+"""Seconds by which a job's last round must be shorter than the others for its restart to be free."""
 _LITTLE: Final = 0.5
 """Iterations reported as left for a job that has no work left but has not ended."""
 _ADAPTING: Final = frozenset({"accordion", "gns"})
-"""Modes for which the peers' simulators have rules; other jobs keep their batch size."""
+"""Adaptation modes for which the peers' simulators have rules; other jobs keep their batch size."""
 _SMALL_PART: Final = 1e-9
-"""A smaller part of an epoch counts as none."""
+"""Smaller fractions of an epoch count as zero."""
 _WHOLE: Final = 1e-9
-"""Tolerance in steps for the rounding error of rates that are given as their inverse."""
+"""Tolerance in steps for rounding errors, since rates are given as their inverse."""
 
 
 @value
@@ -48,22 +48,22 @@ class GavelRuleOptions:
     round_seconds: float = 120.0
     """Length of a round in seconds: 120 in Shockwave's simulator, 360 in Gavel's."""
     restart_seconds: float = 20.0
-    """Seconds that a restart costs; 0 in Gavel's simulator."""
+    """Seconds that a restart takes; 0 in Gavel's simulator."""
     least_between_seconds: float = 1000.0
-    """Least seconds between two solutions of a policy; 1920 in Gavel's simulator."""
+    """Least seconds between two solutions of a policy; Gavel's simulator has 1920."""
     credit: float = 0.5
-    """The fraction of a round that every job is credited with at each solution."""
+    """Fraction of a round with which every job is credited at each solution."""
     failures: int = 5
-    """Rounds without a step after which a job ends: a job that has no work left after a change of its batch size ends
-    only then, and holds its GPUs meanwhile."""
+    """Number of rounds without a step after which a job ends. A job that has no work left after a change of its batch
+    size ends only then, and holds its GPUs until then."""
     gpu_type: str = "V100"
-    """The GPU type of the speeds of adapting jobs, which are equally fast on any type after their first change."""
+    """The GPU type for the speeds of adapting jobs, which are equally fast on every type after their first change."""
 
     def check(self) -> None:
-        """Refuses invalid options.
+        """Check that the options are valid.
 
         Raises:
-            InputError: a round that takes no time, a restart as long as a round, a credit outside 0 to 1.
+            InputError: a round takes no time, a restart takes as long as a round, or the credit is outside 0 to 1.
         """
         if not 0.0 < self.round_seconds < math.inf:
             raise InputError("a round must take time", value=f"{self.round_seconds:g} s")
@@ -82,13 +82,13 @@ GAVEL: Final = GavelRuleOptions(round_seconds=360.0, restart_seconds=0.0, least_
 
 
 def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Profile:
-    """Adapts a profile to the rules: the executor alone starts rounds, and every GPU may change hands in each.
+    """Return a profile adapted to the rules: only the executor starts rounds, and every GPU may be reassigned in each.
 
-    Plugins of the profile that have these options get their values: ``round_length``, ``least_between``,
-    ``credit``, and ``ends`` of rounds.
+    Plugins of the profile that have the options ``round_length``, ``least_between``, ``credit`` or ``ends`` (of rounds)
+    get the rules' values.
 
     Raises:
-        InputErrors: a plugin that has such an option and refuses the value.
+        InputErrors: a plugin rejects the value of such an option.
     """
     length, between = exact_duration(options.round_seconds), exact_duration(options.least_between_seconds)
     wanted: dict[str, object] = {
@@ -109,16 +109,16 @@ def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Prof
 
 
 GIVEN: Final = ("round_length", "least_between", "ends", "credit")
-"""Options of plugins that get their values from the rules."""
+"""Plugin options whose values the rules set."""
 OTHERS: Final[Mapping[str, str]] = {
     "gandiva_fair": "gives tickets to users, who trade GPU types (EuroSys'20)",
     "isolated": "cuts the cluster into parts that keep their GPUs",
 }
-"""Allocations with the name of another policy of the peer, and a sentence on what they do here."""
+"""Allocations that share the name of another policy of the peer, with a sentence on what they do here."""
 
 
 def rule_notes(profiles: Mapping[str, Profile]) -> list[str]:
-    """Sentences on policies that differ from the peer's under the rules."""
+    """Return sentences on policies that differ from the peer's under the rules."""
     notes = [
         f"{name} is not the peer's policy of that name: here it {OTHERS[plugin]}"
         for name, profile in profiles.items()
@@ -140,14 +140,14 @@ def _solves_at_times(profile: Profile) -> bool:
 
 
 def _options_by_plugin(profile: Profile) -> dict[str, frozenset[str]]:
-    """By plugin of the profile, the names of its options."""
+    """Return the names of the options of each plugin in the profile."""
     names = (*profile.plugins.values(), *map(str, profile.merged.tree["stages"].get("refiners", [])))
     types = {name: getattr(profile.registry.load(name), "options_type", None) for name in dict.fromkeys(names)}
     return {name: frozenset(() if kind is None else kind.model_fields) for name, kind in types.items()}
 
 
 class _Adapting:
-    """A job that changes its batch size; its steps are those of the present batch size."""
+    """A job that changes its batch size; its steps refer to the current batch size."""
 
     __slots__ = ("asks", "batch", "epoch_steps", "family", "first", "growth", "mode", "run", "total")
 
@@ -155,13 +155,13 @@ class _Adapting:
         self.family, self.first, self.mode = family, first, mode
         self.growth = growth_of(family, first, gpus)
         self.epoch_steps = steps_per_epoch(family, first)
-        """Steps an epoch at the present batch size."""
+        """Steps per epoch at the current batch size."""
         self.batch, self.total, self.run = first, total, 0
         self.asks = False
         """Whether a requested change takes effect at the end of the job's next round."""
 
     def wants(self) -> bool:
-        """Whether the job requests another batch size at its present epoch."""
+        """Return whether the job requests another batch size at its current epoch."""
         epoch = math.ceil(self.run / self.epoch_steps)
         largest = LARGEST_BATCH.get(self.family)
         if largest is None:
@@ -172,7 +172,7 @@ class _Adapting:
         return critical if self.batch != self.first else not critical and self.batch != largest
 
     def stretches(self) -> list[tuple[int, float]]:
-        """Return batch size and epochs of each stretch from now on, if each request is met at its epoch's end."""
+        """Return batch size and epochs of each future regime, if each request is granted at its epoch's end."""
         later = copy.copy(self)
         left = (self.total - self.run) / self.epoch_steps
         found = [(later.batch, 0.0)]
@@ -187,13 +187,13 @@ class _Adapting:
         return found
 
     def next_batch(self) -> int:
-        """Return the next batch size: doubled under GNS; the largest under Accordion, then the first again."""
+        """Return the next batch size: doubled under GNS; under Accordion the largest, and the first one after that."""
         if self.mode == "gns":
             return 2 * self.batch
         return LARGEST_BATCH[self.family] if self.batch == self.first else self.first
 
     def take(self, batch: int) -> None:
-        """Set the batch size and keep the number of epochs; an epoch that has begun counts as done."""
+        """Set the batch size and keep the number of epochs; an epoch that has begun counts as finished."""
         old, new = self.epoch_steps, steps_per_epoch(self.family, batch)
         epochs = math.ceil(self.total / old)
         total = math.ceil(self.total * (1 / (batch / self.batch)))
@@ -207,7 +207,7 @@ def _grown(growth: Mapping[int, int], first: int, epoch: int) -> int:
 
 
 def _is_critical(family: str, batch: int, epoch: int) -> bool:
-    """Accordion's critical epochs in the peer's simulator: fewer than in its profiles."""
+    """Return whether an epoch is critical in the peer's simulator of Accordion, which has fewer than its profiles."""
     if family == "LM":
         return epoch < 10
     if family == "Recommendation":
@@ -218,15 +218,15 @@ def _is_critical(family: str, batch: int, epoch: int) -> bool:
 
 
 class GavelRules:
-    """The rules for one workload.
+    """The peer's round rules for one workload.
 
     Args:
-        workload: its jobs may adapt (``jobs.adaptation``).
+        workload: the workload, whose jobs may adapt (``jobs.adaptation``).
         models: speeds at other batch sizes; None: those of the workload's regimes.
         options: the peers' options.
 
     Raises:
-        InputError: invalid options.
+        InputError: the options are invalid.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class GavelRules:
         self._empty: set[int] = set()
         """Jobs that have no work left after a change of their batch size."""
         self._failed: dict[int, int] = {}
-        """By job without work left, the rounds that it has held its GPUs since."""
+        """Number of rounds for which each job without work left has held its GPUs."""
 
     def begin(self, jobs: int, seed: int) -> None:
         """See ``Rules``."""
@@ -252,7 +252,7 @@ class GavelRules:
         self._empty, self._failed = set(), {}
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """Give a job that adapts the trace's number of steps at its first batch size."""
+        """Set the work of an adapting job to the trace's number of steps at its first batch size."""
         jobs = self._workload.jobs
         if jobs.adaptation is None or jobs.adaptation[job] not in _ADAPTING or jobs.first_batch_iterations is None:
             return None
@@ -265,7 +265,7 @@ class GavelRules:
         return None if pace is None else _change(job, batch, total, pace)
 
     def coming(self, job: int) -> list[Regime]:
-        """Return the coming regimes, if the job gets each batch size at the end of the epoch that requests it."""
+        """Return the future regimes, if the job gets each batch size at the end of the epoch that requests it."""
         life = self._adapting.get(job)
         if life is None or life.first == LARGEST_BATCH.get(life.family):
             return []
@@ -300,11 +300,11 @@ class GavelRules:
         )
 
     def _has_nothing(self, jobs: Ints) -> Bools:
-        """Mark jobs that have no work left after a change of their batch size."""
+        """Return a mask of the jobs that have no work left after a change of their batch size."""
         return np.array([job in self._empty for job in jobs.tolist()], dtype=bool)
 
     def _over(self, running: RoundJobs, steps: Reals, costs: Bools) -> Bools:
-        """Mark jobs that end: jobs that did all their work, and idle jobs that reached their limit of rounds."""
+        """Return a mask of the jobs that end: all work done, or idle for the maximum number of rounds."""
         over: Bools = (steps >= running.iterations_left) & ~costs
         for index in np.flatnonzero(steps <= 0.0).tolist():
             job = int(running.job[index])
@@ -318,13 +318,13 @@ class GavelRules:
         return running.began + (last if last > 0.0 else self.options.round_seconds)
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """Return the next arrival as the start of the next round, or the end of an empty round."""
+        """Return the next arrival as the start of the next round, or the end of an empty round if none arrives."""
         return max(now, next_arrival) if next_arrival < math.inf else now + self.options.round_seconds
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Return changes for jobs that requested a batch size before this round and ran in it.
+        """Return the changes of jobs that requested a batch size before this round and ran in it.
 
-        Each may then request another.
+        Each of them may then request another one.
         """
         changed = []
         here = set(active.tolist())
@@ -342,7 +342,7 @@ class GavelRules:
         return changed
 
     def _changed(self, job: int, life: _Adapting) -> list[Change]:
-        """Return the change to a job's requested batch size; none if its speed there is unknown."""
+        """Return the change to a job's requested batch size; empty: its speed there is unknown."""
         batch = life.next_batch()
         pace = self._pace(job, batch)
         if pace is None or life.first == LARGEST_BATCH[life.family]:
@@ -353,7 +353,7 @@ class GavelRules:
         return [_change(job, batch, max(_LITTLE, life.total - life.run), pace)]
 
     def _pace(self, job: int, batch: int) -> float | None:
-        """Seconds per step at a batch size, at the job's gang; None: unknown."""
+        """Return seconds per step at a batch size, with the job's gang; None: unknown."""
         gpus = int(self._workload.jobs.most[job])
         if self._models is not None:
             family, _ = split_model(self._workload.models[int(self._workload.jobs.model[job])])
@@ -379,11 +379,11 @@ def gavel_rules(
     models: PerformanceModel | None = None,
     options: GavelRuleOptions = SHOCKWAVE,
 ) -> GavelRules:
-    """Make the rules for a workload on a cluster.
+    """Return the rules for a workload on a cluster.
 
     Raises:
-        InputError: options that cannot be, or several GPU types for jobs that change their batch size: the peer gives
-            such a job one speed, whatever it runs on.
+        InputError: options are invalid, or there are several GPU types for jobs that change their batch size, to which
+            the peer gives the same speed on all types.
     """
     types, modes = cluster.gpu_types, set(workload.jobs.adaptation or ()) & set(_ADAPTING)
     if len(types) > 1 and modes:

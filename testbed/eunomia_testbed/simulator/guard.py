@@ -1,7 +1,7 @@
-"""Refuses, before a run, a plugin that imports the simulator's true speeds, and names it.
+"""Rejects, before a run, a plugin that imports the simulator's true speeds, and names it.
 
-An import contract holds built-in plugins to this. The source of other plugins is read: an import counts anywhere in a
-file, inside functions too, and whether or not it was executed.
+Built-in plugins are checked by an import contract. For other plugins the source is read: an import counts anywhere in a
+file, including inside functions, and whether or not it was executed.
 """
 
 import ast
@@ -25,7 +25,7 @@ BUILT_IN: Final = "eunomia_plugins"
 
 
 def check_plugins(profile: Profile) -> None:
-    """Refuses a profile if one of its plugins can see the true speeds.
+    """Check that no plugin of a profile can see the true speeds.
 
     Raises:
         PluginError: a plugin imports such a module; the error names both.
@@ -42,7 +42,7 @@ def check_plugins(profile: Profile) -> None:
 
 
 def _names(profile: Profile) -> Iterator[str]:
-    """Yield the plugins of a profile by their names in the registry."""
+    """Yield the registry names of a profile's plugins."""
     tree = profile.merged.tree
     options = tree.get("plugins", {})
     for name in (*profile.plugins.values(), *tree["stages"].get("refiners", ()), *tree.get("observers", ())):
@@ -64,7 +64,7 @@ def _files(plugin: type[Any]) -> Iterable[Path]:
 
 
 def _globals(plugin: type[Any]) -> Mapping[str, Any]:
-    """Return the globals of the plugin's module, which is not in ``sys.modules`` if it was loaded from a file."""
+    """Return the globals of the plugin's module, which is missing in ``sys.modules`` if it was loaded from a file."""
     for item in vars(plugin).values():
         names = getattr(item, "__globals__", None)
         if isinstance(names, dict):
@@ -73,7 +73,7 @@ def _globals(plugin: type[Any]) -> Mapping[str, Any]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports anywhere, including those named in a string."""
+    """Yield the modules that a file imports anywhere, including modules named in strings."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

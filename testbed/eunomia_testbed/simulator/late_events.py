@@ -1,7 +1,7 @@
 """Drops reports of jobs and apps that end in the same step.
 
-The arbiter folds ends before reports, in a fixed order, so a report of the same instant would name a job or an app
-that is already gone.
+The arbiter applies ends before reports, in a fixed order, so a report at the same time would refer to a job or an app
+that no longer exists.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ _ENDS: Final = frozenset({JobFinished, JobFailed, AppFinished, AppCancelled, Sin
 
 
 def without_late_events(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
-    """Return a step's events without the reports of jobs and apps that end in it.
+    """Return a step's events without reports of jobs and apps that end in the same step.
 
     Args:
-        events: of one step; the same list is returned if no job and no app ends.
-        app_of: the app of a job.
+        events: the events of one step; the same list is returned if no job and no app ends.
+        app_of: returns the app of a job.
     """
     if _ENDS.isdisjoint(map(type, events)):
         return events

@@ -16,32 +16,32 @@ from eunomia.errors import EunomiaError
 from eunomia.units import Seconds
 
 IDLE_STEPS = 500
-"""Consecutive steps without an event or a decision after which a run in which no job runs is over."""
+"""Number of consecutive steps without event or decision after which a run without running jobs is over."""
 STUCK_STEPS = 200_000
-"""Most consecutive steps without a start, an end or an arrival of a job."""
+"""Largest number of consecutive steps without a start, an end or an arrival of a job."""
 INSTANT_STEPS = 1_000
-"""Most consecutive steps at one time."""
+"""Largest number of consecutive steps at the same time."""
 _MACHINES = frozenset({MachineLost, MachineBack, MachineJoined, MachineLeft, MachineDraining, MachineKept})
 
 
 class LivelockGuard:
-    """Counts steps without progress.
+    """A counter of steps without progress.
 
     Args:
-        policy: named in errors.
+        policy: name of the policy, for errors.
     """
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
         self.moved_at = Seconds(0.0)
-        """When a job last arrived, started or ended."""
+        """Time at which a job last arrived, started or ended."""
         self._now = Seconds(-1.0)
         self._moves = -1
         self._idle = self._stuck = self._instant = 0
 
     @property
     def is_out(self) -> bool:
-        """Returns whether the run is over: no job runs, and too many steps passed without a decision."""
+        """Return whether the run is over: no job runs, and too many steps have passed without a decision."""
         return self._idle > IDLE_STEPS
 
     def watch(self, now: Seconds, decision: Decision, events: Sequence[Event], moves: int) -> None:

@@ -1,4 +1,4 @@
-"""Machines that join the cluster, drain and leave it in a simulation, by a plan."""
+"""Planned changes of a simulated cluster: machines that join, drain or leave."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ class MachineChange:
 
 
 def with_all(cluster: Cluster, changes: Iterable[MachineChange]) -> Cluster:
-    """Return the cluster with all machines that ever join it; their GPUs have the numbers that the arbiter gives."""
+    """Return the cluster with all machines that ever join it; their GPUs have the indices that the arbiter assigns."""
     for change in changes:
         if isinstance(change.event, MachineJoined):
             cluster = cluster.grown([change.event.described()], place="a plan of machines")
@@ -26,7 +26,7 @@ def with_all(cluster: Cluster, changes: Iterable[MachineChange]) -> Cluster:
 
 
 def slot_changes(cluster: Cluster, changes: Iterable[MachineChange]) -> tuple[tuple[float, int], ...]:
-    """Return by how many slots the cluster grows or shrinks, and when."""
+    """Return when the cluster grows or shrinks, and by how many slots."""
     gpus = {machine.name: machine.gpus for machine in cluster.machines}
     found: list[tuple[float, int]] = []
     for change in changes:

@@ -10,11 +10,11 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class MachineFaults:
-    """Carries out failures and repairs of machines, and machines that join and leave.
+    """Carries out failures and repairs of machines, and changes by which machines join and leave.
 
     Args:
         sim: the state of the simulation.
-        executor: stops what runs on a machine.
+        executor: stops the processes on a machine.
         apps: the apps with jobs that lose GPUs.
     """
 
@@ -28,13 +28,13 @@ class MachineFaults:
             self._end(machine, MachineLost(machine=name), now)
 
     def repair(self, machine: int, now: Seconds) -> None:
-        """Brings a machine back, if it is part of the cluster."""
+        """Bring a machine back, if it is part of the cluster."""
         name = self._sim.cluster.machines[machine].name
         if self._is_there(name):
             self._sim.out.append(MachineBack(machine=name))
 
     def change(self, event: Change, now: Seconds) -> None:
-        """Carry out a planned change; what runs on a machine that leaves is gone."""
+        """Carry out a planned change; the processes on a machine that leaves are lost."""
         sim = self._sim
         number = sim.cluster.number_of(event.machine)
         if isinstance(event, MachineLeft):

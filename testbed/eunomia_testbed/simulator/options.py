@@ -49,7 +49,7 @@ class Delays:
 
     @property
     def any(self) -> bool:
-        """Whether anything is delayed or lost."""
+        """Return whether anything is delayed or lost."""
         return self.order > 0.0 or self.jitter > 0.0 or self.lost > 0.0
 
 
@@ -64,17 +64,17 @@ class Outage:
 
 @value
 class Failures:
-    """Machines that fail and are repaired; times between are drawn from exponential distributions, by the seed."""
+    """Machines that fail and are repaired, at intervals drawn from exponential distributions by the seed."""
 
     between_seconds: float = math.inf
-    """Mean time between two failures of one machine."""
+    """Mean seconds between two failures of a machine."""
     repair_seconds: float = 3600.0
-    """Mean time to repair a machine."""
+    """Mean seconds to repair a machine."""
     outages: tuple[Outage, ...] = ()
     """Known outages, such as from a file."""
     checkpoint_every_seconds: float = 1800.0
-    """A machine failure loses a job's work since its last checkpoint; inf: it saves only on leaving its GPUs. These
-    checkpoints take no time; ``Costs.checkpoint_every`` replaces them by others that do."""
+    """Seconds between a job's checkpoints; a machine failure loses its work since the last one. inf: it saves only on
+    leaving its GPUs. These checkpoints take no time; ``Costs.checkpoint_every`` replaces them by ones that do."""
 
 
 Knowledge = Literal["declared", "measured", "oracle"]
@@ -82,7 +82,7 @@ Fact = Literal["work", "sizes", "types", "regimes", "amounts"]
 FACTS: Final[tuple[Fact, ...]] = ("work", "sizes", "types", "regimes", "amounts")
 """Facts that app masters may know from the beginning, in addition to their measurements."""
 ERRORS: Final = ("work", "rates", "types", "sizes", "slowdowns")
-"""Quantities that errors may affect: all work and all rates of an app, or rates by GPU type, size or distance."""
+"""Quantities that may have errors: all work or all rates of an app, or its rates by GPU type, size or distance."""
 _OF_ORACLE: Final[frozenset[Fact]] = frozenset({"work", "sizes", "types"})
 _CONTRADICTED: Final[Mapping[str, frozenset[Fact]]] = {
     "work": frozenset({"work"}),
@@ -91,47 +91,48 @@ _CONTRADICTED: Final[Mapping[str, frozenset[Fact]]] = {
     "sizes": frozenset({"sizes"}),
     "slowdowns": frozenset({"sizes"}),
 }
-"""By error, the facts that it contradicts."""
+"""The facts that each kind of error contradicts."""
 
 
 @value
 class Reports:
-    """What app masters report of their jobs, which may differ from the true values."""
+    """The reports of app masters on their jobs, which may differ from the true values."""
 
     know: Knowledge | tuple[Fact, ...] = "declared"
-    """``declared``: work and serial time from the workload; ``measured``: also what was measured while a job ran;
-    ``oracle``: all true rates from the beginning; facts: what was measured, and these from the beginning.
-    ``work``: the work is the true one; ``sizes``: the rates at every size and locality on the job's own GPU type, and
-    the slowdown by distance; ``types``: the rates at the job's largest size on every GPU type; ``regimes``: the coming
-    regimes of a job that adapts, each with its work and rate; ``amounts``: the rates of each kind of job by CPUs and
-    memory, where the speeds have them. ``oracle`` includes neither of the last two."""
+    """What app masters know. ``declared``: work and serial time from the workload; ``measured``: also rates measured
+    while a job ran; ``oracle``: all true rates from the beginning; facts: measured rates, and these facts from the
+    beginning. ``work``: the true work; ``sizes``: the rates at every size and locality on the job's own GPU type,
+    and the slowdown by distance; ``types``: the rates at the job's largest size on every GPU type; ``regimes``: the
+    future regimes of a job that adapts, each with its work and rate; ``amounts``: the rates of each job kind by CPUs
+    and memory, if the speeds have them. ``oracle`` includes neither of the last two."""
     error: float = 0.0
-    """Relative error: each app's work and rates are off by factors drawn from 1 - error to 1 + error."""
+    """Relative error: each app's work and rates are multiplied by factors drawn from 1 - error to 1 + error."""
     errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Relative errors by what they are on, of ``ERRORS``; ``error`` holds for work and rates that are not named."""
+    """Relative errors by quantity, one of ``ERRORS``; ``error`` applies to work and rates that are not given here."""
     lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """By app id, a factor on the work that the app reports."""
+    """Factor on the reported work of an app, by app id."""
     type_lies: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
-    """By app id and GPU type, a factor on the rates that the app reports there."""
+    """Factor on the reported rates of an app, by app id and GPU type."""
     far_lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """By app id, a factor on the reported slowdown of its jobs across machines (Themis §6.3)."""
+    """Factor on the reported slowdown of an app's jobs across machines, by app id (Themis §6.3)."""
     profiles: bool = True
-    """With known sizes: whether rates are reported for each job; else only an app's forecast holds slowdowns."""
+    """For known sizes, whether rates are reported for each job; otherwise only forecasts contain slowdowns."""
     forecast_seconds: float = 0.0
-    """Least seconds between two forecasts of an app master, apart from those that its bids need; 0: with every step."""
+    """Least seconds between two forecasts of an app master, apart from those that its bids need; 0: one with every
+    step."""
 
     @property
     def facts(self) -> frozenset[Fact]:
-        """Returns the facts that are known from the beginning."""
+        """Return the facts that are known from the beginning."""
         if isinstance(self.know, str):
             return _OF_ORACLE if self.know == "oracle" else frozenset()
         return frozenset(self.know)
 
     @property
     def measures(self) -> bool:
-        """Returns whether the rate of a setting is reported when a job first runs there, since not all are known.
+        """Return whether a rate is reported when a job first runs in a setting, because not all rates are known.
 
-        Rates by CPUs and memory hold for the kind, and a rate measured on a job alone would take their place.
+        Rates by CPUs and memory apply to the kind; a rate measured on a single job would replace them.
         """
         return self.know != "declared" and not ({"sizes", "types"} <= self.facts or "amounts" in self.facts)
 
@@ -140,10 +141,10 @@ class Reports:
         return self.errors.get(what, self.error if what in ("work", "rates") else 0.0)
 
     def check(self) -> None:
-        """Refuses unknown words, errors outside 0 to 1, and errors and lies that contradict what is known.
+        """Check that names are known, that errors are within 0 to 1, and that none contradicts what is known.
 
         Raises:
-            InputError: the first of them.
+            InputError: one of these checks fails.
         """
         for fact in () if isinstance(self.know, str) else self.know:
             if fact not in FACTS:
@@ -161,7 +162,7 @@ class Reports:
         self._check_contradictions()
 
     def _check_contradictions(self) -> None:
-        """Refuses errors and lies on a fact of a list, which is the true one; ``oracle`` may have errors."""
+        """Check that facts known from the beginning have no errors or misreports; ``oracle`` may have errors."""
         off = {name for name in ERRORS if self.error_of(name) > 0.0}
         if self.know == "declared" and off & {"types", "sizes", "slowdowns"}:
             name = min(off & {"types", "sizes", "slowdowns"})
@@ -182,23 +183,23 @@ class Reports:
 
 @value
 class Keep:
-    """Which logs are kept; totals per job always are."""
+    """The logs to keep; totals per job are always kept."""
 
     rounds: bool = True
     leases: bool = True
     waits: bool = True
     segments: bool = False
-    """Periods of constant speed of each job."""
+    """The periods of constant speed of each job."""
     queue: bool = True
     records: bool = True
-    """Plugins' records."""
+    """The records of plugins."""
     timings: bool = True
-    """CPU time by stage."""
+    """The CPU time of each stage."""
 
 
 @value
 class Progress:
-    """The progress of a run."""
+    """The progress of a run, in jobs and simulated time."""
 
     finished: int
     jobs: int
@@ -207,7 +208,7 @@ class Progress:
 
 @value
 class SimulationOptions:
-    """How a workload is simulated."""
+    """How a workload is simulated: costs, delays, failures, reports, and the logs to keep."""
 
     costs: Costs = Costs()
     delays: Delays = Delays()
@@ -216,32 +217,32 @@ class SimulationOptions:
     """Machines that join, drain and leave, in order of time."""
     reports: Reports = Reports()
     rules: Rules | None = None
-    """A peer's round rules; None: rounds run when the profile says."""
+    """A peer's round rules; None: the profile's."""
     agents: bool = False
-    """Whether app masters answer offers themselves; otherwise the arbiter values offers from each app's reports."""
+    """Whether app masters answer offers themselves; otherwise the arbiter values offers from the apps' reports."""
     answer_seconds: float = 0.0
-    """Seconds that an app master takes to answer."""
+    """Seconds that an app master takes to answer an offer."""
     keep: Keep = Keep()
     until: float = math.inf
     """Simulated seconds after which the run is cut off."""
     plain: bool = False
-    """Whether every stage uses its plain code, which is slower and gives the same tables."""
+    """Whether every stage uses its simple reference code, which is slower and gives the same tables."""
     tolerate_faults: bool = False
-    """Whether a run continues after a plugin's fault: that round changes nothing, and after several faults in a row the
+    """Whether a run continues after a plugin's fault: the round changes nothing, and after several faults in a row the
     fallback decides."""
 
     @property
     def unpaid_checkpoints_seconds(self) -> float:
-        """Seconds between the checkpoints that cost nothing, which matter where machines fail or leave; inf: none."""
+        """Return the seconds between checkpoints that cost nothing and matter if machines fail or leave; inf: never."""
         if self.failures is None and not self.machines:
             return math.inf
         return (self.failures or Failures()).checkpoint_every_seconds
 
     def check(self) -> None:
-        """Refuses invalid options.
+        """Check that the options are valid.
 
         Raises:
-            InputError: a negative time, or a fraction that is not between 0 and 1.
+            InputError: a time is negative, or a fraction is not between 0 and 1.
         """
         for field in dataclasses.fields(self.costs):
             if field.name != "checkpoint_every":

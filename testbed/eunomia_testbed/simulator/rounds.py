@@ -1,4 +1,4 @@
-"""A run in rounds, under the rules of another simulator (see ``rules``)."""
+"""Runs a simulation in rounds, under the rules of another simulator (see ``rules``)."""
 
 import math
 
@@ -12,15 +12,15 @@ from eunomia_testbed.simulator.rules import Change, RoundJobs, Rules
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 IDLE_ROUNDS = 500
-"""Consecutive boundaries without a running or arriving job after which a run ends."""
+"""Number of consecutive boundaries without a running or arriving job after which a run ends."""
 
 
 class RuledRun:
-    """The loop of one run.
+    """The loop of one run in rounds.
 
     Args:
-        engine: of the run.
-        rules: of the rounds.
+        engine: the engine of the run.
+        rules: the round rules.
     """
 
     def __init__(self, engine: "Engine", rules: Rules) -> None:
@@ -33,7 +33,7 @@ class RuledRun:
         """Run until no event is left.
 
         Raises:
-            EunomiaError: a round that does not end later than it began.
+            EunomiaError: a round does not end later than it began.
         """
         engine, sim, rules = self._engine, self._sim, self._rules
         rules.begin(sim.workload.size, sim.seed)
@@ -54,7 +54,7 @@ class RuledRun:
             now = self._round(running)
 
     def _next(self, now: float) -> float:
-        """Advances over a round in which no job runs."""
+        """Return the time after a round in which no job runs; inf: the run is over."""
         engine = self._engine
         if engine.arrivals.next_time == math.inf and not self._sim.jobs.waiting:
             return math.inf
@@ -87,7 +87,7 @@ class RuledRun:
         return made
 
     def _round(self, running: RoundJobs) -> float:
-        """Advances over a round; returns its end."""
+        """Simulate a round and return its end."""
         worked = self._rules.work(running)
         end = float(self._rules.round_ends(running, worked))
         if not end > running.began:
@@ -156,6 +156,6 @@ def run_in_rounds(engine: Engine, rules: Rules) -> None:
     """Move an engine through a whole run under the round rules of another simulator.
 
     Raises:
-        EunomiaError: a round that does not end later than it began.
+        EunomiaError: a round does not end later than it began.
     """
     RuledRun(engine, rules).run()

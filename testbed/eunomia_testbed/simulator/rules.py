@@ -1,12 +1,12 @@
-"""The extension point for the round rules of another simulator, so that results compare with published ones.
+"""The extension point for the round rules of another simulator, which make results comparable with published ones.
 
 With rules, time advances in rounds. At a boundary the engine reports ended jobs to the arbiter, then all other events
-of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, asks the rules what
-each running job does in the round, and ends the round when the rules say so. Between boundaries the arbiter gets no
-events and no wake-ups. Costs, delays and failures of the options do not apply. The rules handle a workload's regimes
-(``admitted`` and ``changes``): the engine does not enter them by itself.
+of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, asks the rules for each
+running job's progress in the round, and ends the round at the time that the rules set. Between boundaries the arbiter
+gets no events and no wake-ups. Costs, delays and failures of the options do not apply. The rules handle a workload's
+regimes (``admitted`` and ``changes``): the engine does not enter them by itself.
 
-The calls of one boundary, in order::
+The calls at one boundary, in order::
 
     work, round_ends        the result of the round
     changes                 batch sizes that change with its end
@@ -25,36 +25,36 @@ from eunomia_testbed.workload import Regime
 
 @builds
 class RoundJobs:
-    """The jobs that run in a round, one row each, by job row."""
+    """The jobs that run in a round, one row each, ordered by job row."""
 
     number: int
     """Number of the round, from 0."""
     began: float
     job: Ints
-    """Row of the workload."""
+    """Row of the job in the workload."""
     gpus: Ints
     gpu_type: Ints
     """Type of the job's first GPU, as an index into the cluster's types."""
     iterations_left: Reals
-    """Remaining work in steps of the present batch size."""
+    """Remaining work in steps at the current batch size."""
     seconds_per_iteration: Reals
-    """The true value, at the present batch size, on the GPUs that the job holds."""
+    """True seconds per step at the current batch size, on the GPUs that the job holds."""
     fresh: Bools
-    """Whether the job did not run in the round before."""
+    """Whether the job did not run in the previous round."""
     moved: Bools
-    """Whether the job ran in the round before, on other GPUs."""
+    """Whether the job ran on other GPUs in the previous round."""
 
 
 @builds
 class Worked:
-    """The progress of the running jobs in a round, one row each, in the same order."""
+    """The progress of the running jobs in a round, in the same rows as ``RoundJobs``."""
 
     iterations: Reals
-    """Iterations done; at least ``iterations_left``: the job ends with this round."""
+    """Iterations done; if they are at least ``iterations_left``, the job ends with this round."""
     seconds: Reals
-    """From the round's beginning until the job makes its last step; a job that ends finishes then."""
+    """Seconds from the round's beginning to the job's last step; a job that ends finishes then."""
     busy_seconds: Reals | None = None
-    """Run time that counts for the job, also in the ledger; None: ``seconds``."""
+    """Run time in seconds that is charged to the job, also in the ledger; None: ``seconds``."""
     ends: Bools | None = None
     """Whether the job ends; None: it ends if no iterations are left."""
 
@@ -66,26 +66,26 @@ class Change:
     job: int
     batch_size: float
     iterations_left: float
-    """Remaining work in steps of this batch size."""
+    """Remaining work in steps at the new batch size."""
     seconds_per_iteration: float
-    """True seconds per iteration at the job's gang from now on, on any GPUs."""
+    """True seconds per step from now on, with the job's gang on any GPUs."""
 
 
 class Rules(Protocol):
-    """The round rules of another simulator. One object serves one run at a time; ``begin`` resets it."""
+    """The round rules of another simulator; one object serves one run at a time, and ``begin`` resets it."""
 
     def begin(self, jobs: int, seed: int) -> None:
-        """Start a run of this many jobs."""
+        """Start a run with this number of jobs."""
         ...
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """Return the job's initial batch size, work and speed if they differ from the workload; a job arrives here."""
+        """Return the initial batch size, work and speed of an arriving job, if they differ from the workload's."""
         ...
 
     def coming(self, job: int) -> Sequence[Regime]:
-        """Return the job's regimes after its present one, in steps of its present batch size and seconds of these.
+        """Return the job's future regimes, in steps of its current batch size and seconds per such step.
 
-        The engine asks only if app masters know them, when a job arrives and after each of its changes.
+        The engine calls this only if app masters know regimes: when a job arrives, and after each of its changes.
         """
         ...
 
@@ -94,13 +94,13 @@ class Rules(Protocol):
         ...
 
     def round_ends(self, running: RoundJobs, worked: Worked) -> float:
-        """Return when the round ends: later than it began."""
+        """Return the end of the round, which must be later than its beginning."""
         ...
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """Return the start of the next round if no job runs: at least ``now``; inf: there is none."""
+        """Return the start of the next round if no job runs, which is at least ``now``; inf: there is none."""
         ...
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Return changes of batch size at this round's end, among the active jobs (rows: arrived and not over)."""
+        """Return the changes of batch size at this round's end, among the active jobs (rows arrived and not over)."""
         ...

@@ -1,4 +1,4 @@
-"""Simulates one workload under one profile."""
+"""Runs the simulation of one workload under one profile."""
 
 from collections.abc import Callable
 
@@ -31,16 +31,16 @@ def simulate_one(
         cluster: the machines and GPUs.
         profile: the plugins that decide.
         options: costs, failures, reports, rules, and the logs to keep.
-        models: speeds of models; None: those of the workload.
+        models: the performance model; None: the workload's own speeds.
         seed: seed of all random draws.
-        progress: called from time to time with the progress of the run.
+        progress: called regularly with the progress of the run.
         watch: limits each call of a plugin; None: no call has a limit.
 
     Returns:
         The run; equal arguments give equal runs, except for ``timings``.
 
     Raises:
-        InputError: invalid options, or a cluster that does not suit the profile.
+        InputError: the options are invalid, or the cluster does not suit the profile.
         EunomiaError: the policy makes no progress, or a call of a plugin took longer than its limit.
     """
     observers = () if progress is None else (ProgressObserver(progress),)

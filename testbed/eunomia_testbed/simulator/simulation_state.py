@@ -29,7 +29,7 @@ NOW_AT_FIRST: Final = Seconds(0.0)
 class SimulationState:
     """The whole state of a simulation, by rows of the workload.
 
-    Each part is changed only by the modules that carry events out: the engine, the executor and the app masters.
+    Each part is changed only by the modules that carry out events: the engine, the executor and the app masters.
     """
 
     workload: Workload
@@ -38,7 +38,7 @@ class SimulationState:
     options: SimulationOptions
     seed: int
     arbiter: Arbiter
-    """The arbiter of the live cluster; it learns of the simulation through events only."""
+    """The arbiter of the live cluster, which learns about the simulation only through events."""
     speeds: Speeds
     agenda: Agenda
     logs: Logs
@@ -50,13 +50,13 @@ class SimulationState:
     rows: WorkloadRows
     apps: AppStates
     notes: CallNotes
-    """The plugin's call that is under way."""
+    """The record of the current plugin call."""
     now: Seconds = NOW_AT_FIRST
     out: list[Event] = dataclasses.field(default_factory=list)
     """Events that the arbiter has not received yet."""
     urgent: bool = False
-    """Whether one of the events in ``out`` needs a step at this time."""
+    """Whether an event in ``out`` requires another step at this time."""
 
     def has_arrived(self, job: int) -> bool:
-        """Whether a job has arrived."""
+        """Return whether a job has arrived."""
         return self.rows.arrival[job] <= self.now

@@ -1,11 +1,11 @@
-"""The rows of a workload's jobs and apps: their ids, the app of each job, and when each job arrives."""
+"""The rows of a workload's jobs and apps: their ids, the app of each job, and the arrival of each job."""
 
 from eunomia.units import AppId, JobId
 from eunomia_testbed.workload import Workload
 
 
 class WorkloadRows:
-    """Columns of a workload as plain lists: one read costs less than a numpy scalar's.
+    """Columns of a workload as plain lists: reading one costs less than reading a numpy scalar.
 
     Args:
         workload: the workload.
@@ -16,11 +16,11 @@ class WorkloadRows:
         self.job_ids: list[JobId] = list(map(JobId, columns.id))
         self.app_ids: list[AppId] = list(map(AppId, workload.apps.id))
         self.jobs: dict[str, int] = {name: row for row, name in enumerate(columns.id)}
-        """Job rows by id."""
+        """The row of each job, by id."""
         self.apps: dict[str, int] = {name: row for row, name in enumerate(workload.apps.id)}
-        """App rows by id."""
+        """The row of each app, by id."""
         self.app_of: list[int] = columns.app.tolist()
-        """By job, the row of its app."""
+        """The row of each job's app."""
         self.arrival: list[float] = columns.arrival_seconds.tolist()
         """Time of arrival of each job, in seconds."""
 

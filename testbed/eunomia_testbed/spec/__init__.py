@@ -1,1 +1,1 @@
-"""``SimulationSpec``: the settings behind flags, Python keywords, ``run.json`` and the plan; files of clusters."""
+"""``SimulationSpec``, the settings behind flags, Python keywords, ``run.json`` and the plan; and cluster files."""

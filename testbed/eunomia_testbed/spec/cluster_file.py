@@ -27,20 +27,20 @@ _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B)/s")
 
 @value
 class ClusterFile:
-    """A cluster, and further facts of its file."""
+    """A cluster with the further contents of its file."""
 
     cluster: Cluster
     bandwidth_gib: Mapping[Locality, float]
-    """GiB per second between two GPUs, by locality, for the simulator's model of slowdown; empty: not given."""
+    """GiB per second between two GPUs by locality, for the simulator's slowdown model; empty: not given."""
     left_out: tuple[InputError, ...] = ()
-    """Machines of a list that are no part of the cluster, for they have no GPUs: rule, value, file and line."""
+    """Machines of a list that are not part of the cluster, since they have no GPUs: rule, value, file and line."""
 
 
 def load_cluster(text: str | Path, *, place: str = "--cluster") -> Cluster:
     """Read a cluster from its short form, ``"4x8 V100"``, from a TOML file, or from a list of machines (CSV).
 
     Raises:
-        InputError: neither; or ``InputErrors`` with all that is wrong with the file.
+        InputError: the text is none of these; or ``InputErrors`` with all errors in the file.
     """
     return read_cluster(text, place=place).cluster
 
@@ -49,7 +49,7 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
     """Read a cluster with its bandwidths, from its short form, a TOML file, or a list of machines (CSV).
 
     Raises:
-        InputError: as ``load_cluster``.
+        InputError: see ``load_cluster``.
     """
     path = Path(text)
     if not str(text).endswith(".toml") and not (isinstance(text, Path) or is_file(path)):
@@ -67,7 +67,7 @@ def parse_cluster(text: str, *, place: str) -> ClusterFile:
     """Read a cluster from the text of its file.
 
     Raises:
-        InputErrors: everything that is wrong with it.
+        InputErrors: all errors in the text.
     """
     tree = parse_toml(text, "a cluster file", place=place, bounds=LARGE)
     errors = [
@@ -98,7 +98,7 @@ def parse_cluster(text: str, *, place: str) -> ClusterFile:
 
 
 def cluster_toml(read: ClusterFile) -> str:
-    """Return the cluster as a file that ``parse_cluster`` reads back to the same machines, one row each."""
+    """Return the cluster as the text of a file that ``parse_cluster`` reads back, with one row per machine."""
     rows = [f"  {toml_value(_written(machine))}," for machine in read.cluster.machines]
     speeds = {level.name.lower(): f"{speed!r}GiB/s" for level, speed in read.bandwidth_gib.items()}
     head = [f"bandwidth = {toml_value(speeds)}"] if speeds else []
@@ -120,7 +120,7 @@ def expand_hosts(text: str, *, place: str | None = None) -> list[str]:
     """Expand a host list as Slurm writes it: ``a[01-03,7],b`` is a01, a02, a03, a7, b.
 
     Raises:
-        InputError: not of that form, a range that runs backwards, or more than a million hosts.
+        InputError: the text has another form, a descending range, or more than a million hosts.
     """
     hosts: list[str] = []
     for part in re.split(r",(?![^\[]*\])", text):
@@ -149,7 +149,7 @@ def _numbers(ranges: str, text: str, place: str | None) -> Iterator[str]:
 
 
 class _Row:
-    """Reads one row of ``machines``; all errors are collected and raised together."""
+    """A reader of one row of ``machines``; all errors are collected and raised together."""
 
     def __init__(self, row: Mapping[str, Any], place: str, already: int) -> None:
         self.row, self.place, self.already = row, place, already

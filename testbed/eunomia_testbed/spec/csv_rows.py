@@ -1,4 +1,4 @@
-"""Reads a CSV file with fixed columns, and says where a row is wrong."""
+"""Reads a CSV file with fixed columns, and reports where a row is invalid."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -11,17 +11,17 @@ from eunomia.words import shown
 def rows_of(
     text: str, columns: tuple[str, ...], *, what: str, unreadable: str, flag: str
 ) -> list[tuple[dict[str, str], str]]:
-    """Return the rows of a file by column, each with its place for an error.
+    """Return the rows of a CSV file by column, each with its place for errors.
 
     Args:
         text: the file's path, as the user gave it.
-        columns: the header.
+        columns: the expected header.
         what: the kind of file, as in "a file of failures".
         unreadable: the rule for a path that cannot be read.
         flag: the option with the path.
 
     Raises:
-        InputError: no such file, no CSV, another header, or a row of another length.
+        InputError: the file does not exist or is not CSV, its header differs, or a row has another length.
     """
     path = Path(text)
     try:
@@ -39,7 +39,7 @@ def seconds_of(row: dict[str, str], column: str, place: str) -> float:
     """Return a time in seconds since the start.
 
     Raises:
-        InputError: it is no number of at least 0.
+        InputError: the value is not a number of at least 0.
     """
     try:
         at = float(row[column])

@@ -1,4 +1,4 @@
-"""Reads ``--elastic 1..8``: gives every job of a trace sizes to choose from, with its speed at each."""
+"""Reads ``--elastic 1..8``, which gives every job of a trace a range of sizes, with its speed at each."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _SIZES: Final = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
 
 @value
 class Sizes:
-    """The least and the most GPUs of every job."""
+    """The least and the most GPUs that every job can use."""
 
     least: int
     most: int
 
 
 def sizes_of(text: str, cluster: Cluster, *, place: str = "--elastic") -> Sizes:
-    """Read ``1..8``.
+    """Parse a range of sizes, such as ``1..8``.
 
     Raises:
-        InputError: another form, a range that descends or has one size, or more GPUs than the cluster has.
+        InputError: the text has another form, the range descends or has one size, or exceeds the cluster's GPUs.
     """
     match = _SIZES.fullmatch(text.strip())
     least, most = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -50,10 +50,10 @@ def sizes_of(text: str, cluster: Cluster, *, place: str = "--elastic") -> Sizes:
 def with_sizes(
     workloads: Mapping[int, Workload], sizes: Sizes, cluster: Cluster, models: PerformanceModel | None
 ) -> tuple[dict[int, Workload], str]:
-    """Give every job these sizes, and return a sentence on where its speeds come from.
+    """Give every job these sizes; return the workloads, and a sentence on the source of its speeds.
 
-    A job's time at its new largest size follows from the curve of its model, where the speed source has one; else it
-    scales linearly from the size that the trace gives.
+    A job's time at its new largest size follows its model's curve, if the speed source has one; otherwise it scales
+    linearly from the trace's size.
 
     Raises:
         InputError: the trace has sizes of its own.
@@ -78,7 +78,7 @@ def with_sizes(
 def _factors(
     workload: Workload, sizes: Sizes, cluster: Cluster, models: PerformanceModel | None
 ) -> tuple[Reals, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
-    """Return by job the time at the largest new size over the time at the trace's, and whether a curve gives it."""
+    """Return each job's time at the largest new size relative to the trace's, and whether a curve determines it."""
     jobs = workload.jobs
     factor = jobs.most / float(sizes.most)
     known = np.zeros(workload.size, dtype=bool)

@@ -1,4 +1,4 @@
-"""Describes the size of a trace in a sentence, so that a mistaken unit is visible."""
+"""Describes the size of a trace in a sentence, so that wrong units are noticed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from eunomia_testbed.workload import Workload
 
 
 def gpu_hours(workload: Workload) -> Reals:
-    """Return by job its GPU hours at its largest gang, by the workload's own times; NaN: unknown."""
+    """Return each job's GPU-hours at its largest gang, by the workload's own times; NaN: unknown."""
     return seconds_alone(workload) * workload.jobs.most / 3600.0
 
 
 def seconds_alone(workload: Workload) -> Reals:
-    """Return by job its run time in seconds at its largest gang, by the workload's own times; NaN: unknown."""
+    """Return each job's run time in seconds at its largest gang, by the workload's own times; NaN: unknown."""
     jobs = workload.jobs
     seconds: Reals = jobs.iterations * jobs.seconds_per_iteration
     for job, regimes in workload.regimes.items():
@@ -25,7 +25,7 @@ def seconds_alone(workload: Workload) -> Reals:
 
 
 def extent_of(workload: Workload) -> str | None:
-    """Return the time over which jobs arrive, the GPU hours, and the longest job; None: the trace gives no times."""
+    """Return as text the time over which jobs arrive, the GPU-hours, and the longest job; None: there are no times."""
     seconds = seconds_alone(workload)
     known = seconds[np.isfinite(seconds)]
     if known.size == 0:

@@ -1,4 +1,4 @@
-"""Which policies suit a cluster and a workload: all that do not are named together, each with a preset that does."""
+"""Finds the policies that suit a cluster and a workload; each of the others is named with a preset that does."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class LeftOut:
     policy: str
     reason: str
     nearest: str | None = None
-    """The preset that suits, with the most plugins in common; None: no preset does."""
+    """The preset that suits and shares the most plugins with the policy; None: no preset suits."""
 
     @property
     def text(self) -> str:
-        """Return the policy with its reason, and the preset that suits with the most plugins in common."""
+        """Return the policy with its reason, and the preset that suits and shares the most plugins with it."""
         if self.nearest is None:
             return f"{self.policy}: {self.reason}"
         shares = f"{self.nearest} runs here and shares the most plugins with it, which is no recommendation"
@@ -50,7 +50,7 @@ def fitted(profiles: Mapping[str, Profile], cluster: Cluster) -> tuple[dict[str,
 
 
 def unsuited(profile: Profile, cluster: Cluster) -> str | None:
-    """Return why a policy does not suit a cluster; None: it does."""
+    """Return why a policy does not suit a cluster; None: it suits."""
     try:
         profile.stages(cluster)
     except InputErrors as error:
@@ -86,12 +86,12 @@ def _parts(profile: Profile) -> frozenset[tuple[str, str]]:
 
 
 def one_size_each(workloads: Iterable[Workload]) -> bool:
-    """Return whether no job of the workloads can change its size."""
+    """Return whether every job of the workloads has a fixed size."""
     return not any(bool((each.jobs.least < each.jobs.most).any()) for each in workloads)
 
 
 def size_notes(profiles: Mapping[str, Profile], workloads: Sequence[Workload]) -> list[str]:
-    """Return a sentence that names policies that choose sizes, if no job has several sizes; else no sentence."""
+    """Return a sentence on policies that choose sizes, if no job has several sizes; otherwise none."""
     if not one_size_each(workloads):
         return []
     names = [name for name, profile in profiles.items() if Feature.MANY_SIZES in profile.stages().needs]
@@ -106,14 +106,14 @@ def size_notes(profiles: Mapping[str, Profile], workloads: Sequence[Workload]) -
 def fitting_presets(
     names: Sequence[str], cluster: Cluster, workloads: Sequence[Workload]
 ) -> tuple[dict[str, Profile], list[LeftOut]]:
-    """Return the policies of these names that suit a cluster and a workload, and the others, each with its reason.
+    """Split named policies into those that suit a cluster and a workload, and the others with reasons.
 
-    A policy that chooses sizes is left out where no job has two.
+    A policy that chooses sizes is left out if no job has several sizes.
 
     Args:
         names: presets, profile files or plugins.
         cluster: the cluster.
-        workloads: the workloads that are simulated.
+        workloads: the workloads to simulate.
     """
     kept, left = fitted({name: Profile.load(name) for name in names}, cluster)
     if one_size_each(workloads):

@@ -1,7 +1,7 @@
 """Reads a trace's list of machines (CSV with a header) as a cluster.
 
-Known are Philly's ``cluster_machine_list`` (``machineId, number of GPUs, single GPU mem``), its corrected copy, openb's
-node lists (``sn,cpu_milli,memory_mib,gpu,model``), and any list that has a column of each kind by one of these names.
+Supported are Philly's ``cluster_machine_list`` (``machineId, number of GPUs, single GPU mem``) and its corrected copy,
+openb's node lists (``sn,cpu_milli,memory_mib,gpu,model``), and any list whose columns have such names.
 """
 
 import csv
@@ -22,17 +22,17 @@ CPUS: Final[Mapping[str, float]] = {"cpu_milli": 0.001, "cpus": 1.0, "cpu": 1.0}
 MEMORY: Final[Mapping[str, float]] = {"memory_mib": 1 / 1024, "memory_gib": 1.0}
 RACKS: Final = ("rack",)
 NO_TYPE: Final = "GPU"
-"""GPU type of machines for which the list gives none."""
+"""GPU type of machines for which the list has none."""
 MOST_MACHINE: Final = 1024
 
 
 @value
 class MachineList:
-    """A cluster read from a list."""
+    """A cluster read from a list of machines."""
 
     cluster: Cluster
     left_out: tuple[InputError, ...] = ()
-    """Machines without GPUs: rule, value, file and line."""
+    """Machines without GPUs, which are not in the cluster: rule, value, file and line."""
 
 
 def is_machine_list(text: str) -> bool:
@@ -42,14 +42,14 @@ def is_machine_list(text: str) -> bool:
 
 
 def parse_machine_list(text: str, *, place: str) -> MachineList:
-    """Read a cluster from a list of machines; those without GPUs are left out.
+    """Read a cluster from a list of machines, without those that have no GPUs.
 
     Args:
-        text: of the file.
-        place: its name, for messages.
+        text: the text of the file.
+        place: the file's name, for messages.
 
     Raises:
-        InputErrors: everything that is wrong with it, with its line.
+        InputErrors: all errors in the text, with their lines.
     """
     header = _header(text)
     names, gpus = _index(header, NAMES), _index(header, GPUS)
@@ -134,7 +134,7 @@ class _Row:
         )
 
     def gpu_type(self) -> str:
-        """Return the type that the list gives, or a name by GPU memory, such as ``GPU-24GB``, if it gives only that."""
+        """Return the type in the list; if it gives only GPU memory, a name such as ``GPU-24GB``."""
         listed_type, memory = self.field(TYPES), self.field(GPU_MEMORY)
         if listed_type and listed_type.lower() != "nan":
             return listed_type

@@ -1,4 +1,4 @@
-"""Reads ``--machines-plan``: machines that join the cluster, drain and leave it, from a CSV file."""
+"""Reads ``--machines-plan``, a CSV file of machines that join the cluster, drain and leave it."""
 
 from typing import Final
 
@@ -20,16 +20,16 @@ def machines_plan_of(text: str, cluster: Cluster) -> tuple[MachineChange, ...]:
     """Read a plan of machines.
 
     Args:
-        text: a CSV file with the columns ``time_seconds, machine, change, detail``. ``detail`` is the machine that
-            joins, as in ``--cluster`` (``8 V100 96cpu 500GB``), or the time in seconds by which a machine that drains
-            is empty; it may be empty then.
+        text: a CSV file with the columns ``time_seconds, machine, change, detail``. ``detail`` describes a joining
+            machine as in ``--cluster`` (``8 V100 96cpu 500GB``), or is the time in seconds by which a draining machine
+            is empty (optional).
         cluster: the machines at the start.
 
     Returns:
         The changes in order of time.
 
     Raises:
-        InputError: no such file, no CSV, or a row that contradicts the cluster at its time.
+        InputError: the file does not exist or is not CSV, or a row contradicts the cluster at its time.
     """
     unreadable = f"{FLAG} must be a CSV file with the columns {', '.join(COLUMNS)}"
     rows = rows_of(text, COLUMNS, what="a plan of machines", unreadable=unreadable, flag=FLAG)

@@ -34,7 +34,7 @@ DROPPED: Final = "a job's model must have a speed in --speeds, unless --unknown-
 
 @builds
 class Meaning:
-    """Workloads whose times and models are settled, by seed, and what was assumed for that."""
+    """Workloads with known GPU types and speeds, by seed, and the assumptions made for that."""
 
     workloads: Mapping[int, Workload]
     assumptions: tuple[SpeedAssumption, ...]
@@ -42,14 +42,14 @@ class Meaning:
 
 @builds
 class Question:
-    """The parts of a spec that determine the meaning of times and models.
+    """The parts of a spec that determine the GPU types and speeds of times and models.
 
     Attributes:
         cluster: the cluster.
         models: the speed source; None: there is none.
-        equal: whether all GPU types are said to be equally fast.
+        equal: whether all GPU types are declared equally fast.
         unknown_models: the texts of ``--unknown-models``.
-        place: by a field of the spec, its name in errors.
+        place: returns the name of a field of the spec for errors.
     """
 
     cluster: Cluster
@@ -60,12 +60,12 @@ class Question:
 
 
 def settled(workloads: Mapping[int, Workload], question: Question) -> Meaning:
-    """Return the workloads as they are simulated; resamples and parts of a workload are made of these.
+    """Return the workloads as they are simulated; resamples and windows are made from these.
 
     Raises:
-        InputError: no job names a GPU type of the cluster, or there is no speed source although the cluster has several
-            types or not the type of the times.
-        InputErrors: times of an unknown GPU type, unknown models, and GPU types that the speed source lacks, together.
+        InputError: no job requires a GPU type of the cluster, or there is no speed source although the cluster has
+            several types, or lacks the type of the times.
+        InputErrors: all times of an unknown GPU type, unknown models, and GPU types that the speed source lacks.
     """
     seeds: dict[int, list[int]] = {}
     each: dict[int, Workload] = {}
@@ -91,7 +91,7 @@ def settled(workloads: Mapping[int, Workload], question: Question) -> Meaning:
 
 
 def _spelt(workload: Workload, cluster: Cluster) -> Workload:
-    """Return the workload with required GPU types as the cluster spells them.
+    """Return the workload with required GPU types spelled as in the cluster.
 
     Raises:
         InputError: every job requires a type that the cluster lacks.
@@ -110,13 +110,13 @@ def _spelt(workload: Workload, cluster: Cluster) -> Workload:
 
 
 def _free(workload: Workload) -> Bools:
-    """Return the jobs that may run on any GPU type."""
+    """Return a mask of the jobs that may run on any GPU type."""
     named = workload.jobs.gpu_type
     return np.ones(workload.size, dtype=bool) if named is None else np.array([not name for name in named], dtype=bool)
 
 
 def _elsewhere(workload: Workload, cluster: Cluster) -> list[str]:
-    """Return the GPU types of times that the cluster lacks, of jobs that may run on any type."""
+    """Return the GPU types that times of jobs for any type refer to but that the cluster lacks."""
     hours = times_of(workload, cluster)
     used = set(hours.measured[_free(workload) & has_time(workload)].tolist())
     return [name for number, name in enumerate(hours.types) if number >= len(cluster.gpu_types) and number in used]
@@ -150,7 +150,7 @@ def _check_without_speeds(workloads: Iterable[Workload], question: Question) -> 
 
 
 def _all_equal(workload: Workload, cluster: Cluster, seeds: list[int]) -> tuple[Workload, list[SpeedAssumption]]:
-    """Return a workload without a speed source, and what is assumed where types could differ."""
+    """Return a workload without a speed source, and the assumption of equal speeds if types could differ."""
     if len(cluster.gpu_types) == 1 and not _elsewhere(workload, cluster):
         return workload, []
     rows = _free(workload)
@@ -168,8 +168,8 @@ class _Lacking:
     Attributes:
         workload: the workload.
         seeds: the seeds that run it.
-        names: by job, the names that the speed source lacks, at the batch sizes of its regimes; empty: none.
-        hours: by job, the GPU hours by its own times; NaN: it has none.
+        names: for each job, the names that the speed source lacks, at the batch sizes of its regimes; empty: none.
+        hours: [job] GPU-hours by the job's own times; NaN: it has no times.
     """
 
     workload: Workload
@@ -252,7 +252,7 @@ def _unknown(lacking: Iterable[_Lacking]) -> list[UnknownModel]:
 def _hours_unknown(
     lacking: Iterable[_Lacking], choices: Choices, question: Question, models: PerformanceModel
 ) -> list[InputError]:
-    """Return the error for times of which the GPU type is unknown, if speeds depend on it."""
+    """Return the error for times of an unknown GPU type, if speeds depend on it."""
     for one in lacking:
         workload = one.workload
         own = [workload.models[kind] if kind >= 0 else UNKNOWN_MODEL for kind in workload.jobs.model.tolist()]
@@ -263,7 +263,7 @@ def _hours_unknown(
 
 
 def _chosen(choices: Choices, names: Sequence[str]) -> str | None:
-    """Return the name whose speeds a job takes; None: its own times hold everywhere, or it is left out."""
+    """Return the name under which a job's speed is looked up; None: its own times apply, or it is left out."""
     chosen = {choices.of(name) or name for name in names}
     return None if chosen <= {EQUAL, DROP} else next(iter(chosen - {EQUAL, DROP}))
 
@@ -305,7 +305,7 @@ def _assumed_in(
     cluster: Cluster,
     models: PerformanceModel,
 ) -> tuple[Workload, list[SpeedAssumption]]:
-    """Return a workload with what is assumed of its models, and the assumptions."""
+    """Return a workload with the assumptions on its models' speeds applied, and these assumptions."""
     workload, names = one.workload, one.names
     left = np.array([any(name in dropped for name in of_job) for of_job in names], dtype=bool)
     apps = np.array([app in workload.searches for app in workload.jobs.app.tolist()], dtype=bool)
@@ -328,12 +328,12 @@ def _assumed_in(
 
 
 def _equal(workload: Workload, names: Sequence[Sequence[str]], kept: Mapping[str, str | None]) -> Bools:
-    """Return the jobs whose model is assumed to be equally fast everywhere."""
+    """Return a mask of the jobs whose model is assumed to be equally fast everywhere."""
     return np.array([any(name in kept and kept[name] is None for name in of_job) for of_job in names], dtype=bool)
 
 
 def _alike(workload: Workload, names: Sequence[Sequence[str]], cluster: Cluster, models: PerformanceModel) -> Bools:
-    """Return the jobs whose model has one speed for all GPU types, where types could differ."""
+    """Return a mask of the jobs whose model has the same speed on all GPU types, if types could differ."""
     if len(cluster.gpu_types) == 1 and not _elsewhere(workload, cluster):
         return np.zeros(workload.size, dtype=bool)
     alike = np.array([*(ignores_type(models, name) for name in workload.models), False], dtype=bool)

@@ -14,7 +14,7 @@ COLUMNS: Final = ("time_seconds", "machine", "state")
 
 
 def failures_of(text: str, checkpoint_every: float | None = None) -> Failures:
-    """Read ``--failures``.
+    """Parse ``--failures``.
 
     Args:
         text: ``between=30d,repair=1h,checkpoint_every=30m``, or a CSV file with the columns ``time_seconds, machine,
@@ -22,7 +22,7 @@ def failures_of(text: str, checkpoint_every: float | None = None) -> Failures:
         checkpoint_every: seconds between checkpoints, for a CSV file; None: the default.
 
     Raises:
-        InputError: no such file, no CSV, or an invalid row.
+        InputError: the file does not exist or is not CSV, or a row is invalid.
     """
     if "=" in text:
         return filled(Failures, text.split(","), "--failures")
@@ -33,10 +33,10 @@ def failures_of(text: str, checkpoint_every: float | None = None) -> Failures:
 
 
 def check_machines(failures: Failures | None, machines: Iterable[str], path: str) -> None:
-    """Refuse a file that names machines outside the cluster.
+    """Check that a file of failures names only machines of the cluster.
 
     Raises:
-        InputError: names the first such machine.
+        InputError: a machine is not in the cluster; the error names the first one.
     """
     there = set(machines)
     for outage in () if failures is None else failures.outages:

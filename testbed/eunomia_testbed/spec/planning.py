@@ -1,4 +1,4 @@
-"""Makes the plan of runs from a ``SimulationSpec``, without writing files."""
+"""Makes the plan of a run from a ``SimulationSpec``, without writing files."""
 
 import dataclasses
 import os
@@ -34,16 +34,16 @@ from eunomia_testbed.spec.source import EQUAL, Request, Source, check_owner, rea
 from eunomia_testbed.workload import Workload
 
 SEGMENTS_UP_TO: Final = 2_000
-"""Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
+"""Number of jobs in a workload up to which each running period is kept, for the report's chart of slot holders."""
 OPTION_FIELDS: Final = ("cost", "failures", "machines_plan", "know", "error", "lie", "agents", "until")
-"""Fields of a spec that ``options`` replaces."""
+"""Fields of a spec that its field ``options`` replaces."""
 
 
 def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
     """Return the plan, and lines that describe what was read or generated.
 
     Raises:
-        InputError: a value of the spec is invalid, or two contradict each other.
+        InputError: a value of the spec is invalid, or two values contradict each other.
     """
     where = _cluster(spec)
     peer = _peer(spec)
@@ -87,7 +87,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
 
 
 def _limits(spec: SimulationSpec) -> CallLimits:
-    """Return how long a call of a plugin may take."""
+    """Return the limits on the time of a plugin's call."""
     return CallLimits(
         cpu_seconds=parse_duration(spec.call_cpu, name="call-cpu", place=spec.place("call_cpu")),
         wall_seconds=parse_duration(spec.call_wall, name="call-wall", place=spec.place("call_wall")),
@@ -105,7 +105,7 @@ def _question(spec: SimulationSpec, where: ClusterFile, models: PerformanceModel
 
 
 def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
-    """Refuse a plan with parts that contradict each other."""
+    """Check that the parts of a plan do not contradict each other."""
     plan.check()
     if not 0.0 < spec.unfair_above < float("inf"):
         rule, place = "unfair must be a positive number", spec.place("unfair_above")
@@ -123,7 +123,7 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
-    """Refuse a plan in which app masters know rates by CPUs and memory but no speeds have them."""
+    """Check that the speeds have rates by CPUs and memory, if app masters are to know them."""
     if "amounts" not in plan.options.reports.facts:
         return
     models = plan.models
@@ -134,12 +134,12 @@ def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _looked_up(workload: Workload) -> list[str]:
-    """Return the names of models whose speeds the jobs take, as in the trace and as assumed."""
+    """Return the names of models whose speeds the jobs use, in the trace and as assumed."""
     return [*workload.models, *(name for name in workload.assumed_speeds.values() if name is not None)]
 
 
 def _check_least(plan: Plan) -> None:
-    """Refuse an elastic job without a speed at its smallest size, which any policy may give it."""
+    """Check that every elastic job has a speed at its smallest size, which any policy may give it."""
     if plan.models is None:
         return
     from eunomia_testbed.simulator.progress.truth import Speeds
@@ -151,7 +151,7 @@ def _check_least(plan: Plan) -> None:
 
 
 def _unknown_speeds(plan: Plan, spec: SimulationSpec) -> tuple[str, ...]:
-    """State that policies do not know the given speeds, if these differ by size or GPU type."""
+    """Return a sentence if policies do not know the given speeds, although these differ by size or GPU type."""
     models, reports = plan.models, plan.options.reports
     if models is None or (spec.speeds is None and spec.models is None):
         return ()
@@ -168,7 +168,7 @@ def _unknown_speeds(plan: Plan, spec: SimulationSpec) -> tuple[str, ...]:
 
 
 def _of_pairs(profiles: Mapping[str, Profile]) -> list[str]:
-    """Name the settings of presets that a policy A+B does not have, since it is made of the plugins of these names."""
+    """Return notes on policies A+B, which are made of plugins and lack settings of the presets with these names."""
     return [
         f"{name}: {part} is the plugin, without {', '.join(keys)} of the preset {part}"
         for name, profile in profiles.items()
@@ -177,7 +177,7 @@ def _of_pairs(profiles: Mapping[str, Profile]) -> list[str]:
 
 
 def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Profile]) -> list[str]:
-    """Describe what a peer's rules imply without a flag, and what differs from the peer."""
+    """Return notes on what a peer's rules imply without a flag, and on what differs from the peer."""
     if peer is None:
         return []
     implied = ["app masters know all rates (--know oracle), since --know is not given"] if spec.know is None else []
@@ -188,7 +188,7 @@ def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Pro
 
 
 def _left_out(where: ClusterFile) -> list[str]:
-    """Describe how many machines of a list are outside the cluster, with the reason of the first."""
+    """Return how many machines of a list are left out, with the reason of the first."""
     count = len(where.left_out)
     machines = "1 machine" if count == 1 else f"{count} machines"
     return [f"{machines} of the list left out, the first: {where.left_out[0]}"] if count else []
@@ -231,7 +231,7 @@ def _profiles(spec: SimulationSpec, peer: Peer | None) -> dict[str, Profile]:
 def _sized(
     spec: SimulationSpec, workloads: dict[int, Workload], cluster: Cluster, models: PerformanceModel | None
 ) -> tuple[dict[int, Workload], tuple[str, ...]]:
-    """Return the workloads with the sizes of ``--elastic``, and a sentence that says so."""
+    """Return the workloads with the sizes of ``--elastic``, and a sentence on them."""
     if spec.elastic is None:
         return workloads, ()
     sizes = sizes_of(spec.elastic, cluster, place=spec.place("elastic"))
@@ -245,7 +245,7 @@ def _fitted(
     """Return the policies that suit the cluster, and those that ``--skip-unfit`` leaves out.
 
     Raises:
-        InputErrors: some policies do not suit and may not be left out, or none suits.
+        InputErrors: some policies do not suit and must not be left out, or none suits.
     """
     kept, left = fitted(profiles, cluster)
     if left and not (spec.skip_unfit and kept):
@@ -315,7 +315,7 @@ def _options(
 
 
 def _given_options(spec: SimulationSpec, options: SimulationOptions) -> SimulationOptions:
-    """Return the options of a script, with the flags that may accompany them."""
+    """Return the options of a script, combined with the flags that may accompany them."""
     twice = [name for name in OPTION_FIELDS if name in spec.given()]
     if twice:
         rule = "options must not stand with a field that they replace"
@@ -328,7 +328,7 @@ def _given_options(spec: SimulationSpec, options: SimulationOptions) -> Simulati
 
 
 def _check(options: SimulationOptions, spec: SimulationSpec) -> None:
-    """Refuse invalid options, and name the flag of the invalid one."""
+    """Check the options; an error names the flag of the invalid one."""
     try:
         options.check()
     except InputError as error:
@@ -340,7 +340,7 @@ def _check(options: SimulationOptions, spec: SimulationSpec) -> None:
 
 
 def _kind(spec: SimulationSpec, *, by_rules: bool) -> str:
-    """Return the kind of rho that judges the runs: a peer's own under its rules."""
+    """Return the kind of rho that judges the runs; under a peer's rules, the peer's by default."""
     if spec.rho is None:
         return "static" if by_rules else "themis"
     if spec.rho not in KINDS:
@@ -358,7 +358,7 @@ def _check_searches(plan: Plan) -> None:
 
 
 def _refuse_unfit(plan: Plan) -> None:
-    """Refuse, under ``--strict``, a job that can never run on the cluster."""
+    """Check, under ``--strict``, that every job can run on the cluster."""
     from eunomia_testbed.simulator.progress.truth import Speeds
 
     for workload in {id(each): each for each in plan.workloads.values()}.values():

@@ -1,4 +1,4 @@
-"""Options of trace readers, as given by ``--set trace.KEY=VALUE``."""
+"""Parses options of trace readers, as given by ``--set trace.KEY=VALUE``."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ from eunomia_testbed.spec.settings import filled
 
 @value
 class ReaderFlags:
-    """Options of trace readers; lists are separated by commas."""
+    """Options of trace readers; lists are comma-separated."""
 
     reference_type: str | None = None
     gpu_type: str | None = None
@@ -24,10 +24,10 @@ class ReaderFlags:
 
 
 def reader_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Return arguments of ``read_trace`` from ``KEY=VALUE`` texts.
+    """Return the arguments of ``read_trace`` that ``KEY=VALUE`` texts give.
 
     Raises:
-        InputErrors: unknown keys and invalid values.
+        InputErrors: some keys are unknown or values invalid.
     """
     mapped = [text.removeprefix(_COLUMNS) for text in texts if text.startswith(_COLUMNS)]
     flags = filled(ReaderFlags, [text for text in texts if not text.startswith(_COLUMNS)], "--set trace")
@@ -52,7 +52,7 @@ _COLUMNS: Final = "columns."
 
 
 def _mapping(texts: Sequence[str]) -> dict[str, str]:
-    """Return columns by key, from ``KEY=NAME`` or ``KEY=NAME:UNIT``."""
+    """Parse ``KEY=NAME`` or ``KEY=NAME:UNIT`` texts as column names by key."""
     found: dict[str, str] = {}
     for text in texts:
         key, equals, name = text.partition("=")

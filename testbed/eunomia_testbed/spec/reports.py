@@ -25,7 +25,7 @@ def reports_of(spec: SimulationSpec, apps: Iterable[str], gpu_types: Sequence[st
         gpu_types: GPU types of the cluster.
 
     Raises:
-        InputError: an unknown word, or a lie that names an unknown app or GPU type.
+        InputError: a word is unknown, or a misreport names an unknown app or GPU type.
     """
     error, errors = _errors(spec.error, spec.place("error"))
     of_work, of_types = _lies(factors(spec.lie, spec.place("lie")), apps, gpu_types, spec.place("lie"))
@@ -72,7 +72,7 @@ def _errors(given: float | tuple[str, ...], place: str) -> tuple[float, dict[str
 def _lies(
     given: Mapping[str, float], apps: Iterable[str], gpu_types: Sequence[str], place: str
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return factors on work by app, and on rates by app and GPU type; an app's name may contain a dot."""
+    """Return factors on work by app, and on rates by app and GPU type; names of apps may contain dots."""
     of_work: dict[str, float] = {}
     of_types: dict[str, dict[str, float]] = {}
     known = set(apps) if given else set()

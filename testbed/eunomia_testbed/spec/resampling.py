@@ -18,7 +18,7 @@ MOST_RESAMPLES = 10_000
 def resampling(
     spec: SimulationSpec, workloads: dict[int, Workload], loads: tuple[float, ...]
 ) -> Resampling | Windows | None:
-    """Return the resampling or the windows that a spec asks for; None: none.
+    """Return the resampling or the windows that a spec requests; None: neither.
 
     Raises:
         InputError: the workload is generated, several seeds or loads are given, or the trace is too short.
@@ -70,7 +70,7 @@ def budget_seconds(spec: SimulationSpec) -> float | None:
     """Return the CPU time within which resamples are simulated; None: no limit.
 
     Raises:
-        InputError: no duration, or a budget without resamples.
+        InputError: the budget is not a duration, or there are no resamples.
     """
     if spec.budget is None:
         return None

@@ -14,23 +14,23 @@ T = TypeVar("T")
 
 MOST_SEEDS: Final = 10_000
 LARGEST_SEED: Final = 2**63 - 1
-"""Tables hold seeds as 64-bit integers."""
+"""Largest seed, since tables store seeds as 64-bit integers."""
 LOADS: Final = (1e-6, 1e6)
 _SECONDS: Final = "_seconds"
 _NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = False) -> T:
-    """Make an option class from ``KEY=VALUE`` texts.
+    """Create an object of an option class from ``KEY=VALUE`` texts.
 
-    A key is a field's name, with or without ``_seconds``. A value is a number, a duration with its unit, true, false or
-    a word, by the type of the field.
+    A key is a field's name, with or without ``_seconds``. Depending on the field's type, a value is a number, a
+    duration with a unit, true, false or a word.
 
     Args:
         kind: a dataclass whose fields have defaults.
-        texts: in any order, each key once.
-        flag: the flag that holds the texts, for errors.
-        durations: whether every number of this class is a duration; otherwise those with a name in ``_seconds`` are.
+        texts: the texts in any order, each key once.
+        flag: the flag with the texts, for errors.
+        durations: whether all numbers are durations; otherwise only fields named ``*_seconds`` are.
 
     Raises:
         InputErrors: all unknown keys and invalid values together.
@@ -60,7 +60,7 @@ def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = 
 
 
 def keys_of(kind: type[Any]) -> dict[str, str]:
-    """Return the names of an option class's fields by the key that sets each: without ``_seconds``."""
+    """Return the names of an option class's fields by their keys, which are the names without ``_seconds``."""
     hints = typing.get_type_hints(kind)
     return {field.name.removesuffix(_SECONDS): field.name for field in _fields(kind) if _is_plain(hints[field.name])}
 
@@ -91,7 +91,7 @@ def _value(key: str, word: str, hint: object, flag: str, *, lasts: bool) -> obje
 
 
 def _number(key: str, word: str, flag: str, *, lasts: bool) -> float:
-    """Parse a number, or a duration with a unit as seconds; ``inf`` is valid for either."""
+    """Parse a number, or a duration with a unit as seconds; both may be ``inf``."""
     if word == "inf":
         return float(word)
     if lasts:
@@ -102,10 +102,10 @@ def _number(key: str, word: str, flag: str, *, lasts: bool) -> float:
 
 
 def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:
-    """Parse ``APP=FACTOR`` texts as numbers by name.
+    """Parse ``APP=FACTOR`` texts as factors by app.
 
     Raises:
-        InputError: another form, or a number that is not positive.
+        InputError: a text has another form, or a factor is not positive.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -120,7 +120,8 @@ def seed_list(text: str) -> tuple[int, ...]:
     """Parse ``0-4`` or ``0,3,5-7`` as distinct numbers.
 
     Raises:
-        InputError: another form, a descending range, more than ten thousand seeds, or one too large for tables.
+        InputError: the text has another form, a descending range, more than ten thousand seeds, or one too large for
+            tables.
     """
     rule = "seeds must be numbers and ranges such as 0-4 or 0,3,5-7"
     found: dict[int, None] = {}
@@ -141,7 +142,7 @@ def load_list(text: str) -> tuple[float, ...]:
     """Parse ``1,2`` as distinct factors.
 
     Raises:
-        InputError: numbers that are not positive, or too large or small for any trace.
+        InputError: a factor is not positive, or too large or too small for any trace.
     """
     found: dict[float, None] = {}
     for part in text.split(","):

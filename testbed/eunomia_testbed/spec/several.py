@@ -1,4 +1,4 @@
-"""Several traces of one cluster: independent draws, numbered from 0 as seeds are."""
+"""Reads several traces of one cluster as independent draws, which are numbered from 0 like seeds."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ def traces_of(spec: SimulationSpec) -> Sequence[str | Workload] | None:
     """Return the traces of a spec that gives several; None: one trace, or a generator.
 
     Raises:
-        InputError: a trace is given twice, or a flag stands beside them that several traces replace.
+        InputError: a trace is given twice, or along with a flag that several traces replace.
     """
     given: Sequence[str | Workload]
     if isinstance(spec.trace, tuple):

@@ -31,7 +31,7 @@ else:  # `--help` imports no simulator; the planning checks these values
 
 
 def _listed(given: object) -> object:
-    """Return numbers in any container as a tuple, and text unchanged."""
+    """Return the items of any container as a tuple, and text unchanged."""
     if given is None or isinstance(given, str | tuple):
         return given
     if not isinstance(given, Iterable):
@@ -40,7 +40,7 @@ def _listed(given: object) -> object:
 
 
 def _one_or_more(given: object) -> object:
-    """Return one trace as text, several as a tuple, and None for none."""
+    """Return one trace as text, several traces as a tuple, and None for none."""
     if given is None or isinstance(given, str):
         return given
     several = _listed(given)
@@ -53,14 +53,14 @@ def _error(given: object) -> object:
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ())]
-"""Texts of a flag that may be given several times; empty: the flag was not given."""
+"""Texts of a repeatable flag; empty: the flag was not given."""
 
 
 class SimulationSpec(BaseModel):
     """The settings of a simulation: workload, cluster, policies, costs, failures and reports.
 
-    A field holds the text of its flag, or in Python the object itself. ``options`` replaces the fields from ``cost`` to
-    ``until``, and ``models`` replaces ``speeds``; the command line has no flag for either.
+    A field contains the text of its flag, or in Python the object itself. ``options`` replaces the fields from ``cost``
+    to ``until``, and ``models`` replaces ``speeds``; the command line has no flag for these two.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -241,11 +241,11 @@ class SimulationSpec(BaseModel):
 
     @property
     def owner(self) -> str:
-        """Return the prefix of settings for the reader or the generator."""
+        """Return the prefix of settings for the trace reader or the generator."""
         return f"{self.workload if isinstance(self.workload, str) else 'trace'}."
 
     def place(self, field: str) -> str:
-        """Return the name of a field in errors: its keyword."""
+        """Return the name of a field for errors, which is its keyword."""
         return field
 
     def command(self) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ class SimulationSpec(BaseModel):
     def given(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON values.
 
-        A policy is given by its name, other objects by their type.
+        Policies are represented by their names, other objects by their types.
         """
         names = SimulationSpec.model_fields
         changed = {name: getattr(self, name) for name, field in names.items() if getattr(self, name) != field.default}
@@ -263,11 +263,11 @@ class SimulationSpec(BaseModel):
 
 
 def spec_of(given: Mapping[str, Any]) -> SimulationSpec:
-    """Return the spec of a script's keywords.
+    """Return the spec for a script's keywords.
 
     Raises:
-        TypeError: a name that is no field.
-        InputError: a value of another type than the field's.
+        TypeError: a name is not a field.
+        InputError: a value does not have the field's type.
     """
     for name in given:
         if name not in SimulationSpec.model_fields:
@@ -308,7 +308,7 @@ class SimulateFlags(SimulationSpec):
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False
 
     def place(self, field: str) -> str:
-        """Return the name of a field in errors: its flag."""
+        """Return the name of a field for errors, which is its flag."""
         return flag_name(type(self), field)
 
     def command(self) -> tuple[str, ...]:

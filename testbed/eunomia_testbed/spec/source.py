@@ -1,4 +1,4 @@
-"""The workload of a simulation, from a trace or a generator, and the true speeds of its jobs."""
+"""Reads or generates the workload of a simulation, with the true speeds of its jobs."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 EQUAL: Final = "equal"
-"""The value of ``speeds`` that says that all GPU types are equally fast."""
+"""The value of ``speeds`` that declares all GPU types equally fast."""
 
 
 @value
@@ -41,17 +41,17 @@ class Request:
     """Options of the reader or the generator, each ``KEY=VALUE``."""
     strict: bool = False
     by_rules: bool = False
-    """Whether a peer's round rules hold, which know no placement."""
+    """Whether a peer's round rules apply, in which placement has no effect."""
 
 
 @builds
 class Source:
-    """The simulated workloads, with a description in words.
+    """The simulated workloads, with a description as text.
 
     Attributes:
-        workloads: by seed.
+        workloads: the workloads by seed.
         heading: states the number of jobs that were read or generated.
-        notes: changes by a reader that dropped no row.
+        notes: changes that a reader made without dropping a row.
     """
 
     workloads: Mapping[int, Workload]
@@ -70,7 +70,7 @@ def read_source(request: Request, cluster: ClusterFile, seeds: Sequence[int]) ->
     """Read the trace, or generate a workload with each seed.
 
     Raises:
-        InputError: both or neither are given, or the given one is invalid.
+        InputError: both a trace and a workload are given or neither is, or the given one is invalid.
     """
     if (request.trace is None) == (request.workload is None):
         rule = "a simulation must have either a trace or --workload"
@@ -96,7 +96,7 @@ def source_of(
 
 
 def check_owner(settings: Sequence[str], workload: str | None) -> None:
-    """Reject settings that lack the prefix of the reader or the generator (``jobs=4`` instead of ``gavel.jobs=4``).
+    """Check that no setting lacks the prefix of the reader or the generator (``jobs=4`` instead of ``gavel.jobs=4``).
 
     Args:
         settings: settings for the profiles, ``KEY=VALUE``.
@@ -148,7 +148,7 @@ def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Sourc
 
 
 def _check_speeds(workload: Workload, models: PerformanceModel | None) -> None:
-    """Reject a trace in which no job has a speed, since no policy could run any of them."""
+    """Check that some job of a trace has a speed, since otherwise no policy could run any."""
     jobs = workload.jobs
     if workload.regimes or not bool(np.isnan(jobs.seconds_per_iteration).all()):
         return
@@ -183,7 +183,7 @@ def _generate(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> S
 
 
 def _generated_speeds(request: Request, cluster: ClusterFile, own: PerformanceModel | None) -> PerformanceModel | None:
-    """Return the requested speeds, else the generator's own, which may be equal on all types already."""
+    """Return the requested speeds, or else the generator's own, which may already be equal on all types."""
     alike = own is not None and all(ignores_type(own, model) for model in own.models)
     if request.speeds is None or (request.speeds == EQUAL and alike):
         return own
@@ -191,7 +191,7 @@ def _generated_speeds(request: Request, cluster: ClusterFile, own: PerformanceMo
 
 
 def parted(text: str) -> tuple[str, object]:
-    """Split ``KEY=VALUE`` into both; the value stays text."""
+    """Split a ``KEY=VALUE`` text; the value stays text."""
     key, equals, word = text.partition("=")
     if not equals or not key.strip():
         raise InputError("--set must be KEY=VALUE", value=f'"{text}"', place="--set")
@@ -199,9 +199,10 @@ def parted(text: str) -> tuple[str, object]:
 
 
 def _models(request: Request, cluster: ClusterFile, trace: Workload | None = None) -> PerformanceModel | None:
-    """Return the speeds of jobs: the requested ones; else throughputs, if needed; else none.
+    """Return the performance model of the jobs: the requested one, or else the throughputs if needed, or else None.
 
-    Throughputs are needed if GPU types differ, the times are of a type that the cluster lacks, or rules hold.
+    Throughputs are needed if GPU types differ, if times refer to a type that the cluster lacks, or under a peer's
+    rules.
     """
     if request.speeds == EQUAL:
         return None
@@ -224,7 +225,7 @@ def _models(request: Request, cluster: ClusterFile, trace: Workload | None = Non
 
 
 def _links(cluster: ClusterFile) -> "Links":
-    """Return the network of the cluster's GPUs: from its file, else as the analytic model assumes."""
+    """Return the network of the cluster's GPUs: from its file, or else as the analytic model assumes."""
     from eunomia_testbed.performance import Links
 
     assumed = Links()

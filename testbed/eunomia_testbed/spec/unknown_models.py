@@ -22,9 +22,9 @@ class UnknownModel:
     """A model of the workloads that the speed source lacks, with its jobs.
 
     Attributes:
-        name: as in the trace, at the batch size of the jobs; empty: jobs that name no model.
+        name: the name in the trace, at the batch size of the jobs; empty: the jobs name no model.
         jobs: number of its jobs in all workloads.
-        gpu_hours: their GPU hours by the trace's times; None: the trace gives no times for some of them.
+        gpu_hours: their GPU-hours by the trace's times; None: the trace lacks times for some of them.
         timed: whether every job has a time of its own.
     """
 
@@ -36,18 +36,18 @@ class UnknownModel:
 
 @builds
 class Choices:
-    """The values of the flag: one for all unknown models, and others by name."""
+    """The values of the flag: one for all unknown models, and exceptions by name."""
 
     otherwise: str | None
     by_name: Mapping[str, str]
 
     def of(self, name: str) -> str | None:
-        """Return what is chosen for a model, by its full name or without its batch size; None: nothing."""
+        """Return the choice for a model, by its full name or without its batch size; None: there is none."""
         return self.by_name.get(name, self.by_name.get(split_model(name)[0], self.otherwise))
 
 
 def choices_of(texts: Sequence[str], known: Sequence[str], place: str) -> Choices:
-    """Read the texts of the flag.
+    """Parse the texts of the flag.
 
     Args:
         texts: each ``NAME``, ``equal``, ``drop``, or ``MODEL=NAME|equal|drop`` with commas between several.
@@ -55,7 +55,7 @@ def choices_of(texts: Sequence[str], known: Sequence[str], place: str) -> Choice
         place: name of the flag, for errors.
 
     Raises:
-        InputError: another form, or two values for one model.
+        InputError: a text has another form, or a model has two values.
     """
     by_name: dict[str, str] = {}
     otherwise: str | None = None
@@ -77,11 +77,11 @@ def choices_of(texts: Sequence[str], known: Sequence[str], place: str) -> Choice
 def assumed_of(
     unknown: Sequence[UnknownModel], choices: Choices, models: PerformanceModel, place: str
 ) -> tuple[dict[str, str | None], frozenset[str]]:
-    """Return what the simulation assumes: by model the name whose speeds it takes (None: equal), and those to drop.
+    """Return the assumptions: by model the name whose speeds it uses (None: equal speeds), and the models to drop.
 
     Raises:
-        InputErrors: every model without a choice, every choice that is no name of the speed source, ``equal`` for jobs
-            without a time, and choices for models that the speed source does not lack.
+        InputErrors: models have no choice, choices are not in the speed source, ``equal`` is chosen for jobs without a
+            time, or choices are for models that the speed source has; all are reported.
     """
     assumed: dict[str, str | None] = {}
     dropped: list[str] = []
@@ -117,7 +117,7 @@ def _not_known(models: PerformanceModel, chosen: str, name: str, place: str) -> 
 
 
 def _choices_for_nothing(unknown: Sequence[UnknownModel], choices: Choices, place: str) -> list[InputError]:
-    """Return an error for each choice that no unknown model has, since its name is misspelt or known."""
+    """Return an error for each choice whose model is not among the unknown ones: it is misspelt, or known."""
     names = {each.name for each in unknown} | {split_model(each.name)[0] for each in unknown}
     rule = "a model with a choice of its own must be one of the trace that the speed source lacks"
     return [
@@ -128,7 +128,7 @@ def _choices_for_nothing(unknown: Sequence[UnknownModel], choices: Choices, plac
 
 
 def _missing(missing: Sequence[UnknownModel], models: PerformanceModel, place: str) -> InputError:
-    """Return the error that lists all unknown models, those of most GPU hours first."""
+    """Return the error that lists all unknown models, in descending order of GPU-hours."""
     worst = sorted(missing, key=lambda each: (-(each.gpu_hours or 0.0), -each.jobs, each.name))
     listed = ", ".join(_listed(each, models.models) for each in worst[:MOST_LISTED])
     listed += f" and {len(worst) - MOST_LISTED} more" if len(worst) > MOST_LISTED else ""
@@ -149,7 +149,7 @@ def _listed(each: UnknownModel, known: Sequence[str]) -> str:
 
 
 def _as_pairs(missing: Sequence[UnknownModel], known: Sequence[str], place: str) -> str:
-    """Return the flag that maps all models, if each differs from one known name in case and marks alone."""
+    """Return the flag that maps all models, if each equals exactly one known name up to case and punctuation."""
     pairs = [(each.name, same_name(known, each.name)) for each in missing[:MOST_LISTED]]
     if len(missing) > MOST_LISTED or not all(name and other for name, other in pairs):
         return ""

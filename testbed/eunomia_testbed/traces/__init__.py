@@ -1,6 +1,6 @@
-"""Reads traces of other projects and Eunomia's own into workloads, and lists each dropped row with its reason.
+"""Reads Eunomia's and other projects' traces into workloads, and lists each dropped row with its reason.
 
-Readers are found by format name; plugins add readers by the hook ``eunomia_trace_readers``.
+Readers are found by format name; plugins add readers with the hook ``eunomia_trace_readers``.
 """
 
 from eunomia_testbed.traces.formats import TraceReader, reader_formats

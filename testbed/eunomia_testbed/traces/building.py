@@ -1,4 +1,4 @@
-"""Builds a workload from checked columns: good rows in order of arrival, with drawn models if the trace has none."""
+"""Builds a workload from checked columns: valid rows in order of arrival, with drawn models if the trace has none."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from eunomia_testbed.workload import Regime, Workload
 
 @builds
 class Jobs:
-    """Columns of single jobs, one row per row of the file; the meanings are those of ``JobColumns``."""
+    """Columns of single jobs, with one row for each row of the file; see ``JobColumns`` for their meaning."""
 
     ids: Sequence[str]
     arrival_seconds: Reals
@@ -65,19 +65,19 @@ def build(
     absolute: bool = False,
     reference_type: str | None = None,
 ) -> Workload:
-    """Make the workload of the good rows.
+    """Return the workload of the valid rows.
 
     Args:
-        rows: the good rows, and the dropped ones.
+        rows: the valid and the dropped rows.
         jobs: their columns.
         options: the user's options.
         source: the format, as text.
-        ordered: the column by which the format requires order; strict refuses the first row out of order.
-        absolute: whether arrivals are calendar times, of which the first becomes 0.
-        reference_type: the GPU type of the times per iteration; None: the trace names none.
+        ordered: the column by which rows must be ordered; if strict, the first row out of order is an error.
+        absolute: whether arrivals are calendar times; the first one becomes 0.
+        reference_type: the GPU type of the times per iteration; None: the trace has none.
 
     Raises:
-        InputError: strict and a row was dropped or out of order, or no row is left.
+        InputError: no row is left, or, if strict, a row was dropped or out of order.
     """
     _order(rows, jobs.arrival_seconds, options, ordered)
     _within(rows, jobs.arrival_seconds)
@@ -109,9 +109,9 @@ def build(
 
 
 def drawn_model(models: Sequence[str], job: str, seed: int) -> str:
-    """Draw a model for a job without one in its trace, by the job's id and the seed alone.
+    """Draw a model for a job without one in its trace, depending only on the job's id and the seed.
 
-    The index is the first 8 bytes of BLAKE2b over ``<seed>/<id>``, as a big-endian number modulo the number of models.
+    The index is the first 8 bytes of BLAKE2b over ``<seed>/<id>`` as a big-endian number, modulo the number of models.
     A model that is listed twice is drawn twice as often.
     """
     digest = hashlib.blake2b(f"{seed}/{job}".encode(), digest_size=8).digest()
@@ -139,7 +139,7 @@ def _within(rows: Rows, arrivals: Reals) -> None:
 
 
 def _chosen(rows: Rows, jobs: Jobs, options: ReadOptions) -> Ints:
-    """Return the good rows that the user selected, in order of arrival."""
+    """Return the valid rows that the user selected, in order of arrival."""
     asked: Bools = rows.good.copy()
     if options.users:
         wanted = set(options.users)

@@ -1,4 +1,4 @@
-"""Trace formats by name: the protocol of a reader, the built-in readers, and those of plugins."""
+"""Trace formats by name: the protocol of a reader, and the readers that are built in or added by plugins."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -32,12 +32,12 @@ READERS: Final[Mapping[str, str]] = {
 
 @runtime_checkable
 class TraceReader(Protocol):
-    """Reads one format; an object without arguments is made for each trace."""
+    """A reader of one format; it is created without arguments for each trace."""
 
     format: ClassVar[str]
 
     def matches(self, name: str, head: str) -> bool:
-        """Return whether a trace has this format; the first reader that returns true reads it.
+        """Return whether a trace has this format; the first matching reader reads it.
 
         Args:
             name: the file's name, or ``stdin``.
@@ -49,20 +49,20 @@ class TraceReader(Protocol):
         """Read a trace.
 
         Args:
-            source: its bytes, unpacked.
+            source: the decompressed bytes of the trace.
             options: the user's options.
 
         Returns:
-            The workload; ``dropped`` holds every dropped row with the broken rule.
+            The workload, with every dropped row and the rule that it breaks in ``dropped``.
 
         Raises:
-            InputError: the trace has another format, no job is left, or strict and a row would be dropped.
+            InputError: the trace has another format, no job is left, or, if strict, a row would be dropped.
         """
         ...
 
 
 def reader_formats(registry: Registry) -> dict[str, str]:
-    """Return ``module:class`` by format: the built-in readers, and those of plugins.
+    """Return ``module:class`` of each format's reader, built-in or added by a plugin.
 
     A plugin that fails is skipped, and a built-in format cannot be replaced.
     """
@@ -82,10 +82,10 @@ def reader_formats(registry: Registry) -> dict[str, str]:
 
 
 def load_reader(name: str, formats: Mapping[str, str]) -> TraceReader:
-    """Make the reader of a format.
+    """Create the reader of a format.
 
     Raises:
-        InputError: an unknown format, or a reader whose package cannot be imported.
+        InputError: the format is unknown, or its reader's package cannot be imported.
     """
     if name not in formats:
         close = get_close_matches(name, formats, n=1)

@@ -1,4 +1,4 @@
-"""Gavel's traces (10 columns) and Shockwave's (12): steps of measured models, tab-separated, without a header.
+"""Gavel's traces (10 columns) and Shockwave's (12): work in steps of measured models; tab-separated, no header.
 
 Source: the public repositories ``stanford-futuredata/gavel`` (OSDI'20) and ``uw-mad-dash/shockwave`` (NSDI'23).
 """
@@ -27,11 +27,11 @@ GAVEL: Final = (
 SHOCKWAVE: Final = (*GAVEL[:7], "mode", *GAVEL[7:9], "duration", "arrival_time")
 MOST_WEIGHT: Final = 1e6
 STEP_TYPE: Final = "v100"
-"""The type of the times of steps unless another is given, as in the authors' simulator."""
+"""The default GPU type for times per step, as in the authors' simulator."""
 
 
 class GavelReader:
-    """Reads jobs named by line number, from 0; the throughputs give the time of a step at the trace's GPUs."""
+    """A reader of Gavel's traces: jobs are named by line number from 0; throughputs determine the time of a step."""
 
     format: ClassVar[str] = "gavel"
 
@@ -62,11 +62,11 @@ class GavelReader:
 
 
 class ShockwaveReader:
-    """Reads Gavel's columns, and epochs, batch sizes and times of jobs that change their batch size.
+    """A reader of Shockwave's traces: Gavel's columns, and epochs, batch sizes and times of jobs that adapt.
 
-    ``exclusive_seconds`` is the sum of its ``duration_every_epoch``, with whole epochs even if the last one is not
-    finished. The work of a job without a change of batch is the trace's number of steps. Without throughputs the column
-    ``duration`` gives the time per step at the first batch size.
+    ``exclusive_seconds`` is the sum of a job's ``duration_every_epoch``, with whole epochs even if the last one is not
+    finished. The work of a job that keeps its batch size is the trace's number of steps. Without throughputs, the
+    column ``duration`` determines the time per step at the first batch size.
     """
 
     format: ClassVar[str] = "shockwave"
@@ -112,7 +112,7 @@ class ShockwaveReader:
 
 
 class _Lives:
-    """The batch sizes of each job over its epochs, and their times."""
+    """The batch sizes of each job over its epochs, with their times."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Lives:
             self.iterations[row] = sum(part.iterations for part in life)
 
     def _regime(self, row: int, family: str, epochs: int, size: int, first: int) -> Regime:
-        """Return the regime of some epochs with ``samples / batch`` steps each, not rounded up."""
+        """Return a regime of some epochs with ``samples / batch`` steps each, not rounded up."""
         return Regime(
             iterations=epochs * SAMPLES[family] / size,
             batch_size=float(size),
@@ -172,12 +172,12 @@ class _Lives:
 
 
 def _passes(types: list[str], steps: Reals) -> Reals:
-    """Return by row epochs and samples per epoch; NaN where the size of the model's data set is unknown."""
+    """Return epochs and samples per epoch of each row; NaN: the size of the model's data set is unknown."""
     return np.array([passes_of(model, work) for model, work in zip(types, steps.tolist(), strict=True)]).reshape(-1, 2)
 
 
 def _fields(head: str) -> int:
-    """Return the number of fields in the first line if the format is one of these; else 0."""
+    """Return the number of fields in the first line if the format is Gavel's or Shockwave's; else 0."""
     fields = head.split("\n", 1)[0].rstrip("\r").split("\t")
     return len(fields) if len(fields) >= len(GAVEL) and "python" in fields[1] else 0
 
@@ -199,7 +199,7 @@ def _rule(rates: GavelThroughputs) -> str:
 
 
 def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions) -> Reals:
-    """Return seconds per step on the reference type; NaN if a job runs on other types only or has no known time."""
+    """Return seconds per step on the reference type; NaN: the job runs only on other types, or has no known time."""
     rates = options.throughputs
     if rates is None:
         return np.full(rows.size, np.nan)
@@ -216,20 +216,20 @@ def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions
 
 
 def _reference(options: ReadOptions) -> str | None:
-    """Return the GPU type of the times of steps; None: the file gives them, and the user gave no type."""
+    """Return the GPU type of the times per step; None: the times come from the file, and the user gave no type."""
     return options.reference_type or options.gpu_type if options.throughputs is None else _step_type(options)
 
 
 def _step_type(options: ReadOptions) -> str:
-    """Return the GPU type whose throughputs turn steps into times.
+    """Return the GPU type whose throughputs convert steps to times.
 
-    The work is in steps, so that the type changes no job's true speed: only the times that the trace declares.
+    Since work is given in steps, this type affects only the declared times, not the true speed of any job.
     """
     return options.reference_type or options.gpu_type or STEP_TYPE
 
 
 def _alone(rates: GavelThroughputs, kind: str, model: str, gpus: int) -> float:
-    """Return steps per second alone; 0: no measurement exists for this type and number of GPUs."""
+    """Return the steps per second of a job alone; 0: nothing was measured for this type and number of GPUs."""
     try:
         return rates.measured(model, gpus, kind)
     except InputError:

@@ -1,4 +1,4 @@
-"""The command that maps the columns of a table that no reader knows, as far as its header and first rows show."""
+"""Suggests a command that maps the columns of an unknown table, based on its header and first rows."""
 
 import csv
 import re
@@ -39,11 +39,11 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "gpu",
     ),
 }
-"""By key of a mapping, usual names of its column in lower case without marks and units, the likeliest first."""
+"""Usual names of each mapping key's column, in lower case without punctuation and units, the likeliest first."""
 NUMBERS: Final = frozenset({"duration", "gpus"})
-"""Keys whose columns hold numbers."""
+"""Mapping keys whose columns have numbers."""
 TEXTS: Final = frozenset({"reference_type", "model"})
-"""Keys whose columns hold words."""
+"""Mapping keys whose columns have text."""
 NEEDED: Final = ("submit", "duration", "gpus")
 _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "ns": ("nanos", "nanoseconds"),
@@ -55,7 +55,7 @@ _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "d": ("day", "days"),
 }
 _WORDS: Final = {word: unit for unit in SECONDS for word in (unit, *_ALIASES[unit])}
-"""The unit by each word that names it."""
+"""The unit that each word stands for."""
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
 _STILL_MISSING: Final[Mapping[str, str]] = {
     "submit": "SUBMISSION",
@@ -65,10 +65,10 @@ _STILL_MISSING: Final[Mapping[str, str]] = {
 
 
 def mapping_command(head: str) -> str | None:
-    """Return the options that map a table's columns, as words of a command line; None: the text is no such table.
+    """Return command-line options that map a table's columns; None: the text is not such a table.
 
-    A needed key that no column fits has a word in capitals in place of a name. The unit of a column of times is the one
-    in its name; without one it is seconds, or milliseconds if the first number is too large for seconds since 1970.
+    A required key that no column fits gets a placeholder in capitals. The unit of a time column is the one in its name;
+    without one, it is seconds, or milliseconds if the first number is too large for seconds since 1970.
 
     Args:
         head: the first lines of the file.
@@ -92,7 +92,7 @@ def mapping_command(head: str) -> str | None:
 
 
 def _table(head: str) -> tuple[list[str], list[list[str]]] | None:
-    """Return the header and the first rows, split by the separator that gives the most equal columns."""
+    """Return the header and the first rows, split by the first separator that yields at least three columns."""
     lines = [line for line in head.splitlines()[:20] if line.strip()]
     if len(lines) < 2:
         return None
@@ -109,7 +109,7 @@ def _table(head: str) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Return by key the column whose name is the likeliest and whose first values suit the key."""
+    """Return for each key the column with the likeliest name whose first values suit the key."""
     left = dict.fromkeys(names)
     stems = {name: _stems(name) for name in names}
     numeric = {name: _are_numbers([row[at] for row in rows]) for at, name in enumerate(names)}
@@ -128,20 +128,20 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, s
 
 
 def _are_numbers(values: Sequence[str]) -> bool:
-    """Return whether every value that is not empty is a number, and there is one."""
+    """Return whether there are non-empty values, and all of them are numbers."""
     filled = [text for text in values if text.strip()]
     return bool(filled) and all(map(_is_number, filled))
 
 
 def _stems(name: str) -> tuple[str, str]:
-    """Return a name in lower case without marks, whole and without the unit at its end."""
+    """Return a name in lower case without punctuation, in full and without a unit at its end."""
     words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
     short = words[:-1] if len(words) > 1 and words[-1] in _WORDS else words
     return "".join(words), "".join(short)
 
 
 def _written(key: str, name: str, values: Sequence[str]) -> str:
-    """Return a column with its unit, where it is one of times."""
+    """Return a column's name, with its unit if it is a time column."""
     if key not in ("submit", "duration", "end"):
         return name
     first = next((text.strip() for text in values if text.strip()), "")

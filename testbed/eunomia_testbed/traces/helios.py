@@ -18,7 +18,7 @@ COLUMNS: Final = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "
 
 
 class HeliosReader:
-    """Reads jobs with one iteration per second at the requested GPUs; jobs without GPUs are dropped."""
+    """A reader of Helios: one iteration per second at the requested GPUs; jobs without GPUs are dropped."""
 
     format: ClassVar[str] = "helios"
 

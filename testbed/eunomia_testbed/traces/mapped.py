@@ -1,6 +1,6 @@
-"""Reads tables of jobs with arbitrary column names: a mapping gives the meaning and unit of each column.
+"""Reads tables of jobs with arbitrary column names, given a mapping of columns to their meaning and unit.
 
-Required are the submission time of a job, its run time (or the time of its end), and its GPUs.
+A job's submission time, its run time (or end time), and its GPUs are required.
 """
 
 from collections.abc import Mapping
@@ -30,23 +30,23 @@ SECONDS: Final[Mapping[str, float]] = {
     "d": 86400.0,
 }
 CALENDAR: Final = "time"
-"""The unit of timestamps such as ``2020-06-09 18:41:01``, in UTC."""
+"""The unit for timestamps such as ``2020-06-09 18:41:01``, in UTC."""
 UNITS: Final = (*SECONDS, CALENDAR)
 SEPARATORS: Final = (",", "\t", ";", "|", " ")
 
 
 class Column(NamedTuple):
-    """A column of the file."""
+    """A column of the file, with its unit."""
 
     name: str
     unit: str = "s"
 
 
 def mapping_of(given: Mapping[str, str]) -> dict[str, Column]:
-    """Read the columns by key from texts ``NAME`` or ``NAME:UNIT``; times without a unit are in seconds.
+    """Parse texts ``NAME`` or ``NAME:UNIT`` as columns by key; times without a unit are in seconds.
 
     Raises:
-        InputError: an unknown key or unit, a key that is missing, or one column under two keys.
+        InputError: a key or unit is unknown, a key is missing, or two keys have the same column.
     """
     found = {key: _column(key, text) for key, text in given.items()}
     for key in ("submit", "gpus"):
@@ -87,12 +87,12 @@ def _column(key: str, text: str) -> Column:
 
 
 class MappedReader:
-    """Reads jobs with one iteration per second at the requested GPUs, if columns are mapped."""
+    """A reader of tables with mapped columns, which gives jobs one iteration per second at the requested GPUs."""
 
     format: ClassVar[str] = "columns"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``: no file is recognised."""
+        """Return False: no file is recognized without a mapping."""
         return False
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
@@ -122,7 +122,7 @@ def _names(rows: Rows, name: str) -> list[str | None]:
 
 
 def _moments(rows: Rows, column: Column) -> Reals:
-    """Return a column of times in seconds."""
+    """Return a time column in seconds."""
     if column.unit != CALENDAR:
         factor = SECONDS[column.unit]
         kind = f"a number of {column.unit}"
@@ -134,7 +134,7 @@ def _moments(rows: Rows, column: Column) -> Reals:
 
 
 def _durations(rows: Rows, columns: Mapping[str, Column], arrivals: Reals) -> Reals:
-    """Return run times in seconds, above 0: from their column, or from submission to the end."""
+    """Return run times in seconds, above 0: from their column, or as the time from submission to end."""
     if "duration" in columns:
         name, unit = columns["duration"]
         factor = SECONDS[unit]

@@ -1,7 +1,7 @@
-"""Alibaba's trace of 2023 (openb): pods with parts of GPUs, CPUs, memory and a GPU type.
+"""Alibaba's trace of 2023 (openb): pods with fractions of GPUs, CPUs, memory and a GPU type.
 
-Source: ``cluster-trace-gpu-v2023`` of ``alibaba/clusterdata`` (Weng et al., FGD, ATC'23). The node list of the same
-trace is a cluster: see ``eunomia_testbed.spec.machine_lists``.
+Source: ``cluster-trace-gpu-v2023`` of ``alibaba/clusterdata`` (Weng et al., FGD, ATC'23). The trace's node list can be
+read as a cluster: see ``eunomia_testbed.spec.machine_lists``.
 """
 
 from typing import ClassVar, Final
@@ -23,7 +23,7 @@ COLUMNS: Final = (
 
 
 class OpenbReader:
-    """A pod becomes a job that arrives at its creation and runs as long as the pod did; the file names no users."""
+    """A reader of openb: a pod becomes a job that arrives at its creation and runs as long; there are no users."""
 
     format: ClassVar[str] = "openb"
 

@@ -1,6 +1,6 @@
-"""Eunomia's own traces, CSV or Parquet: one row per job, apps of several jobs, batch sizes over time, searches.
+"""Eunomia's own traces, CSV or Parquet, with one row per job: apps with several jobs, adapting batch sizes, searches.
 
-The schema is in ``docs/reference/traces.md``; ``writing`` writes such traces, and they read back unchanged.
+``docs/reference/traces.md`` describes the schema; ``writing`` writes such traces, and they read back unchanged.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ NUMBERS: Final = {
     "gpu_share": 0.0,
     "first_batch_iterations": 0.0,
 }
-"""Optional numeric columns of ``JobColumns``, and their lower bounds."""
+"""Optional numeric columns of ``JobColumns``, with their lower bounds."""
 ABOVE: Final = frozenset({"gpu_share", "batch_size", "epochs", "samples_per_epoch"})
 """Columns whose lower bound is exclusive."""
 ROUNDING: Final = 1e-6
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class OwnReader:
-    """Reads traces of ``write_trace``, and other tables that have the four required columns."""
+    """A reader of traces by ``write_trace``, and of other tables that have the four required columns."""
 
     format: ClassVar[str] = "eunomia"
 
@@ -96,7 +96,7 @@ class _Own:
         self.searches = self.parsed("search", _search)
 
     def _check_regimes(self) -> None:
-        """Drop jobs whose regimes are more work than the job, or begin at another batch size than the job."""
+        """Drop jobs whose regimes have more work than the job, or begin at a batch size that is not the job's."""
         whole, batch = self.iterations, self.numbers.get("batch_size")
         made, first = np.zeros(self.rows.size), np.full(self.rows.size, np.nan)
         for row, life in self.regimes.items():
@@ -122,7 +122,7 @@ class _Own:
         self.rows.refuse(more, rule, lambda row: f"{made[row]:.6g} of {epochs[row]:g}")
 
     def at_least(self) -> Ints:
-        """Return the smallest gang; if it is not given, the largest."""
+        """Return each job's smallest gang; if none is given, its largest."""
         given = self.number("least_gpus", kind="a whole number", least=1.0)
         rule = "least_gpus must be a whole number"
         self.rows.refuse(np.isfinite(given) & (given != np.floor(given)), rule, lambda row: f"{given[row]:g}")
@@ -133,7 +133,7 @@ class _Own:
         return self.rows.frame is not None and name in self.rows.frame.columns
 
     def note_columns_not_read(self) -> None:
-        """Add a note on columns that the format does not have."""
+        """Add a note on each column that the format does not have."""
         columns = [] if self.rows.frame is None else self.rows.frame.columns
         for name in sorted(set(columns) - self.known):
             self.rows.note(f"column {name} is not one of the format's and is not read{did_you_mean(name, self.known)}")
@@ -147,7 +147,7 @@ class _Own:
         return self.rows.text(name, otherwise=otherwise) if self.has(name) else [otherwise] * self.rows.size
 
     def parsed(self, name: str, parse: Callable[[Any], T]) -> dict[int, T]:
-        """Return the values of a JSON column by row; a row that cannot be parsed is dropped."""
+        """Parse the JSON texts of a column, and return the values by row; rows that cannot be parsed are dropped."""
         found: dict[int, T] = {}
         for row, text in enumerate(self.texts(name, "")):
             if not text or not self.rows.good[row]:
@@ -205,7 +205,7 @@ class _Own:
         )
 
     def _order(self, chosen: Ints) -> tuple[list[str], Ints, Ints]:
-        """Return apps in order of arrival, the app of each job, and the rows of jobs by app in order of arrival."""
+        """Return apps in order of arrival, the app of each job, and the rows of jobs by app, in order of arrival."""
         starts: dict[str, float] = {}
         for row in chosen.tolist():
             app, given = self.apps[row], self.app_arrivals[row]
@@ -261,7 +261,7 @@ def _csv(source: TraceSource) -> TextTable:
 
 
 def _parquet(source: TraceSource) -> TextTable:
-    """Return a Parquet file as a table of text; its rows count from 1."""
+    """Return a Parquet file as a table of text, with rows counted from 1."""
     try:
         frame = pl.read_parquet(source.data).cast(pl.String)
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -1,7 +1,8 @@
-"""Alibaba's trace of 2020 (PAI): ``pai_task_table.csv``, one row per task; the tasks of a job are one gang.
+"""Alibaba's trace of 2020 (PAI): ``pai_task_table.csv``, with one row per task; the tasks of a job form a gang.
 
-Source: ``cluster-trace-gpu-v2020`` of ``alibaba/clusterdata`` (Weng et al., NSDI'22). The file has no header; the
-names are in ``pai_task_table.header``. ``pai_job_table.csv`` in the same folder gives users and times of submission.
+Source: ``cluster-trace-gpu-v2020`` of ``alibaba/clusterdata`` (Weng et al., NSDI'22). The file has no header; column
+names are in ``pai_task_table.header``. Users and submission times are read from ``pai_job_table.csv`` in the same
+folder.
 """
 
 import re
@@ -24,16 +25,16 @@ TASKS: Final = (
 )
 JOBS: Final = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 UNNAMED: Final = ("", "MISC", None)
-"""What ``gpu_type`` holds where it names no type; MISC is several older ones."""
+"""Values of ``gpu_type`` that name no type; MISC stands for several older ones."""
 MOST_PLAN: Final = 1e8
 _STATUS: Final = "(?:Terminated|Failed|Running|Waiting)"
 _LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*,[\d.]*,[\d.]*,\w*\s*")
 
 
 class PaiReader:
-    """Reads jobs: fractions of GPUs are summed over a job's tasks and rounded up to a gang.
+    """A reader of PAI: the fractional GPUs of a job's tasks are summed and rounded up to a gang.
 
-    The GPU type on which a job's tasks ran is that of its time, and no demand.
+    The GPU type on which a job's tasks ran is the type of its times, not a requirement.
     """
 
     format: ClassVar[str] = "pai"
@@ -70,7 +71,7 @@ class PaiReader:
 
 
 def _tasks(source: TraceSource) -> Rows:
-    """Return tasks with valid numbers; a task that never ran is dropped."""
+    """Return the tasks with valid numbers; tasks that never ran are dropped."""
     names = None if resembles(source.head, TASKS) else TASKS
     rows = Rows.of(read_table(source, required=TASKS, names=names, format_name="pai"))
     rows.text("job_name")
@@ -129,7 +130,7 @@ def _submissions(source: TraceSource, rows: Rows) -> tuple[list[str] | None, Rea
 
 
 def _ran_on(rows: Rows) -> list[str | None]:
-    """Return the GPU type on which all tasks of a job ran; None: several, or none that is named."""
+    """Return the GPU type on which all tasks of a job ran; None: there were several, or it is not named."""
     if rows.frame is None:
         raise LookupError("gpu_type")
     return [

@@ -19,7 +19,7 @@ COLUMNS = ("job_id", "submit_s", "duration_s", "num_gpus", "vc")
 
 
 class PhillyReader:
-    """Reads jobs with one iteration per second at the requested GPUs; the virtual cluster serves as the user."""
+    """A reader of Philly: one iteration per second at the requested GPUs; the virtual cluster serves as the user."""
 
     format: ClassVar[str] = "philly"
 

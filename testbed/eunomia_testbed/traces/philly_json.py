@@ -1,6 +1,6 @@
-"""Microsoft's Philly trace as published: ``cluster_job_log``, JSON with every attempt of a job.
+"""Microsoft's Philly trace as published: ``cluster_job_log``, a JSON file with every attempt of each job.
 
-Source: ``msr-fiddle/philly-traces`` (Jeon et al., ATC'19). Its times are in US Pacific Time.
+Source: ``msr-fiddle/philly-traces`` (Jeon et al., ATC'19). Times are in US Pacific Time.
 """
 
 import json
@@ -25,7 +25,7 @@ _JOBID: Final = re.compile(r'"jobid"\s*:')
 
 
 class PhillyJsonReader:
-    """Reads jobs: the work is the run time of all attempts, the gang is the most GPUs of one attempt."""
+    """A reader of Philly's JSON: the work is the run time of all attempts, the gang the most GPUs of any attempt."""
 
     format: ClassVar[str] = "philly_json"
 
@@ -76,7 +76,7 @@ def _records(source: TraceSource) -> list[Mapping[str, Any]]:
 
 
 def _lines(source: TraceSource, count: int) -> Ints:
-    """Return the line on which each job is named, or its number in the list if the line is unknown."""
+    """Return the line in which each job's id occurs, or the job's number in the list if lines are unknown."""
     text = source.text
     found = [match.start() for match in _JOBID.finditer(text)]
     if len(found) != count:
@@ -90,7 +90,7 @@ def _lines(source: TraceSource, count: int) -> Ints:
 
 
 def _attempts(records: list[Mapping[str, Any]]) -> tuple[Reals, Ints]:
-    """Return by job the total seconds of its attempts (NaN: unknown) and the most GPUs of one attempt."""
+    """Return for each job the total seconds of its attempts (NaN: unknown), and the most GPUs of any attempt."""
     owner: list[int] = []
     moments: tuple[list[str], list[str]] = ([], [])
     gpus = np.zeros(len(records), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The traces of Pollux and Sia: Philly's jobs that passed (``philly.csv``), and workloads of six applications.
+"""The traces of Pollux and Sia: Philly's jobs with status "passed" (``philly.csv``), and workloads of six applications.
 
 Source: the public repositories ``petuum/adaptdl`` (branch ``osdi21-artifact``) and ``siasosp23/artifacts``.
 """
@@ -28,12 +28,12 @@ EPOCHS: Final[Mapping[str, tuple[int, int]]] = {
     "ncf": (10, 4_970_845),
     "yolov3": (50, 16_551),
 }
-"""By application, its epochs and the samples of an epoch: ``max_epochs`` of their simulator's ``applications.py``;
-samples from the iterations of an epoch in its ``validation-<batch>.csv``, times the batch."""
+"""Epochs and samples per epoch of each application. Epochs are ``max_epochs`` in their simulator's ``applications.py``;
+samples are the iterations of an epoch in ``validation-<batch>.csv``, times the batch size."""
 
 
 class PolluxPhillyReader:
-    """Reads unordered rows without ids: a job is named after its line; the virtual cluster serves as the user."""
+    """A reader of unordered rows without ids: jobs are named after their lines; virtual clusters serve as users."""
 
     format: ClassVar[str] = "pollux_philly"
 
@@ -65,7 +65,7 @@ class PolluxPhillyReader:
 
 
 class PolluxReader:
-    """Reads jobs of six applications: the work is their epochs, and the performance model gives the speed."""
+    """A reader of six applications' jobs: the work is their epochs, and the performance model determines the speed."""
 
     format: ClassVar[str] = "pollux"
 
@@ -100,7 +100,7 @@ def _iterations(applications: list[str], batch: Reals) -> Reals:
 
 
 def _same_product(rows: Rows, durations: Reals, gpus: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
-    """Drop rows whose ``gpu_time`` differs from GPUs times duration, since one of the three has another unit."""
+    """Drop rows whose ``gpu_time`` is not GPUs times duration, since one of the three has another unit."""
     given = rows.numbers("gpu_time", kind="a number of GPU-seconds", least=0.0)
     off = ~np.isclose(given, durations * gpus, rtol=1e-3, atol=1.0)
     rows.refuse(off, "gpu_time must be duration times num_gpus", rows.raw("gpu_time").__getitem__)

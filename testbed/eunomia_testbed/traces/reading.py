@@ -1,4 +1,4 @@
-"""Reads a trace: detects its format, parses it, and refuses files without a workload."""
+"""Reads a trace: detects its format, parses it, and rejects files without a workload."""
 
 import dataclasses
 import shlex
@@ -22,30 +22,30 @@ OLD_NAME: Final = ("gavel", "shockwave")
 
 
 class ReadKeywords(TypedDict, total=False):
-    """Keywords of ``read_trace`` on what the reader does; defaults and meanings are those of ``ReadOptions``."""
+    """Keywords of ``read_trace`` for the reader, with the defaults and meanings of ``ReadOptions``."""
 
     throughputs: str | Path | GavelThroughputs | None
     """Measured rates by job type, for Gavel's and Shockwave's traces."""
     reference_type: str | None
-    """The GPU type on which the trace's times were measured, for rows that name none: see ``ReadOptions``."""
+    """The GPU type on which the trace's times were measured, for rows without one; see ``ReadOptions``."""
     gpu_type: str | None
     """The old name of ``reference_type`` for Gavel's and Shockwave's traces."""
     strict: bool
     """Whether the first row that would be dropped is an error."""
     models: Sequence[str]
-    """Models to draw from, by a hash of id and seed, for jobs whose trace gives no model."""
+    """Models from which one is drawn, by a hash of id and seed, for each job without a model in the trace."""
     drawn_models: bool
-    """Models to draw from, by a hash of id and seed, for jobs whose trace gives no model."""
+    """Whether to use the models drawn by the authors of the file; see ``ReadOptions``."""
     seed: int
-    """Seed of the draw of models."""
+    """Seed for drawing models."""
     by_group: bool
     """Whether groups (virtual clusters, queues) are the users."""
     users: Sequence[str]
-    """Only jobs of these users; empty: all jobs."""
+    """Users whose jobs are read; empty: all users."""
     first_jobs: int | None
-    """Only this many jobs, the first by arrival; None: all."""
+    """Number of jobs to read, the first ones by arrival; None: all."""
     columns: Mapping[str, str]
-    """The names of a table's columns, with units: see ``ReadOptions``. It is then of the format ``columns``."""
+    """The names of a table's columns, with units (see ``ReadOptions``); they imply the format ``columns``."""
 
 
 def read_trace(
@@ -60,8 +60,9 @@ def read_trace(
         options: see ``ReadKeywords``.
 
     Raises:
-        InputError: an unreadable file, an unknown format, no job left, or strict and a row would be dropped.
-        TypeError: a keyword that is no option.
+        InputError: the file is unreadable, its format is unknown, no job is left, or, if strict, a row would be
+            dropped.
+        TypeError: a keyword is not an option.
     """
     first_jobs = options.get("first_jobs")
     if first_jobs is not None and first_jobs < 1:
@@ -76,7 +77,7 @@ def read_trace(
 
 
 def _check_types(options: ReadOptions, format: str) -> None:
-    """Refuse the old name of ``reference_type`` where it is not read, and two types at once."""
+    """Check that the old name of ``reference_type`` is given only for formats that use it, and without another type."""
     if options.gpu_type is None:
         return
     if format not in OLD_NAME:
@@ -88,10 +89,10 @@ def _check_types(options: ReadOptions, format: str) -> None:
 
 
 def _of_type(workload: Workload, given: str | None) -> Workload:
-    """Return the workload with the GPU type of its times, for jobs of which the trace gives none.
+    """Return the workload with the GPU type of its times, for jobs without one in the trace.
 
     Raises:
-        InputError: the trace gives another type for every job.
+        InputError: the trace states another type for every job.
     """
     if given is None:
         return workload
@@ -137,7 +138,7 @@ def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) 
 
 
 def _all(registry: Registry | None) -> Iterator[TraceReader]:
-    """Yield built-in readers first, so that plugins are loaded only if no built-in reader matches."""
+    """Yield all readers, built-in ones first, so that plugins are loaded only if no built-in reader matches."""
     for name in READERS:
         yield load_reader(name, READERS)
     more: Mapping[str, str] = reader_formats(registry or default_registry())

@@ -1,4 +1,4 @@
-"""Checks rows of a trace: columns as numbers; a row that breaks a rule is dropped, with its line and value."""
+"""Converts and checks the columns of a trace; a row that breaks a rule is dropped, and kept with line and value."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     import polars as pl
 
 MOST_SECONDS: Final = 100 * 365.25 * 86400.0
-"""Longest accepted duration: a hundred years, in seconds."""
+"""Longest accepted duration in seconds: a hundred years."""
 MOST_STAMP: Final = 1e11
-"""Seconds since 1970 in the year 5138; timestamps in milliseconds exceed it since 1973."""
+"""Largest accepted timestamp in seconds: the year 5138; timestamps in milliseconds have exceeded it since 1973."""
 MOST_ITERATIONS: Final = 1e15
 UNIT_FACTOR: Final = 200.0
 UNIT_FLOOR: Final = 1e7
-"""Seconds. A time has another unit than its column if its distance from the median exceeds this, and also
+"""Seconds. A time counts as being in another unit if its distance from the median exceeds this, and also
 ``UNIT_FACTOR`` times the median distance."""
 
 Values = Callable[[int], object]
-"""By row, the value that broke the rule."""
+"""Returns the value of a row that broke the rule."""
 
 
 class Rows:
-    """The rows of a file, each good or dropped.
+    """The rows of a file, each valid or dropped.
 
     Args:
         file: name of the file, for messages.
         lines: line number of each row.
-        frame: columns of text; None: the reader has its own columns.
-        dropped: rows that were already dropped.
+        frame: the columns as text; None: the reader has its own columns.
+        dropped: rows that have been dropped already.
     """
 
     def __init__(
@@ -64,20 +64,20 @@ class Rows:
         return int(self.lines.size)
 
     def refuse(self, broken: Bools, rule: str, values: Values) -> None:
-        """Drop the rows that break a rule; a row keeps the first rule that it broke."""
+        """Drop the rows that break a rule; a dropped row keeps the first rule that it broke."""
         for row in np.flatnonzero(broken & self.good).tolist():
             entry = Dropped(file=self.file, line=int(self.lines[row]), rule=rule, value=brief(values(row)))
             self.dropped.append(entry)
         self.good &= ~broken
 
     def raw(self, name: str) -> "pl.Series":
-        """Return a column as text, without surrounding blanks."""
+        """Return a column as text, without surrounding whitespace."""
         if self.frame is None:
             raise LookupError(name)
         return self.frame[name].str.strip_chars()
 
     def text(self, name: str, *, otherwise: str | None = None) -> list[str]:
-        """Return a column of names; an empty one becomes ``otherwise``, or the row is dropped."""
+        """Return a column of names; an empty name becomes ``otherwise``, or the row is dropped if that is None."""
         column = self.raw(name)
         empty = (column.is_null() | (column == "")).to_numpy()
         if otherwise is None:
@@ -87,7 +87,7 @@ class Rows:
         return [text or otherwise or "" for text in column.to_list()]
 
     def ids(self, name: str) -> list[str]:
-        """Return a column of unique names; the first of equal ones is kept."""
+        """Return a column of unique names; of rows with the same name, the first is kept."""
         texts = self.text(name)
         column = self.raw(name)
         if column.is_duplicated().any():
@@ -104,7 +104,7 @@ class Rows:
         most: float = np.inf,
         optional: bool = False,
     ) -> Reals:
-        """Return a column of numbers; a row with an invalid number, or one out of bounds, is dropped.
+        """Return a numeric column; rows with an invalid number, or one out of bounds, are dropped.
 
         Args:
             name: name of the column.
@@ -136,7 +136,7 @@ class Rows:
         most: float = np.inf,
         wrong: Bools | None = None,
     ) -> None:
-        """Drop the rows whose number is not finite, or out of bounds."""
+        """Drop the rows whose number is not finite or is out of bounds."""
         say: Values = values or (lambda row: f"{numbers[row]:g}")
         self.refuse(~np.isfinite(numbers) if wrong is None else wrong, f"{name} must be {kind}", say)
         if least is not None:
@@ -147,7 +147,7 @@ class Rows:
             self.refuse(numbers > most, f"{name} must be at most {most:g}", say)
 
     def whole(self, name: str, *, least: int, most: int) -> Ints:
-        """Return a column of whole numbers, ``4`` or ``4.0``."""
+        """Return a column of whole numbers, which may be written as ``4`` or ``4.0``."""
         numbers = self.numbers(name, kind="a whole number", least=least, most=most)
         self.refuse(
             np.isfinite(numbers) & (numbers != np.floor(numbers)),
@@ -157,16 +157,16 @@ class Rows:
         return np.where(self.good, numbers, 0).astype(np.int64)
 
     def gpus(self, name: str) -> Ints:
-        """Return a column of gangs: whole numbers, at least 1."""
+        """Return a column of gang sizes: whole numbers of at least 1."""
         return self.whole(name, least=1, most=MAX_GPUS)
 
     def durations(self, name: str, *, zero: bool = False) -> Reals:
-        """Return a column of run times in seconds, above 0."""
+        """Return a column of run times in seconds, above 0, or at least 0 if ``zero``."""
         bound = {"least": 0.0} if zero else {"above": 0.0}
         return self.numbers(name, kind="a number of seconds", most=MOST_SECONDS, **bound)  # type: ignore[arg-type]
 
     def arrivals(self, name: str, *, least: float | None = 0.0) -> Reals:
-        """Return a column of times in seconds, all of one unit."""
+        """Return a column of arrival times in seconds, all of which must have the same unit."""
         times = self.numbers(name, kind="a number of seconds", least=least, most=MOST_STAMP)
         self.one_unit(name, times)
         return times
@@ -176,12 +176,12 @@ class Rows:
 
         Args:
             name: name of the column.
-            zone: the time zone of the clocks, for summer time; None: UTC.
+            zone: the time zone of the timestamps; None: UTC.
         """
         return seconds_of(self.raw(name), zone)
 
     def one_unit(self, name: str, times: Reals) -> None:
-        """Drop times of another magnitude than the others, such as milliseconds among seconds."""
+        """Drop times of another magnitude than the rest, such as milliseconds among seconds."""
         usable = times[self.good]
         if usable.size < 3:
             return
@@ -192,14 +192,14 @@ class Rows:
         self.refuse(far > limit, rule, lambda row: f"{times[row]:.15g}")
 
     def note(self, text: str) -> None:
-        """Add a note on a change that dropped no row."""
+        """Add a note on a change that did not drop a row."""
         self.notes.append(text)
 
     def finish(self, *, strict: bool) -> None:
-        """Sorts the dropped rows by line, and checks that a row is left.
+        """Sort the dropped rows by line, and check that a row is left.
 
         Raises:
-            InputError: strict and a row was dropped, with the first one's rule; or no row is left.
+            InputError: no row is left, or, if strict, a row was dropped; the error states the first one's rule.
         """
         self.dropped.sort(key=lambda entry: entry.line)
         first = self.dropped[0] if self.dropped else None
@@ -212,14 +212,14 @@ class Rows:
 
 
 def _median(numbers: Reals) -> float:
-    """Return numpy's ``median`` without its import of masked arrays."""
+    """Return the same as numpy's ``median``, without importing masked arrays."""
     low, high = (numbers.size - 1) // 2, numbers.size // 2
     ordered = np.partition(numbers, (low, high))
     return float((ordered[low] + ordered[high]) / 2)
 
 
 def seconds_of(column: "pl.Series", zone: str | None) -> Reals:
-    """Return times such as ``2020-06-09 18:41:01`` in seconds since 1970; NaN where the text is not a time."""
+    """Return times such as ``2020-06-09 18:41:01`` in seconds since 1970; NaN: the text is not a time."""
     import polars as pl
 
     moments = column.str.strip_chars().str.replace("T", " ", literal=True).str.slice(0, 19)

@@ -1,4 +1,4 @@
-"""The bytes of a trace, from a file (gzipped or not) or from stdin, and checks that apply to any text."""
+"""The bytes of a trace, from a file (gzipped or not) or stdin, with checks that apply to every text."""
 
 import gzip
 import io
@@ -13,9 +13,9 @@ from eunomia.words import shown
 from eunomia_testbed.example import EXAMPLE_FILES
 
 MOST_BYTES: Final = 2 * 1024**3
-"""Most bytes of a trace, packed or unpacked."""
+"""Largest size of a trace in bytes, compressed or decompressed."""
 MOST_LINE: Final = 1024**2
-"""Most characters of a line of a table."""
+"""Largest number of characters in a line of a table."""
 HEAD: Final = 64 * 1024
 PARQUET: Final = b"PAR1"
 _GZIP: Final = b"\x1f\x8b"
@@ -23,7 +23,7 @@ _CHUNK: Final = 16 * 1024**2
 
 
 class TraceSource:
-    """A trace's bytes, unpacked.
+    """The decompressed bytes of a trace.
 
     Args:
         name: name in messages: the file's name, or ``stdin``.
@@ -36,12 +36,12 @@ class TraceSource:
 
     @property
     def is_parquet(self) -> bool:
-        """Return whether it is a Parquet file."""
+        """Return whether the bytes are a Parquet file."""
         return self.data.startswith(PARQUET)
 
     @property
     def head(self) -> str:
-        """Return the first 64 KiB as text, to detect the format; ``PAR1`` for a Parquet file."""
+        """Return the first 64 KiB as text, for detecting the format; ``PAR1`` for a Parquet file."""
         return PARQUET.decode() if self.is_parquet else self.data[:HEAD].decode("utf-8-sig", errors="replace")
 
     @cached_property
@@ -61,7 +61,7 @@ class TraceSource:
             raise InputError(rule, value=f"byte 0x{self.data[error.start]:02x}", place=self._at(error.start)) from error
 
     def beside(self, name: str) -> "TraceSource | None":
-        """Return another file in the same folder; None: there is none, or the trace has no folder."""
+        """Return another file of the same folder; None: it does not exist, or the trace is not from a file."""
         if self.path is None:
             return None
         for path in (self.path.parent / name, self.path.parent / f"{name}.gz"):
@@ -75,7 +75,7 @@ class TraceSource:
 
 
 def open_source(path: str | Path) -> TraceSource:
-    """Read a whole file, or stdin for ``-``; gzip is detected by its first bytes.
+    """Read a whole file, or stdin for ``-``; gzip is recognized by its first bytes.
 
     Raises:
         InputError: the file is missing, a directory, unreadable, empty, too long, or truncated.
@@ -127,7 +127,7 @@ def _unpacked(name: str, packed: bytes) -> bytes:
 
 
 def _readable(packed: bytes) -> bytes:
-    """Return as many bytes of a broken gzip file as can be unpacked."""
+    """Return as many bytes of a broken gzip file as can be decompressed."""
     try:
         return zlib.decompressobj(wbits=31).decompress(packed, _CHUNK)
     except zlib.error:

@@ -1,6 +1,6 @@
-"""The Standard Workload Format: 18 numbers per line, ``;`` before comments, -1 for unknown values.
+"""The Standard Workload Format: 18 numbers per line, comments after ``;``, -1 for unknown values.
 
-Source: Feitelson's Parallel Workloads Archive, version 2.2 of the format. A processor is read as a GPU.
+Source: Feitelson's Parallel Workloads Archive, version 2.2 of the format. Processors are read as GPUs.
 """
 
 from typing import ClassVar, Final
@@ -22,7 +22,7 @@ FIELDS: Final = (
 
 
 class SwfReader:
-    """Reads jobs: the gang is the allocated processors, or the requested ones if that is -1.
+    """A reader of SWF: the gang is the number of allocated processors, or of requested ones if that is -1.
 
     The work is the run time.
     """

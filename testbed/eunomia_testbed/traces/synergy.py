@@ -1,6 +1,6 @@
-"""Synergy's static traces: id, model, arrival in seconds, iterations and GPUs, without a header.
+"""Synergy's static traces, without a header: id, model, arrival in seconds, iterations and GPUs.
 
-Source: the public repository ``msr-fiddle/synergy`` (OSDI'22). The fourth column is iterations, not seconds.
+Source: the public repository ``msr-fiddle/synergy`` (OSDI'22). The fourth column is in iterations, not seconds.
 """
 
 import re
@@ -18,7 +18,7 @@ _LINE: Final = re.compile(r"\d+,[A-Za-z][\w.-]*,-?[\d.]+(?:[eE][+-]?\d+)?,-?\d+(
 
 
 class SynergyReader:
-    """Reads jobs with times per iteration from the performance model; models have the names of ``models.csv``."""
+    """A reader of Synergy's traces; the performance model determines times, by the model names in ``models.csv``."""
 
     format: ClassVar[str] = "synergy"
 

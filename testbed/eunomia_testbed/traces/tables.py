@@ -1,4 +1,4 @@
-"""Tables of text: fields by column as strings, the line number of each row, and the lines that are not rows."""
+"""Tables of text: columns of strings, the line number of each row, and the lines that are not valid rows."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 SHOWN: Final = 60
-"""Most characters of a field in a message."""
+"""Largest number of characters of a field in a message."""
 
 
 @builds
 class TextTable:
-    """Rows of a file, all fields as text."""
+    """The rows of a file, with all fields as text."""
 
     file: str
     frame: "pl.DataFrame"
@@ -38,7 +38,7 @@ def header_of(head: str, separator: str = ",") -> list[str]:
 
 
 def resembles(head: str, columns: Sequence[str]) -> bool:
-    """Return whether the first line names at least half of these columns, and at least two."""
+    """Return whether the first line has at least half of these column names, and at least two."""
     return len(set(columns) & set(header_of(head))) >= max(2, (len(columns) + 1) // 2)
 
 
@@ -50,17 +50,17 @@ def read_table(
     separator: str = ",",
     format_name: str,
 ) -> TextTable:
-    """Read a table with one row in each line; quotes do not span lines, blank lines are skipped.
+    """Read a table with one row per line; quotes must not span lines, and blank lines are skipped.
 
     Args:
         source: the file.
         required: columns that must exist.
-        names: names of all columns, if the file has no header; None: the first line names them.
+        names: names of all columns, if the file has no header; None: they are in the first line.
         separator: separator of fields.
         format_name: name of the format, for messages.
 
     Raises:
-        InputError: a required column is missing, or one is named twice.
+        InputError: a required column is missing, or a name occurs twice.
     """
     text = source.text
     start = 0
@@ -87,7 +87,7 @@ def _check_header(file: str, names: Sequence[str], required: Sequence[str], form
 
 
 def _unit_twin(wanted: str, given: str) -> bool:
-    """Return whether both name one quantity in different units, such as ``duration_ms`` and ``duration_s``."""
+    """Return whether two names differ only by their unit, such as ``duration_ms`` and ``duration_s``."""
     stem = wanted.removesuffix("_seconds").removesuffix("_s")
     return given != wanted and given in {
         f"{stem}_{unit}" for unit in ("ms", "us", "ns", "min", "minutes", "h", "hours")
@@ -95,7 +95,7 @@ def _unit_twin(wanted: str, given: str) -> bool:
 
 
 def _fast(source: TraceSource, names: Sequence[str], separator: str, start: int) -> TextTable | None:
-    """Read the whole table at once; return None if a line is irregular, so that lines must be read one by one."""
+    """Read the whole table at once; None: a line is irregular, so lines must be read one by one."""
     import polars as pl
 
     data = source.data
@@ -142,7 +142,7 @@ def _careful(file: str, text: str, names: Sequence[str], separator: str, start: 
 def _fields(
     text: str, width: int, separator: str, start: int
 ) -> Iterator[tuple[int, list[str], tuple[str, str] | None]]:
-    """Yield line number, fields, and for a line that is not a row the broken rule and the value."""
+    """Yield the line number and fields of each line, and for an invalid line the broken rule and the value."""
     for line, content in enumerate(text.split("\n"), 1):
         if line <= start or not content.strip():
             continue
@@ -165,11 +165,11 @@ def _split(content: str, separator: str) -> list[str]:
 
 
 def brief(text: object) -> str:
-    """Return a field as in ``dropped.csv``: shortened if it is long."""
+    """Return a field's text for ``dropped.csv``, shortened if it is long."""
     words = "" if text is None else str(text)
     return words if len(words) <= SHOWN else words[: SHOWN - 3] + "..."
 
 
 def quoted(value: str) -> str:
-    """Return a field as in a message."""
+    """Return a field's text for a message."""
     return shown(value) if value else "nothing"

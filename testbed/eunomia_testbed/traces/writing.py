@@ -1,4 +1,4 @@
-"""Writes a workload as one of Eunomia's own traces: CSV or Parquet, by the file's suffix."""
+"""Writes a workload as a trace in Eunomia's format, CSV or Parquet depending on the file's suffix."""
 
 import dataclasses
 import json
@@ -15,14 +15,14 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def write_trace(workload: Workload, path: str | Path) -> None:
-    """Write a workload; ``read_trace`` reads it back unchanged, without the list of dropped rows.
+    """Write a workload as a trace; ``read_trace`` reads it back unchanged, except for the list of dropped rows.
 
     Args:
         workload: the workload.
-        path: a new file, ``.csv`` or ``.parquet``.
+        path: path of a new file, ``.csv`` or ``.parquet``.
 
     Raises:
-        InputError: another suffix, or a file that exists or cannot be written.
+        InputError: the suffix is another one, or the file exists or cannot be written.
     """
     import polars as pl
 
@@ -90,7 +90,7 @@ def _life(regimes: tuple[Regime, ...]) -> str | None:
 
 
 def _searches(workload: Workload) -> list[str | None]:
-    """Return by job row the search of an app, in the row of its first job."""
+    """Return the searches of apps as JSON texts, each in the row of its app's first job."""
     first = dict(zip(*(column.tolist() for column in np.unique(workload.jobs.app, return_index=True)), strict=True))
     texts: list[str | None] = [None] * workload.size
     for app, search in workload.searches.items():

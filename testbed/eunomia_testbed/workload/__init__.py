@@ -1,4 +1,4 @@
-"""Workloads: users, apps and jobs with their arrivals, as columns; from a trace or a generator."""
+"""Workloads: the users, apps and jobs of a trace or a generator, with their arrivals, as columns."""
 
 from eunomia_testbed.workload.dropped import Dropped
 from eunomia_testbed.workload.search import SimulatedSearch

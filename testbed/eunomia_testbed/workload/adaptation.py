@@ -1,7 +1,7 @@
-"""Rules by which jobs change their batch size: Accordion's and GNS' of Shockwave's traces, epoch by epoch.
+"""Rules by which jobs change their batch size epoch by epoch: Accordion and GNS, as in Shockwave's traces.
 
-Source: the public simulator of Shockwave (NSDI'23, ``uw-mad-dash/shockwave``), whose profiles hold the batch size
-of every epoch. An epoch is one pass over the data set, so its steps shrink as the batch grows. Epochs count from 0.
+Source: the public simulator of Shockwave (NSDI'23, ``uw-mad-dash/shockwave``), whose profiles have the batch size of
+every epoch. An epoch is one pass over the data set, so it has fewer steps at larger batch sizes. Epochs count from 0.
 """
 
 import functools
@@ -25,16 +25,16 @@ SAMPLES: Final[Mapping[str, int]] = {
     "CycleGAN": 6_287,
     "A3C": 4,
 }
-"""Samples in an epoch: CIFAR-10, ImageNet (their subset), Multi30k, Wikitext-2, ML-20M, monet2photo, Pong."""
+"""Samples per epoch: CIFAR-10, ImageNet (their subset), Multi30k, Wikitext-2, ML-20M, monet2photo, Pong."""
 
 LARGEST_BATCH: Final[Mapping[str, int]] = {"ResNet-18": 256, "ResNet-50": 128, "LM": 80, "Recommendation": 8192}
-"""The largest batch size of a model that adapts; other models keep their batch."""
+"""The largest batch size of each model that adapts; other models keep their batch size."""
 
 CRITICAL_SHARE: Final = 0.3
-"""Under Accordion this first fraction of the epochs, the last of them included, is always critical."""
+"""Fraction of the epochs at the beginning, including the last one of them, that Accordion always counts as critical."""
 
 TABLE_STEP: Final = 10
-"""Number of epochs for which an entry of Accordion's table holds."""
+"""Number of epochs to which an entry of Accordion's table applies."""
 
 _Growth = Mapping[int, Mapping[int, Mapping[int, int]]]
 _GNS: Final[Mapping[str, _Growth]] = {
@@ -92,35 +92,35 @@ _GNS: Final[Mapping[str, _Growth]] = {
         },
     },
 }
-"""By model, GPUs and first batch: the batch by first epoch, from measured gradient noise."""
+"""Batch size by first epoch, for each model, number of GPUs and first batch size, from measured gradient noise."""
 
 _NAMED: Final = re.compile(r"(?P<family>.+?) \(batch size (?P<batch>\d+)\)")
 
 
 def split_model(model: str) -> tuple[str, int | None]:
-    """Split ``ResNet-18 (batch size 32)`` into ``("ResNet-18", 32)``; a name without a batch gives None."""
+    """Split ``ResNet-18 (batch size 32)`` into ``("ResNet-18", 32)``; without a batch size, the second item is None."""
     match = _NAMED.fullmatch(model)
     return (match["family"], int(match["batch"])) if match else (model, None)
 
 
 def named_model(family: str, batch: int | None) -> str:
-    """Write a model as in the throughput files: ``ResNet-18 (batch size 32)``."""
+    """Return a model's name as in throughput files, such as ``ResNet-18 (batch size 32)``."""
     return family if batch is None else f"{family} (batch size {batch})"
 
 
 def epochs_of(model: str, batch: int, total_steps: float) -> int:
-    """Return the number of epochs of ``total_steps`` steps at the first batch, rounded up.
+    """Return the number of epochs that ``total_steps`` steps at the first batch size make up, rounded up.
 
     Raises:
-        InputError: a model with an unknown data set, or a batch below 1.
+        InputError: the model's data set is unknown, or the batch size is below 1.
     """
     return math.ceil(total_steps / steps_per_epoch(model, batch))
 
 
 def passes_of(model: str, total_steps: float) -> tuple[float, float]:
-    """Return the epochs of ``total_steps`` steps at the model's batch size, and the samples of an epoch.
+    """Return the epochs that ``total_steps`` steps at the model's batch size make up, and the samples per epoch.
 
-    Both are NaN where the model's name has no batch size or its data set is unknown.
+    Both are NaN if the model's name has no batch size, or its data set is unknown.
     """
     family, batch = split_model(model)
     if not batch or family not in SAMPLES or not math.isfinite(total_steps):
@@ -129,10 +129,10 @@ def passes_of(model: str, total_steps: float) -> tuple[float, float]:
 
 
 def steps_per_epoch(model: str, batch: int) -> int:
-    """Return the optimizer steps of one pass over the model's data set, rounded up.
+    """Return the number of optimizer steps in one pass over the model's data set, rounded up.
 
     Raises:
-        InputError: a model with an unknown data set, or a batch below 1.
+        InputError: the model's data set is unknown, or the batch size is below 1.
     """
     family = _family(model)
     if batch < 1:
@@ -143,19 +143,19 @@ def steps_per_epoch(model: str, batch: int) -> int:
 def regimes_of(
     model: str, batch: int, gpus: int, mode: str, total_steps: float, *, last_as_first: bool = True
 ) -> tuple[tuple[int, int], ...]:
-    """Return the stretches ``(epochs, batch size)`` of a job's life, in order.
+    """Return the regimes ``(epochs, batch size)`` of a job, in order.
 
     Args:
-        model: its family, such as ``ResNet-18``, or its full name with the batch size.
+        model: model family, such as ``ResNet-18``, or full name with the batch size.
         batch: the first batch size, as in the throughput tables.
-        gpus: its gang; GNS' tables have 1, 2 and 4 GPUs, other gangs keep their batch.
+        gpus: gang of the job; GNS's tables have 1, 2 and 4 GPUs, other gangs keep their batch size.
         mode: ``static``, ``accordion`` or ``gns``.
-        total_steps: its work in steps of the first batch size.
-        last_as_first: whether the last epoch of a GNS job that grew more than once has the first batch again, as
-            in the published profiles (an artefact of their code, kept so that results can be compared).
+        total_steps: work in steps at the first batch size.
+        last_as_first: whether the last epoch of a GNS job that grew more than once has the first batch size again, as
+            in the published profiles (an artefact of their code, kept for comparability).
 
     Raises:
-        InputError: an unknown mode or model, a batch below 1, or steps that are not positive.
+        InputError: the mode or model is unknown, the batch size is below 1, or steps are not positive.
     """
     if mode not in MODES:
         raise InputError(f"mode must be one of {', '.join(MODES)}", value=f'"{mode}"', place=model)
@@ -172,7 +172,7 @@ def regimes_of(
 def _regimes(
     family: str, batch: int, gpus: int, mode: str, epochs: int, last_as_first: bool
 ) -> tuple[tuple[int, int], ...]:
-    """Return the stretches of a kind of job; cached, since the jobs of a trace have few distinct kinds."""
+    """Return the regimes of a kind of job; results are cached, since a trace has few distinct kinds."""
     stretches = list(_accordion(family, batch, epochs) if mode == "accordion" else _gns(family, batch, gpus, epochs))
     if mode == "gns" and last_as_first and sum(epoch < epochs for epoch in growth_of(family, batch, gpus)) > 1:
         length, size = stretches.pop()
@@ -182,7 +182,7 @@ def _regimes(
 
 
 def is_critical(family: str, batch: int, epoch: int) -> bool:
-    """Return whether this epoch is critical in Accordion's table, apart from the rule of the first 30 %."""
+    """Return whether an epoch is critical in Accordion's table, apart from the rule for the first 30 %."""
     if family == "ResNet-18":
         return epoch < (20 if batch == LARGEST_BATCH[family] else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
     if family == "ResNet-50":
@@ -196,12 +196,12 @@ def is_critical(family: str, batch: int, epoch: int) -> bool:
 
 
 def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
-    """Return GNS' table of a job: the batch by first epoch; empty: the batch never grows."""
+    """Return GNS's batch sizes for a job by their first epoch; empty: the batch never grows."""
     return _GNS.get(family, {}).get(gpus, {}).get(batch, {})
 
 
 def _accordion(family: str, batch: int, epochs: int) -> Iterator[tuple[int, int]]:
-    """Yield the regimes as (epochs, batch size)."""
+    """Yield Accordion's regimes as (epochs, batch size)."""
     largest = max(batch, LARGEST_BATCH.get(family, batch))
     at = min(epochs, math.floor(CRITICAL_SHARE * epochs) + 1)
     yield at, batch
@@ -212,7 +212,7 @@ def _accordion(family: str, batch: int, epochs: int) -> Iterator[tuple[int, int]
 
 
 def _gns(family: str, batch: int, gpus: int, epochs: int) -> Iterator[tuple[int, int]]:
-    """Yield the regimes as (epochs, batch size)."""
+    """Yield GNS's regimes as (epochs, batch size)."""
     growth = growth_of(family, batch, gpus)
     at, size = 0, batch
     for epoch in sorted(epoch for epoch in growth if epoch < epochs):

@@ -1,4 +1,4 @@
-"""Dropped rows of a trace with the broken rule: the rows of ``dropped.csv``."""
+"""Dropped rows of a trace with the rules that they break, for ``dropped.csv``."""
 
 from eunomia.model.shapes import value
 
@@ -9,7 +9,7 @@ class Dropped:
 
     file: str
     line: int
-    """Line number from 1, including the header; 0: the whole file."""
+    """Line number from 1, counting the header; 0: the whole file."""
     rule: str
     """The broken rule, as in an error: ``num_gpus must be at least 1``."""
     value: str

@@ -11,12 +11,12 @@ class SimulatedSearch:
     """The settings of a simulated search; its trials are the jobs of its app, in order."""
 
     tuner: str
-    """A tuner's kind, such as ``successive_halving``."""
+    """Kind of tuner, such as ``successive_halving``."""
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
     metric: str = "loss"
     mode: str = "min"
-    """The better direction: ``min`` or ``max``."""
+    """Direction in which the metric improves: ``min`` or ``max``."""
     curves: tuple[tuple[float, ...], ...] = ()
-    """By trial: asymptote, amplitude, exponent of ``asymptote + amplitude * (iteration + 1) ** -exponent``."""
+    """Asymptote, amplitude and exponent of each trial's ``asymptote + amplitude * (iteration + 1) ** -exponent``."""
     every: int = 1
-    """Iterations between two values of a curve."""
+    """Number of iterations between two points of a curve."""

@@ -1,4 +1,4 @@
-"""A workload with some of its jobs left out."""
+"""Removes jobs from a workload."""
 
 import dataclasses
 from typing import Any
@@ -12,11 +12,11 @@ from eunomia_testbed.workload.workload import AppColumns, Workload
 
 
 def without_jobs(workload: Workload, left_out: Bools, rule: str, values: list[str]) -> Workload:
-    """Return a workload without some jobs, which join its dropped rows; an app without jobs is left out too.
+    """Return a workload without some jobs, which are added to its dropped rows; apps without jobs are removed too.
 
     Args:
         workload: the workload.
-        left_out: [job] whether the job is left out; at least one job stays.
+        left_out: [job] whether the job is removed; at least one job must stay.
         rule: the rule that these jobs break, for ``dropped.csv``.
         values: [job] the value that breaks it.
     """
@@ -41,5 +41,5 @@ def without_jobs(workload: Workload, left_out: Bools, rule: str, values: list[st
 
 
 def _rows(columns: Any, rows: Ints) -> dict[str, Any]:
-    """Return the columns of these rows; a column of None stays None."""
+    """Return the given rows of all columns; a column that is None stays None."""
     return {field.name: rows_of(getattr(columns, field.name), rows) for field in dataclasses.fields(columns)}

@@ -1,4 +1,4 @@
-"""Makes a workload of drawn apps of another one: each app with its jobs, user, search and regimes, at a new arrival."""
+"""Makes a workload of apps drawn from another one, each with its jobs, user, search and regimes at a new arrival."""
 
 import dataclasses
 from collections import Counter
@@ -12,14 +12,14 @@ from eunomia_testbed.workload.workload import AppColumns, Workload
 
 
 def taken(workload: Workload, apps: Ints, arrival_seconds: Reals) -> Workload:
-    """Return the workload of these apps, which may name an app several times.
+    """Return the workload of the given apps, in which an app may occur several times.
 
-    A job keeps its delay after its app's arrival. An app that is drawn again gets a name of its own: ``NAME~2``.
+    Jobs keep their delay after their app's arrival. The second copy of an app is named ``NAME~2``.
 
     Args:
         workload: the workload to draw from.
-        apps: rows of its apps, in order of arrival.
-        arrival_seconds: by drawn app, ascending.
+        apps: [drawn app] its row in the workload, in order of arrival.
+        arrival_seconds: [drawn app] its arrival, ascending.
     """
     names = _names(workload.apps.id, apps)
     starts, jobs_by_app = _jobs_by_app(workload)
@@ -53,7 +53,7 @@ def taken(workload: Workload, apps: Ints, arrival_seconds: Reals) -> Workload:
 
 
 def _names(ids: Sequence[str], apps: Ints) -> list[str]:
-    """Return the names of drawn apps, with a number from the second draw of an app on; all are distinct."""
+    """Return distinct names for drawn apps, numbered from the second copy of an app on."""
     known, drawn, names = set(ids), Counter[str](), []
     for app in apps.tolist():
         name = ids[app]
@@ -66,19 +66,19 @@ def _names(ids: Sequence[str], apps: Ints) -> list[str]:
 
 
 def original_of(app: str) -> str:
-    """Return the app that a name of ``taken`` was drawn from, given a name that the trace itself does not have."""
+    """Return the original app of a name that ``taken`` made up (the trace itself must not have this name)."""
     return app.rstrip("~").rpartition("~")[0]
 
 
 def _jobs_by_app(workload: Workload) -> tuple[Ints, Ints]:
-    """Return the job rows in order of app, and by app the start of its rows."""
+    """Return the start of each app's rows, and the job rows ordered by app."""
     order = np.argsort(workload.jobs.app, kind="stable").astype(np.int64)
     counts = np.bincount(workload.jobs.app, minlength=len(workload.apps.id))
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order
 
 
 def rows_of(column: Any, rows: Ints) -> Any:
-    """Return these rows of a column of a workload; None for a column that it does not have."""
+    """Return the given rows of a workload's column; None: the column is missing."""
     if column is None:
         return None
     if isinstance(column, np.ndarray):

@@ -1,6 +1,6 @@
 """A workload: users, apps and jobs with their demands and arrivals, as columns instead of an object for each job.
 
-It holds the arrivals and the values of the trace; true speeds of jobs are in ``eunomia_testbed.performance``.
+It has the arrivals and values of the trace; the true speeds of jobs are in ``eunomia_testbed.performance``.
 """
 
 import dataclasses
@@ -17,18 +17,18 @@ from eunomia_testbed.workload.search import SimulatedSearch
 
 @value
 class Regime:
-    """A part of a job's work that has one batch size."""
+    """A part of a job's work with a constant batch size."""
 
     iterations: float
-    """Optimizer steps of this stretch, at its own batch size."""
+    """Optimizer steps in this regime, at its own batch size."""
     batch_size: float
     seconds_per_iteration: float
-    """At the job's requested GPUs, alone; NaN: from the performance model, for that batch size."""
+    """Seconds per step on the job's requested GPUs, alone; NaN: from the performance model at this batch size."""
 
 
 @builds
 class UserColumns:
-    """Users, one row each."""
+    """The users of a workload, one row each."""
 
     id: Sequence[str]
     weight: Reals
@@ -36,82 +36,85 @@ class UserColumns:
 
 @builds
 class AppColumns:
-    """Apps, one row each, in order of arrival."""
+    """The apps of a workload, one row each, in order of arrival."""
 
     id: Sequence[str]
     user: Ints
-    """Row of the user."""
+    """Row of the app's user."""
     weight: Reals
     arrival_seconds: Reals
 
 
 @builds
 class JobColumns:
-    """Jobs, one row each, in order of arrival; jobs of an app that arrive together are adjacent."""
+    """The jobs of a workload, one row each, in order of arrival; jobs of an app that arrive together are adjacent."""
 
     id: Sequence[str]
-    """``app/number``."""
+    """Id, ``app/number``."""
     app: Ints
-    """Row of the app."""
+    """Row of the job's app."""
     arrival_seconds: Reals
-    """Since the start of the simulation: the first arrival is at 0, unless the trace gives another start."""
+    """Seconds since the start of the simulation; the first arrival is at 0, unless the trace sets another start."""
     least: Ints
-    """Smallest gang in GPUs."""
+    """Smallest gang, as a number of GPUs."""
     most: Ints
-    """Largest gang in GPUs: the request of the trace."""
+    """Largest gang, as a number of GPUs: the trace's request."""
     iterations: Reals
-    """Whole work in optimizer steps, of all regimes. A trace of durations has a step per second at ``most`` GPUs."""
+    """Total work in optimizer steps over all regimes. For a trace of durations, a step takes one second on ``most``
+    GPUs."""
     seconds_per_iteration: Reals
-    """At ``most`` GPUs, alone, on one machine, on the trace's GPU type; NaN: from the performance model."""
+    """Seconds per step on ``most`` GPUs, alone on one machine, on the trace's GPU type; NaN: from the performance
+    model."""
     model: Ints
-    """Index into ``Workload.models``; -1: the trace gives no model and none was drawn."""
+    """Index into ``Workload.models``; -1: the trace has no model, and none was drawn."""
     gpu_type: Sequence[str | None] | None = None
-    """The GPU type that a job requires; None: any. Its times are of that type, whatever ``measured_on`` says."""
+    """The GPU type that a job requires, to which its times then refer regardless of ``measured_on``; None: any."""
     measured_on: Sequence[str | None] | None = None
-    """The GPU type on which ``seconds_per_iteration`` holds, in any case; None: ``Workload.reference_type``."""
+    """The GPU type to which ``seconds_per_iteration`` refers, in any case; None: ``Workload.reference_type``."""
     cpus_per_gpu: Reals | None = None
     memory_gib_per_gpu: Reals | None = None
     batch_size: Reals | None = None
     """Global batch size at the start; None: unknown."""
     epochs: Reals | None = None
-    """Passes over the data set that a job makes; None or NaN: unknown."""
+    """Number of passes over the data set that a job makes; None or NaN: unknown."""
     samples_per_epoch: Reals | None = None
     weight: Reals | None = None
     gpu_share: Reals | None = None
     """The requested fraction of each GPU, at most 1; None: whole GPUs."""
     adaptation: Sequence[str] | None = None
-    """How a job changes its batch size: ``static``, ``accordion``, ``gns`` or ``other``; None: not declared."""
+    """Rule by which a job changes its batch size: ``static``, ``accordion``, ``gns`` or ``other``; None: not
+    declared."""
     first_batch_iterations: Reals | None = None
-    """Whole work in steps of the first batch size, as in the trace; None: ``iterations``."""
+    """Total work in steps at the first batch size, as in the trace; None: ``iterations``."""
 
 
 @builds
 class Workload:
-    """Users, apps and jobs to run, and the dropped rows of the trace."""
+    """The users, apps and jobs to simulate, and the dropped rows of the trace."""
 
     name: str
     users: UserColumns
     apps: AppColumns
     jobs: JobColumns
     models: tuple[str, ...] = ()
-    """Names of models, as in performance models, such as ``ResNet-18 (batch size 32)``."""
+    """Model names as in performance models, such as ``ResNet-18 (batch size 32)``."""
     regimes: Mapping[int, tuple[Regime, ...]] = dataclasses.field(default_factory=dict)
-    """By job row: its batch sizes over time; a missing job has one regime."""
+    """Regimes, the batch sizes over time, by job row; a job without an entry has a single one."""
     searches: Mapping[int, SimulatedSearch] = dataclasses.field(default_factory=dict)
-    """By app row: its search; the jobs of a missing app are independent runs."""
+    """Searches by app row; the jobs of an app without an entry are independent runs."""
     exclusive_seconds: Reals | None = None
-    """By job: run time alone by the trace's own profile (rho's denominator); None: from the true speeds."""
+    """[job] run time alone by the trace's own profile (rho's denominator); None: computed from the true speeds."""
     reference_type: str | None = None
-    """The GPU type on which ``seconds_per_iteration`` holds, in any case; None: unknown, which a cluster of several
-    types and a performance model with speeds by type refuse."""
+    """The GPU type to which ``seconds_per_iteration`` refers, in any case; None: unknown, which is an error on a
+    cluster of several types with a performance model whose speeds depend on the type."""
     assumed_speeds: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    """By a model that the performance model lacks (empty: jobs without a model), the name whose speeds are taken; None:
-    the times of its jobs hold on every GPU type. ``simulate(unknown_models=...)`` fills it in."""
+    """Assumptions on models that the performance model lacks (empty name: jobs without a model): the name whose speeds
+    are used, or None if the jobs' own times apply on every GPU type. Set by ``simulate(unknown_models=...)``."""
     source: str = ""
-    """The format or generator, as text."""
+    """The format or the generator, as text."""
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
-    """Changes of a reader that dropped no row, one sentence each: sorted arrivals, drawn models."""
+    """Changes by a reader that did not drop rows, one sentence each: sorted arrivals, drawn models."""
 
     @property
     def size(self) -> int:
@@ -132,7 +135,7 @@ class Workload:
         models: Sequence[str | None] | None = None,
         **more: object,
     ) -> Self:
-        """Make each job a separate app, named like the job, with the job ``app/0``; rows may be in any order.
+        """Return a workload in which each id is an app with the single job ``id/0``; rows may be in any order.
 
         Args:
             name: name of the workload, such as the file's.
@@ -141,9 +144,9 @@ class Workload:
             arrival_seconds: arrival of each app.
             gpus: gang of each app.
             iterations: iterations of each app.
-            seconds_per_iteration: by app, at its gang; NaN: from the performance model.
+            seconds_per_iteration: seconds per iteration of each app at its gang; NaN: from the performance model.
             models: model of each app; None: unknown.
-            more: further fields of ``JobColumns`` (in the given order) and ``Workload``.
+            more: further fields of ``JobColumns`` (in the order of ``ids``) and of ``Workload``.
         """
         order = np.lexsort((np.arange(len(ids)), arrival_seconds))
         of_job = {field.name for field in dataclasses.fields(JobColumns)}
@@ -175,7 +178,7 @@ class Workload:
 
 
 def _moved(rest: dict[str, Any], order: Ints) -> dict[str, Any]:
-    """Return a workload's fields by job row for a new order of rows."""
+    """Return a workload's fields that depend on job rows, for a new order of rows."""
     place = np.argsort(order)
     regimes, exclusive = dict(rest.pop("regimes", {})), rest.pop("exclusive_seconds", None)
     return rest | {
@@ -185,7 +188,7 @@ def _moved(rest: dict[str, Any], order: Ints) -> dict[str, Any]:
 
 
 def _coded(texts: Sequence[str | None]) -> tuple[list[str], Ints]:
-    """Return the distinct texts, sorted, and by row the index of its text; -1: None or empty."""
+    """Return the distinct texts, sorted, and for each row the index of its text; -1: None or empty."""
     names = sorted({text for text in texts if text})
     index: dict[str | None, int] = {name: row for row, name in enumerate(names)}
     return names, np.fromiter((index.get(text, -1) for text in texts), dtype=np.int64, count=len(texts))

@@ -1,4 +1,4 @@
-"""One cell of the reproduction: an allocation of GPUs to tenants, or a simulation of their jobs."""
+"""One cell of OEF's reproduction: an allocation of GPUs to tenants, or a simulation of their jobs."""
 
 import dataclasses
 import math
@@ -32,16 +32,16 @@ from eunomia_testbed.simulator.options import Costs
 from eunomia_testbed.workload import Workload
 
 VERSION = 1
-"""Version of the stored figures: figures of other versions are not used again."""
+"""Version of the stored results; results of other versions are not reused."""
 POLICIES = read_policies(Path(__file__).parent)
 """Policies by their names in the paper."""
 ROUNDED_BY_GAVEL = ("gavel", "gandiva_fair")
-"""Policies whose shares ``gavel_rounds`` turns into GPUs; the others have ``rounding``."""
+"""Policies whose shares the refiner ``gavel_rounds`` turns into GPUs; the others use ``rounding``."""
 ROUND = "300s"
 RESTART = 10.0
-"""Seconds that a start takes; the paper does not give its own."""
+"""Seconds that a start takes (assumed; the paper does not state it)."""
 BEFORE = 1800.0
-"""Seconds in which throughput before a change is measured: the last jobs of a tenant that leaves end one by one."""
+"""Seconds before a change over which throughput is measured, since the last jobs of a leaving tenant end one by one."""
 ALLOCATION, ROUNDS, COMPLETION, OVERHEAD = "allocation", "rounds", "completion", "overhead"
 LEAVES, JOINS = "leaves", "joins"
 
@@ -51,8 +51,8 @@ class OefCell:
     """One allocation or simulation of the reproduction."""
 
     what: str
-    """``allocation``: shares alone; ``rounds``: jobs that do not end, simulated; ``completion``: jobs that end;
-    ``overhead``: the time of one allocation."""
+    """The task: ``allocation``: shares alone; ``rounds``: simulated jobs that do not end; ``completion``: simulated
+    jobs that end; ``overhead``: the time of one allocation."""
     policy: str
     seed: int
     tenants: int
@@ -60,17 +60,17 @@ class OefCell:
     throughputs: str = ""
     placement: str = "packed"
     lie: float = 1.0
-    """Factor on the speedups that tenant 1 reports on the fastest type; its root on the type between."""
+    """Factor on the speedups that tenant 1 reports for the fastest type; its square root for the middle type."""
     error: float = 0.0
-    """Relative error of reported rates by GPU type."""
+    """Relative error of the reported rates by GPU type."""
     change: str = ""
-    """``leaves``: tenant 4 leaves in the 40th minute; ``joins``: tenant 1 adds jobs of a second model then."""
+    """Change in the 40th minute: ``leaves``: tenant 4 leaves; ``joins``: tenant 1 adds jobs of a second model."""
     hours: float = 8.0
     load: float = 1.0
-    """Work of jobs that end, as a fraction of what as many GPUs of the slowest type do in the three days."""
+    """Work of jobs that end, as a fraction of what as many GPUs of the slowest type can do in the three days."""
     one_refiner: bool = False
-    """Whether ``rounding`` turns the shares of every policy into GPUs, in rounds that may move every job, and Gavel
-    finds new shares at every arrival: what differs is then the allocation alone."""
+    """Whether all policies use the refiner ``rounding``, in rounds that may move every job, and Gavel recomputes shares
+    at every arrival, so that policies differ only in the allocation."""
 
     @property
     def key(self) -> str:
@@ -85,35 +85,35 @@ class OefCell:
 
 @value
 class OefFigures:
-    """The figures of a cell; throughputs are in GPUs of a tenant's slowest type."""
+    """The results of a cell; throughputs are in GPUs of a tenant's slowest type."""
 
     before: tuple[float, ...] = ()
-    """Throughput of each tenant, up to the change."""
+    """Throughput of each tenant before the change."""
     throughput: tuple[float, ...] = ()
-    """Throughput of each tenant after the change; that of a second model of tenant 1 comes last."""
+    """Throughput of each tenant after the change; a second model of tenant 1 comes last."""
     with_others: tuple[float, ...] = ()
-    """Greatest throughput that each tenant would have with the GPUs of another."""
+    """Largest throughput that each tenant would have with the GPUs of another tenant."""
     with_first: tuple[float, ...] = ()
-    """Throughput of each tenant with the GPUs of tenant 1."""
+    """Throughput that each tenant would have with the GPUs of tenant 1."""
     promised: float = 0.0
-    """The sum of throughputs by reported speedups."""
+    """Sum of throughputs according to the reported speedups."""
     mean_jct_seconds: float = 0.0
     mixed: float = 0.0
-    """Part of the GPU time of gangs that was on machines of several GPU types."""
+    """Fraction of the GPU time of gangs that spanned machines of several GPU types."""
     several: float = 0.0
-    """Part of the GPU time of gangs that was on several hosts."""
+    """Fraction of the GPU time of gangs that spanned several hosts."""
     finished: float = 1.0
-    """Part of the jobs that finished."""
+    """Fraction of the jobs that finished."""
     cpu_seconds: float = 0.0
 
     @property
     def total(self) -> float:
-        """Return the sum of throughputs."""
+        """Return the sum of the tenants' throughputs."""
         return sum(self.throughput)
 
 
 def recipe_of(cell: OefCell) -> Recipe:
-    """Return the preset with rounds of five minutes; placements that fill types start with the fastest GPUs."""
+    """Return the recipe of a cell, with rounds of five minutes; placement by types starts with the fastest GPUs."""
     if cell.what == OVERHEAD:
         return Recipe(policy=cell.policy, preset=POLICIES[cell.policy].preset)
     settings: dict[str, object] = {"stages.placement": cell.placement}
@@ -128,7 +128,7 @@ def recipe_of(cell: OefCell) -> Recipe:
 
 
 def _one_refiner(policy: str) -> dict[str, object]:
-    """Return the settings under which allocations differ alone."""
+    """Return the settings under which policies differ only in the allocation."""
     settings: dict[str, object] = {
         "stages.refiners": ["rounding"],
         "plugins.rounding.round_length": ROUND,
@@ -141,7 +141,7 @@ def _one_refiner(policy: str) -> dict[str, object]:
 
 
 def run_cell(cell: OefCell) -> OefFigures:
-    """Compute or simulate a cell."""
+    """Run the cell's task and return its results."""
     began = time.process_time()
     found = _RUN[cell.what](cell)
     return found if found.cpu_seconds else dataclasses.replace(found, cpu_seconds=time.process_time() - began)
@@ -151,7 +151,7 @@ def run_cell(cell: OefCell) -> OefFigures:
 
 
 def _allocated(cell: OefCell) -> OefFigures:
-    """Return the throughputs of the shares, with all tenants and after the change."""
+    """Return the throughputs of the shares, for all tenants and after the change."""
     policy = AuditedPolicy(run_profile(recipe_of(cell)), seed=cell.seed)
     models = list(cell.drawn.models)
     speedup, weight = cell.drawn.speedups(models), [1.0] * len(models)
@@ -194,7 +194,7 @@ def _reports(cell: OefCell, of: AuditInstance) -> Reals:
 
 
 def _rounds(cell: OefCell) -> OefFigures:
-    """Return throughputs over rounds, before and after the change."""
+    """Return the throughputs over simulated rounds, before and after the change."""
     groups = _groups(cell)
     run = _simulated(cell, endless(cell.drawn, groups), until=cell.hours * 3600.0)
     from_seconds = 2.0 * CHANGE if cell.change else 0.0
@@ -232,7 +232,7 @@ def _simulated(cell: OefCell, workload: Workload, *, until: float) -> SimulatedR
 
 
 def _throughput(run: SimulatedRun, groups: int, start: float, end: float) -> tuple[float, ...]:
-    """Return for each group its iterations per second between two times, in GPUs of its slowest type."""
+    """Return each group's iterations per second between two times, in GPUs of its slowest type."""
     rows = run.segments
     stretch = np.minimum(rows.end_seconds, end) - np.maximum(rows.start_seconds, start)
     done = np.maximum(stretch, 0.0) / rows.seconds_per_iteration
@@ -260,7 +260,7 @@ def _apart(run: SimulatedRun, cell: OefCell) -> tuple[float, float]:
 
 
 def _completion(cell: OefCell) -> OefFigures:
-    """Return completion times of jobs that end, from a run that is as long as they need, at most 30 days."""
+    """Return the completion times of jobs that end, from a run as long as they need, but at most 30 days."""
     workload = ending(cell.drawn, cell.load)
     run = _simulated(cell, workload, until=30.0 * 86_400.0)
     taken = run.app_finish_seconds - workload.apps.arrival_seconds
@@ -278,7 +278,7 @@ def _completion(cell: OefCell) -> OefFigures:
 
 
 def _overhead(cell: OefCell) -> OefFigures:
-    """Return the CPU time of a round of an arbiter with tenants of one job each on ten GPU types (§6.4.1)."""
+    """Return the CPU time of one round of an arbiter, for tenants with one job each on ten GPU types (§6.4.1)."""
     luck = np.random.default_rng([cell.seed, cell.tenants])
     types = 10
     speed = np.linspace(1.0, 4.0, types)[None, :] ** luck.uniform(0.1, 1.6, cell.tenants)[:, None]

@@ -1,4 +1,4 @@
-"""OEF for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
+"""OEF for ``eunomia reproduce``: the settings, and the numbers to which its rows refer."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from eunomia_testbed.reproduce.rows import Fields, read_rows
 
 @value
 class OefGrid:
-    """The settings of the reproduction, fixed and printed before the first run."""
+    """The settings of the reproduction, which are fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     throughputs: str = setting(
@@ -29,25 +29,25 @@ class OefGrid:
 
 
 def make_cell(grid: OefGrid, fields: Fields, seed: int) -> OefCell:
-    """Return a cell; the time of an allocation does not depend on the set of speeds."""
+    """Return a cell; ``overhead`` cells always use the printed speeds, on which they do not depend."""
     given = {**fields, **({"speeds": PRINTED} if fields["what"] == OVERHEAD else {})}
     rates = grid.throughputs if given["speeds"] == GAVEL else ""
     return OefCell(seed=seed, throughputs=rates, hours=grid.hours, **given)
 
 
 def variants(grid: OefGrid) -> list[Variant]:
-    """Return the sets of speeds; that with the paper's two printed numbers counts."""
+    """Return the sets of speeds as variants; the one with the paper's two printed numbers determines the verdicts."""
     printed = [Variant(name="printed speeds", fields={"speeds": PRINTED})]
     return [*printed, Variant(name="Gavel's speeds", fields={"speeds": GAVEL})] if grid.throughputs else printed
 
 
 def over(one: OefFigures, tenant: int) -> float:
-    """Return a tenant's throughput over the mean of tenants 2 to 4; the last is tenant 1's second model."""
+    """Return a tenant's throughput relative to the mean of tenants 2 to 4; the last one is tenant 1's second model."""
     return one.throughput[tenant] / fmean(one.throughput[1:4])
 
 
 def tenant(number: int) -> Callable[[OefFigures], float]:
-    """Return the function that gives the throughput of a tenant, counted from 1."""
+    """Return a function that returns the throughput of a tenant, counted from 1."""
     return lambda one: one.throughput[number - 1]
 
 
@@ -66,13 +66,14 @@ NUMBERS: Final[Mapping[str, Callable[[OefFigures], float]]] = {
     "CPU ms": lambda one: 1000.0 * one.cpu_seconds,
     "deviation": lambda one: abs(1.0 - one.total / one.promised),
 }
-"""By its name in the table of the paper's statements, how a figure follows from a cell; NaN: not measured.
+"""Functions from a cell's results to a number, by the name that rows of claims use; NaN: not measured.
 
-Throughputs are in GPUs of the slowest type."""
+Throughputs are in GPUs of the slowest type.
+"""
 
 
 def group(cell: OefCell) -> str:
-    """Return the group of a cell: its task, the number of tenants and, where jobs end, the load."""
+    """Return the group of a cell for time estimates: its task, the number of tenants, and the load if jobs end."""
     done = f"{cell.what}, {cell.tenants} tenants"
     if cell.what != COMPLETION:
         return done

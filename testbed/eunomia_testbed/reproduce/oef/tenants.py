@@ -1,4 +1,4 @@
-"""Tenants of the reproduction: the speeds of their models on each GPU type, and their jobs."""
+"""The tenants of OEF's reproduction: the speeds of their models on each GPU type, and their jobs."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumn
 
 PRINTED, GAVEL = "printed", "gavel"
 TYPES: Final[dict[str, tuple[str, ...]]] = {PRINTED: tuple(BANDWIDTH), GAVEL: ("K80", "P100", "V100")}
-"""GPU types by set of speeds, the slowest first."""
+"""GPU types for each set of speeds, the slowest first."""
 FOUR: Final[dict[str, tuple[str, ...]]] = {
     PRINTED: ("LSTM", "Transformer", "ResNet", "VGG"),
     GAVEL: (
@@ -32,18 +32,19 @@ FOUR: Final[dict[str, tuple[str, ...]]] = {
         "ResNet-18 (batch size 64)",
     ),
 }
-"""The models of the four tenants of §6.2: tenant 1 trains a language model, tenant 4 a small model of images."""
+"""The models of the four tenants of §6.2: tenant 1 trains a language model, tenant 4 a small vision model."""
 SECOND: Final[dict[str, str]] = {PRINTED: "DenseNet", GAVEL: "Recommendation (batch size 2048)"}
 """The second model of tenant 1 in Figure 5(b)."""
 OF_A_TYPE: Final = 8
-"""GPUs of each type, four on a host."""
+"""Number of GPUs of each type, with four GPUs per host."""
 JOBS: Final = 16
-"""Jobs of a tenant where jobs do not end."""
+"""Number of jobs of a tenant, for jobs that do not end."""
 GANGS: Final = ((1, 2, 4), (0.7, 0.1, 0.2))
-"""GPUs of a job and their probabilities (assumed, as in the generator ``oef``); all tenants draw the same gangs."""
+"""Numbers of GPUs of a job with their probabilities (assumed, as in the generator ``oef``); all tenants draw the
+same."""
 ENDLESS: Final = 1e12
 CHANGE: Final = 2400.0
-"""Seconds after which a tenant leaves, or adds a model: the paper's 40th minute."""
+"""Seconds after which a tenant leaves or adds a model: the paper's 40th minute."""
 
 
 @value
@@ -51,7 +52,7 @@ class Tenants:
     """The tenants that share the cluster.
 
     Attributes:
-        speeds: ``printed`` or ``gavel``.
+        speeds: the set of speeds, ``printed`` or ``gavel``.
         throughputs: the file of Gavel's rates, for ``gavel``.
         count: number of tenants.
         seed: seed of models and gangs.
@@ -64,7 +65,7 @@ class Tenants:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return each tenant's model, [tenant]; more than four tenants take all models in turn in a random order."""
+        """Return each tenant's model, [tenant]; more than four tenants cycle through all models in a random order."""
         if self.count == len(FOUR[self.speeds]):
             return FOUR[self.speeds]
         known = speeds_of(self.speeds, self.throughputs).models
@@ -77,16 +78,16 @@ class Tenants:
         return np.array([[truth.rate(model, _one(kind)) for kind in TYPES[self.speeds]] for model in models])
 
     def cluster(self) -> Cluster:
-        """Return a cluster with eight GPUs of each type, four on a host."""
+        """Return a cluster with eight GPUs of each type, four per host."""
         return Cluster.parse(", ".join(f"{OF_A_TYPE // 4}x4 {kind}" for kind in TYPES[self.speeds]))
 
 
 def instance(speedup: Reals, weight: Sequence[float]) -> AuditInstance:
-    """Return the tenants as an instance for one allocation; each has enough jobs for the whole cluster.
+    """Return the tenants as an instance of the auditor; each tenant has enough jobs for the whole cluster.
 
     Args:
-        speedup: [tenant, type].
-        weight: [tenant].
+        speedup: [tenant, type] speed relative to the slowest type.
+        weight: [tenant] weight in the shares.
     """
     types = speedup.shape[1]
     return AuditInstance(
@@ -99,13 +100,13 @@ def instance(speedup: Reals, weight: Sequence[float]) -> AuditInstance:
 
 
 def files_of(throughputs: str) -> tuple[NeededFile, ...]:
-    """Return the files of others that a simulation reads; none with printed speeds, which have no path."""
+    """Return the third-party files that a simulation reads; printed speeds need none."""
     rule = "throughputs must be the file of Gavel's measured rates (--set throughputs=FILE)"
     return (NeededFile(path=throughputs, rule=rule),) if throughputs else ()
 
 
 def readings_of(tenants: Tenants) -> tuple[Reading, ...]:
-    """Return what a simulation makes of such files first; nothing with printed speeds, which have no file."""
+    """Return the inputs that a simulation reads from such files first; printed speeds need none."""
     if not tenants.throughputs:
         return ()
     return (
@@ -115,7 +116,7 @@ def readings_of(tenants: Tenants) -> tuple[Reading, ...]:
 
 
 def speedups_of_all(tenants: Tenants) -> Reals:
-    """Return the speedups of the tenants' models and of tenant 1's second one, [row, type].
+    """Return the speedups of the tenants' models and of tenant 1's second model, [row, type].
 
     Raises:
         InputError: the throughputs lack a model or a GPU type.
@@ -125,7 +126,7 @@ def speedups_of_all(tenants: Tenants) -> Reals:
 
 @lru_cache(maxsize=4)
 def speeds_of(speeds: str, throughputs: str) -> DeclaredSpeeds:
-    """Return speeds relative to the slowest type, linear in GPUs, with S of Themis' footnote 3 across hosts.
+    """Return speeds relative to the slowest type, linear in GPUs, with S of Themis's footnote 3 across hosts.
 
     Raises:
         InputErrors: the throughputs are not at the grid's path.
@@ -153,17 +154,17 @@ def _gavel(throughputs: str) -> GavelThroughputs:
 
 @builds
 class Group:
-    """The jobs of a tenant that train one model, as an app."""
+    """The jobs of a tenant that train one model; they form an app."""
 
     tenant: int
     model: str
     arrives: float = 0.0
     work: float = ENDLESS
-    """Iterations of all its jobs; one is a second on one GPU of the slowest type."""
+    """Total iterations of its jobs; an iteration takes a second on one GPU of the slowest type."""
 
 
 def endless(tenants: Tenants, groups: Sequence[Group]) -> Workload:
-    """Return the jobs of some groups, which arrive together; all groups have the same gangs."""
+    """Return jobs that do not end for some groups, which arrive together; all groups have the same gang sizes."""
     luck = np.random.default_rng([tenants.seed, JOBS])
     gangs = luck.choice(GANGS[0], size=JOBS, p=GANGS[1]).astype(np.int64)
     names = [f"tenant{group.tenant + 1}" for group in groups]
@@ -201,11 +202,11 @@ def endless(tenants: Tenants, groups: Sequence[Group]) -> Workload:
 
 
 def ending(tenants: Tenants, load: float = 1.0) -> Workload:
-    """Return three days of tenants with 20 jobs each on average (§6.3.2), as the generator ``oef`` draws them.
+    """Return jobs that end: three days of tenants with 20 jobs each on average (§6.3.2), from the generator ``oef``.
 
     Args:
         tenants: the tenants.
-        load: the whole work, as a fraction of what as many GPUs of the slowest type do in that time.
+        load: the total work, as a fraction of what as many GPUs of the slowest type can do in that time.
     """
     drawn = generate_workload("oef", {"tenants": tenants.count, "load": load}, tenants.seed)
     models, names = tenants.models, tuple(dict.fromkeys(tenants.models))

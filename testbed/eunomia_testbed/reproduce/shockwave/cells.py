@@ -1,4 +1,4 @@
-"""One simulation of the reproduction (trace, cluster, policy), and its figures."""
+"""One simulation of Shockwave's reproduction (trace, cluster, policy), and its results."""
 
 import dataclasses
 import time
@@ -21,14 +21,14 @@ from eunomia_testbed.simulator.gavel_rules import SHOCKWAVE, gavel_rules, under_
 from eunomia_testbed.workload import Workload
 
 VERSION = 3
-"""Version of the stored figures: figures of other versions are not used again."""
+"""Version of the stored results; results of other versions are not reused."""
 PAPER_UNFAIR = 1.0
-"""ρ above which a job is treated unfairly in the paper's figures (§8.2); its code counts from ``UNFAIR_RHO`` on."""
+"""ρ above which a job counts as treated unfairly in the paper's figures (§8.2); its code uses ``UNFAIR_RHO``."""
 
 POLICIES = read_policies(Path(__file__).parent)
 """Policies by their names in the paper."""
 OURS = ("shockwave", "shockwave_linear", "index_rule")
-"""Policies with an option for the contention of the trace."""
+"""Policies that have an option to know the contention of the trace."""
 PLANNERS = ("shockwave", "shockwave_linear")
 
 
@@ -40,27 +40,27 @@ class ShockwaveCell:
     seed: int
     throughputs: str
     trace_seed: int
-    """Seed of their generator: 25 gives the trace of Figure 7."""
+    """Seed of the authors' generator; 25 gives the trace of Figure 7."""
     jobs: int = 120
     gpus: int = 32
     interarrival_seconds: float = 40.0
     """Mean seconds between arrivals; 0: all jobs arrive at once."""
     static: float = 0.0
-    """Part of the jobs that keep their batch size; of the others half are Accordion's and half GNS'."""
+    """Fraction of the jobs that keep their batch size; half of the others adapt by Accordion, half by GNS."""
     know: str = "measured"
-    """Knowledge of rates, as in ``--know``; ``regimes``: on top, the coming regimes of jobs that adapt."""
+    """Knowledge of rates, as in ``--know``; ``regimes``: in addition, the future regimes of jobs that adapt."""
     error: float = 0.0
-    """Error of reported work and rates."""
+    """Relative error of reported work and rates."""
     least_between_seconds: float = 1000.0
-    """Least time between solutions of policies that solve seldom; 0: they solve at every event."""
+    """Least seconds between solutions of policies that solve rarely; 0: they solve at every event."""
     regularizer: float | None = None
-    """λ of Shockwave; None: the preset's."""
+    """Shockwave's regularizer λ; None: the preset's."""
     k: float | None = None
     """Exponent of Shockwave's weights; None: the preset's."""
     forecast: bool = True
-    """Whether Shockwave forecasts regimes; else a job is expected to keep its last rate."""
+    """Whether Shockwave forecasts regimes; otherwise it expects jobs to keep their last rate."""
     contention: bool = False
-    """Whether our policies know the jobs of the whole trace over its GPUs: a fact of the future."""
+    """Whether our policies know the jobs of the whole trace per GPU, which is knowledge of the future."""
     until_seconds: float = float("inf")
 
     @property
@@ -71,20 +71,20 @@ class ShockwaveCell:
 
 @value
 class ShockwaveFigures:
-    """The figures of a simulation; lists are by job, in order of arrival."""
+    """The results of a simulation; tuples have an item for each job, in order of arrival."""
 
     rho: tuple[float, ...]
-    """Static: JCT over exclusive time times jobs per GPU."""
+    """Static ρ: JCT / (exclusive time x jobs per GPU)."""
     jct_seconds: tuple[float, ...]
     adapts: tuple[bool, ...]
-    """Whether the job's trace changes its batch size."""
+    """Whether the trace changes the job's batch size."""
     makespan_seconds: float
     restarts: int
     rounds: int
     plans: int
-    """Plans that were made; 0 under other policies."""
+    """Number of plans that were made; 0 under other policies."""
     gaps: tuple[float, ...]
-    """Relative gap of each plan."""
+    """Relative optimality gap of each plan."""
     cpu_seconds: float = 0.0
 
     @property
@@ -103,13 +103,13 @@ class ShockwaveFigures:
 
 
 def files_of(throughputs: str) -> tuple[NeededFile, ...]:
-    """Return the files of others that a simulation reads."""
+    """Return the third-party files that a simulation reads."""
     rule = "throughputs must be the file of measured rates that the traces need (--set throughputs=FILE)"
     return (NeededFile(path=throughputs, rule=rule),)
 
 
 def readings_of(cell: ShockwaveCell) -> tuple[Reading, ...]:
-    """Return what a cell makes of these files first: the rates, and its trace."""
+    """Return the inputs that a cell reads from such files first: the rates, and its trace."""
     return (
         Reading(read=make_rates, arguments=(cell.throughputs,)),
         Reading(read=make_workload, arguments=(trace_of(cell),)),
@@ -118,17 +118,17 @@ def readings_of(cell: ShockwaveCell) -> tuple[Reading, ...]:
 
 @lru_cache(maxsize=2)
 def make_rates(throughputs: str) -> GavelThroughputs:
-    """Read the measured rates; they do not depend on the placement of a job's GPUs.
+    """Read the measured rates, without the effect of placement.
 
     Raises:
-        InputErrors: they are not at the grid's path.
+        InputErrors: the throughputs are not at the grid's path.
     """
     check_files(files_of(throughputs), "reproduce shockwave")
     return GavelThroughputs.read(throughputs, placement=False)
 
 
 def trace_of(cell: ShockwaveCell) -> ShockwaveCell:
-    """Return the cell without what does not change its trace, so that a trace is drawn once for all policies."""
+    """Return the cell with only the fields that determine its trace, so that policies share a drawn trace."""
     return dataclasses.replace(
         cell,
         policy="",
@@ -164,7 +164,7 @@ def make_workload(cell: ShockwaveCell) -> Workload:
 
 
 def recipe_of(cell: ShockwaveCell) -> Recipe:
-    """Return the preset of a cell, what is changed in it, and what its policy knows beforehand."""
+    """Return the preset of a cell, the settings that override it, and what its policy knows beforehand."""
     policy = POLICIES[cell.policy]
     settings: dict[str, object] = dict(policy.settings)
     knows = ["the coming regimes of every job"] if cell.know == "regimes" else []
@@ -185,7 +185,7 @@ def recipe_of(cell: ShockwaveCell) -> Recipe:
 
 
 def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:
-    """Simulate a cell."""
+    """Simulate a cell and return its results."""
     workload = make_workload(trace_of(cell))
     cluster = Cluster.parse(f"{cell.gpus}x1 V100")
     rules = dataclasses.replace(SHOCKWAVE, least_between_seconds=cell.least_between_seconds)
@@ -205,7 +205,7 @@ def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:
 
 
 def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> ShockwaveFigures:
-    """Compute the figures of a run."""
+    """Compute the results of a run."""
     jobs = judge(run, workload, cluster).jobs
     gaps = [gap for _, _, record in run.records.get("shockwave", ()) for gap in record.columns["gap"]]
     return ShockwaveFigures(

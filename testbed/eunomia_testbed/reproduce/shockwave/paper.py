@@ -1,4 +1,4 @@
-"""Shockwave for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
+"""Shockwave for ``eunomia reproduce``: the settings, and the numbers to which its rows refer."""
 
 import dataclasses
 import math
@@ -26,14 +26,14 @@ from eunomia_testbed.reproduce.shockwave.cells import (
 )
 
 CANONICAL_SEED: Final = 25
-"""Seed of the authors' generator for the published trace."""
+"""Seed of the authors' generator that gives the published trace."""
 SIZES: Final = {64: 220, 128: 460, 256: 900}
 """Number of jobs by number of GPUs, in Figure 9."""
 
 
 @value
 class ShockwaveGrid:
-    """The settings of the reproduction, fixed and printed before the first run."""
+    """The settings of the reproduction, which are fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     throughputs: str = setting(
@@ -44,10 +44,10 @@ class ShockwaveGrid:
 
     @property
     def each_scale(self) -> list[Fields]:
-        """Return the clusters of Figure 9: the same contention on more GPUs.
+        """Return the clusters of Figure 9 as settings of a row: the same contention on more GPUs.
 
         Raises:
-            InputError: a cluster's GPUs are not a number from 1 on.
+            InputError: a cluster's GPUs are not a positive whole number.
         """
         found = [part.strip() for part in self.scales.split(",")]
         if not all(part.isdecimal() and int(part) > 0 for part in found):
@@ -57,15 +57,15 @@ class ShockwaveGrid:
 
 
 def scaled(gpus: int) -> Fields:
-    """Return fields of a cell whose cluster and jobs have the contention of the paper's testbed."""
+    """Return cell fields for a number of GPUs, with jobs at the contention of the paper's testbed."""
     label = f"{gpus} GPUs"
     return {"gpus": gpus, "jobs": SIZES.get(gpus, round(3.6 * gpus)), "gap": 40.0 * 32 / gpus, "label": label}
 
 
 def make_cell(grid: ShockwaveGrid, fields: Fields, seed: int) -> ShockwaveCell:
-    """Return a cell; ``gap`` is the mean time between arrivals, and ``fresh`` takes a trace that tuned nothing.
+    """Return a cell; ``gap`` is the mean seconds between arrivals, and ``fresh`` selects a trace not used for tuning.
 
-    Fresh traces are three of 120 jobs on 32 GPUs, one of 220 on 64 and one of 460 on 128, in turn.
+    Fresh traces cycle through three of 120 jobs on 32 GPUs, one of 220 on 64, and one of 460 on 128.
     """
     given = dict(fields)
     fresh = given.pop("fresh", False)
@@ -80,7 +80,7 @@ def make_cell(grid: ShockwaveGrid, fields: Fields, seed: int) -> ShockwaveCell:
 
 
 def worst_of_adapting(one: ShockwaveFigures) -> float:
-    """Return the greatest ρ of a job that changes its batch size."""
+    """Return the largest ρ of the jobs that change their batch size."""
     return max((rho for rho, adapts in zip(one.rho, one.adapts, strict=True) if adapts), default=0.0)
 
 
@@ -94,16 +94,16 @@ NUMBERS: Final[Mapping[str, Callable[[ShockwaveFigures], float]]] = {
     "gap of a plan": lambda one: fmean(one.gaps) if one.gaps else 0.0,
     "CPU seconds of a plan": lambda one: one.cpu_seconds / max(1, one.plans),
 }
-"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
+"""Functions from a cell's results to a number, by the name that rows of claims use."""
 
 
 def variants(grid: ShockwaveGrid) -> list[Variant]:
-    """Return the presets as shipped, which count, and with the contention of the trace, which only ours can use."""
+    """Return the variants: presets as shipped, which count, and presets that know the trace's contention."""
     return [Variant(name="as shipped"), Variant(name="knowing the trace's contention", fields={"contention": True})]
 
 
 def group(cell: ShockwaveCell) -> str:
-    """Return the number of jobs, and the end of a simulation that is cut off."""
+    """Return a cell's group for time estimates: the number of jobs, and the end of a simulation that is cut off."""
     jobs = f"{cell.jobs} jobs"
     return jobs if cell.until_seconds == math.inf else f"{jobs}, {cell.until_seconds:g} s"
 

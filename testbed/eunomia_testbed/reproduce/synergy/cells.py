@@ -1,4 +1,4 @@
-"""One simulation of the reproduction (trace, cluster, order, scheme), and its figures."""
+"""One simulation of Synergy's reproduction (trace, cluster, order, scheme), and its results."""
 
 import dataclasses
 import time
@@ -27,18 +27,18 @@ from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate
 from eunomia_testbed.workload import Workload
 
 VERSION = 3
-"""Version of the stored figures: figures of other versions are not used again."""
+"""Version of the stored results; results of other versions are not reused."""
 SERVER_GPUS = 8
 SERVER_GB = 500
 ORDERS: Mapping[str, str] = {"fifo": "fifo", "srtf": "srtf", "las": "las", "ftf": "themis_rho"}
-"""Valuations by the paper's names."""
+"""Valuations by their names in the paper."""
 SCHEMES = read_policies(Path(__file__).parent)
 """Schemes by their names in the paper."""
 
 
 @value
 class SynergyCell:
-    """One simulation in rounds of 300 s, without costs of changes, as in the authors' simulator."""
+    """One simulation in rounds of 300 s, in which changes have no cost, as in the authors' simulator."""
 
     scheme: str
     seed: int
@@ -46,7 +46,7 @@ class SynergyCell:
     """The folder with the authors' profiles and static trace."""
     order: str = "fifo"
     static: bool = False
-    """Whether the jobs are those of the authors' static trace; else they are drawn."""
+    """Whether the jobs are those of the authors' static trace, instead of drawn ones."""
     gpus: int = 128
     cpus_per_gpu: float = 3.0
     jobs: int = 1000
@@ -55,15 +55,15 @@ class SynergyCell:
     """Number of jobs before the measured ones."""
     jobs_per_hour: float = 9.0
     split: tuple[float, float, float] = (0.2, 0.7, 0.1)
-    """Parts of image, language and speech models."""
+    """Fractions of image, language and speech models."""
     multi: bool = False
-    """Whether some jobs have more than one GPU."""
+    """Whether some jobs use more than one GPU."""
     times: float = 1.0
-    """A factor on the durations of drawn jobs."""
+    """Factor on the durations of drawn jobs."""
     trace: str = ""
-    """Philly's trace, of which the measured jobs are a range; empty: they are drawn."""
+    """Philly's trace, a range of which provides the measured jobs; empty: they are drawn."""
     first: int = 0
-    """The first of the range's jobs, in order of submission."""
+    """Index of the range's first job, in order of submission."""
 
     @property
     def key(self) -> str:
@@ -74,7 +74,7 @@ class SynergyCell:
 
 @value
 class SynergyFigures:
-    """The figures of a simulation."""
+    """The results of a simulation."""
 
     mean_jct_seconds: float
     """Mean JCT of the measured jobs."""
@@ -83,11 +83,11 @@ class SynergyFigures:
     makespan_seconds: float
     rounds: int
     short_jct_seconds: tuple[float, ...] = ()
-    """Completion times of measured jobs under four hours at proportional shares, in order of submission."""
+    """Completion times of measured jobs that take under four hours at proportional shares, in order of submission."""
     long_jct_seconds: tuple[float, ...] = ()
-    """Completion time of each longer measured job."""
+    """Completion times of the longer measured jobs."""
     cpu_use: float = 0.0
-    """Part of the CPUs that jobs use, from the first measured arrival to the last."""
+    """Fraction of the CPUs in use by jobs, from the first measured arrival to the last."""
     gpu_use: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -103,22 +103,22 @@ class SynergyFigures:
 
 
 def files_of(cell: SynergyCell) -> tuple[NeededFile, ...]:
-    """Return the files of others that a cell reads."""
+    """Return the third-party files that a cell reads."""
     if cell.static:
         return static_files(cell.data)
     return philly_files(cell.trace, cell.data) if cell.trace else profile_files(cell.data)
 
 
 def readings_of(cell: SynergyCell) -> tuple[Reading, ...]:
-    """Return what a cell makes of these files first: the profiles, and its jobs."""
+    """Return the inputs that a cell reads from such files first: the profiles, and its jobs."""
     return Reading(read=read_profiles, arguments=(cell.data,)), _jobs(cell)
 
 
 def make_workload(cell: SynergyCell) -> Workload:
-    """Read or draw the jobs of a cell; its scheme and order do not matter.
+    """Read or draw the jobs of a cell, which do not depend on its scheme and order.
 
     Raises:
-        InputError: the authors' files, or Philly's trace, are not at the grid's path, or have wrong content.
+        InputError: the authors' files or Philly's trace are not at the grid's path, or have invalid content.
     """
     jobs = _jobs(cell)
     made: Workload = jobs.read(*jobs.arguments)
@@ -126,7 +126,7 @@ def make_workload(cell: SynergyCell) -> Workload:
 
 
 def _jobs(cell: SynergyCell) -> Reading:
-    """Return the function that reads or draws the jobs of a cell, with its arguments."""
+    """Return a reading of a cell's jobs: the function that reads or draws them, with its arguments."""
     if cell.static:
         return Reading(read=static, arguments=(cell.data,))
     if cell.trace:
@@ -139,20 +139,20 @@ def _jobs(cell: SynergyCell) -> Reading:
 
 
 def recipe_of(cell: SynergyCell) -> Recipe:
-    """Return the preset of a cell, and what is changed in it."""
+    """Return the preset of a cell, and the settings that override it."""
     scheme = SCHEMES[cell.scheme]
     settings = {"stages.valuation": ORDERS[cell.order], **scheme.settings}
     return Recipe(policy=cell.scheme, preset=scheme.preset, settings=settings)
 
 
 def make_cluster(cell: SynergyCell) -> Cluster:
-    """Return a cluster of servers with 8 GPUs and 500 GB."""
+    """Return a cluster of servers with 8 GPUs and 500 GB each."""
     servers = cell.gpus // SERVER_GPUS
     return Cluster.parse(f"{servers}x{SERVER_GPUS} V100 {SERVER_GPUS * cell.cpus_per_gpu:g}cpu {SERVER_GB}GB")
 
 
 def run_cell(cell: SynergyCell) -> SynergyFigures:
-    """Simulate a cell."""
+    """Simulate a cell and return its results."""
     workload = make_workload(cell)
     options = SimulationOptions(
         reports=Reports(know=("amounts",)),

@@ -21,21 +21,21 @@ STATIC = "static_100job_6_3_1100.0"
 """The authors' static trace of 100 jobs, in the folder of their profiles."""
 PLACE: Final = "reproduce synergy"
 Split = tuple[float, float, float]
-"""Parts of image, language and speech models."""
+"""Fractions of image, language and speech models."""
 
 
 def profile_files(data: str) -> tuple[NeededFile, ...]:
-    """Return the authors' profiles in a folder."""
+    """Return the authors' profiles in a folder as needed files."""
     return tuple(_in_folder(data, name) for name in ("profiles.csv", "models.csv"))
 
 
 def static_files(data: str) -> tuple[NeededFile, ...]:
-    """Return what a simulation of the static trace reads."""
+    """Return the files that a simulation of the static trace reads."""
     return (*profile_files(data), _in_folder(data, STATIC))
 
 
 def philly_files(trace: str, data: str) -> tuple[NeededFile, ...]:
-    """Return what a simulation of Philly's trace reads."""
+    """Return the files that a simulation of Philly's trace reads."""
     rule = "trace must be the file of Philly's trace, which Figure 6 needs (--set trace=FILE)"
     return (*profile_files(data), NeededFile(path=trace, rule=rule))
 
@@ -61,7 +61,7 @@ def static(data: str) -> Workload:
     """Return the jobs of the authors' static trace.
 
     Raises:
-        InputError: it is not at the grid's path, has wrong content, or a job's model is not profiled.
+        InputError: the trace is not at the grid's path or has invalid content, or a job's model is not profiled.
     """
     check_files(static_files(data), PLACE)
     path, known = Path(data) / STATIC, read_profiles(data).models
@@ -98,7 +98,7 @@ def drawn(
 
 @lru_cache(maxsize=2)
 def of_philly(trace: str, data: str, jobs: range, split: Split, seed: int) -> Workload:
-    """Return jobs of Philly's trace by submission, with drawn models; durations are those at proportional shares.
+    """Return a range of the jobs in Philly's trace, with drawn models; durations are those at proportional shares.
 
     Raises:
         InputErrors: the trace or the profiles are not at the grid's path, or the trace is shorter than the range.
@@ -128,7 +128,7 @@ def of_philly(trace: str, data: str, jobs: range, split: Split, seed: int) -> Wo
 
 
 def _models(count: int, split: Split, seed: int) -> list[str]:
-    """Return a model for each job: its task is drawn by the split, then any model of the task."""
+    """Return a model for each job: a task drawn by the split, then one of the task's models, equally likely."""
     task, place = picked(stream(seed, "tasks"), count, split), stream(seed, "models").random(count)
     names = list(TASKS.values())
     return [names[kind][int(part * len(names[kind]))] for kind, part in zip(task, place, strict=True)]

@@ -1,4 +1,4 @@
-"""Computes the completion times of the measured jobs, and the use of CPUs and GPUs, from a simulation."""
+"""Computes completion times of the measured jobs, and the use of CPUs and GPUs, from a simulation."""
 
 import numpy as np
 
@@ -9,17 +9,17 @@ from eunomia_testbed.simulator import SimulatedRun
 from eunomia_testbed.workload import Workload
 
 SHORT_SECONDS = 4.0 * 3600.0
-"""§5.3.1: jobs below four hours are short; here by their duration at proportional shares, so that every scheme has the
-same short jobs."""
+"""Duration below which a job is short (§5.3.1), here at proportional shares, so that every scheme has the same short
+jobs."""
 
 
 def by_length(workload: Workload, jct: Reals, first: int) -> tuple[Reals, Reals]:
-    """Return the completion times in seconds of the measured short jobs and of the long ones.
+    """Return the completion times in seconds of the short and of the long measured jobs.
 
     Args:
         workload: the jobs.
-        jct: completion time of each job.
-        first: the first measured job.
+        jct: [job] completion time in seconds.
+        first: index of the first measured job.
     """
     jobs = workload.jobs
     seconds = (jobs.iterations * jobs.seconds_per_iteration)[first:]
@@ -30,17 +30,17 @@ def by_length(workload: Workload, jct: Reals, first: int) -> tuple[Reals, Reals]
 def use(
     run: SimulatedRun, workload: Workload, cluster: Cluster, profiles: SynergyProfiles, first: int
 ) -> tuple[float, float]:
-    """Return the parts of the CPUs and of the GPUs that jobs use, from the first measured arrival to the last.
+    """Return the fractions of the CPUs and of the GPUs in use, from the first measured arrival to the last.
 
-    A job uses the CPUs that its speed needs, by the profile of its model with all memory: CPUs that it holds beyond
-    these are idle. A GPU is in use while its job runs.
+    A job uses the CPUs that its speed needs according to its model's profile with full memory; further CPUs that it
+    holds are idle. A GPU is in use while its job runs.
 
     Args:
-        run: the simulation, with its segments.
+        run: the simulated run, with its segments.
         workload: its jobs.
         cluster: its cluster.
         profiles: speeds by CPUs and memory.
-        first: the first measured job.
+        first: index of the first measured job.
     """
     start, end = float(workload.jobs.arrival_seconds[first]), float(workload.jobs.arrival_seconds[-1])
     rows = run.segments
@@ -55,13 +55,13 @@ def use(
 
 
 def needed_cpus(workload: Workload, profiles: SynergyProfiles, jobs: Ints, seconds_per_iteration: Reals) -> Reals:
-    """Return the fewest CPUs per GPU at which a job has such a speed, with as much memory as was profiled.
+    """Return the fewest CPUs per GPU with which jobs reach their speeds, given the most memory that was profiled.
 
     Args:
         workload: the jobs.
         profiles: speeds by CPUs and memory.
-        jobs: [row] a job of the workload.
-        seconds_per_iteration: [row] its speed.
+        jobs: [row] index of a job.
+        seconds_per_iteration: [row] the job's speed.
     """
     needed = np.zeros(jobs.size)
     model_of = workload.jobs.model[jobs]

@@ -1,4 +1,4 @@
-"""Synergy for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
+"""Synergy for ``eunomia reproduce``: the settings, and the numbers to which its rows refer."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,15 +25,16 @@ from eunomia_testbed.reproduce.synergy.jobs import STATIC
 from eunomia_testbed.reproduce.synergy.tables import orders_as_table_2, orders_as_table_3
 
 MEAN_HOURS: Final = 16.77
-"""Mean hours of a drawn job: 10^x minutes at proportional shares, x from 1.5 to 3 for four of five, else up to 4."""
+"""Mean hours of a drawn job: 10^x minutes at proportional shares, with x in 1.5 to 3 for four in five jobs, else 3 to
+4."""
 NEAR_GPUS: Final = 32
 NEAR_HOURS: Final = 0.177 * MEAN_HOURS
-"""The GPUs and the mean hours of jobs of the traces near capacity."""
+"""Mean hours of the jobs in the traces near capacity; ``NEAR_GPUS`` is the cluster's number of GPUs."""
 
 
 @value
 class SynergyGrid:
-    """The settings of the reproduction, fixed and printed before the first run."""
+    """The settings of the reproduction, which are fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     data: str = setting(
@@ -68,7 +69,7 @@ class SynergyGrid:
     philly_jobs: int = setting(8000, "Figure 6: jobs of the range; its demand is 1.24 times 512 GPUs.", least=1)
 
     def loads_of(self, *, multi: bool) -> tuple[float, ...]:
-        """Return the jobs an hour of Figures 7 to 9, ascending.
+        """Return the loads of Figures 7 to 9 in jobs per hour, ascending.
 
         Raises:
             InputError: a load is not a positive number.
@@ -78,7 +79,7 @@ class SynergyGrid:
 
     @property
     def near_capacity(self) -> list[Fields]:
-        """Return the loads of jobs of one GPU at which the gain is decided.
+        """Return the loads near capacity of single-GPU jobs, at which the gain is decided, as settings of a row.
 
         Raises:
             InputError: a load is not a positive number.
@@ -91,27 +92,27 @@ class SynergyGrid:
 
     @property
     def each_load(self) -> list[Fields]:
-        """Return the loads of jobs of one GPU."""
+        """Return the loads of single-GPU jobs as settings of a row."""
         return [{"jobs_per_hour": load, "label": f"{load:g} an hour"} for load in self.loads_of(multi=False)]
 
     @property
     def highest_load(self) -> list[Fields]:
-        """Return the highest load of jobs of one GPU."""
+        """Return the highest load of single-GPU jobs as settings of a row."""
         return self.each_load[-1:]
 
     @property
     def each_multi_load(self) -> list[Fields]:
-        """Return the loads of jobs of several GPUs."""
+        """Return the loads of multi-GPU jobs as settings of a row."""
         return [{"jobs_per_hour": load, "label": f"{load:g} an hour"} for load in self.loads_of(multi=True)]
 
     @property
     def low_multi_load(self) -> float:
-        """Return the lowest of the jobs an hour of several GPUs."""
+        """Return the lowest load of multi-GPU jobs, in jobs per hour."""
         return self.loads_of(multi=True)[0]
 
     @property
     def las_and_srtf(self) -> list[Fields]:
-        """Return the loads of jobs of several GPUs, under both orders that the paper shows."""
+        """Return the loads of multi-GPU jobs under both orders that the paper shows, as settings of a row."""
         return [
             {**load, "order": order, "label": f"{order.upper()} {load['label']}"}
             for order in ("las", "srtf")
@@ -120,7 +121,7 @@ class SynergyGrid:
 
 
 def _positive(text: str, rule: str) -> tuple[float, ...]:
-    """Return the numbers of a text, ascending.
+    """Parse a comma-separated list of positive numbers; return them in ascending order.
 
     Raises:
         InputError: one of them is not a positive number.
@@ -135,13 +136,13 @@ def _positive(text: str, rule: str) -> tuple[float, ...]:
 
 
 def make_cell(grid: SynergyGrid, fields: Fields, seed: int) -> SynergyCell:
-    """Return a cell; lists of a file become tuples."""
+    """Return a cell; lists in the fields become tuples."""
     plain: Fields = {name: tuple(item) if isinstance(item, list) else item for name, item in fields.items()}
     return SynergyCell(seed=seed, data=grid.data, **plain)
 
 
 def _hours(seconds: Sequence[float], percentile: float | None = None) -> float:
-    """Return the mean of times in hours, or a percentile; NaN: there are none."""
+    """Return the mean of times in hours, or a percentile of them; NaN: there are no times."""
     if not seconds:
         return math.nan
     return float(np.mean(seconds) if percentile is None else np.percentile(seconds, percentile)) / 3600.0
@@ -161,11 +162,11 @@ NUMBERS: Final[Mapping[str, Callable[[SynergyFigures], float]]] = {
     "GPUs in use": lambda one: one.gpu_use,
     "CPU seconds a round": lambda one: one.cpu_seconds / max(1, one.rounds),
 }
-"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
+"""Functions from a cell's results to a number, by the name that rows of claims use."""
 
 
 def facts(grid: SynergyGrid) -> dict[str, str]:
-    """Return the texts that the fixed decisions use, besides the settings."""
+    """Return texts that the fixed decisions refer to, in addition to the settings."""
     single, multi = (", ".join(f"{load:g}" for load in grid.loads_of(multi=many)) for many in (False, True))
     orders = ", ".join(f"{name} (valuation {valuation})" for name, valuation in ORDERS.items())
     last = grid.philly_first + grid.philly_jobs - 1
@@ -180,7 +181,7 @@ def facts(grid: SynergyGrid) -> dict[str, str]:
 
 
 def group(cell: SynergyCell) -> str:
-    """Return the trace, and the order where it is not FIFO."""
+    """Return a cell's group for time estimates: the trace, and the order if it is not FIFO."""
     if cell.static:
         trace = "static"
     elif cell.trace:

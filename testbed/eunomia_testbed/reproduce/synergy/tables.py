@@ -1,4 +1,4 @@
-"""Tables 2 and 3: the arbiter places four jobs on two servers, in every order of arrival."""
+"""Tables 2 and 3: the arbiter places four jobs on two servers, for every order of arrival."""
 
 import itertools
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 
 GPUS = 4
 SHARE = (12.0, 250.0)
-"""CPUs and GiB in proportion to four of a server's eight GPUs."""
+"""CPUs and GiB of the proportional share for four of a server's eight GPUs."""
 DEMANDS: Mapping[str, tuple[float, float]] = {
     "J1": (23.0, 400.0),
     "J2": (12.0, 450.0),
     "J3": (1.0, 100.0),
     "J4": (12.0, 50.0),
 }
-"""CPUs and GiB of Table 3, each with four GPUs."""
+"""CPUs and GiB that each job of Table 3 demands, with four GPUs each."""
 PLAIN: Mapping[str, object] = {"stages.refiners": [], "stages.placement": "packed"}
-"""GPU-proportional shares: without sensitivity."""
+"""Settings for GPU-proportional shares, without resource sensitivity."""
 Placed = dict[str, tuple[int, float, float]]
-"""By job: the server, and its CPUs and GiB."""
+"""The server of each job, with the job's CPUs and GiB."""
 
 
 def placed(scheme: Mapping[str, object], order: tuple[str, ...]) -> Placed:
-    """Place the four jobs, which arrive in this order before one round.
+    """Place the four jobs, which arrive in this order before a single round.
 
     Args:
-        scheme: settings on top of the preset ``synergy``.
+        scheme: settings that override the preset ``synergy``.
         order: names of the jobs.
     """
     cluster = Cluster.parse("2x8 V100 24cpu 500GiB")
@@ -57,13 +57,13 @@ def placed(scheme: Mapping[str, object], order: tuple[str, ...]) -> Placed:
 
 
 def orders_as_table_3() -> dict[str, float]:
-    """Return in how many of the 24 orders Tune places J1 with J3 and J2 with J4, each with its whole demand."""
+    """Count the orders, of 24, in which Tune places J1 with J3 and J2 with J4, each with its full demand."""
     found = sum(_is_table_3(placed({}, order)) for order in itertools.permutations(DEMANDS))
     return {"orders of arrival": float(found)}
 
 
 def orders_as_table_2() -> dict[str, float]:
-    """Return in how many of the 24 orders every job has its proportional share without sensitivity."""
+    """Count the orders, of 24, in which every job gets its proportional share, without sensitivity."""
     found = [placed(PLAIN, order) for order in itertools.permutations(DEMANDS)]
     alike = sum(len(one) == len(DEMANDS) and {row[1:] for row in one.values()} == {SHARE} for one in found)
     return {"orders of arrival": float(alike)}
@@ -82,7 +82,7 @@ def _is_table_3(found: Placed) -> bool:
 
 
 def _rates(name: str) -> tuple[KnownRate, ...]:
-    """Return rates that make a job's demand the table's: more than its share doubles the speed, less costs none."""
+    """Return rates that give a job the table's demand: more than its share doubles its speed, less has no effect."""
     demand = DEMANDS[name]
     more = any(wanted > share for wanted, share in zip(demand, SHARE, strict=True))
     points = [(demand, 2.0), (SHARE, 1.0)] if more else [(demand, 1.0)]

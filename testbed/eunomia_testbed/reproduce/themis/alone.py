@@ -1,4 +1,4 @@
-"""Runs a cell: all apps together, or each app alone on the empty cluster for a lower bound of its ρ."""
+"""Runs a cell: all apps together, or each app alone on the empty cluster, for a lower bound of its ρ."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Worklo
 
 
 def run_cell(cell: Cell) -> Figures:
-    """Simulate a cell."""
+    """Simulate a cell and return its results."""
     return alone(cell) if cell.policy == ALONE else simulated(cell, make_workload(cell))
 
 
 def alone(cell: Cell) -> Figures:
-    """Run each app of a cell alone, starts included, and return the figures of all."""
+    """Run each app of a cell alone, including its starts, and return the joint results."""
     workload = make_workload(cell)
     found = [simulated(cell, only_app(workload, app)) for app in range(len(workload.apps.id))]
     return joined(found)
 
 
 def only_app(workload: Workload, app: int) -> Workload:
-    """Return a workload with one of the apps, which arrives at time 0."""
+    """Return a workload with only one of the apps, which arrives at time 0."""
     rows = np.flatnonzero(workload.jobs.app == app)
     columns = {
         field.name: _picked(getattr(workload.jobs, field.name), rows) for field in dataclasses.fields(JobColumns)
@@ -41,14 +41,14 @@ def only_app(workload: Workload, app: int) -> Workload:
 
 
 def _picked(column: object, rows: Ints) -> object:
-    """Return some rows of a column; an absent column stays absent."""
+    """Return the given rows of a column; a missing column stays missing."""
     if isinstance(column, np.ndarray):
         return column[rows]
     return [column[row] for row in rows.tolist()] if isinstance(column, Sequence) else column
 
 
 def joined(parts: Sequence[Figures]) -> Figures:
-    """Join the figures of several runs into one, app by app."""
+    """Join the results of several runs, in order of apps."""
 
     def summed(name: str) -> float:
         return float(sum(getattr(one, name) for one in parts))

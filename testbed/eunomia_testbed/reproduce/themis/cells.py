@@ -1,4 +1,4 @@
-"""One simulation of the reproduction (workload, cluster, policy), and its figures."""
+"""One simulation of Themis's reproduction (workload, cluster, policy), and its results."""
 
 import dataclasses
 import time
@@ -24,49 +24,50 @@ from eunomia_testbed.simulator.apps.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
 VERSION = 5
-"""Version of the stored figures: figures of other versions are not used again."""
+"""Version of the stored results; results of other versions are not reused."""
 COSTS = Costs(start=35.0, checkpoint=7.5)
-"""Seconds of a change of GPUs (§6.2.3: 35 s at the median; 5 to 10 s for a checkpoint)."""
+"""Costs of a change of GPUs (§6.2.3: 35 s at the median to start; 5 to 10 s for a checkpoint)."""
 FORECAST_SECONDS = 120.0
-"""Least time between two forecasts of an app."""
+"""Least seconds between two forecasts of an app."""
 HORIZON_SECONDS = 400 * 86_400.0
 TESTBED_GPUS = 64
 
 
 @value
 class Cell:
-    """One simulation; fields with defaults are equal in most figures."""
+    """The inputs of one simulation; fields with defaults are the same in most figures."""
 
     policy: str
     seed: int
     workload: str = "1"
-    """``1`` or ``2``, Themis' workloads; ``flat``: apps that are about as fast alone as T_cluster says, so that the
-    policy decides their ρ; ``identical``: eight apps alike, for the lying one."""
+    """``1`` or ``2``: Themis's workloads; ``flat``: apps whose time alone is about T_cluster, so that the policy
+    determines their ρ; ``identical``: eight identical apps, for misreporting."""
     cluster: str = "testbed"
-    """``testbed``, ``simulator`` or ``lying``."""
+    """The cluster: ``testbed``, ``simulator`` or ``lying``."""
     shrink: int = 1
-    """The cluster has this many times fewer machines: contention x1, x2, x4 (§6.2.2)."""
+    """Divisor of the number of machines, for contention x1, x2, x4 (§6.2.2)."""
     apps: int = 20
     shorter: float = 3.0
-    """The divisor of tasks and of times between arrivals: the paper scales its trace down (§6.1) without giving the
-    factor, but 35 s are 0.2 % of its median app's duration (§6.2.3), which is then 4.9 hours."""
+    """Divisor of task lengths and of times between arrivals. The paper scales its trace down (§6.1) without stating the
+    factor; but 35 s are 0.2 % of its median app's duration (§6.2.3), which is then 4.9 hours."""
     pooled_seconds: float = 60.0
     """Seconds for which free GPUs and arriving apps are collected before a round, under every policy."""
     network_intensive: float | None = None
     slowdowns: str = "footnote"
-    """Model of slowdown by distance, a key of ``SLOWDOWNS``."""
+    """Name of the slowdown model, a key of ``SLOWDOWNS``."""
     iterations_error: float = 0.05
-    """Error of the reported iterations, drawn for each app: errors are on by default."""
+    """Relative error of the reported iterations, drawn for each app; errors are on by default."""
     slowdown_error: float = 0.05
-    """Error of the reported S, drawn for each app."""
+    """Relative error of the reported slowdown S, drawn for each app."""
     lie: float = 0.0
-    """By how much the last app overstates what distance costs it (the first ones win ties)."""
+    """Relative amount by which the last app overstates its slowdown by distance (the last app, since the first ones win
+    ties)."""
     work_lie: float = 0.0
-    """By how much the last app overstates its iterations; below 0 it understates them."""
+    """Relative amount by which the last app overstates its iterations; negative: it understates them."""
     dense: bool = False
-    """Whether the model of the eight equal apps is one that distance does not slow down."""
+    """Whether the model of the eight identical apps is one that distance does not slow down."""
     standing_slowdown: bool = False
-    """Whether Themis chooses bidders by a ρ with the reported S, as the paper has it."""
+    """Whether Themis chooses bidders by a ρ that includes the reported S, as in the paper."""
     fairness_knob: float = 0.8
     lease_seconds: float = 600.0
 
@@ -78,38 +79,38 @@ class Cell:
 
 @value
 class Figures:
-    """The figures of a simulation; lists are by app."""
+    """The results of a simulation; tuples have an item for each app, unless stated otherwise."""
 
     rho: tuple[float, ...]
     jct_seconds: tuple[float, ...]
     gpu_seconds: tuple[float, ...]
     """GPU-seconds held by each app."""
     work_gpu_seconds: tuple[float, ...]
-    """Work of the app's trials in GPU-seconds on one GPU, without slowdown."""
+    """Work of each app's trials in GPU-seconds on one GPU, without slowdown."""
     placement_score: tuple[float, ...]
     job_gpus: tuple[int, ...]
-    """Most GPUs of each job."""
+    """Largest number of GPUs of each job."""
     makespan_seconds: float
     unfinished: int
     rounds: int
     faults: int
     decision_seconds: float
-    """CPU time of all rounds."""
+    """CPU seconds of all rounds."""
     cpu_seconds: float = 0.0
-    """CPU time of the whole simulation."""
+    """CPU seconds of the whole simulation."""
     arbiter_ms: tuple[float, ...] = ()
-    """CPU milliseconds of the arbiter in each auction of Themis."""
+    """CPU milliseconds of the arbiter in each auction under Themis."""
     agent_ms: tuple[float, ...] = ()
-    """CPU milliseconds of an app's bids in each auction, the mean over its bidders."""
+    """CPU milliseconds for the bids of one app in each auction, the mean over the auction's bidders."""
 
     @property
     def worst_rho(self) -> float:
-        """Return the greatest ρ of all apps."""
+        """Return the largest ρ of all apps."""
         return max(self.rho)
 
     @property
     def gpu_hours(self) -> float:
-        """Return the GPU-hours of all apps."""
+        """Return the GPU-hours held by all apps."""
         return sum(self.gpu_seconds) / 3600.0
 
 
@@ -123,13 +124,13 @@ _LAYOUTS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
 }
 GPU_TYPE = "K80"
 NETWORK_BOUND, DENSE = "VGG16", "WaveNet"
-"""Models that distance slows down, and does not."""
+"""The models that distance slows down (``NETWORK_BOUND``) and does not slow down (``DENSE``)."""
 
 
 def make_cluster(name: str, shrink: int = 1) -> Cluster:
-    """Build one of the paper's clusters.
+    """Return one of the paper's clusters, with machines evenly distributed over racks.
 
-    Machines are distributed evenly over racks (the paper gives no number of racks).
+    The number of racks is assumed; the paper does not state it.
     """
     machines = []
     for count, gpus, racks, island in _LAYOUTS[name]:
@@ -147,11 +148,11 @@ POLICIES = read_policies(Path(__file__).parent)
 ALONE = "alone"
 """The policy of a cell in which each app runs alone on the cluster."""
 PACKING = "gandiva"
-"""The policy for an app that runs alone."""
+"""The policy for apps that run alone."""
 
 
 def recipe_of(cell: Cell) -> Recipe:
-    """Return the preset of a cell, and what is changed in it; an app alone runs under ``PACKING``."""
+    """Return the preset of a cell, and the settings that override it; apps run alone under ``PACKING``."""
     alone = cell.policy == ALONE
     policy = POLICIES[PACKING if alone else cell.policy]
     pooled = 0.0 if alone else cell.pooled_seconds
@@ -179,14 +180,14 @@ FLAT: Mapping[str, object] = {
     "most_gpus": 4,
     "least_task": "2h",
 }
-"""All jobs of an app can run at once on three quarters of the cluster, are equally long, fit on a machine each, and
-last for some leases."""
+"""Options of the workload ``flat``: all jobs of an app can run at once on three quarters of the cluster, are equally
+long, fit on one machine each, and last for several leases."""
 
 
 def make_workload(cell: Cell) -> Workload:
-    """Make the workload of a cell, with arrivals as dense as the paper's 85 apps in two weeks on 64 GPUs.
+    """Return the workload of a cell, with arrivals as dense as the paper's 85 apps in two weeks on 64 GPUs.
 
-    On the larger cluster apps arrive more densely, so that the load per GPU is equal.
+    On the larger cluster apps arrive more densely, so that the load per GPU is the same.
     """
     if cell.workload == "identical":
         return identical_apps(cell.seed, model=DENSE if cell.dense else NETWORK_BOUND)
@@ -218,10 +219,10 @@ def shortened(workload: Workload, factor: float) -> Workload:
 
 
 def identical_apps(seed: int, apps: int = 8, model: str = NETWORK_BOUND) -> Workload:
-    """Make eight equal apps, each with two jobs of a model on up to eight GPUs (§6.3, truth-telling).
+    """Return identical apps, each with two jobs of a model on up to eight GPUs (§6.3, truth-telling).
 
-    Together they request twice the cluster's GPUs. Their lengths differ by up to a tenth, drawn by the seed, so that
-    their leases do not all end together.
+    Eight apps request twice the cluster's GPUs in total. Job lengths differ by up to a tenth, drawn by the seed, so
+    that leases do not all end at the same time.
     """
     luck = np.random.default_rng([seed, 0x11E])
     ids = [f"app{number}" for number in range(apps)]
@@ -250,7 +251,7 @@ def identical_apps(seed: int, apps: int = 8, model: str = NETWORK_BOUND) -> Work
 
 
 def simulated(cell: Cell, workload: Workload) -> Figures:
-    """Simulate a workload on the cluster and under the policy of a cell."""
+    """Simulate a workload on the cluster and under the policy of a cell, and return the results."""
     began = time.process_time()
     cluster, liar = make_cluster(cell.cluster, cell.shrink), workload.apps.id[-1]
     reports = Reports(
@@ -280,7 +281,7 @@ def simulated(cell: Cell, workload: Workload) -> Figures:
 
 
 def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster, serial: Reals | None) -> Figures:
-    """Compute the figures of a run by Themis' definitions.
+    """Compute the results of a run by Themis's definitions.
 
     Args:
         run: the run of that workload on that cluster.
@@ -314,7 +315,7 @@ def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster, serial: 
 
 
 def app_demands(workload: Workload) -> Reals:
-    """Return app_demand_max of equation 2 by app: the most GPUs that its jobs can use in any phase of its search."""
+    """Return each app's app_demand_max (equation 2): the most GPUs that its jobs can use in any phase of its search."""
     jobs = workload.jobs
     demands = np.bincount(jobs.app, jobs.most, minlength=len(workload.apps.id)).astype(float)
     for app, search in workload.searches.items():

@@ -1,4 +1,4 @@
-"""A profile whose plugin ``themis`` has a clock: CPU time of the arbiter and of the agents in each auction (§6.2.3)."""
+"""Measures the CPU time of arbiter and agents in each auction (§6.2.3), by a plugin ``themis`` with a clock."""
 
 from time import thread_time_ns
 from typing import Any
@@ -12,19 +12,19 @@ from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 
 @builds
 class AuctionTimes:
-    """CPU milliseconds of each auction of a run."""
+    """CPU milliseconds of each auction in a run."""
 
     arbiter_ms: list[float]
-    """Standings, the choice of bidders, and the auction with payments and leftovers."""
+    """Time for standings, the choice of bidders, and the auction with payments and leftovers."""
     agent_ms: list[float]
-    """To make the bids of an app: the mean over the apps that bid."""
+    """Time to make the bids of an app, the mean over the apps that bid."""
 
 
 def clocked_profile(recipe: Recipe) -> tuple[Profile, AuctionTimes]:
-    """Return the profile of a recipe, and the times that its plugin ``themis`` adds to while the profile runs.
+    """Return the profile of a recipe with a clocked plugin ``themis``, and the times that it records as it runs.
 
     Raises:
-        InputErrors: everything that is wrong with its settings.
+        InputErrors: all errors in the recipe's settings.
     """
     registry, times = default_registry(), AuctionTimes(arbiter_ms=[], agent_ms=[])
     kind = with_clock(registry.load("themis"), times)
@@ -32,7 +32,7 @@ def clocked_profile(recipe: Recipe) -> tuple[Profile, AuctionTimes]:
 
 
 def with_clock(kind: type[Any], times: AuctionTimes) -> type[Any]:
-    """Return a class like a plugin's that adds the time of each auction's calls to some times."""
+    """Return a subclass of a plugin's class that records the time of each auction's calls in ``times``."""
     before = [0]  # nanoseconds of this round's standings and choice of bidders
 
     @hookimpl
@@ -69,5 +69,5 @@ def with_clock(kind: type[Any], times: AuctionTimes) -> type[Any]:
 
 
 def is_auction(offer: Offer) -> bool:
-    """Return whether GPUs are shown to some apps."""
+    """Return whether a round offers GPUs to some apps only, that is, holds an auction."""
     return offer.apps is not None and bool(offer.apps.size and offer.gpus.size)

@@ -1,4 +1,4 @@
-"""Decides whether a workload can show a claim on ρ, from the lower bound (floor) of ρ, and T_id in leases."""
+"""Decides whether a workload can show a claim on ρ, by the lower bound (floor) of ρ and by T_id in leases."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -13,25 +13,25 @@ from eunomia_testbed.reproduce.paper import Runs
 from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures
 
 LARGEST_PART = 0.8
-"""Largest fraction of the worst ρ that a floor may have for a measurable claim."""
+"""Largest ratio of the floor to the worst ρ at which a claim is measurable."""
 
 
 @value
 class Floor:
-    """Lower bounds of the worst ρ of one of Themis' cells; numbers by seed."""
+    """Lower bounds of the worst ρ under Themis for one cell; tuples have an item for each seed."""
 
     worst: tuple[float, ...]
-    """Themis' worst ρ."""
+    """The worst ρ under Themis."""
     floor: tuple[float, ...]
-    """Greatest ratio of an app's time alone on the empty cluster, starts included, to its T_id."""
+    """Largest ratio of an app's time alone on the empty cluster, including starts, to its T_id."""
     alone: tuple[float, ...]
-    """The worst ρ of an app alone, whose T_id is T_cluster: no other app shares the cluster."""
+    """The worst ρ of an app that runs alone, relative to T_cluster, since no other app shares the cluster."""
     leases: tuple[float, ...]
     """T_id of the app with the worst ρ, in leases."""
 
     @property
     def part(self) -> float:
-        """Return the mean floor over the mean worst ρ."""
+        """Return the mean floor relative to the mean worst ρ."""
         return fmean(self.floor) / fmean(self.worst)
 
     @property
@@ -41,7 +41,7 @@ class Floor:
 
     @property
     def text(self) -> str:
-        """Return the mean values as a sentence."""
+        """Return the mean values in words."""
         return (
             f"Floor {fmean(self.floor):.2f}, {self.part:.2f} of Themis' worst ρ {fmean(self.worst):.2f} (over "
             f"T_cluster alone {fmean(self.alone):.2f}); T_id of the worst app at least {min(self.leases):.1f} leases"
@@ -54,11 +54,11 @@ class Floor:
 
 
 def guard(runs: Runs[Any, Cell, Figures], own: Sequence[Sequence[Cell]]) -> Guarded | None:
-    """Return whether the workload can show a claim on ρ; None where no app has been run alone.
+    """Return whether the workload can show a claim on ρ; None: no app has been run alone.
 
     Args:
         runs: the finished cells.
-        own: Themis' cells of each seed; of several the one that can least be measured counts.
+        own: Themis's cells of each seed; if there are several, the least measurable one counts.
     """
     floors = floors_of(runs, own)
     if not floors:
@@ -68,7 +68,7 @@ def guard(runs: Runs[Any, Cell, Figures], own: Sequence[Sequence[Cell]]) -> Guar
 
 
 def floors_of(runs: Runs[Any, Cell, Figures], own: Sequence[Sequence[Cell]]) -> list[Floor]:
-    """Return the floors of Themis' cells, for seeds that have also run the apps alone."""
+    """Return the floors of Themis's cells, for seeds that have also run the apps alone."""
     found = [_floor(runs, cells) for cells in zip(*own, strict=True)]
     return [one for one in found if one is not None]
 

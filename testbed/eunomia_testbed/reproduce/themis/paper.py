@@ -1,4 +1,4 @@
-"""Themis for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
+"""Themis for ``eunomia reproduce``: the settings, and the numbers to which its rows refer."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from eunomia_testbed.reproduce.themis.table3 import bid_table
 
 @value
 class Grid:
-    """The settings of the reproduction, fixed and printed before the first run."""
+    """The settings of the reproduction, which are fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     testbed_apps: int = setting(20, "Apps on the testbed cluster; the paper's snapshot has 85.", least=2)
@@ -33,35 +33,35 @@ class Grid:
     )
 
     def __post_init__(self) -> None:
-        """Refuse an unknown model of slowdowns."""
+        """Check that all slowdown models are known."""
         for name in self.models:
             if name not in SLOWDOWNS:
                 raise InputError(f"slowdowns must be of: {', '.join(SLOWDOWNS)}", value=shown(name), place="slowdowns")
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the names of the slowdown models."""
+        """Return the names of the selected slowdown models."""
         return tuple(self.slowdowns.split(","))
 
 
 def make_cell(grid: Grid, fields: Fields, seed: int) -> Cell:
-    """Return a cell."""
+    """Return a cell with these fields and seed."""
     return Cell(seed=seed, **fields)
 
 
 def variants(grid: Grid) -> list[Variant]:
-    """Return the models of slowdown; that of footnote 3 is the paper's own."""
+    """Return the slowdown models as variants; the one of footnote 3 is the paper's own."""
     return [Variant(name=SLOWDOWNS[name], fields={"slowdowns": name}) for name in grid.models]
 
 
 def third(one: Figures, *, long: bool) -> float:
-    """Return the mean ρ of the third of the apps with the most work, or with the least."""
+    """Return the mean ρ of the third of the apps with the most work (``long``), or with the least."""
     order, count = np.argsort(one.work_gpu_seconds), max(1, len(one.rho) // 3)
     return float(np.nanmean(np.array(one.rho)[order[-count:] if long else order[:count]]))
 
 
 def placement_score(one: Figures) -> float:
-    """Return the placement score of all GPU time."""
+    """Return the placement score of all apps, weighted by their GPU time."""
     weight, score = np.nan_to_num(np.array(one.gpu_seconds)), np.array(one.placement_score)
     known = np.isfinite(score)
     return float((score[known] * weight[known]).sum() / max(weight[known].sum(), 1e-9))
@@ -84,15 +84,15 @@ NUMBERS: Final[Mapping[str, Callable[[Figures], float]]] = {
     "agent, 95th percentile": lambda one: float(np.percentile(one.agent_ms or math.nan, 95.0)),
     "unfinished apps": lambda one: float(one.unfinished),
 }
-"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
+"""Functions from a cell's results to a number, by the name that rows of claims use."""
 
 
 STARVED: Final = 3.0
-"""An app with a greater ρ is named as starved."""
+"""ρ above which an app counts as starved."""
 
 
 def starved(figures: Mapping[str, Sequence[Figures]]) -> str:
-    """Return the apps that Gandiva starves, with their greatest ρ over seeds and the number of such seeds."""
+    """Return as text the apps that Gandiva starves, with their largest ρ over seeds and the number of such seeds."""
     parts = []
     for label, by_seed in figures.items():
         if not label.startswith("gandiva"):
@@ -111,12 +111,12 @@ def starved(figures: Mapping[str, Sequence[Figures]]) -> str:
 
 
 def group(cell: Cell) -> str:
-    """Return the workload and how many times fewer machines the cluster has."""
+    """Return a cell's group for time estimates: the workload, and the divisor of the number of machines."""
     return f"{cell.workload} x{cell.shrink}"
 
 
 def facts(grid: Grid) -> dict[str, str]:
-    """Return the texts that the fixed decisions use, besides the settings."""
+    """Return texts that the fixed decisions refer to, in addition to the settings."""
     usual = Cell(policy="themis", seed=0)
     found = {"start": f"{COSTS.start:g}", "checkpoint": f"{COSTS.checkpoint:g}", "largest": f"{LARGEST_PART:g}"}
     for name in ("testbed", "simulator"):

@@ -12,8 +12,9 @@ SLOWDOWNS: Final = {
     "footnote": "S of footnote 3",
     "analytic": "analytic S",
 }
-"""By name, as a claim says it. ``footnote``: 1.1 across machines and 1.3 across racks for network-intensive models;
-``analytic``: what the analytic model computes for a model and a size of gang, 1 to 12 for four K80."""
+"""Slowdown models, with their names in claims. ``footnote``: 1.1 across machines and 1.3 across racks for
+network-intensive models; ``analytic``: computed by the analytic model for each model and gang size, 1 to 12 for four
+K80."""
 
 
 class AnalyticSlowdowns:
@@ -25,10 +26,10 @@ class AnalyticSlowdowns:
         self._model = AnalyticModel()
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second, relative to 1 on one GPU.
+        """Return iterations per second, relative to one GPU.
 
         Raises:
-            InputError: an unknown model or GPU type.
+            InputError: the model or GPU type is unknown.
         """
         near = dataclasses.replace(setting, locality=Locality.ISLAND, machines=1)
         slowdown = self._model.rate(model, near) / self._model.rate(model, setting)
@@ -36,5 +37,5 @@ class AnalyticSlowdowns:
 
 
 def speeds_of(slowdowns: str) -> PerformanceModel:
-    """Return the performance model of a key of ``SLOWDOWNS``."""
+    """Return the performance model for a key of ``SLOWDOWNS``."""
     return AnalyticSlowdowns() if slowdowns == "analytic" else themis_speeds()

@@ -1,4 +1,4 @@
-"""Table 3 of Themis, the example of §4.3.3, in the auction of a simulation."""
+"""Reproduces Table 3 of Themis, the example of §4.3.3, by the auction of a simulation."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from eunomia_testbed.simulator import SimulationOptions, simulate_one
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
 SECONDS = (120.0, 100.0, 100.0, 80.0)
-"""Serial time of an iteration, by trial."""
+"""Serial seconds of an iteration, for each trial."""
 
 
 def example() -> Workload:
-    """Make four apps on 16 GPUs; the first is that of §4.3.3: four trials, three phases of 8, 16 and 36 iterations.
+    """Return four apps for 16 GPUs; the first is that of §4.3.3: four trials, three phases of 8, 16 and 36 iterations.
 
-    The slowest trial comes first, so that two GPUs finish the first phase in 1600 s as in the paper.
+    The slowest trial comes first, so that two GPUs finish the first phase in 1600 s, as in the paper.
     """
     ids = ["example", "other1", "other2", "other3"]
     first = len(SECONDS)
@@ -47,7 +47,7 @@ def example() -> Workload:
 
 
 def bid_table() -> dict[str, float]:
-    """Return ρ by number of GPUs, such as ``4 GPUs``, as the example's app bids in a simulation's first auction."""
+    """Return ρ by number of GPUs, such as ``4 GPUs``, from the example app's bids in a simulation's first auction."""
     settings = {"rounds.bid_deadline": "none", "plugins.themis.fairness_knob": 0.0}
     profile = run_profile(Recipe(policy="themis", preset="themis", settings=settings))
     run = simulate_one(example(), Cluster.parse("1x16 V100"), profile, options=SimulationOptions(until=1.0))

@@ -1,4 +1,4 @@
-"""Reports the rates of a kind of job by CPUs and memory, which the operator declares before its first job."""
+"""Reports the rates of job kinds by CPUs and memory, which the operator declares before a kind's first job."""
 
 import math
 
@@ -14,19 +14,19 @@ from eunomia_testbed.workload import Workload
 
 
 class AmountReports:
-    """Makes the events that declare the rates of kinds of job; a job's kind is its model.
+    """Creates the events that declare the rates of job kinds; a job's kind is its model.
 
     Args:
         workload: the workload with the jobs.
         cluster: the cluster with the GPU types.
         speeds: the true speeds.
-        known: whether these rates are known at all.
+        known: whether these rates are known to the arbiter.
 
     Attributes:
         are_due: whether some rates have not been reported yet.
 
     Raises:
-        InputError: they should be known, but the speeds have no such rates for any model of the workload.
+        InputError: the rates should be known, but ``speeds`` has none for any model of the workload.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster, speeds: Speeds, *, known: bool) -> None:
@@ -44,7 +44,7 @@ class AmountReports:
         return first
 
     def of(self, job: int) -> tuple[KindProfiled, ...]:
-        """Return the rates of the job's kind at its first job; empty: they are already declared, or unknown."""
+        """Return the rates of the kind of an arriving job; empty: they have been declared already, or are unknown."""
         kind = int(self._workload.jobs.model[job])
         grid = self._speeds.amounts(job) if kind in self._due else None
         self._due.discard(kind)
@@ -56,7 +56,7 @@ class AmountReports:
         return (KindProfiled(kind=self._workload.models[kind], rates=tuple(rates)),) if rates else ()
 
     def _sizes(self, kind: int) -> list[int]:
-        """Return the sizes of the kind's jobs, the most frequent largest sizes first."""
+        """Return the GPU numbers that the kind's jobs can use, with the most frequent largest ones first."""
         jobs = self._workload.jobs
         mine = jobs.model == kind
         largest = jobs.most[mine].tolist()

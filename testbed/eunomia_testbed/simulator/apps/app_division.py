@@ -1,4 +1,4 @@
-"""Divides apps' own leases among their jobs, as app masters wish, and gives back the GPUs that no job can use."""
+"""Divides apps' leases among their jobs, as app masters wish, and releases the GPUs that no job can use."""
 
 from typing import Final
 
@@ -12,11 +12,11 @@ from eunomia_testbed.simulator.progress.states import RUNNING, WAITING
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 IDLE_SECONDS: Final = 1.0
-"""How long an app keeps GPUs that it cannot use before it gives them back; as in the live system."""
+"""Seconds for which an app keeps GPUs that it cannot use before it releases them, as in the live system."""
 
 
 class AppDivision:
-    """The divisions of a run.
+    """The division of apps' leases over a run.
 
     Args:
         sim: the state of the simulation.
@@ -28,14 +28,14 @@ class AppDivision:
         self._sim, self._runs, self._masters = sim, runs, masters
         self._desk, self._leases = masters.desk, sim.leases
         self._reported: dict[int, dict[int, tuple[int, ...]]] = {}
-        """By app, the GPUs of its running jobs as last reported."""
+        """The GPUs of each app's running jobs, as last reported."""
         self._idle: dict[int, tuple[int, ...]] = {}
-        """By app, the GPUs that it gives back if they stay idle."""
+        """The GPUs that each app will release if they stay idle."""
         self._returned: dict[int, int] = {}
-        """By GPU, the lease under which the app gave it back; no job is placed on it under that lease."""
+        """The lease under which an app released each GPU; no job is placed on the GPU under that lease."""
 
     def divide(self, now: Seconds) -> None:
-        """Asks masters to divide leases that changed; their events are reported with the next step."""
+        """Divide the leases that changed, by their app masters; the events are reported with the next step."""
         dirty, self._leases.dirty = sorted(self._leases.dirty), set()
         for app in dirty:
             if self._leases.shared.get(app):
@@ -73,7 +73,7 @@ class AppDivision:
         return wish(master, job, self._leases.placed.get(job, ()), self._sim.reporter.slowdown(job))
 
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
-        """Give running jobs the GPUs that no other job of the app can use, if they save time; return the rest."""
+        """Give running jobs the GPUs that no other job of the app can use, if that saves time; return the rest."""
         for job in jobs:
             if left and self._sim.work.on[job]:
                 more = widening(
@@ -91,12 +91,12 @@ class AppDivision:
         return left
 
     def stop(self, job: int, now: Seconds, *, saves: bool = False) -> None:
-        """Stop a job; the GPUs that its app master assigned to it return to its app."""
+        """Stop a job; the GPUs that its app master assigned to it return to the app."""
         gpus = self._leases.take_off(self._sim.rows.app_of[job], job, now)
         self._runs.stop_for_app(job, gpus, now, saves=saves)
 
     def _put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
-        """Places a job on GPUs of its app's own leases."""
+        """Place a job on GPUs of its app's leases."""
         sim, runs = self._sim, self._runs
         self._leases.placed[job] = gpus
         sim.gpus.assign(job, gpus, now)
@@ -115,7 +115,7 @@ class AppDivision:
             begin(now)
 
     def _give_back(self, app: int, idle: tuple[int, ...], now: Seconds) -> None:
-        """Schedules the return of GPUs that no job of the app can use."""
+        """Schedule the release of GPUs that no job of the app can use."""
         if self._idle.get(app, ()) == idle:
             return
         self._idle[app] = idle
@@ -123,7 +123,7 @@ class AppDivision:
             self._sim.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
 
     def _still_idle(self, app: int, idle: tuple[int, ...]) -> None:
-        """Return whether GPUs are still idle; an ended app returns none, since its end frees them."""
+        """Release GPUs that are still idle; an ended app releases none, since its end frees them."""
         is_here = app in self._sim.apps.masters and not self._sim.apps.has_ended(app)
         if self._idle.get(app) == idle and is_here:
             held = self._leases.shared.get(app, {})
@@ -134,7 +134,7 @@ class AppDivision:
                 self._sim.out.append(GpusReturned(app=self._desk.app_id(app), gpus=gpus))
 
     def report(self, events: list[Event]) -> None:
-        """Add the divisions that were not yet reported to the arbiter."""
+        """Report to the arbiter the divisions that have not been reported yet."""
         if not self._leases.unreported:
             return
         changed, self._leases.unreported = sorted(self._leases.unreported), set()

@@ -1,4 +1,4 @@
-"""Leases of whole apps, which app masters divide among their jobs."""
+"""Leases that apps hold themselves, which app masters divide among jobs."""
 
 from eunomia.units import Seconds
 from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER, GpuTable
@@ -6,31 +6,31 @@ from eunomia_testbed.simulator.progress.states import JobStates
 
 
 class AppLeases:
-    """The GPUs of apps' own leases, and the jobs that app masters placed on them.
+    """The GPUs of leases that apps hold themselves, and the jobs that app masters placed on them.
 
     Args:
-        gpus: processes by GPU.
+        gpus: the processes on each GPU.
         jobs: the states of jobs.
     """
 
     def __init__(self, gpus: GpuTable, jobs: JobStates) -> None:
         self._gpus, self._jobs = gpus, jobs
         self.shared: dict[int, dict[int, int]] = {}
-        """By app: GPUs of its own leases that are started, each with its lease."""
+        """The GPUs of each app's started leases, each with its lease."""
         self.placed: dict[int, tuple[int, ...]] = {}
-        """By job, the GPUs of its app's own leases that the app master assigned to it."""
+        """The GPUs of its app's leases that the app master assigned to each job."""
         self.dirty: set[int] = set()
-        """Apps whose leases or jobs changed since they were divided."""
+        """Apps whose leases or jobs have changed since the last division."""
         self.unreported: set[int] = set()
-        """Apps whose division changed since it was last reported to the arbiter."""
+        """Apps whose division has changed since it was last reported to the arbiter."""
 
     def started(self, app: int, lease: int, gpus: tuple[int, ...]) -> None:
-        """Record that an app holds GPUs of its own lease from now on."""
+        """Record that an app holds GPUs of its lease from now on."""
         self.shared.setdefault(app, {}).update((gpu, lease) for gpu in gpus)
         self.dirty.add(app)
 
     def lose(self, app: int, lease: int, gpus: list[int], jobs: list[int], now: Seconds) -> None:
-        """Remove GPUs from an app's own lease; jobs on them lose these GPUs."""
+        """Remove GPUs from an app's lease; the jobs on them lose these GPUs."""
         mine = self.shared.get(app, {})
         for gpu in gpus:
             if mine.get(gpu) == lease:
@@ -40,14 +40,14 @@ class AppLeases:
             self.displace(app, job, now)
 
     def displace(self, app: int, job: int, now: Seconds) -> None:
-        """Remove a job from the GPUs of its app's own leases, since it lost some of them."""
+        """Remove a job from all GPUs of its app's leases, because it lost some of them."""
         self.dirty.add(app)
         if job in self.placed:
             self.take_off(app, job, now)
             self._jobs.left_gpus(job, now)
 
     def take_off(self, app: int, job: int, now: Seconds) -> tuple[int, ...]:
-        """Take a job off the GPUs that its app master assigned to it; returns these GPUs to the app."""
+        """Remove a job from the GPUs that its app master assigned to it, and return these GPUs to the app."""
         gpus = self.placed.pop(job, ())
         if gpus:
             self._gpus.assign(NO_HOLDER, [gpu for gpu in gpus if self._gpus.job_on[gpu] == job], now)
@@ -55,7 +55,7 @@ class AppLeases:
         return gpus
 
     def forget(self, app: int) -> None:
-        """Drop an app that has ended."""
+        """Delete the entries of an app that has ended."""
         self.dirty.discard(app)
         self.unreported.discard(app)
         self.shared.pop(app, None)

@@ -1,7 +1,7 @@
-"""Simulated app masters: each represents one app and divides the GPUs that the app wins among its jobs.
+"""Simulated app masters; each represents one app and divides the GPUs that the app wins among its jobs.
 
-The engine keeps the true progress; an app master receives only what a live one receives, and answers with events.
-Apps of independent jobs have a ``PlainAppMaster``; a simulated search is another class with the same protocol.
+The engine keeps the true progress; an app master receives only what a live one would receive, and answers with events.
+Apps of independent jobs have a ``PlainAppMaster``; simulated searches have another class with the same protocol.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from eunomia_testbed.simulator.apps.desk import Desk
 
 
 class AppMaster(Protocol):
-    """Represents one app. Jobs are identified by their rows of the workload.
+    """The representative of one app; jobs are identified by their rows in the workload.
 
-    The simulation carries out the returned events: a job that the app master pauses stops, a job that it finishes
+    The simulation carries out the returned events: a job that the app master pauses stops, and a job that it finishes
     leaves.
     """
 
@@ -25,18 +25,18 @@ class AppMaster(Protocol):
         ...
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Answer a running job that did the iterations set by ``desk.aim`` (all its work, if none were set).
+        """React to a running job that has done the iterations set by ``desk.aim`` (all its work, if none were set).
 
-        The job makes no step until the answer: return ``JobPaused`` or ``JobFinished``, or set another aim.
+        The job makes no step until then: return ``JobPaused`` or ``JobFinished``, or set another aim.
         """
         ...
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Answer a job's loss of GPUs to a failure; ``JobReported`` holds its progress at its last checkpoint."""
+        """React to a job's loss of GPUs by a failure; ``JobReported`` has its progress at the last checkpoint."""
         ...
 
     def wishes(self) -> Sequence[int]:
-        """Return the jobs that should run now, by priority; running jobs stay in the list."""
+        """Return the jobs that should run now, by priority; running jobs are included."""
         ...
 
     def span(self, job: int) -> tuple[int, int]:
@@ -44,18 +44,18 @@ class AppMaster(Protocol):
         ...
 
     def forecast(self, now: float) -> Forecast | None:
-        """Return the app's forecast of its remaining work; None: unchanged."""
+        """Return the app's forecast of its remaining work; None: it has not changed."""
         ...
 
 
 class PlainAppMaster:
-    """Represents independent jobs that run as soon as they have GPUs.
+    """Represents an app of independent jobs, which run as soon as they have GPUs.
 
     Args:
-        app: row of the app.
+        app: row of the app in the workload.
         jobs: rows of its jobs.
         desk: answers the app master's queries.
-        reports: whether it reports a forecast.
+        reports: whether it reports forecasts.
     """
 
     def __init__(self, app: int, jobs: Sequence[int], desk: Desk, *, reports: bool = True) -> None:
@@ -66,12 +66,12 @@ class PlainAppMaster:
         self._reports = reports
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Return the registration, with all jobs that have arrived by now."""
+        """Return the registration, with all jobs that have arrived."""
         arrived: AppArrived = self._desk.arrived(self._app)
         return [arrived, *(self._desk.added(job) for job in self._jobs if self._desk.has_arrived(job))]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """End the job, and the app with its last job."""
+        """End the job, and with its last job the app."""
         self._left.discard(job)
         ended: list[Event] = [JobFinished(job=self._desk.job_id(job))]
         return ended if self._left else [*ended, AppFinished(app=self._desk.app_id(self._app))]
@@ -111,7 +111,7 @@ class PlainAppMaster:
 
 
 def wish(master: AppMaster, job: int, runs_on: tuple[int, ...], slowdown: Slowdown | None) -> Wish:
-    """Return a job's wish as the input of a live app master's division; a slowdown of None: the assumed one."""
+    """Return a job's wish for a live app master's division; if the slowdown is None, the assumed one is used."""
     least, most = master.span(job)
     s = slowdown or ASSUMED_SLOWDOWN
     # A job of a paper's app uses all GPUs that speed it up; a live one stays on a node unless its app file allows more.

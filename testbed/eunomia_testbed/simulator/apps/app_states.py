@@ -1,4 +1,4 @@
-"""The state of every app of a run: its end, and its app master while it has one."""
+"""The state of every app in a run: its end, and its app master while there is one."""
 
 import math
 
@@ -6,7 +6,7 @@ from eunomia_testbed.simulator.apps.app_masters import AppMaster
 
 
 class AppStates:
-    """States by app row.
+    """The states of apps, by row.
 
     Args:
         apps: number of apps.
@@ -14,9 +14,9 @@ class AppStates:
 
     def __init__(self, apps: int) -> None:
         self.finish = [math.nan] * apps
-        """By app, its end in seconds; NaN: the app has not ended."""
+        """End of each app in seconds; NaN: the app has not ended."""
         self.masters: dict[int, AppMaster] = {}
-        """App masters of the apps that have one and have not ended."""
+        """The app masters of apps that have one and have not ended."""
 
     def has_ended(self, app: int) -> bool:
         """Return whether an app has ended."""

@@ -1,4 +1,4 @@
-"""Runs the app masters of a simulation: carries out their events, and reports their forecasts."""
+"""Runs the app masters of a simulation: carries out their events, and passes on their forecasts."""
 
 from collections.abc import Callable, Iterable
 
@@ -22,11 +22,11 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class SimulatedApps:
-    """Lets app masters hear of their jobs, and carries out what they answer.
+    """Informs app masters about their jobs, and carries out the events that they return.
 
     Args:
         sim: the state of the simulation.
-        masters: makes the app masters.
+        masters: creates the app masters.
         division: divides their leases.
     """
 
@@ -37,19 +37,19 @@ class SimulatedApps:
     # --- arrivals ----------------------------------------------------------------------------------------------------
 
     def arrive(self, app: int, now: Seconds, events: list[Event]) -> None:
-        """Lets an app of several jobs arrive."""
+        """Register an app of several jobs."""
         master = self._masters.make(app)
         self.act(app, master.arrive(now), now, events)
         self._report(app, now, events)
 
     def join(self, job: int, now: Seconds, events: list[Event]) -> None:
-        """Lets a job arrive that belongs to an app that has arrived."""
+        """Add a job to an app that has arrived already."""
         self.act(self._sim.rows.app_of[job], [self._sim.reporter.jobs.added(job)], now, events)
 
     # --- events of masters -------------------------------------------------------------------------------------------
 
     def reached(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
-        """Asks a job's app master how the job continues after its goal."""
+        """Ask a job's app master how the job continues after reaching its goal."""
         sim, app = self._sim, self._sim.rows.app_of[job]
         self.act(app, self._sim.apps.masters[app].reached(job, now), now, events)
         work = sim.work
@@ -61,7 +61,7 @@ class SimulatedApps:
         self._report(app, now, events)
 
     def act(self, app: int, answers: Iterable[Event], now: Seconds, events: list[Event]) -> None:
-        """Carries out the events of an app master in the simulation, and passes them to the arbiter."""
+        """Carry out the events of an app master in the simulation, and pass them to the arbiter."""
         for event in answers:
             events.append(event)
             act = _ACTS.get(type(event))
@@ -112,7 +112,7 @@ class SimulatedApps:
     # --- faults and forecasts ---
 
     def lost(self, job: int, now: Seconds, events: list[Event]) -> None:
-        """Process the loss of GPUs on a failed machine: the job loses the work since its last checkpoint."""
+        """Process a job's loss of GPUs on a failed machine: the job loses the work since its last checkpoint."""
         app = self._sim.rows.app_of[job]
         if job in self._leases.placed:
             self._leases.displace(app, job, now)
@@ -121,7 +121,7 @@ class SimulatedApps:
             self.act(app, self._sim.apps.masters[app].hear(reported, now), now, events)
 
     def report(self, now: Seconds, events: list[Event]) -> None:
-        """Report each app master's forecast of its remaining work if it has changed."""
+        """Report each app master's forecast of its remaining work, if it has changed."""
         if not self._sim.apps.masters or now < self._forecasts_due:
             return
         self._forecasts_due = now + self._sim.options.reports.forecast_seconds

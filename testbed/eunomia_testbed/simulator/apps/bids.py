@@ -1,4 +1,4 @@
-"""Answers offers as live app masters do: by the profile's valuation of what each app can see."""
+"""Answers offers like live app masters: by the profile's valuation of what each app can see."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class Bidders:
-    """Simulated app masters that bid.
+    """The simulated app masters that bid.
 
     Args:
         sim: the state of the simulation.
@@ -28,10 +28,10 @@ class Bidders:
         self._sim, self._masters = sim, masters
         self._stages: dict[int, Stages] = {}
         self.silent = 0
-        """Answers that are missing because the valuation failed."""
+        """Number of answers that are missing because the valuation failed."""
 
     def answer(self, offer: Offer, now: float) -> None:
-        """Answers an offer for every app that it is sent to."""
+        """Answer an offer for every app to which it is sent."""
         view = self._sim.arbiter.view
         if not self._is_open(offer):
             return
@@ -68,7 +68,7 @@ class Bidders:
         self._sim.out += events
 
     def _send_late(self, app: int, offer: Offer, events: list[Event]) -> None:
-        """Send a delayed answer, unless the app has ended or the offer has closed."""
+        """Send a delayed answer, unless the app has ended; bids are left out if the offer has closed."""
         if self._sim.apps.has_ended(app):
             return
         is_open = self._is_open(offer)
@@ -88,12 +88,12 @@ class Bidders:
             return None
 
     def forget(self, app: int) -> None:
-        """Drop the plugins of an ended app."""
+        """Delete the plugins of an ended app."""
         self._stages.pop(app, None)
 
 
 def _made_out_to(offer: Offer, snapshot: Snapshot, own: Snapshot, row: int) -> Offer:
-    """Return the offer as an app sees it: the app is row 0, and its jobs have their own row numbers."""
+    """Return the offer as an app sees it: the app has row 0, and its jobs have rows of their own."""
     rows = {name: index for index, name in enumerate(own.jobs.id) if name is not None}
     mine = offer.candidates[snapshot.jobs.app[offer.candidates] == row].tolist()
     candidates = [rows[snapshot.jobs.id[job]] for job in mine if snapshot.jobs.id[job] in rows]

@@ -1,4 +1,4 @@
-"""The values that app masters declare when apps and jobs arrive, with the errors and lies of the options."""
+"""The values that app masters declare when apps and jobs arrive, including the options' errors and misreports."""
 
 import math
 
@@ -14,10 +14,10 @@ from eunomia_testbed.workload import Workload
 
 
 class AppDeclarations:
-    """Registrations of apps, by row.
+    """The declarations of apps, by row.
 
     Args:
-        workload: with the apps.
+        workload: the workload with the apps.
         divides: whether app masters answer offers.
     """
 
@@ -43,13 +43,13 @@ class AppDeclarations:
 
 
 class JobDeclarations:
-    """Declarations of jobs, by row.
+    """The declarations of jobs, by row.
 
     Args:
-        workload: with the jobs.
-        speeds: the true speeds, for jobs that declare no time.
+        workload: the workload with the jobs.
+        speeds: the true speeds, for jobs that do not declare a time.
         work: the true progress.
-        off: errors and lies.
+        off: errors and misreports.
     """
 
     def __init__(self, workload: Workload, speeds: Speeds, work: Work, off: Misreports) -> None:
@@ -62,7 +62,7 @@ class JobDeclarations:
         self.most: list[int] = jobs.most.tolist()
         self.kind: list[str | None] = [workload.models[model] if model >= 0 else None for model in jobs.model.tolist()]
         self.batch: dict[int, float] = {}
-        """By job, its present batch size if that differs from the workload's."""
+        """The current batch size of each job whose batch size differs from the workload's."""
         self._first_batch = None if jobs.batch_size is None else jobs.batch_size.tolist()
         self._gpu_type = jobs.gpu_type
         self._cpus = None if jobs.cpus_per_gpu is None else jobs.cpus_per_gpu.tolist()
@@ -95,7 +95,7 @@ class JobDeclarations:
         )
 
     def present_batch(self, job: int) -> float:
-        """Return a job's present batch size; NaN: not known."""
+        """Return a job's current batch size; NaN: it is unknown."""
         if job in self.batch:
             return self.batch[job]
         return math.nan if self._first_batch is None else self._first_batch[job]
@@ -105,11 +105,11 @@ class JobDeclarations:
         return self.least[job], self.most[job]
 
     def whole(self, job: int) -> float:
-        """Return the job's whole work in iterations, as reported."""
+        """Return a job's total work in iterations, as reported."""
         return self._work.total[job] * self._off.work[self.app[job]]
 
     def serial(self, job: int) -> float:
-        """Return the reported serial seconds of an iteration: as declared, else by the model's profile."""
+        """Return the reported serial seconds of an iteration: as declared, or else from the model's profile."""
         declared = self._serial[job]
         if declared == declared:
             return declared

@@ -1,4 +1,4 @@
-"""The queries of simulated app masters: their app, the progress of its jobs, and reported values."""
+"""The interface through which simulated app masters query their app, its jobs' progress, and reported values."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from eunomia.units import AppId, JobId
 
 
 class Desk(Protocol):
-    """Answers app masters by rows of the workload. ``reported`` methods include the errors and lies of the options."""
+    """Answers app masters' queries by row of the workload; ``reported`` methods include errors and misreports."""
 
     def app_id(self, app: int) -> AppId:
         """Return the app's id."""
@@ -26,7 +26,7 @@ class Desk(Protocol):
         ...
 
     def added(self, job: int) -> JobAdded:
-        """Return the event that reports a job."""
+        """Return the event that adds a job."""
         ...
 
     def has_arrived(self, job: int) -> bool:
@@ -38,19 +38,19 @@ class Desk(Protocol):
         ...
 
     def iterations_done(self, job: int) -> float:
-        """Return the iterations that a job has done by now, including those since its last start."""
+        """Return the iterations that a job has done so far, including those since its last start."""
         ...
 
     def iterations(self, job: int) -> float:
-        """Return the job's whole work in iterations."""
+        """Return the job's total work in iterations."""
         ...
 
     def running_gpus(self, job: int) -> int:
-        """Return the number of GPUs on which a job makes steps now; 0: the job is stopped."""
+        """Return the number of GPUs on which a job runs now; 0: the job is stopped."""
         ...
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """Return how many of at most ``most`` GPUs a job would use; a stopped job uses all."""
+        """Return how many of up to ``most`` GPUs a job would benefit from; a stopped job from all."""
         ...
 
     def reported_left(self, job: int) -> float:
@@ -62,13 +62,13 @@ class Desk(Protocol):
         ...
 
     def reported_gpu_seconds(self, job: int) -> float:
-        """Return the job's whole work in serial GPU-seconds, as reported."""
+        """Return the job's total work in serial GPU-seconds, as reported."""
         ...
 
     def reported_slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """Return S by locality, as reported; None: not known."""
+        """Return the slowdown S by locality, as reported; None: it is unknown."""
         ...
 
     def aim(self, job: int, iterations: float) -> None:
-        """Lets a job run to this many iterations from its start, at most its whole work."""
+        """Let a job run up to this number of iterations in total, at most its total work."""
         ...

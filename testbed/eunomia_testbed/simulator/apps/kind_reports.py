@@ -1,4 +1,4 @@
-"""Reports rates that are known without a run, once for all jobs of a kind with equal rates."""
+"""Reports rates that are known without running, once for all jobs of a kind that have the same rates."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from eunomia.units import Basis
 
 
 class KindReports:
-    """The kinds whose rates were reported, with the settings that determine these rates.
+    """The job kinds whose rates were reported, with the settings that determine these rates.
 
     Args:
-        cluster: a rate of more GPUs of a type than it has is left out.
+        cluster: the cluster; rates for more GPUs of a type than it has are left out.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -20,13 +20,13 @@ class KindReports:
         self._reported: dict[str, tuple[object, ...]] = {}
 
     def is_reported(self, kind: str, settings: tuple[object, ...]) -> bool:
-        """Whether the rates of a job with these settings are those reported of its kind."""
+        """Return whether a job with these settings has the rates that were reported for its kind."""
         return self._reported.get(kind) == settings
 
     def report(
         self, kind: str, settings: tuple[object, ...], rates: Sequence[RateMeasured]
     ) -> Sequence[RateMeasured | KindProfiled]:
-        """Return the report of a job's rates: for its kind the first time, else for the job alone."""
+        """Return the report of a job's rates: the first one is for its kind, later ones are for the job only."""
         if kind in self._reported:
             return rates
         known = tuple(

@@ -1,4 +1,4 @@
-"""Makes the app masters of a simulation. An app of one job gets none until one is needed."""
+"""Creates the app masters of a simulation; an app with a single job gets none until one is needed."""
 
 import importlib
 from typing import Final
@@ -18,8 +18,8 @@ class Masters:
         desk: answers the app masters' queries.
 
     Attributes:
-        desk: as given.
-        several: job rows of apps of several jobs, and of searches.
+        desk: answers the app masters' queries.
+        several: job rows of apps with several jobs, and of searches.
         jobs: job rows of apps that have or had a master.
     """
 
@@ -32,16 +32,16 @@ class Masters:
         self.several = {app: rows for app, rows in jobs.items() if len(rows) > 1 or app in sim.workload.searches}
 
     def speaks_for(self, app: int) -> bool:
-        """Return whether an app has a master, or gets one when it arrives."""
+        """Return whether an app has a master, or will get one when it arrives."""
         return app in self.several or app in self._sim.apps.masters
 
     def of(self, app: int) -> AppMaster:
-        """Return the app's master; make it if there is none."""
+        """Return the app's master; create it if there is none."""
         known = self._sim.apps.masters.get(app)
         return self.make(app) if known is None else known
 
     def make(self, app: int) -> AppMaster:
-        """Make the app's master."""
+        """Create the app's master."""
         sim = self._sim
         jobs = self.jobs[app] = self.several.get(app) or [
             job for job in range(len(sim.rows.app_of)) if sim.rows.app_of[job] == app

@@ -1,4 +1,4 @@
-"""Errors and lies of app masters: the factors between true and reported values."""
+"""Errors and misreports of app masters, as factors between true and reported values."""
 
 import numpy as np
 
@@ -8,17 +8,17 @@ from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.workload import Workload
 
 _OF_BOTH, _OF_TYPES, _OF_SIZES, _OF_SLOWDOWNS = 0x5E9, 0x5EA, 0x5EB, 0x5EC
-"""A separate random stream for each kind of error, so that another error does not change its draws."""
+"""Random streams, one for each kind of error, so that one kind does not change the draws of another."""
 
 
 class Misreports:
-    """By app, the factors on the work, the times and the slowdowns that its app master reports.
+    """The factors on the work, the times and the slowdowns that each app's master reports.
 
     Args:
-        workload: with the apps.
-        cluster: with the GPU types.
-        reports: errors and lies.
-        seed: of the draws.
+        workload: the workload with the apps.
+        cluster: the cluster with the GPU types.
+        reports: the options with errors and misreports.
+        seed: seed of the draws.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster, reports: Reports, seed: int) -> None:
@@ -27,9 +27,9 @@ class Misreports:
         drawn = np.random.default_rng([seed, _OF_BOTH]).random(size=(2, count))
         lies = np.array([reports.lies.get(app, 1.0) for app in self._apps]) if reports.lies else np.ones(count)
         self.work: list[float] = (_within(of_work, drawn[0]) * lies).tolist()
-        """By app row, a factor on the work."""
+        """Factor on the work, by app row."""
         self.times = _within(of_rates, drawn[1])
-        """By app row, a factor on all times of iterations."""
+        """Factor on all iteration times, by app row."""
         self._time: list[float] = self.times.tolist()
         self._types = cluster.gpu_types
         self._of_types, self._of_sizes = reports.error_of("types"), reports.error_of("sizes")
@@ -42,11 +42,11 @@ class Misreports:
 
     @property
     def any(self) -> bool:
-        """Whether any app reports a rate other than the true one."""
+        """Return whether any app reports a rate that is not the true one."""
         return self.by_setting or bool((self.times != 1.0).any())
 
     def time(self, app: int) -> float:
-        """Return the factor on an app's times."""
+        """Return the factor on an app's iteration times."""
         return self._time[app]
 
     def pace(self, app: int, gpus: int, kind: int, locality: Locality, pace: float) -> float:
@@ -60,13 +60,13 @@ class Misreports:
         return pace / self._type_lies.get(self._apps[app], {}).get(self._types[kind], 1.0)
 
     def slowdown(self, app: int, true: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-        """Return the reported S by locality: errors and lies are on distances beyond a machine, and S is at least 1."""
+        """Return the reported S by locality; errors affect only distances beyond a machine, and S is at least 1."""
         island, machine, rack, cluster = true
         far = self._far_lies.get(self._apps[app], 1.0) * self._drawn(_OF_SLOWDOWNS, self._of_slowdowns, app)
         return island, machine, max(1.0, rack * far), max(1.0, cluster * far)
 
     def _drawn(self, stream: int, error: float, *key: int) -> float:
-        """Return a factor from 1 - error to 1 + error; equal arguments give equal factors."""
+        """Return a random factor from 1 - error to 1 + error; equal arguments give equal factors."""
         if error <= 0.0:
             return 1.0
         full = (stream, *key)
@@ -77,6 +77,6 @@ class Misreports:
 
 
 def _within(error: float, drawn: Reals) -> Reals:
-    """Numbers from 0 to 1 as factors from 1 - error to 1 + error."""
+    """Map numbers from 0 to 1 to factors from 1 - error to 1 + error."""
     low, high = 1.0 - error, 1.0 + error
     return low + (high - low) * drawn

@@ -1,4 +1,4 @@
-"""The reports of app masters on their jobs: declared or true values, with the errors and lies of the options."""
+"""The reports of app masters on their jobs: declared or true values, with the options' errors and misreports."""
 
 import dataclasses
 import math
@@ -27,21 +27,21 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 class Reporter:
-    """Makes the events with which app masters report on their jobs.
+    """Creates the events by which app masters report on their jobs.
 
     Args:
-        workload: with the jobs.
-        cluster: with the GPU types that rates are reported for.
+        workload: the workload with the jobs.
+        cluster: the cluster with the GPU types of reported rates.
         speeds: the true speeds.
         work: the true progress.
         reports: what app masters know and report.
         divides: whether app masters answer offers.
-        seed: of the errors.
-        by_kind: whether rates that are known without a run are reported by kind of job, for an elasticity that uses
-            them so.
+        seed: seed of the errors.
+        by_kind: whether rates that are known without running are reported by job kind, if the elasticity uses them by
+            kind.
 
     Attributes:
-        apps: registrations of apps.
+        apps: declarations of apps.
         jobs: declarations of jobs.
     """
 
@@ -71,22 +71,22 @@ class Reporter:
         exact = speeds.plain and not self._off.any and not workload.regimes
         self._announced: set[int] = set()
         self.follows_up = reports.know != "declared" and not exact
-        """Whether reports follow a start, since the declaration does not give everything."""
+        """Whether starts are followed by reports, since declarations do not contain everything."""
 
     # --- what is known without a run ---------------------------------------------------------------------------------
 
     def adapted(self, job: int, batch_size: float, now: float) -> Adapted:
-        """Return the event of a job's change of batch size."""
+        """Return the event of a job's new batch size."""
         self.jobs.batch[job] = batch_size
         done = self._work.done_at(job, now) * self._work_factor[self._app[job]]
         return Adapted(job=self._ids[job], batch_size=batch_size, iterations_done=done, at=Seconds(now))
 
     def profiled(self, job: int, *, again: bool = False) -> Iterator[Event]:
-        """Yield the rates that are known without a run at a job's present batch size, by size, type and locality.
+        """Yield the rates at a job's current batch size that are known without running, by size, type and locality.
 
         Args:
-            job: its row.
-            again: whether the batch size has changed since the declaration, which may give the rates at the start.
+            job: row of the job.
+            again: whether the batch size has changed since the declaration, which may contain the initial rates.
         """
         if not self._reports.profiles or (self._speeds.plain and not self._off.by_setting and not again):
             return
@@ -115,15 +115,15 @@ class Reporter:
 
     @property
     def knows_regimes(self) -> bool:
-        """Whether app masters announce the coming regimes of their jobs."""
+        """Return whether app masters announce the future regimes of their jobs."""
         return "regimes" in self._facts
 
     def coming(self, job: int, regimes: Sequence[Regime] | None = None) -> Iterator[RegimesAnnounced]:
-        """Yield the announcement of a job's coming regimes, if they are known and the job has any.
+        """Yield the announcement of a job's future regimes, if they are known and there are any.
 
         Args:
-            job: its row.
-            regimes: as a peer's rules foresee them; None: those of the workload.
+            job: row of the job.
+            regimes: the regimes as a peer's rules predict them; None: those of the workload.
         """
         coming = self._work.coming(job) if regimes is None else regimes
         if not self.knows_regimes or not (coming or job in self._announced):
@@ -141,7 +141,7 @@ class Reporter:
         return ComingRegime(iterations=iterations, rate=1.0 / pace, batch_size=regime.batch_size)
 
     def _known_settings(self, job: int) -> Iterator[tuple[int, int]]:
-        """Yield the settings with a known rate: all sizes, all types, or both."""
+        """Yield the settings whose rates are known: all sizes, all types, or both."""
         least, most, own = self._least[job], self._most[job], self._speeds.own_type(job)
         sizes = range(least, most + 1) if "sizes" in self._facts else (most,)
         kinds = range(len(self._cluster.gpu_types)) if "types" in self._facts else (own,)
@@ -149,7 +149,7 @@ class Reporter:
             yield from ((size, kind) for size in sizes for kind in kinds)
 
     def again(self, job: int, pace: float) -> Iterator[Event]:
-        """Yield the rates, by type, of a job with a permanent change of speed."""
+        """Yield the new rates, by type, of a job whose speed has changed permanently."""
         if self._reports.know != "declared":
             for kind in range(len(self._cluster.gpu_types)):
                 yield self._measured(job, self._most[job], kind, Locality.ISLAND, pace)
@@ -157,7 +157,7 @@ class Reporter:
     # --- running jobs ------------------------------------------------------------------------------------------------
 
     def ran(self, job: int, now: float) -> Iterator[Event]:
-        """Yield reports on a job that starts, or changes its speed now."""
+        """Yield the reports on a job that starts or changes its speed now."""
         work = self._work
         pace = work.pace[job]
         if not math.isfinite(pace) or pace <= 0.0:
@@ -173,12 +173,12 @@ class Reporter:
         yield self.progress(job, now)
 
     def _setting(self, job: int, gpus: int, kind: int, locality: Locality) -> tuple[int, int, int, float]:
-        """Return the setting of a measurement; a batch size that is not known is 0, since NaN equals no other NaN."""
+        """Return the setting of a measurement; an unknown batch size is 0, since NaN does not equal NaN."""
         batch = self.jobs.present_batch(job)
         return gpus, kind, int(locality), batch if batch == batch else 0.0
 
     def probed(self, job: int, probe: ProbeOrder) -> RateMeasured:
-        """Return the measured rate of a job at a setting; 0: the job does not run there."""
+        """Return the measured rate of a job in a probe's setting; 0: the job cannot run there."""
         gpus = probe.gpus
         kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
         self._seen.setdefault(job, set()).add(self._setting(job, int(gpus.size), kind, locality))
@@ -186,23 +186,23 @@ class Reporter:
         return dataclasses.replace(seen, cpus=probe.cpus, memory_gib=probe.memory_gib)
 
     def progress(self, job: int, now: float) -> JobReported:
-        """Return a job's iterations done and its present rate."""
+        """Return a report of a job's iterations done and its current rate."""
         app, work = self._app[job], self._work
         rate = work.rate(job) / self._off.time(app) if work.on[job] else 0.0
         done = work.done_at(job, now) * self._work_factor[app]
         return JobReported(job=self._ids[job], iterations_done=done, rate=rate, at=Seconds(now))
 
     def left(self, job: int, now: float) -> float:
-        """Return the iterations that a job has left up to its goal, as reported."""
+        """Return the iterations that a job has left until its goal, as reported."""
         left = max(0.0, self._work.goal[job] - self._work.done_at(job, now))
         return left * self._work_factor[self._app[job]]
 
     def work_of(self, job: int) -> float:
-        """Return the whole work of a job in serial GPU-seconds, as reported."""
+        """Return the total work of a job in serial GPU-seconds, as reported."""
         return self.jobs.whole(job) * self.jobs.serial(job)
 
     def slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """S by locality at the job's largest gang, which does not change while it runs; None: not known."""
+        """Return S by locality at the job's largest gang, which is constant while it runs; None: it is unknown."""
         if job not in self._slowdowns:
             self._slowdowns[job] = self._slowdown(job)
         return self._slowdowns[job]

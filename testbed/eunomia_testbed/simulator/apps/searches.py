@@ -1,7 +1,7 @@
 """Simulated hyperparameter searches: the app master of a search, with the same tuner as in a live search.
 
-Trials are the jobs of the app, in their order. The workload gives each trial a curve of its metric; the tuner receives
-a point of it whenever the trial has done enough iterations, as in a live search.
+The trials are the app's jobs, in order. The workload gives each trial a curve of its metric; as in a live search, the
+tuner receives a point of the curve whenever the trial has done enough iterations.
 """
 
 import dataclasses
@@ -19,24 +19,25 @@ from eunomia_testbed.simulator.apps.desk import Desk
 from eunomia_testbed.workload import SimulatedSearch, Workload
 
 FORECAST_CHANGE = 0.005
-"""Least change of progress or estimate, as a fraction of the whole work, for another forecast; as in a live search."""
+"""Least change of progress or estimate, as a fraction of the total work, that causes a new forecast, as in a live
+search."""
 SURELY = 0.999
-"""Part of that change below which rounding cannot matter."""
+"""Fraction of that change below which rounding errors cannot matter."""
 
 
 def make_tuner(
     search: SimulatedSearch, gangs: Sequence[tuple[int, int]], iterations: Sequence[float], seed: int
 ) -> Tuner:
-    """Make the tuner of a simulated search, as from an app file's ``[tuner]``.
+    """Create the tuner of a simulated search, as from an app file's ``[tuner]``.
 
     Args:
         search: kind and options of the tuner.
         gangs: least and most GPUs of each trial.
-        iterations: whole work of each trial; the search uses the greatest for all.
+        iterations: total work of each trial; the search uses the largest for all.
         seed: seed of the search.
 
     Raises:
-        InputError: an unknown tuner, invalid options, or different numbers of curves and trials.
+        InputError: the tuner is unknown, options are invalid, or the numbers of curves and trials differ.
     """
     place = f"search of {len(gangs)} trials"
     if search.curves and len(search.curves) != len(gangs):
@@ -59,7 +60,7 @@ def make_tuner(
 
 
 def _options(kind: type, given: object, place: str) -> object:
-    """Return a tuner's options, validated as a plugin's options are."""
+    """Return a tuner's options, validated like a plugin's options."""
     from pydantic import ValidationError
 
     try:
@@ -73,10 +74,10 @@ def _options(kind: type, given: object, place: str) -> object:
 
 
 def check_searches(workload: Workload) -> None:
-    """Refuses a workload with a search whose tuner cannot be made.
+    """Check that the tuner of every search in a workload can be created.
 
     Raises:
-        InputError: a tuner cannot be made; the error names the app.
+        InputError: a tuner cannot be created; the error names the app.
     """
     rows: dict[int, list[int]] = {app: [] for app in workload.searches}
     for job, app in enumerate(workload.jobs.app.tolist()):
@@ -102,26 +103,26 @@ def _check_search(workload: Workload, app: int, jobs: Sequence[int]) -> None:
 
 
 class _Looked(NamedTuple):
-    """The progress of a search's trials when its forecast was last made."""
+    """The progress of a search's trials at its last forecast."""
 
     done: Mapping[int, float]
-    """By trial, iterations done."""
+    """Iterations done, by trial."""
     useful: Mapping[int, int]
-    """By trial, the GPUs that are of use to it."""
+    """Number of GPUs from which each trial benefits."""
     change: float
-    """Difference between that forecast's work and the reported one's, in serial GPU-seconds."""
+    """Difference in work between that forecast and the last reported one, in serial GPU-seconds."""
 
 
 class SearchAppMaster:
-    """Represents a search. It has no clock: its state changes only when one of its methods is called.
+    """Represents a search; it has no clock, so its state changes only when one of its methods is called.
 
     Args:
-        app: row of the app.
+        app: row of the app in the workload.
         jobs: rows of its jobs, one for each trial, in order of number.
         desk: answers the app master's queries.
         search: tuner and curves.
         seed: seed of the search.
-        reports: whether it reports a forecast.
+        reports: whether it reports forecasts.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class SearchAppMaster:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Return the registration with all trials; each runs to its first point."""
+        """Return the registration with all trials; each runs up to its first point."""
         arrived: AppArrived = self._desk.arrived(self._app)
         self._look()
         for number in self._runs:
@@ -172,12 +173,12 @@ class SearchAppMaster:
         return self._follow(number, stands=stands)
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Make no event: the progress of a trial is queried when it is needed."""
+        """Return no events, since the progress of a trial is queried when needed."""
         self._looked = None
         return ()
 
     def _follow(self, number: int, *, stands: bool) -> list[Event]:
-        """Carries out the tuner's decisions after a point of a trial; they may affect other trials too."""
+        """Carry out the tuner's decisions after a point of a trial, which may affect other trials too."""
         ended = [one for one in self.tuner.ended() if one not in self._over]
         self._over.update(ended)
         self._paused.difference_update(ended)
@@ -199,21 +200,21 @@ class SearchAppMaster:
     # --- points ------------------------------------------------------------------------------------------------------
 
     def metric(self, number: int, iterations: float) -> float:
-        """Return a trial's metric after some iterations; without curves, a trial with a lower number is better."""
+        """Return a trial's metric after some iterations; without curves, trials with lower numbers are better."""
         if not self._search.curves:
             return float(number if self._search.mode == "min" else -number)
         asymptote, amplitude, exponent = self._search.curves[number - 1]
         return float(asymptote + amplitude * (iterations + 1.0) ** -exponent)
 
     def _aim(self, number: int) -> None:
-        """Lets a trial run to its next point, or to the end of its run if that comes first."""
+        """Let a trial run to its next point, or to the end of its run if that comes first."""
         goal, every = self._goal(number), self._every
         point = goal if every <= 0 else (self._aims[number] // every + 1) * every
         self._aims[number] = min(point, goal)
         self._desk.aim(self._jobs[number - 1], float(self._aims[number]))
 
     def _goal(self, number: int) -> int:
-        """Return the iteration at which a trial's run ends: its rung, else its end."""
+        """Return the iteration at which a trial's run ends: its next rung, or its last iteration."""
         run = self._runs.get(number)
         whole = self._whole(number)
         return whole if run is None or run.stop_at is None else min(run.stop_at, whole)
@@ -222,7 +223,7 @@ class SearchAppMaster:
         return math.ceil(self._desk.iterations(self._jobs[number - 1]))
 
     def _look(self) -> None:
-        """Read the runs that the tuner requests now."""
+        """Read the runs that the tuner currently requests."""
         self._runs = {run.trial: run for run in self.tuner.runs()}
         self._looked = None
         self.__dict__.pop("_most_now", None)
@@ -234,7 +235,7 @@ class SearchAppMaster:
         return [self._jobs[number - 1] for number in self._runs if number not in self._over]
 
     def span(self, job: int) -> tuple[int, int]:
-        """Return the fewest and most GPUs that a trial can use in its present phase."""
+        """Return the fewest and most GPUs that a trial can use in its current phase."""
         least, most = self._desk.gang(job)
         run = self._runs.get(self._number[job])
         return (least, most) if run is None else (max(least, run.least), max(least, min(most, run.most)))
@@ -243,7 +244,7 @@ class SearchAppMaster:
         return self._desk.job_id(self._jobs[number - 1])
 
     def _added(self, number: int) -> JobAdded:
-        """Return the event that adds a trial, with the work and GPUs of its present run."""
+        """Return the event that adds a trial, with the work and GPUs of its current run."""
         added = self._desk.added(self._jobs[number - 1])
         most = self.span(self._jobs[number - 1])[1]
         return dataclasses.replace(added, iterations=self._goal(number) * self._factor, most=most)
@@ -255,14 +256,14 @@ class SearchAppMaster:
 
     @cached_property
     def _factor(self) -> float:
-        """Returns reported over true work; errors and lies are equal for all jobs of an app."""
+        """Return the ratio of reported to true work; errors and misreports are the same for all jobs of an app."""
         first = self._jobs[0]
         reported = self._desk.iterations(first) * self._desk.reported_serial(first)
         return self._desk.reported_gpu_seconds(first) / reported if reported > 0.0 else 1.0
 
     @cached_property
     def _speeds(self) -> dict[int, Speed]:
-        """Returns the reported speed of each trial; a trial's time per iteration does not change."""
+        """Return the reported speed of each trial; a trial's time per iteration is constant."""
         desk = self._desk
         return {
             number: Speed(seconds_per_iteration=desk.reported_serial(job), slowdown=desk.reported_slowdown(job))
@@ -270,9 +271,9 @@ class SearchAppMaster:
         }
 
     def forecast(self, now: float) -> Forecast | None:
-        """Return the remaining phases as the tuner forecasts them (Figure 7); None: unchanged.
+        """Return the remaining phases as the tuner forecasts them (Figure 7); None: they have not changed.
 
-        The total work stays that of the beginning: a search is entitled by its budget, however its trials end (§4.3.2).
+        The total work stays as at the beginning: a search is entitled to its budget, however its trials end (§4.3.2).
         """
         if not self._reports or self.tuner.is_done():
             return None
@@ -300,9 +301,9 @@ class SearchAppMaster:
         return self._known
 
     def _is_near(self, done: Mapping[int, float], useful: Mapping[int, int]) -> bool:
-        """Return whether a forecast would be so near the reported one that none is made.
+        """Return whether a forecast would be so close to the last reported one that none is needed.
 
-        The tuner has decided nothing since the last forecast was made, so that work left falls by the work done.
+        The tuner has decided nothing since the last forecast, so the work left has fallen exactly by the work done.
         """
         last = self._looked if self._falls_with_work else None
         if last is None or self._budget is None or last.useful != useful:
@@ -317,11 +318,11 @@ class SearchAppMaster:
 
     @cached_property
     def _most_now(self) -> dict[int, int]:
-        """Returns the most GPUs that each trial of a run can use in its present phase."""
+        """Return the most GPUs that each running trial can use in its current phase."""
         return {number: self.span(self._jobs[number - 1])[1] for number in self._runs}
 
     def _losses(self) -> tuple[LossCurve, ...]:
-        """Return the loss curves of trials that have not ended; they are known in advance (Themis §6.1)."""
+        """Return the loss curves of trials that have not ended; the simulation knows them in advance (Themis §6.1)."""
         if not self._search.curves or self._search.mode != "min":
             return ()
         return tuple(
@@ -332,11 +333,11 @@ class SearchAppMaster:
 
 
 class _OwnWork:
-    """A tuner with trials of different lengths: limits its estimate for each trial to the work that the trial has left.
+    """A tuner for trials of different lengths: caps its estimate for each trial at the work that the trial has left.
 
     Args:
-        tuner: the search.
-        wholes: by trial, its whole work in iterations.
+        tuner: the tuner of the search.
+        wholes: total work of each trial in iterations.
     """
 
     def __init__(self, tuner: Tuner, wholes: Mapping[int, float]) -> None:

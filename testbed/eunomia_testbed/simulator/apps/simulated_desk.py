@@ -7,7 +7,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class SimulatedDesk:
-    """Answers from the true progress of jobs and the reports of the run.
+    """A desk that answers from the true progress of jobs and the reports of the run.
 
     Args:
         sim: the state of the simulation.
@@ -17,7 +17,7 @@ class SimulatedDesk:
         self._sim = sim
         costs = sim.options.costs
         self.restart_seconds = costs.checkpoint + costs.start + costs.restore
-        """Seconds that a restart of a job takes."""
+        """Seconds that it takes to restart a job."""
 
     def app_id(self, app: int) -> AppId:
         """See ``Desk``."""
@@ -60,7 +60,7 @@ class SimulatedDesk:
         return len(self._sim.work.on[job])
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """See ``Desk``; several GPUs are useful only if the first is, or the app would give them back at once."""
+        """See ``Desk``; several GPUs are useful only if the first is, since the app would release them at once."""
         size = len(self._sim.work.on[job])
         if not size:
             return most
@@ -73,7 +73,7 @@ class SimulatedDesk:
         return size + (whole if one else 0)
 
     def seconds_left(self, job: int) -> float:
-        """Return the seconds until a running job reaches its goal at its present speed."""
+        """Return the seconds until a running job reaches its goal at its current speed."""
         work = self._sim.work
         return (work.goal[job] - work.done_at(job, self._sim.now)) * work.pace[job]
 

@@ -1,1 +1,1 @@
-"""Carries out decisions: the processes on each GPU, what orders cost, and their answers."""
+"""Carries out decisions: the processes on each GPU, the costs of orders, and the answers to them."""

@@ -1,4 +1,4 @@
-"""The executor's answers to the arbiter: a lease's processes have started, or have left their GPUs."""
+"""The executor's answers to the arbiter: a lease's processes have started or left their GPUs."""
 
 from eunomia.contract.decisions import Transition
 from eunomia.contract.events import Released, Resized, Started
@@ -8,36 +8,36 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class Answers:
-    """Sends answers; a lost one is sent again.
+    """Sends answers; lost ones are sent again.
 
     Args:
         sim: the state of the simulation.
-        delays: which answers are lost.
-        at_once: whether GPUs are free again at the moment at which their release is ordered.
+        delays: decides which answers are lost.
+        at_once: whether GPUs are free at the moment at which their release is ordered.
     """
 
     def __init__(self, sim: SimulationState, delays: DrawnDelays, *, at_once: bool) -> None:
         self._sim, self._delays, self._at_once = sim, delays, at_once
         self._held = sim.arbiter.view.gpus
         self._started: set[int] = set()
-        """Leases that have started once."""
+        """Leases that have started at least once."""
 
     def started(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> None:
-        """Answers that the processes of a lease run on all its GPUs."""
+        """Answer that the processes of a lease run on all its GPUs."""
         if self._delays.loses_an_answer():
             self._sim.agenda.call(now + self._delays.again, lambda then: self.started(lease, epoch, then))
         else:
             self._sim.out.append(self.start_of(lease, epoch, now))
 
     def start_of(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> Started | Resized:
-        """Return the answer to a start: the first of a lease, or one with other GPUs or another setting."""
+        """Return the answer to a start: the lease's first, or one with other GPUs or settings."""
         if lease in self._started:
             return Resized(lease=lease, epoch=epoch, at=now)
         self._started.add(lease)
         return Started(lease=lease, epoch=epoch, at=now)
 
     def released(self, order: Transition, gpus: tuple[int, ...], now: Seconds) -> None:
-        """Answers that the processes of a lease have left these GPUs."""
+        """Answer that the processes of a lease have left these GPUs."""
         if self._delays.loses_an_answer():
             self._sim.agenda.call(now + self._delays.again, lambda then: self.released(order, gpus, then))
             return
@@ -47,6 +47,6 @@ class Answers:
             self._sim.urgent = True
 
     def need_a_round(self, gpus: tuple[int, ...]) -> bool:
-        """Return whether no lease has been chosen for one of these GPUs, so that the arbiter may give it to a job."""
+        """Return whether one of these GPUs has no successor lease yet, so that the arbiter can assign it in a round."""
         successor = self._held.successor.data  # plain numbers, a cell at a time
         return NONE in [successor[gpu] for gpu in gpus]

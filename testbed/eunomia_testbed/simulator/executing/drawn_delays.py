@@ -6,11 +6,11 @@ from eunomia_testbed.simulator.options import Delays
 
 
 class DrawnDelays:
-    """Draws for one run, in the order in which its orders are carried out.
+    """The random delays and losses of one run, drawn in the order in which its orders are carried out.
 
     Args:
-        delays: the longest delays, and the part of answers that is lost.
-        seed: of the run.
+        delays: the longest delays, and the fraction of answers that is lost.
+        seed: seed of the run.
     """
 
     def __init__(self, delays: Delays, seed: int) -> None:
@@ -21,7 +21,7 @@ class DrawnDelays:
         """Seconds after which a lost answer is sent again."""
 
     def order_seconds(self) -> float:
-        """Return the seconds that an order takes to its machine."""
+        """Return the seconds that an order takes to reach its machine."""
         return float(self._delays.order * self._random.uniform(0.5, 1.0))
 
     def cost_seconds(self, seconds: float) -> float:

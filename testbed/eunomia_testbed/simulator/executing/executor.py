@@ -1,7 +1,7 @@
-"""The executor: tracks the processes on each GPU, and carries decisions out with the configured costs and delays.
+"""The executor: tracks the processes on each GPU, and carries out decisions with the configured costs and delays.
 
-The arbiter learns of it only through events. Where changes cost no time, orders are carried out at once, and their
-events are passed on in the next step, each with the time at which it occurred.
+The arbiter learns about the results only through events. If changes cost no time, orders are carried out at once, and
+their events are passed on in the next step, each with the time at which it occurred.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ class Executor:
         sim: the state of the simulation.
 
     Attributes:
-        at_once: whether GPUs are free again at the moment at which their release is ordered.
+        at_once: whether GPUs are free at the moment at which their release is ordered.
         runs: the runs of jobs.
-        carry_out: orders the processes of a decision to leave, and starts the leases that are ready.
+        carry_out: carries out a decision: orders processes to leave, and starts the leases that are ready.
     """
 
     def __init__(self, sim: SimulationState) -> None:
@@ -45,7 +45,7 @@ class Executor:
     def lose(self, gpus: range, now: Seconds) -> list[int]:
         """Remove all processes from the GPUs of a failed machine; return the jobs that ran or were starting there.
 
-        The GPUs are fenced before they count as lost: orders in transit find a newer epoch.
+        The GPUs are fenced before they count as lost, so that orders in transit find a newer epoch.
         """
         sim, table = self._sim, self._sim.gpus
         epoch = sim.arbiter.view.last_epoch + 1

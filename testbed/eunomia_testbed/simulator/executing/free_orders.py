@@ -1,4 +1,4 @@
-"""Carries out decisions whose orders take effect at once: nothing is saved or released first, nothing is delayed."""
+"""Carries out decisions whose orders take effect at once: no saving or release takes time, and nothing is delayed."""
 
 from eunomia.contract.decisions import Decision, Transition, TransitionKind
 from eunomia.contract.events import Released
@@ -16,15 +16,15 @@ _RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
 class FreeOrders:
     """Stops and starts jobs at the moment of their orders.
 
-    What takes time is left to ``TimedOrders``: starts that cost something, measurements, apps' own leases, and leases
+    Whatever takes time is left to ``TimedOrders``: starts with a cost, measurements, leases held by apps, and leases
     that wait for their GPUs.
 
     Args:
         sim: the state of the simulation.
         runs: the runs of jobs.
-        answers: to the arbiter.
-        timed: carries out what is left to it.
-        amounts: CPUs and memory with which jobs run.
+        answers: sends answers to the arbiter.
+        timed: carries out whatever takes time.
+        amounts: the CPUs and memory with which jobs run.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class FreeOrders:
         self._starts_at_once = not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
         self._follows_up = sim.reporter.follows_up
         self._tight: tuple[float, frozenset[int]] = (-1.0, frozenset())
-        """The time of the last step, and the leases that waited for CPUs or memory after it."""
+        """Time of the last step, and the leases that still waited for CPUs or memory after it."""
 
     def carry_out(self, decision: Decision, now: Seconds) -> None:
         """Stop the jobs that leave GPUs, then start the leases whose GPUs are free."""
@@ -83,7 +83,7 @@ class FreeOrders:
             self._look_again(decision, now)
 
     def _leave(self, order: Transition, now: Seconds, why: str) -> None:
-        """Take a job off GPUs of its lease; an app gives GPUs of its own lease back as in a run with costs."""
+        """Remove a job from GPUs of its lease; for a lease that an app holds, ``TimedOrders`` does so."""
         if order.job is None:
             self._timed.leave(order, now, why)
             return
@@ -100,9 +100,9 @@ class FreeOrders:
             sim.urgent = self._answers.need_a_round(gpus)
 
     def _look_again(self, decision: Decision, now: Seconds) -> None:
-        """Make another step at this time, so that leases that wait for CPUs or memory get those just released.
+        """Request another step at this time, so that leases that wait for CPUs or memory get those just released.
 
-        If the last step at this time changed nothing, they wait for a later release, for example by a probe.
+        If the last step at this time changed nothing, they wait for a later release, such as by a probe.
         """
         seen = (now, self._of_leases.tight)
         if seen[1] and (seen != self._tight or decision.transitions or decision.orders):

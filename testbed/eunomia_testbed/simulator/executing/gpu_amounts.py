@@ -1,4 +1,4 @@
-"""The CPUs and memory with which a job runs on GPUs: those of its placement, or those that a retune has set."""
+"""The CPUs and memory with which a job runs on GPUs: those of its placement, or those set by a retune."""
 
 import numpy as np
 
@@ -10,14 +10,14 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class GpuAmounts:
-    """CPUs and memory per GPU where a job's speed depends on them.
+    """CPUs and memory per GPU, for jobs whose speed depends on them.
 
     Args:
         sim: the state of the simulation.
         delays: delays of retunes.
 
     Attributes:
-        plain: whether speed depends on nothing but the number of GPUs.
+        plain: whether speeds do not depend on CPUs and memory.
     """
 
     def __init__(self, sim: SimulationState, delays: DrawnDelays) -> None:
@@ -28,11 +28,11 @@ class GpuAmounts:
         self._tunes = Tunes(sim, delays, self.of)
 
     def hand_out(self, now: Seconds) -> None:
-        """Send the retunes that the arbiter has ordered and that have not been sent."""
+        """Send the retunes that the arbiter has ordered and that have not been sent yet."""
         self._tunes.hand_out(now)
 
     def of(self, gpus: tuple[int, ...]) -> tuple[float | None, float | None]:
-        """Return CPUs and memory in GiB per GPU from a placement; None: they equal the machine's share."""
+        """Return the CPUs and the memory in GiB per GPU of a placement; None: they equal the machine's share."""
         if self.plain:
             return None, None
         held, cpus, memory_gib = self._view.gpus, self._cpu_cells, self._memory_cells
@@ -47,7 +47,7 @@ class GpuAmounts:
 
 
 def _machine_shares(cluster: Cluster) -> tuple[Reals, Reals]:
-    """Return by GPU its share of its machine's CPUs and memory in GiB; 0 where unknown, as in the holdings."""
+    """Return each GPU's share of its machine's CPUs and memory in GiB; 0: unknown, as in the holdings."""
     sizes = np.diff(cluster.machine_start)
     cpus, memory = np.nan_to_num(cluster.machine_cpus / sizes), np.nan_to_num(cluster.machine_memory_gib / sizes)
     return cpus[cluster.machine], memory[cluster.machine]

@@ -8,38 +8,38 @@ from eunomia.units import Seconds
 from eunomia_testbed.simulator.logs.logs import LeaseLogger
 
 NO_HOLDER = -1
-"""Stands for no lease, no job and no app."""
+"""The value for no lease, no job and no app."""
 
 
 class TwoHoldersError(EunomiaError):
-    """Two leases had processes on one GPU."""
+    """Two leases had processes on the same GPU."""
 
 
 class GpuTable:
-    """Columns by GPU, in plain lists: one read or write costs less than a numpy scalar's.
+    """The processes on GPUs, as plain lists by GPU: an access costs less than that to a numpy scalar.
 
     Args:
         gpus: number of GPUs.
         jobs: number of jobs.
-        log: of the GPUs that leases held; None: not kept.
+        log: the log of GPUs held by leases; None: not kept.
     """
 
     def __init__(self, gpus: int, jobs: int, log: LeaseLogger | None) -> None:
         self.holder = [NO_HOLDER] * gpus
-        """By GPU, the lease with processes on it."""
+        """The lease whose processes are on each GPU."""
         self.job_on = [NO_HOLDER] * gpus
-        """The job's row; -1: none."""
+        """The row of the job on each GPU; -1: none."""
         self.app_on = [NO_HOLDER] * gpus
         self.since = [math.nan] * gpus
-        """By GPU, the time in seconds since which its job has held it."""
+        """Time in seconds since which the current job has held each GPU."""
         self.fence = [0] * gpus
-        """The newest epoch of an order that came to the GPU; older orders are ignored."""
+        """The newest epoch of an order that reached each GPU; older orders are ignored."""
         self.there = gpus
-        """GPUs of machines that are part of the cluster."""
+        """Number of GPUs on machines that are part of the cluster."""
         self.busy = 0
-        """GPUs that have a holder."""
+        """Number of GPUs with a holder."""
         self.slot_seconds = [0.0] * jobs
-        """By job, GPU-seconds held up to its last change."""
+        """GPU-seconds held by each job up to its last change."""
         self.log = log
 
     def standing(self) -> set[int]:
@@ -47,17 +47,17 @@ class GpuTable:
         return set(self.job_on) - {NO_HOLDER}
 
     def raise_fence(self, gpus: Sequence[int], epoch: int) -> None:
-        """Make GPUs ignore orders that are older than an epoch."""
+        """Make GPUs ignore orders older than an epoch."""
         fence = self.fence
         for gpu in gpus:
             if fence[gpu] < epoch:
                 fence[gpu] = epoch
 
     def occupy(self, gpus: Sequence[int], lease: int, epoch: int, app: int, job: int, now: Seconds) -> bool:
-        """Put the processes of a lease on GPUs; return False, and do nothing, if one of the GPUs has a newer order.
+        """Put the processes of a lease on GPUs; if one of the GPUs has a newer order, do nothing and return False.
 
         Raises:
-            TwoHoldersError: another lease has processes on one of them.
+            TwoHoldersError: another lease has processes on one of the GPUs.
         """
         holder, fence, job_on, app_on, since = self.holder, self.fence, self.job_on, self.app_on, self.since
         for gpu in gpus:
@@ -75,7 +75,7 @@ class GpuTable:
         return True
 
     def vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str, *, fence: int = 0) -> None:
-        """Take the processes of a lease off GPUs, which from now on ignore orders older than the epoch ``fence``."""
+        """Remove the processes of a lease from GPUs, which ignore orders older than the epoch ``fence`` from now on."""
         holder, job_on, app_on, held, log = self.holder, self.job_on, self.app_on, self.since, self.log
         fences, reason = self.fence, 0 if log is None else log.reasons[why]
         for gpu in gpus:
@@ -92,7 +92,7 @@ class GpuTable:
                 self.busy -= 1
 
     def assign(self, job: int, gpus: Sequence[int], now: Seconds) -> None:
-        """Assign one of an app's jobs to GPUs of the app's own leases; -1: takes the job off them."""
+        """Assign an app's job to GPUs of the app's leases; with job -1, remove the current job from them."""
         for gpu in gpus:
             if self.job_on[gpu] != job and self.holder[gpu] != NO_HOLDER:
                 since, before = self.since[gpu], self.job_on[gpu]
@@ -104,7 +104,7 @@ class GpuTable:
                 self.job_on[gpu], self.since[gpu] = job, now
 
     def settle(self, now: Seconds) -> None:
-        """Add the time of present holdings to the totals at the end of the run."""
+        """Add the time of current holdings to the totals at the end of the run."""
         for gpu, lease in enumerate(self.holder):
             if lease != NO_HOLDER:
                 job = self.job_on[gpu]

@@ -1,4 +1,4 @@
-"""Starts and stops the steps of jobs, with what a start and a save cost, and counts starts, moves and resizes."""
+"""Starts and stops the steps of jobs, with the costs of starts and saves, and counts starts, moves and resizes."""
 
 from eunomia.contract.decisions import Charge, ProbeOrder, TransitionKind
 from eunomia.units import Epoch, LeaseId, Seconds
@@ -17,24 +17,24 @@ class JobRuns:
     Args:
         sim: the state of the simulation.
         delays: random fractions of costs.
-        amounts: CPUs and memory with which jobs run.
+        amounts: the CPUs and memory with which jobs run.
     """
 
     def __init__(self, sim: SimulationState, delays: DrawnDelays, amounts: GpuAmounts) -> None:
         jobs = sim.workload.size
         self._sim, self._costs, self._delays, self._amounts = sim, sim.options.costs, delays, amounts
         self.restarts = [0] * jobs
-        """By job, starts after the first."""
+        """Number of starts after the first, by job."""
         self.migrations = [0] * jobs
         self.resizes = [0] * jobs
-        """By job, how often its gang grew or shrank while it ran."""
+        """Number of times that each job's gang grew or shrank while the job ran."""
         self.epoch = [0] * jobs
-        """By job, the epoch under which it runs or is about to."""
+        """The epoch under which each job runs or is about to run."""
         self.has_run = [False] * jobs
         self.saved_at = [0.0] * jobs
-        """By job, the time in seconds at which its last save ends."""
+        """Time in seconds at which each job's last save ends."""
         self._ready_at = [0.0] * sim.cluster.gpus
-        """By GPU, the time in seconds at which the last job that an app master took off it has been saved."""
+        """Time in seconds at which the last job that an app master removed from each GPU has been saved."""
         self.probes = Probes(sim, self.epoch)
         self._follows_up = sim.reporter.follows_up
 
@@ -43,7 +43,7 @@ class JobRuns:
     def begin(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> ProbeOrder | None:
-        """Start a job's steps on its lease; return the setting of its measurement, if it is measured."""
+        """Start a job's steps on its lease; return the setting of its measurement if it is to be measured."""
         work, probes = self._sim.work, self.probes
         if kind is TransitionKind.PROBE:
             kind = probes.change(lease, epoch, job)
@@ -63,7 +63,7 @@ class JobRuns:
         return probe
 
     def _go_there(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
-        """Start a job at the setting of its measurement."""
+        """Start a job in the setting of its measurement."""
         run = where(probe)
         cpus, memory_gib = self._amounts.of(run.gpus)
         cpus = cpus if run.cpus is None else run.cpus
@@ -77,7 +77,7 @@ class JobRuns:
         self.report_start(job, now)
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
-        """Count a restart, a resize or a migration."""
+        """Count a start as a restart, a resize or a migration."""
         charge = kind.effect.charge
         if charge is Charge.MIGRATE:
             self.migrations[job] += 1
@@ -88,12 +88,12 @@ class JobRuns:
         self.has_run[job] = True
 
     def report_start(self, job: int, now: float) -> None:
-        """Report a started job for its app master, if the master knows more than the job declared."""
+        """Report a started job to the arbiter, if its app master knows more than the job declared."""
         if self._follows_up:
             self._sim.out += self._sim.reporter.ran(job, now)
 
     def start_seconds(self, job: int, *, moves: bool = False) -> float:
-        """Return the seconds that a start of the job takes now."""
+        """Return the seconds that a start of the job would take now."""
         takes, costs = self._delays.cost_seconds, self._costs
         seconds = takes(costs.start)
         if self.has_run[job]:
@@ -107,7 +107,7 @@ class JobRuns:
     # --- stops -----------------------------------------------------------------------------------------------------
 
     def save(self, job: int, now: Seconds) -> float:
-        """Stop a job that has not ended; return the seconds of its save."""
+        """Stop a job that has not ended; return the seconds that its save takes."""
         if self._sim.work.on[job]:
             self._sim.work.stop(job, now)
         self.has_run[job] = True
@@ -116,7 +116,7 @@ class JobRuns:
         return seconds
 
     def stop_for_app(self, job: int, gpus: tuple[int, ...], now: Seconds, *, saves: bool) -> None:
-        """Stop a job for its app master, on GPUs that the master assigned or on the job's own lease."""
+        """Stop a job for its app master, on assigned GPUs or on the job's own lease."""
         work = self._sim.work
         has_progress = bool(work.on[job]) or work.done[job] >= work.goal[job] > 0.0  # it has just reached its goal
         if has_progress and saves:

@@ -1,4 +1,4 @@
-"""Measurements of rates: a job makes some steps at a setting, and its app master reports the rate."""
+"""Measurements of rates (probes): a job makes some steps in a setting, and its app master reports the rate."""
 
 import math
 from typing import NamedTuple
@@ -13,21 +13,21 @@ class ProbeRun(NamedTuple):
 
     gpus: tuple[int, ...]
     cpus: float | None
-    """Per GPU; None: those of the lease."""
+    """CPUs per GPU; None: those of the lease."""
     memory_gib: float | None
 
 
 class Probes:
-    """The measurements that were ordered.
+    """The measurements that the arbiter ordered.
 
     Args:
         sim: the state of the simulation.
-        epochs: by job, the epoch under which it runs.
+        epochs: the epoch under which each job runs.
 
     Attributes:
-        ordered: by lease and epoch, measurements that have not begun.
-        leased: by job that is measured now, all GPUs of its lease.
-        reported: by job, measurements that ended with a report.
+        ordered: measurements that have not begun, by lease and epoch.
+        leased: all GPUs of the leases of jobs that are being measured, by job.
+        reported: number of reported measurements, by job.
     """
 
     def __init__(self, sim: SimulationState, epochs: list[int]) -> None:
@@ -36,10 +36,10 @@ class Probes:
         self.leased: dict[int, tuple[int, ...]] = {}
         self.reported = [0] * len(epochs)
         self._inside: set[int] = set()
-        """Jobs that are measured on some of the GPUs on which they ran."""
+        """Jobs that are being measured on a part of the GPUs on which they ran."""
 
     def note(self, order: Transition) -> None:
-        """Keep a setting until its lease begins there."""
+        """Store the setting of a measurement until its lease starts there."""
         probe = order.probe
         if probe is None or order.job is None:
             return
@@ -52,16 +52,17 @@ class Probes:
             self._inside.discard(job)
 
     def change(self, lease: LeaseId, epoch: Epoch, job: int) -> TransitionKind:
-        """Return the kind of order that costs as much as a probe's order.
+        """Return the kind of order whose costs a probe's order has.
 
-        A job that is measured on some of its own GPUs shrinks to them, and grows back; any other is restarted.
+        A job that is measured on a part of its own GPUs shrinks to them and then grows back; any other job is
+        restarted.
         """
         if job not in self._inside:
             return TransitionKind.PROBE
         return TransitionKind.SHRINK if (lease, epoch) in self.ordered else TransitionKind.GROW
 
     def taken(self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...]) -> ProbeOrder | None:
-        """Return the setting at which a lease starts under this epoch; None: its job runs on all its GPUs."""
+        """Return the setting in which a lease starts under this epoch; None: its job runs on all its GPUs."""
         probe = self.ordered.pop((lease, epoch), None) if self.ordered else None
         if probe is not None:
             self.leased[job] = gpus
@@ -70,7 +71,7 @@ class Probes:
         return probe
 
     def measure(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
-        """Report a job's rate once it has made its steps, or at once if it cannot run there."""
+        """Report a job's rate once it has made its steps, or at once if it cannot run in the setting."""
         work = self._sim.work
         pace, epoch = work.pace[job], self._epochs[job]
         if math.isinf(pace):
@@ -87,7 +88,7 @@ class Probes:
 
 
 def where(probe: ProbeOrder) -> ProbeRun:
-    """GPUs of a setting, and the CPUs and memory in GiB per GPU that it asks for."""
+    """Return the GPUs of a measurement, and the CPUs and memory in GiB per GPU that it requests."""
     gpus = tuple(probe.gpus.tolist())
     cpus, memory_gib = (None if math.isnan(amount) else amount / len(gpus) for amount in (probe.cpus, probe.memory_gib))
     return ProbeRun(gpus, cpus, memory_gib)

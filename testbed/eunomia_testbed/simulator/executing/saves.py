@@ -1,43 +1,44 @@
-"""Periodic checkpoints: after a number of seconds of steps a job pauses until its checkpoint is saved.
+"""Periodic checkpoints: after a number of seconds of steps, a job pauses until its checkpoint is saved.
 
-They need no events: the progress and the end of a run follow from its position in the cycle of steps and saving.
+They need no events: a run's progress and end are computed from its position in the cycle of steps and saving.
 """
 
 import math
 
 
 class PeriodicSaves:
-    """The position of every job in its cycle, and the iterations of its last checkpoint.
+    """The position of every job in its checkpoint cycle, and the iterations at its last checkpoint.
 
-    A run that follows another at the same moment on the same GPUs, such as the next rung of a trial, continues its
-    cycle; any other run begins a new cycle, from the checkpoint with which its job left its last GPUs.
+    A run that follows another at the same time on the same GPUs, such as the next rung of a trial, continues the cycle;
+    any other run begins a new cycle, from the checkpoint that its job saved when it left its last GPUs.
 
     Args:
         jobs: number of jobs.
         every: seconds of steps between two checkpoints; above 0.
-        save_seconds: seconds of a checkpoint, in which the job makes no step; may be 0.
+        save_seconds: seconds to save a checkpoint, in which the job makes no step; may be 0.
     """
 
     def __init__(self, jobs: int, every: float, save_seconds: float) -> None:
         self._every, self._save_seconds = every, save_seconds
         self._cycle = every + save_seconds
         self._at = [0.0] * jobs
-        """By job, its position in the cycle when its run last began or ended: steps up to ``every``, then saving."""
+        """Position of each job in the cycle when its run last began or ended, in seconds: steps up to ``every``, then
+        saving."""
         self._saved = [0.0] * jobs
-        """By job, the iterations of its last checkpoint."""
+        """Iterations of each job at its last checkpoint."""
         self._stood: list[tuple[float, tuple[int, ...]]] = [(math.nan, ())] * jobs
 
     @property
     def part(self) -> float:
-        """The fraction of a long run in which the job makes steps."""
+        """Return the fraction of a long run in which the job makes steps."""
         return self._every / self._cycle
 
     def saved(self, job: int) -> float:
-        """Return the iterations of a job's last checkpoint."""
+        """Return a job's iterations at its last checkpoint."""
         return self._saved[job]
 
     def forget(self, job: int) -> None:
-        """Forgets where a job's last run ended, so that its next run begins a new cycle."""
+        """Forget where a job's last run ended, so that its next run begins a new cycle."""
         self._stood[job] = (math.nan, ())
 
     def go(self, job: int, now: float, gpus: tuple[int, ...], done: float) -> None:
@@ -46,16 +47,16 @@ class PeriodicSaves:
             self._at[job], self._saved[job] = 0.0, done
 
     def lasts(self, job: int, steps: float) -> float:
-        """Return the seconds that a job that starts now needs for some seconds of steps, checkpoints included.
+        """Return the seconds that a job needs, if it starts now, for some seconds of steps, including checkpoints.
 
-        A checkpoint that is due at their end is not counted.
+        A checkpoint that is due exactly at the end does not count.
         """
         whole = self._steps_at(self._at[job]) + steps
         before = max(0, math.ceil(whole / self._every) - 1)
         return max(0.0, whole + before * self._save_seconds - self._at[job])
 
     def steps(self, job: int, ran: float) -> float:
-        """Return the seconds of steps that a job has made ``ran`` seconds after its start."""
+        """Return the seconds of steps that a job has made within ``ran`` seconds after its start."""
         return self._steps_at(self._at[job] + ran) - self._steps_at(self._at[job])
 
     def stop(self, job: int, now: float, gpus: tuple[int, ...], *, ran: float, pace: float, done: float) -> float:
@@ -63,7 +64,7 @@ class PeriodicSaves:
 
         Args:
             job: row of the job.
-            now: the time.
+            now: the time in seconds.
             gpus: the GPUs on which it ran.
             ran: seconds for which it ran.
             pace: seconds per iteration.

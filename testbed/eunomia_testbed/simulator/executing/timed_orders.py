@@ -1,6 +1,6 @@
-"""Carries out orders that take time: delays on the way, saves, releases, starts, and answers that get lost.
+"""Carries out orders that take time, with delays, saves, releases, starts, and answers that get lost.
 
-The GPUs' fences decide which order holds: an order that is older than the newest one of a GPU changes nothing there.
+The GPUs' fences decide which order is valid: an order older than the newest one at a GPU has no effect there.
 """
 
 from eunomia.contract.decisions import Charge, Decision, Transition, TransitionKind
@@ -18,17 +18,17 @@ _PROCESS = (Charge.START, Charge.MIGRATE)
 
 
 class TimedOrders:
-    """Moves processes off GPUs and onto them.
+    """Moves processes off and onto GPUs.
 
     Args:
         sim: the state of the simulation.
         runs: starts and stops jobs.
-        answers: to the arbiter.
-        delays: of orders and costs.
-        amounts: CPUs and memory with which jobs run.
+        answers: sends answers to the arbiter.
+        delays: delays of orders and costs.
+        amounts: the CPUs and memory with which jobs run.
 
     Attributes:
-        awaiting: by lease that waits for its GPUs, the kind of the order that starts it.
+        awaiting: the kind of the order that starts each lease that waits for its GPUs.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class TimedOrders:
         self._runs, self._answers, self._delays, self._amounts = runs, answers, delays, amounts
         self.awaiting: dict[int, TransitionKind] = {}
         self._handed: dict[int, int] = {}
-        """By lease, the epoch of the last start that was sent to its machines."""
+        """The epoch of the last start of each lease that was sent to its machines."""
 
     def carry_out(self, decision: Decision, now: Seconds) -> None:
-        """Orders processes to leave, and starts the leases that are ready."""
+        """Order processes to leave, and start the leases that are ready."""
         awaiting = self.awaiting
         for order in decision.orders:
             if order.listed["leaving"]:
@@ -72,7 +72,7 @@ class TimedOrders:
             self.leave(order, now, why)
 
     def leave(self, order: Transition, now: Seconds, why: str) -> None:
-        """Orders processes to stop; their GPUs become free after the release time."""
+        """Order processes to stop; their GPUs become free after the release time."""
         gpus, sim, runs = order.listed["leaving"], self._sim, self._runs
         self._gpus.raise_fence(gpus, order.fence)
         stopped = self._stopped_by(order, gpus)
@@ -90,7 +90,7 @@ class TimedOrders:
             self._vacate(order, gpus, now, why)
 
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
-        """Return the jobs that lose GPUs by an order."""
+        """Return the jobs that an order takes GPUs from."""
         on = self._sim.work.on
         if order.job is not None:
             job = self._sim.rows.jobs[order.job]
@@ -98,7 +98,7 @@ class TimedOrders:
         return [job for job in self._put_on(order, gpus) if on[job]]
 
     def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
-        """Return the jobs that an app's master assigned to GPUs of the lease, including starting ones."""
+        """Return the jobs that an app's master assigned to GPUs of the lease, including those that are starting."""
         return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NO_HOLDER})
 
     def _vacate(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
@@ -112,7 +112,7 @@ class TimedOrders:
     # --- beginning -------------------------------------------------------------------------------------------------
 
     def hand_out(self, now: Seconds) -> None:
-        """Start the leases that have become ready, as read from the state; the live service does the same."""
+        """Start the leases that the state shows to be ready, as the live service does."""
         view = self._view
         for number in list(self.awaiting):
             lease = view.lease(number)
@@ -136,7 +136,7 @@ class TimedOrders:
     def begin(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Start processes, unless a newer order has reached one of the GPUs; an app starts on the remaining ones."""
+        """Start processes, unless a newer order has reached one of the GPUs; an app starts on the remaining GPUs."""
         fence = self._gpus.fence
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
         if not left or (job != NO_HOLDER and len(left) < len(gpus)):
@@ -160,7 +160,7 @@ class TimedOrders:
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Wait for the costs of the change, then start the job's steps."""
+        """Wait for the time that the change costs, then start the job's steps."""
         runs, costs, takes = self._runs, self._costs, self._delays.cost_seconds
         on = self._sim.work.on[job]
         if kind is _PROBE:
@@ -192,7 +192,7 @@ class TimedOrders:
     def _begin_steps(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Start a job's steps, unless a newer order has reached one of its GPUs meanwhile."""
+        """Start a job's steps, unless a newer order has reached one of its GPUs in the meantime."""
         holder, fence, runs = self._gpus.holder, self._gpus.fence, self._runs
         for gpu in gpus:
             if holder[gpu] != lease or fence[gpu] != epoch:

@@ -1,4 +1,4 @@
-"""Carries out orders on CPUs and memory of leases that keep their GPUs; they cost no time and no restart."""
+"""Carries out retunes, which change CPUs and memory of leases that keep their GPUs, without cost or restart."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 Given = dict[int, tuple[float, float]]
-"""CPUs, and memory in GiB, by GPU."""
+"""CPUs and memory in GiB by GPU."""
 
 
 class Tunes:
@@ -18,8 +18,8 @@ class Tunes:
 
     Args:
         sim: the state of the simulation.
-        delays: of orders, and answers that are lost.
-        beside: returns the CPUs and memory with which a job on these GPUs now runs.
+        delays: delays of orders, and lost answers.
+        beside: returns the CPUs and memory with which a job on some GPUs now runs.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Tunes:
         self._view = sim.arbiter.view
         self._handed: dict[int, int] = {}
         self._set: dict[int, tuple[int, Given]] = {}
-        """By lease: the epoch of the newest retune, and what it set."""
+        """The epoch of each lease's newest retune, and the amounts that it set."""
 
     def hand_out(self, now: Seconds) -> None:
-        """Send the orders that have not been sent; the amounts are read from the state, as for starts."""
+        """Send the orders that have not been sent yet, with amounts from the current state, as for starts."""
         view, delays = self._view, self._delays
         for number in sorted(view.amounts.tuning):
             lease = view.lease(number)
@@ -61,7 +61,7 @@ class Tunes:
         self._confirm(lease, epoch, given, now)
 
     def of(self, gpus: tuple[int, ...]) -> tuple[Reals, Reals] | None:
-        """Return CPUs and memory in GiB that a retune set on a lease's GPUs; None: they are those of its start."""
+        """Return the CPUs and memory in GiB that a retune set on a lease's GPUs; None: those of its start apply."""
         if not self._set:
             return None
         lease = self._view.lease(self._view.gpus.lease.item(gpus[0]))

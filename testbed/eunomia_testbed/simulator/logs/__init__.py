@@ -1,1 +1,1 @@
-"""The output of a run: its steps, counted and logged, and its results as columns."""
+"""The output of a run: its steps, which are counted and logged, and its results as columns."""

@@ -1,4 +1,4 @@
-"""Logs of a run: packed rows during the run, columns at its end."""
+"""Logs of a run: packed rows during the run, and columns at its end."""
 
 import math
 from typing import Any
@@ -14,38 +14,38 @@ from eunomia_testbed.simulator.options import Keep
 
 _NONE = [0] * len(COUNTED)
 _COLUMN = {kind: COUNTED.index(kind.effect.past) if kind.effect.counted else len(COUNTED) for kind in TransitionKind}
-"""By kind of order, its column in the table of rounds; kinds that are not counted have one after the last."""
+"""The column of each kind of order in the table of rounds; kinds that are not counted share one after the last."""
 _STAGES: dict[Stage | None, str] = {None: "", **{stage: stage.value for stage in Stage}}
 
 
 def ints(items: list[int]) -> Ints:
-    """Return a column of whole numbers."""
+    """Return items as an int64 array."""
     return np.array(items, dtype=np.int64)
 
 
 def reals(items: list[float]) -> Reals:
-    """Return a column of numbers."""
+    """Return items as a float64 array."""
     return np.array(items, dtype=np.float64)
 
 
 def words(items: list[Any]) -> Words:
-    """Return a column of text."""
+    """Return items as an object array."""
     made = np.empty(len(items), dtype=object)
     made[:] = items
     return made
 
 
 class LeaseLogger:
-    """Logs the job on each GPU."""
+    """A log of the job on each GPU."""
 
     def __init__(self) -> None:
         self.records = Records("iiiqddB")
-        """One row per GPU and lease: app, job, GPU, lease, start and end in seconds, and the number of ``ended_by``."""
+        """Rows of app, job, GPU, lease, start and end in seconds, and code of ``ended_by``, one per GPU and lease."""
         self.reasons = Codes[str]()
-        """Numbers of the reasons for which leases end; for a GPU still held the reason is empty."""
+        """Codes of the reasons for which leases end; the reason is empty for a GPU that is still held."""
 
     def columns(self) -> Leases:
-        """Return the log as columns, and drop its rows."""
+        """Return the log as columns, and clear its rows."""
         app, job, gpu, lease, start, end, why = self.records.take()
         return Leases(
             app=app,
@@ -59,7 +59,7 @@ class LeaseLogger:
 
 
 class RoundLogger:
-    """Logs rounds."""
+    """A log of rounds."""
 
     def __init__(self) -> None:
         self._rows = Records(f"qdHiii{'i' * len(COUNTED)}Bi")
@@ -80,7 +80,7 @@ class RoundLogger:
         rows.rows += rows.pack(decision.round, now, causes, free, running, waiting, *counts, quiet, fault)
 
     def columns(self) -> RoundLog:
-        """Return the log as columns, and drop its rows."""
+        """Return the log as columns, and clear its rows."""
         number, time, causes, free, running, waiting, *kinds, quiet, fault = self._rows.take()
         return RoundLog(
             round=number,
@@ -102,7 +102,7 @@ def _faults_text(decision: Decision) -> str:
 
 
 class WaitLogger:
-    """Logs how long each job waited, and why."""
+    """A log of how long each job waited, and why."""
 
     def __init__(self, jobs: int) -> None:
         self._rows = Records("iddi")
@@ -112,7 +112,7 @@ class WaitLogger:
         self._pending: dict[int, int] = {}
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
-        """Log that a job waits from now on, or for another reason; a stopped job keeps the reason of its stop."""
+        """Log that a job waits from now on, or now for another reason; a stopped job keeps the reason of its stop."""
         pending = self._pending.pop(job, None) if self._pending else None
         why = pending if pending is not None and not stage else self._reasons[reason, stage, plugin]
         since = self._since[job]
@@ -125,7 +125,7 @@ class WaitLogger:
         self._why[job] = why
 
     def end(self, job: int, now: float) -> None:
-        """Log that a job waits no longer."""
+        """Log that a job no longer waits."""
         if self._pending:
             self._pending.pop(job, None)
         since = self._since[job]
@@ -134,7 +134,7 @@ class WaitLogger:
         self._since[job] = math.nan
 
     def hear(self, decision: Decision, rows: dict[str, int], now: float) -> None:
-        """Log the verdicts of a round."""
+        """Log the verdicts of a round on waiting jobs."""
         for waiting in decision.waiting:
             job = rows[waiting.job]
             if waiting.reason is None:
@@ -147,7 +147,7 @@ class WaitLogger:
                 self._pending[job] = self._reasons[why]
 
     def columns(self, now: float) -> WaitLog:
-        """Return the log as columns, and drop its rows; the waits of jobs that still wait end now."""
+        """Return the log as columns, and clear its rows; open waits end now."""
         for row, since in enumerate(self._since):
             if now > since:
                 self.end(row, now)
@@ -164,7 +164,7 @@ class WaitLogger:
 
 
 class QueueLogger:
-    """Logs how many jobs wait, and how many GPUs are held."""
+    """A log of the number of waiting jobs and of held GPUs."""
 
     def __init__(self) -> None:
         self._rows = Records("diii")
@@ -172,7 +172,7 @@ class QueueLogger:
         self._last = (-1, -1, -1)
 
     def add(self, now: float, jobs: int, gpus: int, busy: int) -> None:
-        """Log the values from now on if they changed; of several values at one time, the last one counts."""
+        """Log the values from now on if they have changed; of several values at the same time, the last one counts."""
         row = (jobs, gpus, busy)
         if row == self._last:
             return
@@ -181,7 +181,7 @@ class QueueLogger:
         self._since, self._last = now, row
 
     def columns(self) -> QueueLog:
-        """Return the log as columns, and drop its rows."""
+        """Return the log as columns, and clear its rows."""
         if self._since == self._since:
             self._rows.add(self._since, *self._last)
         time, jobs, gpus, busy = self._rows.take()
@@ -189,7 +189,7 @@ class QueueLogger:
 
 
 class SegmentLogger:
-    """Logs the periods of constant speed of each job."""
+    """A log of the periods of constant speed of each job."""
 
     def __init__(self, cluster: Cluster, batch_sizes: "dict[int, tuple[float, ...]]") -> None:
         self._rows = Records("iddiidd")
@@ -210,7 +210,7 @@ class SegmentLogger:
         self._rows.rows += self._rows.pack(job, start, end, size, locality, pace, batch)
 
     def columns(self) -> SegmentLog:
-        """Return the log as columns, and drop its rows."""
+        """Return the log as columns, and clear its rows."""
         job, start, end, gpus, locality, pace, batch = self._rows.take()
         return SegmentLog(
             job=job,
@@ -224,7 +224,7 @@ class SegmentLogger:
 
 
 class Logs:
-    """All logs of a run; None: not kept."""
+    """All logs of a run; a log that is not kept is None."""
 
     def __init__(self, keep: Keep, cluster: Cluster, jobs: int, batch_sizes: "dict[int, tuple[float, ...]]") -> None:
         self.leases = LeaseLogger() if keep.leases else None

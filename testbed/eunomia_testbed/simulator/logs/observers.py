@@ -8,23 +8,23 @@ from eunomia_testbed.simulator.options import Progress
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 PROGRESS_STEPS: Final = 256
-"""Steps between two reports of progress."""
+"""Number of steps between two reports of progress."""
 
 
 class RunObserver(Protocol):
-    """Sees a whole run, and must change nothing: a run with observers equals a run without."""
+    """An observer of a whole run, which must not change it: a run with observers equals a run without them."""
 
     def stepped(self, sim: SimulationState, decision: Decision) -> None:
-        """Observe a step, after its decision was carried out."""
+        """Observe a step after its decision has been carried out."""
         ...
 
     def ended(self, sim: SimulationState) -> None:
-        """Observe the end, once, after the last step and before the results are made."""
+        """Observe the end, once, after the last step and before the results are computed."""
         ...
 
 
 class ProgressObserver:
-    """Reports the progress of a run from time to time.
+    """An observer that reports the progress of a run regularly.
 
     Args:
         report: called every ``PROGRESS_STEPS`` steps, and at the end.

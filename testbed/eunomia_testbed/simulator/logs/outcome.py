@@ -77,7 +77,7 @@ def outcome(sim: SimulationState, runs: JobRuns, log: StepLog) -> SimulatedRun:
 
 
 def _draws(sim: SimulationState) -> bool:
-    """Return whether the run may depend on chance: False only if no part of it draws random numbers."""
+    """Return whether the run may depend on chance; False only if no part of it draws random numbers."""
     options = sim.options
     reports = options.reports
     off = reports.error > 0.0 or any(error > 0.0 for error in reports.errors.values())
@@ -87,7 +87,7 @@ def _draws(sim: SimulationState) -> bool:
 
 
 def _app_states(sim: SimulationState, states: Words) -> Words:
-    """Return the state of each app: finished when all its jobs have ended and at least one of them finished."""
+    """Return the state of each app; an app is finished if all its jobs have ended and at least one of them finished."""
     apps: Ints = sim.workload.jobs.app
     finish: Reals = reals(sim.apps.finish)
     rank = {FINISHED: 0, STOPPED: 0, REJECTED: 1, FAILED: 2, AWAITED: 3, PAUSED: 4, WAITING: 5, RUNNING: 6}

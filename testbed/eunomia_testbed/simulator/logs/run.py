@@ -1,4 +1,4 @@
-"""The results of a simulation, as columns: the source of metrics, tables and reports."""
+"""The results of a simulation as columns, from which metrics, tables and reports are computed."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ __all__ = ["Leases", "QueueLog", "RoundLog", "SegmentLog", "SimulatedRun", "Unfi
 
 @value
 class Unfit:
-    """A job that cannot run on the cluster."""
+    """A job that cannot run on the cluster, and why."""
 
     job: int
     rule: str
@@ -26,7 +26,7 @@ class Unfit:
 
 @builds
 class SegmentLog:
-    """Periods in which a job ran at one speed, one row each."""
+    """Periods in which a job ran at constant speed, one row each."""
 
     job: Ints
     start_seconds: Reals
@@ -39,35 +39,35 @@ class SegmentLog:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class JobResults:
-    """Columns by job and by app, in seconds since the start of the workload; rows are those of the workload."""
+    """Results by job and by app, in seconds since the start of the workload; the rows are those of the workload."""
 
     start_seconds: Reals
-    """When the job first held GPUs; NaN: never."""
+    """Time at which the job first held GPUs; NaN: never."""
     finish_seconds: Reals
-    """Time when the job finished; NaN: it did not finish."""
+    """Time at which the job finished; NaN: it did not finish."""
     state: Words
     """``finished``, ``failed``, ``rejected``, ``stopped`` (ended early by its tuner), or its state at the end:
     ``waiting``, ``running``, ``paused``, ``awaited`` (had not arrived)."""
     run_seconds: Reals
     """Seconds in which the job made steps."""
     wait_seconds: Reals
-    """Seconds in which the job wanted GPUs and held none."""
+    """Seconds in which the job wanted GPUs but held none."""
     slot_seconds: Reals
     """GPU-seconds that the job held."""
     iterations_done: Reals
     iterations_lost: Reals
-    """Iterations done twice, since a failure lost them."""
+    """Iterations that had to be repeated because a failure lost them."""
     restarts: Ints
-    """Starts after the first."""
+    """Number of starts after the first."""
     migrations: Ints
     resizes: Ints
-    """Changes of the number of GPUs of a running job."""
+    """Number of times that a running job's number of GPUs changed."""
     probes: Ints
-    """Measurements of the job's rate in other settings."""
+    """Number of measurements of the job's rate in other settings."""
     ideal_seconds: Reals
     """Seconds that the job would take alone on this cluster, at its largest gang and best placement."""
     exclusive_seconds: Reals
-    """Run time alone by the trace's profile; else ``ideal_seconds``."""
+    """Run time alone by the trace's profile, or else ``ideal_seconds``."""
     app_finish_seconds: Reals
     app_state: Words
 
@@ -82,21 +82,22 @@ class RunLogs:
     queue: QueueLog
     segments: SegmentLog
     records: Mapping[str, tuple[tuple[float, int, RecordTable], ...]]
-    """Records of each plugin, with time and round."""
+    """Records of each plugin, with their time and round."""
 
 
 @builds
 class SimulatedRun(JobResults, RunLogs):
-    """A run. Equal arguments give equal runs, except for ``timings``."""
+    """A simulated run; equal arguments give equal runs, except for ``timings``."""
 
     policy: str
     seed: int
     end_seconds: float
     """Time of the last event, in seconds since the start of the workload."""
     draws: bool = True
-    """Whether the run may depend on chance: a stage drew, or failures, delays, errors, searches or rules may draw."""
+    """Whether the run may depend on chance: a stage drew random numbers, or failures, delays, errors, searches or rules
+    might."""
     faults: tuple[str, ...]
-    """Faults of plugins, each with its round."""
+    """Faults of plugins as text, each with its round."""
     fallback_round: int | None
     """The first round that the fallback decided; None: the profile decided all rounds."""
     dropped: tuple[Unfit, ...]
@@ -106,10 +107,10 @@ class SimulatedRun(JobResults, RunLogs):
     quiet_rounds: int
     stage_calls: int
     timings: Mapping[str, float]
-    """CPU seconds: by stage, ``step`` (the whole arbiter), ``driver`` (everything else)."""
+    """CPU seconds by stage, of ``step`` (the whole arbiter), and of ``driver`` (everything else)."""
 
     def same_as(self, other: "SimulatedRun") -> bool:
-        """Whether two runs are equal, except for ``timings``."""
+        """Return whether two runs are equal, except for ``timings``."""
         return all(
             _same(getattr(self, field.name), getattr(other, field.name))
             for field in dataclasses.fields(self)

@@ -13,15 +13,15 @@ from eunomia_testbed.simulator.logs.timing import Timings
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 Before = tuple[int, int, int, int]
-"""The state before a decision: free GPUs, running and waiting jobs, and calls of stages so far."""
+"""The state before a decision: number of free GPUs, running and waiting jobs, and stage calls so far."""
 
 
 class StepLog:
-    """The logs and sums of a run.
+    """The logs and counts of a run.
 
     Args:
         sim: the state of the simulation.
-        unfit: jobs that cannot run on the cluster.
+        unfit: the jobs that cannot run on the cluster.
         timings: CPU times of the arbiter; None: not measured.
         observers: called after every step, and at the end.
     """
@@ -30,10 +30,10 @@ class StepLog:
         self._sim, self._logs, self.timings = sim, sim.logs, timings
         self.steps = self.events = self.rounds = self.quiet = 0
         self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
-        """Records of each plugin, with time and round."""
+        """Records of each plugin, with their time and round."""
         self.faults: list[str] = []
         self.fallback_round: int | None = None
-        """The first round that the fallback decides; None: the profile decides all rounds."""
+        """The first round that the fallback decided; None: the profile has decided all rounds."""
         self.dropped: list[Unfit] = unfit
         self.guard = LivelockGuard(sim.profile.name)
         self._observers, self._of_profile = observers, sim.profile.observers()
@@ -42,12 +42,12 @@ class StepLog:
         """Count and log a step, and show it to the observers.
 
         Args:
-            decision: of the arbiter.
-            events: of the step.
+            decision: the arbiter's decision.
+            events: the events of the step.
             before: the state before the decision.
 
         Raises:
-            PluginFailedError: a plugin failed, and that is not tolerated.
+            PluginFailedError: a plugin failed, and faults are not tolerated.
             EunomiaError: the policy makes no progress.
         """
         sim, rounds, queue = self._sim, self._logs.rounds, self._logs.queue
@@ -72,7 +72,7 @@ class StepLog:
             observer.stepped(sim, decision)
 
     def end(self) -> None:
-        """Lets the observers know that the last step is over."""
+        """Notify the observers that the last step is over."""
         for observer in self._observers:
             observer.ended(self._sim)
 

@@ -1,7 +1,7 @@
-"""CPU time of an arbiter and of its stages.
+"""Measures the CPU time of an arbiter and of its stages.
 
-Reading a clock of CPU time costs more than a small stage. Therefore wall time is measured, which is nearly free, and at
-the end of a run it is scaled by the fraction of the wall time in which the process had a CPU.
+Reading a CPU clock takes longer than a small stage. Therefore wall time is measured, which is nearly free, and scaled
+at the end of a run by the fraction of the wall time in which the process had a CPU.
 """
 
 import time
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 
 class Timings:
-    """Sums of wall time.
+    """Sums of wall time by stage.
 
     Args:
-        stages: nanoseconds by stage, as an arbiter adds them up.
+        stages: nanoseconds by stage, which an arbiter adds up.
 
     Attributes:
         step: nanoseconds of all steps of the arbiter.
@@ -28,7 +28,7 @@ class Timings:
         self._cpu = time.process_time_ns()
 
     def seconds(self) -> dict[str, float]:
-        """Return CPU seconds by name so far: by stage, ``step`` (the whole arbiter), ``driver`` (everything else)."""
+        """Return CPU seconds so far: by stage, of ``step`` (the whole arbiter), and of ``driver`` (everything else)."""
         wall, cpu = time.perf_counter_ns() - self._wall, time.process_time_ns() - self._cpu
         scale = cpu / (wall * 1e9) if wall else 0.0
         seconds = {name: spent * scale for name, spent in sorted({**self._stages, "step": self.step}.items())}

@@ -1,1 +1,1 @@
-"""The true speed and progress of each job, which no plugin sees."""
+"""The true speed and progress of each job, which no plugin can see."""

@@ -1,4 +1,4 @@
-"""Finds the GPU types on which a workload's times were measured; they are never inferred from the cluster."""
+"""Finds the GPU types on which a workload's times were measured, without inferring them from the cluster."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,15 +15,15 @@ from eunomia_testbed.performance.reading import plain
 from eunomia_testbed.workload import Workload
 
 UNKNOWN_MODEL: Final = ""
-"""The name of the model of a job that names none."""
+"""The model name of a job that names no model."""
 
 
 @builds
 class Hours:
-    """The GPU types of a workload's times.
+    """The GPU type to which each of a workload's times refers.
 
     Attributes:
-        types: the cluster's GPU types, followed by those of times that the cluster lacks, as the trace writes them.
+        types: the cluster's GPU types, followed by further types of times, as written in the trace.
         measured: [job] index into ``types``; -1: unknown.
     """
 
@@ -31,14 +31,14 @@ class Hours:
     measured: Ints
 
     def of(self, job: int) -> int:
-        """Return the type of a job's times; -1: unknown."""
+        """Return the index of the GPU type of a job's times; -1: unknown."""
         return int(self.measured[job])
 
 
 def times_of(workload: Workload, cluster: Cluster) -> Hours:
-    """Find the GPU type of each job's times: the one that it requires, else its own, else the workload's.
+    """Find the GPU type of each job's times: the type it requires, or else its own type, or else the workload's.
 
-    Where the trace names none and the cluster has one type, the times are of that type.
+    If the trace has none and the cluster has a single type, the times refer to that type.
     """
     jobs, types = workload.jobs, list(cluster.gpu_types)
     index = {plain(name): number for number, name in enumerate(types)}
@@ -63,9 +63,10 @@ def times_of(workload: Workload, cluster: Cluster) -> Hours:
 
 
 def looked_up_in(workload: Workload, cluster: Cluster) -> Bools:
-    """Return by job whether a performance model gives its speeds.
+    """Return for each job whether a performance model determines its speeds.
 
-    The times of a job that names no model hold where it runs on one GPU type: the only one, or the one it requires.
+    The times of a job without a model apply if it runs on one GPU type only: the cluster's only one, or the one it
+    requires.
     """
     looked: Bools = workload.jobs.model >= 0
     if len(cluster.gpu_types) > 1:
@@ -75,7 +76,7 @@ def looked_up_in(workload: Workload, cluster: Cluster) -> Bools:
 
 
 def has_time(workload: Workload) -> Bools:
-    """Return by job whether the workload gives a time of an iteration, at its start or in a regime."""
+    """Return for each job whether the workload gives a time per iteration, at its start or in a regime."""
     timed: Bools = np.isfinite(workload.jobs.seconds_per_iteration)
     for job, regimes in workload.regimes.items():
         timed[job] |= any(np.isfinite(regime.seconds_per_iteration) for regime in regimes)
@@ -83,13 +84,13 @@ def has_time(workload: Workload) -> Bools:
 
 
 def without_hours(workload: Workload, cluster: Cluster, models: PerformanceModel, taken: Sequence[str | None]) -> Ints:
-    """Return the jobs with a time of which the GPU type is unknown, although their speed depends on it.
+    """Return the jobs whose speed depends on the GPU type of their times, but whose type is unknown.
 
     Args:
         workload: the workload.
         cluster: the cluster with the GPU types.
         models: the performance model.
-        taken: [job] the name whose speeds the job takes; None: its own times hold on every GPU type.
+        taken: [job] the name under which the job's speed is looked up; None: its own times hold on every GPU type.
     """
     if len(cluster.gpu_types) == 1:
         return np.zeros(0, dtype=np.int64)
@@ -99,14 +100,14 @@ def without_hours(workload: Workload, cluster: Cluster, models: PerformanceModel
 
 
 def check_regimes(workload: Workload, own_times: Sequence[bool]) -> None:
-    """Refuse jobs that change their batch size without a time at each one, where no performance model gives it.
+    """Check that jobs that change their batch size have a time, or a performance model's speed, at each batch size.
 
     Args:
         workload: the workload.
-        own_times: [job] whether the job's own times hold, so that no performance model gives its speed.
+        own_times: [job] whether the job's own times apply instead of a performance model.
 
     Raises:
-        InputError: names the first such job and batch size.
+        InputError: a time is missing; the error names the first such job and batch size.
     """
     for job, regimes in workload.regimes.items():
         untimed = [regime for regime in regimes if np.isnan(regime.seconds_per_iteration)]

@@ -1,6 +1,6 @@
-"""The true progress of jobs if two may share a GPU: each job's speed depends on its neighbour.
+"""The true progress of jobs if two may share a GPU, so that each job's speed depends on its neighbour.
 
-The simulator's executor gives a GPU to one holder, as the arbiter does, so no run needs this yet; see
+The simulator's executor gives a GPU to a single holder, like the arbiter, so no run needs this yet; see
 ``docs/decisions/0110-two-jobs-on-one-gpu.md`` for what is missing.
 """
 
@@ -17,11 +17,11 @@ from eunomia_testbed.simulator.progress.work import Work
 from eunomia_testbed.workload import Workload
 
 MOST: Final = 2
-"""Most jobs on one GPU: measurements exist for pairs only."""
+"""Largest number of jobs on one GPU, since measurements exist only for pairs."""
 
 
 class SharedWork(Work):
-    """Progress of jobs that may share GPUs; the arguments are those of ``Work``."""
+    """The progress of jobs that may share GPUs; the arguments are those of ``Work``."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class SharedWork(Work):
         super().__init__(workload, speeds, agenda, checkpoint_every=checkpoint_every, saves=saves, segments=segments)
         self._plain = False  # a neighbour slows a job down
         self._there: dict[int, list[int]] = {}
-        """By GPU, the jobs that make steps on it."""
+        """The jobs that make steps on each GPU."""
 
     def neighbours(self, job: int, gpus: Iterable[int]) -> list[int]:
         """Return the other jobs that make steps on any of these GPUs, in order."""
@@ -45,10 +45,10 @@ class SharedWork(Work):
     def go(
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
-        """Start a job as ``Work.go`` does; jobs on the same GPUs change speed.
+        """Start a job as ``Work.go`` does; other jobs on the same GPUs change speed.
 
         Raises:
-            EunomiaError: two other jobs are on one of the GPUs.
+            EunomiaError: one of the GPUs has two jobs already.
         """
         for gpu in gpus:
             there = self._there.setdefault(gpu, [])
@@ -61,13 +61,13 @@ class SharedWork(Work):
         self._update_pace(self.neighbours(job, gpus), now)
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Stop a job as ``Work.stop`` does; jobs on the same GPUs change speed."""
+        """Stop a job as ``Work.stop`` does; other jobs on the same GPUs change speed."""
         others = self._part(job)
         super().stop(job, now, at_border=at_border, leaves=leaves)
         self._update_pace(others, now)
 
     def crash(self, job: int, now: float) -> None:
-        """Crashes a job as ``Work.crash`` does; its neighbours change speed."""
+        """Crash a job as ``Work.crash`` does; its neighbours change speed."""
         others = self._part(job)
         super().crash(job, now)
         if others:
@@ -80,14 +80,14 @@ class SharedWork(Work):
         )
 
     def _part(self, job: int) -> list[int]:
-        """Take a job off its GPUs; return the other jobs on them."""
+        """Remove a job from its GPUs, and return the other jobs on them."""
         gpus = [gpu for gpu in self.on[job] if job in self._there.get(gpu, ())]
         for gpu in gpus:
             self._there[gpu].remove(job)
         return self.neighbours(job, gpus)
 
     def _update_pace(self, jobs: Iterable[int], now: float) -> None:
-        """Update the speed of running jobs for their present neighbours."""
+        """Update the speed of running jobs according to their current neighbours."""
         for job in jobs:
             gpus = self.on[job]
             cpus, memory_gib = self._run_shares.get(job, (None, None))

@@ -18,7 +18,7 @@ OVER: Final = frozenset({FINISHED, STOPPED, FAILED, REJECTED})
 
 
 class JobStates:
-    """States by job row. A job that holds GPUs counts as running, whether it makes steps or not.
+    """The state of each job, by row; a job that holds GPUs counts as running, whether or not it makes steps.
 
     Args:
         most: the largest gang of each job.
@@ -33,7 +33,7 @@ class JobStates:
         self.wait_seconds = [0.0] * count
         self.waiting = self.waiting_gpus = self.running = self.over = 0
         self.moves = 0
-        """Counts starts, ends, arrivals and pauses."""
+        """Number of starts, ends, arrivals and pauses so far."""
         self._since = [math.nan] * count
         self._most, self._waits = most, waits
 
@@ -81,7 +81,7 @@ class JobStates:
         self.over += 1
 
     def still_waits(self, job: int, now: float) -> None:
-        """Add the wait of a job that still waits at the end of the run."""
+        """Add the wait of a job that is still waiting at the end of the run."""
         self.wait_seconds[job] += now - self._since[job]
 
     def _settle(self, job: int, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The true speed of each job of a workload on the GPUs that it holds. Plugins must not import this module."""
+"""The true speed of each job on the GPUs that it holds; plugins must not import this module."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class GangShape(NamedTuple):
 
     gpus: int
     gpu_type: int
-    """Index into the cluster's types."""
+    """Index into the cluster's GPU types."""
     locality: Locality = Locality.ISLAND
     machines: int = 1
 
@@ -45,11 +45,11 @@ class GangShape(NamedTuple):
 class Speeds:
     """Seconds per iteration of each job, by GPUs, type, locality, CPUs, memory and regime.
 
-    A workload's time per iteration is that of the job's ``most`` GPUs on one machine, of the GPU type on which it was
-    measured: the one that the job requires, else its ``measured_on``, else the workload's ``reference_type``. A
-    performance model then only gives how much slower other settings are; for jobs without a time it gives the rates
-    themselves. Without a performance model a job is equally fast on any GPUs, and proportionally slower on fewer; so is
-    a job whose model is assumed to be equally fast everywhere (``Workload.assumed_speeds``).
+    A workload's time per iteration applies to the job's ``most`` GPUs on one machine, of the GPU type on which it was
+    measured: the one that the job requires, or else its ``measured_on``, or else the workload's ``reference_type``. A
+    performance model then determines only how much slower other settings are; for jobs without a time it gives the
+    rates themselves. Without a performance model, or if a job's model is assumed to be equally fast everywhere
+    (``Workload.assumed_speeds``), a job is equally fast on all GPU types, and proportionally slower on fewer GPUs.
 
     Args:
         workload: the workload with the jobs.
@@ -57,8 +57,8 @@ class Speeds:
         models: a performance model; None: only the times of the workload are used.
 
     Raises:
-        InputError: a model that the performance model lacks without an assumption, or a time whose GPU type is unknown
-            where the cluster has several.
+        InputError: the performance model lacks a model for which nothing is assumed, or the GPU type of a time is
+            unknown and the cluster has several.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None = None) -> None:
@@ -91,11 +91,11 @@ class Speeds:
         self._memory = _Shares(cluster, cluster.machine_memory_gib, jobs.memory_gib_per_gpu)
 
     def regimes(self, job: int) -> tuple[Regime, ...]:
-        """Return the job's regimes; empty: a single one for its whole work."""
+        """Return the job's regimes; empty: its work has a single one."""
         return self._workload.regimes.get(job, ONE_REGIME)
 
     def _all_taken(self) -> list[Taken | None]:
-        """Return by job the name of its speeds at its first batch size; None: its own times hold everywhere."""
+        """Return for each job the name of its speeds at its first batch size; None: its own times apply everywhere."""
         names = self._names
         if names is None:
             return [None] * self._workload.size
@@ -106,7 +106,7 @@ class Speeds:
         ]
 
     def _taken_by(self, job: int, regime: Regime | None) -> Taken | None:
-        """Return the name of a job's speeds at its present batch size; None: its own times hold everywhere."""
+        """Return the name of a job's speeds at its current batch size; None: its own times apply everywhere."""
         first = self._taken[job]
         if regime is None or first is None or self._names is None or regime.batch_size != regime.batch_size:
             return first
@@ -114,10 +114,10 @@ class Speeds:
         return self._names.of(self._workload.models[kind] if kind >= 0 else UNKNOWN_MODEL, regime.batch_size)
 
     def own_type(self, job: int) -> int:
-        """Return the GPU type of the cluster by which a job is judged and reported.
+        """Return the cluster's GPU type that is used to judge and report a job.
 
-        The type that the job requires, else that of its times; if the cluster lacks that, or the job has no times, the
-        type on which its largest gang is fastest, of equals the first.
+        It is the type that the job requires, or else that of its times. If the cluster lacks that type, or the job has
+        no times, it is the type on which the job's largest gang is fastest, the first one of equals.
         """
         if job not in self._own:
             self._own[job] = self._own_type(job)
@@ -133,14 +133,14 @@ class Speeds:
         return min(kinds, key=lambda kind: self.at(job, self._nearest(self._most[job], kind)))
 
     def reference_type(self, job: int) -> str:
-        """Return the GPU type of a job's times, whether the cluster has it; without times, that of ``own_type``."""
+        """Return the GPU type of a job's times, even if the cluster lacks it; without times, that of ``own_type``."""
         measured = self._hours.of(job)
         return self._hours.types[measured if measured >= 0 else self.own_type(job)]
 
     def against_reference(self, job: int, kind: int) -> float:
-        """Return a job's speed on a GPU type of the cluster over that on its reference type.
+        """Return a job's speed on a GPU type of the cluster relative to its reference type.
 
-        Both are of its largest gang on one machine, in its first regime. 0: the job does not run there.
+        Both speeds are those of its largest gang on one machine in its first regime. 0: the job cannot run there.
         """
         measured, most = self._hours.of(job), self._most[job]
         regime = next(iter(self.regimes(job)), None)
@@ -159,15 +159,15 @@ class Speeds:
         memory_gib: float | None = None,
         beside: Sequence[str] = (),
     ) -> float:
-        """Return seconds per iteration on these GPUs; inf: the job does not run there.
+        """Return seconds per iteration on these GPUs; inf: the job cannot run there.
 
         Args:
             job: row of the job.
-            gpus: GPUs of the cluster.
-            regime: the job's present regime; None: it has a single one.
-            cpus: CPUs per GPU; None: the machine's share, on several machines the least.
-            memory_gib: GiB per GPU; None: the machine's share, on several machines the least.
-            beside: the models that share any of the GPUs, with the names of ``called``.
+            gpus: indices of GPUs in the cluster.
+            regime: the job's current regime; None: it has a single one.
+            cpus: CPUs per GPU; None: the machine's share, for several machines the least.
+            memory_gib: GiB per GPU; None: the machine's share, for several machines the least.
+            beside: the models of jobs that share any of the GPUs, by the names of ``called``.
         """
         if self.plain and not beside:
             return self.by_count(job, len(gpus), regime)
@@ -226,11 +226,11 @@ class Speeds:
         memory_gib: float | None = None,
         beside: str | None = None,
     ) -> float:
-        """Return seconds per iteration on a gang of GPUs; inf: the job does not run.
+        """Return seconds per iteration on a gang of GPUs; inf: the job cannot run there.
 
-        CPUs and memory of None mean the amounts that the job requests, else the share of the best machine of the type,
-        else that of the performance model's own machines. ``beside`` is the model that shares the GPUs; None: no model
-        does.
+        If CPUs or memory are None, they are the amounts that the job requests, or else the share of the best machine of
+        the type, or else that of the performance model's own machines. ``beside`` is the model of the job that shares
+        the GPUs, if any.
         """
         taken = self._taken_by(job, regime)
         declared = self.by_count(job, gang.gpus, regime)
@@ -280,16 +280,16 @@ class Speeds:
         return 0.0 if rate is None else rate
 
     def amounts(self, job: int) -> tuple[Reals, Reals] | None:
-        """Return CPUs and GiB per GPU of the model's measurements; None: it has no rates by CPUs and memory."""
+        """Return the CPUs and GiB per GPU at which a job's model was measured; None: its rates ignore them."""
         taken, models = self._taken[job], self._models
         if taken is None or not isinstance(models, ByAmounts):
             return None
         return models.amounts(taken.name)
 
     def called(self, job: int, regime: Regime | None = None) -> str:
-        """Return the name of a job's speeds at its present batch size, which affects a neighbour's speed.
+        """Return the name of a job's speeds at its current batch size, by which it affects a neighbour's speed.
 
-        Empty: the job's speeds are those of no model.
+        Empty: the job uses the speeds of no model.
         """
         taken = self._taken_by(job, regime)
         if taken is None:
@@ -302,7 +302,7 @@ class Speeds:
     # --- alone -------------------------------------------------------------------------------------------------------
 
     def ideal_seconds(self) -> Reals:
-        """Return by job the seconds alone on the cluster at its largest gang, placed best; inf: the job cannot run."""
+        """Return each job's seconds alone on the cluster, at its largest gang, placed best; inf: it cannot run."""
         if not self.plain:
             return np.array([self._ideal(job) for job in range(self._workload.size)])
         jobs = self._workload.jobs
@@ -335,7 +335,7 @@ class Speeds:
         return [self._types.index(named)] if named in self._types else []
 
     def _nearest(self, gpus: int, kind: int) -> GangShape:
-        """Return the shape of some GPUs of a type on as few machines as possible."""
+        """Return the gang shape of some GPUs of a type on as few machines as possible."""
         if (gpus, kind) not in self._near:
             self._near[gpus, kind] = self._find_nearest(gpus, kind)
         return self._near[gpus, kind]
@@ -363,9 +363,9 @@ class Speeds:
         return GangShape(gpus, kind, Locality.RACK if gpus <= in_rack else Locality.CLUSTER, machines)
 
     def without_least(self) -> Unfit | None:
-        """Return the first job that runs at a larger size but not at its smallest one; None: no such job.
+        """Return the first job that can run at a larger size but not at its smallest one; None: there is none.
 
-        Any policy may give a job its smallest size, so a missing speed there contradicts the input.
+        Any policy may give a job its smallest size, so a missing speed there is an error of the input.
         """
         jobs = self._workload.jobs
         elastic = (jobs.least >= 1) & (jobs.least < jobs.most) & (jobs.model >= 0)
@@ -397,7 +397,7 @@ class Speeds:
     # --- what cannot run ---------------------------------------------------------------------------------------------
 
     def unfit(self) -> list[Unfit]:
-        """Return the jobs that no policy could run on this cluster, each with the broken rule."""
+        """Return the jobs that no policy can run on this cluster, each with the rule that it breaks."""
         jobs, found = self._workload.jobs, []
         capacity: Ints = self._cluster.capacity
         by_type = dict(zip(self._types, capacity.tolist(), strict=True))
@@ -445,12 +445,12 @@ class Speeds:
 
 
 class _Shares:
-    """The share of a machine's CPUs, or of its memory, per GPU.
+    """The share per GPU of a machine's CPUs, or of its memory.
 
     Args:
         cluster: the cluster with the machines.
-        amounts: [machine] the amount of each; NaN: unknown.
-        asked: [job] amount per GPU that the job requests; NaN, or None for all: not given.
+        amounts: [machine] amount of the whole machine; NaN: unknown.
+        asked: [job] amount per GPU that the job requests; NaN (or None for all jobs): none.
     """
 
     def __init__(self, cluster: Cluster, amounts: Reals, asked: Reals | None) -> None:
@@ -469,7 +469,7 @@ class _Shares:
         return least if least == least else None
 
     def asked(self, job: int, gpu_type: int) -> float | None:
-        """Return the amount that a job requests, else the best machine's share; None: neither is known."""
+        """Return the amount that a job requests, or else the best machine's share; None: neither is known."""
         if self._asked is not None and self._asked[job] == self._asked[job]:
             return float(self._asked[job])
         return self._best[gpu_type]

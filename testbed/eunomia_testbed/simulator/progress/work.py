@@ -1,4 +1,4 @@
-"""The true progress of every job: iterations done, present speed, and the time of the next change."""
+"""The true progress of every job: iterations done, current speed, and the time of the next change."""
 
 import math
 
@@ -12,14 +12,14 @@ NOWHERE: tuple[int, ...] = ()
 
 
 class Work:
-    """Progress by job row, in plain lists: one read or write costs less than a numpy scalar's.
+    """The progress of each job by row, as plain lists: an access costs less than that to a numpy scalar.
 
     Args:
         workload: the workload with the jobs.
         speeds: the true speeds.
         agenda: the event queue, in which the ends of runs are scheduled.
         checkpoint_every: seconds between two checkpoints of a running job, which cost nothing.
-        saves: checkpoints that take time, in place of these; None: there are none.
+        saves: checkpoints that take time, in place of these; None: none.
         segments: the log of runs; None: not kept.
     """
 
@@ -38,23 +38,23 @@ class Work:
         self.total: list[float] = workload.jobs.iterations.tolist()
         self.done = [0.0] * count
         self.goal: list[float] = list(self.total)
-        """By job, the iterations up to which it runs before its app master is asked."""
+        """Iterations up to which each job runs before its app master is asked."""
         self.border: list[float] = list(self.total)
-        """By job, the iterations at which its present regime ends, or its goal if that comes first."""
+        """Iterations at which each job's current regime ends, or its goal if that comes first."""
         self.regime = [0] * count
         self.since = [math.nan] * count
         self.pace = [math.inf] * count
-        """By job, seconds per iteration while it runs."""
+        """Seconds per iteration of each job while it runs."""
         self.on: list[tuple[int, ...]] = [NOWHERE] * count
-        """By job, the GPUs on which it makes steps now."""
+        """The GPUs on which each job makes steps now."""
         self.turn = [0] * count
         self.run_seconds = [0.0] * count
         self.lost = [0.0] * count
         self.by_rules = False
-        """Whether a peer's round rules set the progress of each round; no run then ends by itself."""
+        """Whether a peer's round rules set the progress in each round; runs then do not end by themselves."""
         self._set_pace: dict[int, float] = {}
         self._run_shares: dict[int, tuple[float | None, float | None]] = {}
-        """By job, CPUs and memory in GiB per GPU of its last run, where these are not its machine's share."""
+        """CPUs and memory in GiB per GPU of each job's last run, if they are not its machine's share."""
         self._agenda = agenda
         self._every, self._saves = checkpoint_every, saves
         self._plain = speeds.plain and not workload.regimes
@@ -66,7 +66,7 @@ class Work:
     def go(
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
-        """Start a stopped job; ``cpus`` and memory are per GPU, None: the machine's share."""
+        """Start a stopped job; CPUs and memory in GiB are per GPU, None: the machine's share."""
         if cpus is not None or memory_gib is not None:
             self._run_shares[job] = cpus, memory_gib
         elif self._run_shares:
@@ -89,7 +89,7 @@ class Work:
             self._agenda.end(now + (seconds if saves is None else saves.lasts(job, seconds)), job, turn)
 
     def go_on(self, job: int, now: float, gpus: tuple[int, ...]) -> None:
-        """Restarts a job that has just reached a border, with its CPUs and memory unchanged."""
+        """Restart a job that has just reached a border, with the same CPUs and memory."""
         self.go(job, now, gpus, *self._run_shares.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
@@ -98,16 +98,16 @@ class Work:
         )
 
     def present_regime(self, job: int) -> Regime | None:
-        """Return the present regime of a job; None: it has a single one."""
+        """Return the current regime of a job; None: it has a single one."""
         regimes = self.speeds.regimes(job)
         return regimes[self.regime[job]] if regimes else None
 
     def coming(self, job: int) -> tuple[Regime, ...]:
-        """Return the regimes of a job after its present one."""
+        """Return the regimes of a job after its current one."""
         return self.speeds.regimes(job)[self.regime[job] + 1 :]
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Stop a running job and record its progress. A job that leaves its GPUs, or changes its gang, is saved."""
+        """Stop a running job and record its progress; a job that leaves its GPUs, or changes its gang, is saved."""
         ran = now - self.since[job]
         pace, steps = self.pace[job], ran
         if self._saves is not None:
@@ -138,14 +138,14 @@ class Work:
         self.lost[job] += lost
 
     def _unsaved(self, job: int, before: float, ran: float, pace: float) -> float:
-        """Return the iterations that no checkpoint holds, after a run that began at ``before`` iterations."""
+        """Return the iterations that no checkpoint has saved, after a run that began at ``before`` iterations."""
         if self._saves is not None:
             return max(0.0, self.done[job] - self._saves.saved(job))
         seconds = ran if math.isinf(self._every) else ran % self._every
         return min(self.done[job] - before, seconds / pace)
 
     def book(self, job: int, began: float, end: float, iterations: float, ran: float, *, ended: bool) -> None:
-        """Record the progress of a running job in a round of a peer's rules."""
+        """Record the progress of a running job in a round under a peer's rules."""
         if self._segments is not None:
             self._segments.add(job, began, began + ran, self.on[job], self.pace[job], self.regime[job])
         self.run_seconds[job] += ran
@@ -171,7 +171,7 @@ class Work:
         return min(self.border[job], self.done[job] + steps / self.pace[job])
 
     def rate(self, job: int) -> float:
-        """Return a running job's iterations per second, averaged over its checkpoints."""
+        """Return a running job's iterations per second, including the time of its checkpoints."""
         pace = self.pace[job]
         rate = 1.0 / pace if pace > 0.0 else 0.0
         return rate if self._saves is None else rate * self._saves.part
@@ -187,11 +187,11 @@ class Work:
             self.go_on(job, now, gpus)
 
     def is_whole(self, job: int) -> bool:
-        """Return whether a job that reached its border has reached its goal."""
+        """Return whether a job that has reached its border has also reached its goal."""
         return self.done[job] >= self.goal[job]
 
     def next_regime(self, job: int) -> float:
-        """Lets a job enter its next regime, which begins from a checkpoint; returns its batch size."""
+        """Move a job to its next regime, which begins from a checkpoint, and return its batch size."""
         if self._saves is not None:
             self._saves.forget(job)
         self.regime[job] += 1
