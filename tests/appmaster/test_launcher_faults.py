@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,20 @@ def test_a_launcher_works_in_a_folder_with_a_long_path(tmp_path: Path) -> None:
     with lab_module.lab(deep) as lab:
         lab.runtime().start(lab.gang(0, script=RECONNECTS))
         eventually(lambda: lab.status("ana-1.r1.0").hello)
+
+
+def test_what_ended_with_its_machine_ended_when_the_launcher_there_was_last_at_work(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.runtime().start(lab.gang(0, script=WAITS_FOR_FILE))
+        pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
+        record = json.loads((lab.run_folder() / "containers" / "ana-1.r1.0" / "worker.json").read_text())
+        assert lab.launcher is not None
+        for process in (lab.launcher.pid, record["shepherd_pid"], pid):
+            os.kill(process, signal.SIGKILL)
+        lab.launcher.wait()
+        off_at = time.time()
+        time.sleep(2.0)
+        lab.start()
+        status = lab.completed("ana-1.r1.0")
+        assert status.exit == Exit() and "exit code is unknown" in status.diagnostics
+        assert record["started_at"] <= status.ended_at <= off_at

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import shutil
 import signal
@@ -59,6 +60,7 @@ from eunomia_appmaster.protocol.join_text import JoinText
 
 _TIDY_SECONDS = 30.0
 _MEMORY_SECONDS = 1.0
+_ALIVE_SECONDS = 5.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -284,6 +286,7 @@ def _lives(
     yield _say_joined(node, masters, groups, options.arbiter)
     yield _tidy(node, containers, masters, options.keep_seconds)
     yield _watch_memory(containers)
+    yield _note_alive(node)
     yield collect_garbage()
     yield watch_output(lambda: _run_folders(node, containers), node.name, lambda: node.limits.output_bytes)
     yield quotas.run()
@@ -362,9 +365,17 @@ async def _tidy(node: Node, containers: Containers, masters: AppMasters, keep_se
     while True:
         await asyncio.sleep(min(_TIDY_SECONDS, keep_seconds))
         _save_again(containers, masters)
-        containers.forget(keep_seconds)
+        # App masters that start with this launcher have yet to hear of containers that ended long before.
+        works = node.system.unix_time() - node.began_at
+        containers.forget(keep_seconds if works > keep_seconds else math.inf)
         with contextlib.suppress(OSError):  # a full disk: later
             node.mend()
+
+
+async def _note_alive(node: Node) -> None:
+    while True:
+        node.note_alive()
+        await asyncio.sleep(_ALIVE_SECONDS)
 
 
 async def _watch_memory(containers: Containers) -> None:

@@ -86,6 +86,8 @@ class Container:
         self.port: ReservedPort | None = None
         self.kills_before = out_of_memory_kills()
         self.done = asyncio.Event()
+        self.seen_before: float | None = None
+        """Unix time at which an earlier launcher was last at work, of a container that this one has not seen live."""
 
     @property
     def id(self) -> str:
@@ -204,6 +206,19 @@ class Container:
         if container.completed:
             container.done.set()
         return container
+
+    def unseen_end(self, now: float, left: int) -> float:
+        """Return the Unix time of an end that no shepherd has reported.
+
+        All processes of a machine that was off ended with the launcher that ran there.
+
+        Args:
+            now: the time.
+            left: number of its processes that lived until now.
+        """
+        if self.seen_before is None or left:
+            return now
+        return min(now, max(self.seen_before, self.status.started_at))
 
     def read_worker(self) -> bool:
         """Read the process ids from the shepherd's worker.json; returns whether the file exists."""

@@ -232,6 +232,7 @@ class Containers:
         loop = asyncio.get_running_loop()
         loop.add_reader(fd, ended.set)
         try:
+            container.seen_before = None  # this launcher sees its end
             await ended.wait()
         finally:
             loop.remove_reader(fd)
@@ -241,10 +242,10 @@ class Containers:
         if container.shepherd is not None and (child := self._children.pop(container.shepherd.pid, None)):
             child.wait()
         record = read_json(container.folder / EXIT)
-        await self._clear(container)
+        left = await self._clear(container)
         status = container.status
         status.exit.SetInParent()
-        status.ended_at = self.node.system.unix_time()
+        status.ended_at = container.unseen_end(self.node.system.unix_time(), left)
         if record is not None:
             status.ended_at = record.pop("ended_at")
             if record.pop("lease_ended", False):
@@ -395,7 +396,7 @@ class Containers:
             if container is None:
                 drop_lost(link)
                 continue
-            container.folder = link.resolve()
+            container.folder, container.seen_before = link.resolve(), self.node.seen_before
             self._all[container.id] = container
             container.status.version = self.news.announce()
             if not container.completed:

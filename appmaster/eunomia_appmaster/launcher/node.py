@@ -1,5 +1,6 @@
 """A machine's identity as a node, and its persistent state: lock, secret, address, epochs of its slots."""
 
+import contextlib
 import dataclasses
 import fcntl
 import os
@@ -71,7 +72,10 @@ class Node:
         self.folder = self.state / "launcher" if folder is None else folder.resolve()
         for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _take(self.folder / LOCK)
+        self._lock, self.seen_before = _take(self.folder / LOCK)
+        """The lock, and the Unix time at which an earlier launcher was last at work here."""
+        self.began_at = system.unix_time()
+        self.note_alive()
         try:
             self.machine = numbered(machine, self.folder / "gpus.json")
             self.epochs = Epochs(self.folder / EPOCHS)
@@ -130,6 +134,15 @@ class Node:
             write_json(self.folder / LIMITS, message)
         except OSError as error:  # a full disk: the next registration has them
             log.warning("limits.not_saved", why=str(error))
+
+    def note_alive(self) -> None:
+        """Note the time, in that of the lock's last change, so that a later launcher knows how long this one worked.
+
+        The node's own folder is on a local disk.
+        """
+        now = self.system.unix_time()
+        with contextlib.suppress(OSError):  # a full disk, or one that may only be read
+            os.utime(self._lock, (now, now))
 
     @property
     def home(self) -> str:
@@ -277,7 +290,7 @@ def default_name() -> str:
     return socket.gethostname().split(".")[0] or "localhost"
 
 
-def _take(path: Path) -> int:
+def _take(path: Path) -> tuple[int, float]:
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -289,9 +302,10 @@ def _take(path: Path) -> int:
             value=f"a second one while process {holder} holds it",
             place=str(path),
         ) from None
+    changed_at = os.fstat(fd).st_mtime
     os.ftruncate(fd, 0)
     os.write(fd, str(os.getpid()).encode())
-    return fd
+    return fd, changed_at
 
 
 def _read_limits(path: Path) -> JobLimits:
