@@ -301,7 +301,7 @@ def load_tuner(kind: str, kinds: Mapping[str, str] | None = None, *, place: str 
     Args:
         kind: as ``[tuner].kind`` names it.
         kinds: ``module:class`` by kind; None: the built-in ones; if ``kind`` is none of them, also those of plugins.
-        place: for the error.
+        place: of the name, as errors show it.
 
     Raises:
         InputError: there is no such kind, or its package cannot be imported.

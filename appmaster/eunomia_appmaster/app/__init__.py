@@ -1,1 +1,1 @@
-"""What a user submits: the app file and its tables, commands, search spaces, and the files of an app."""
+"""The parts of a submission: the app file and its tables, commands, search spaces, and an app's files."""

@@ -38,15 +38,15 @@ class AppFile:
     """A checked app file.
 
     Attributes:
-        app: ``[app]``.
+        app: the table ``[app]``.
         user: the app's owner.
-        job: ``[job]``.
-        space: the search space by parameter.
-        tuner: ``[tuner]``.
-        command: the job's command, ready to be filled in.
+        job: the table ``[job]``.
+        space: the distribution of each parameter.
+        tuner: the table ``[tuner]``.
+        command: the job's command, with placeholders.
         search: the tuner's inputs in addition to its own options.
         tuner_type: the tuner's class.
-        tuner_options: its own options.
+        tuner_options: the tuner's own options.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class AppFile:
         """Read and check an app file.
 
         Args:
-            text: its TOML.
-            place: how errors name it, such as ``resnet.toml``.
+            text: the file's content, in TOML.
+            place: the file's name in errors, such as ``resnet.toml``.
             folder: the working folder of its jobs; relative scripts are looked for there.
             tuners: ``module:class`` by kind; None: the built-in ones and those of plugins.
-            env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process'.
+            env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process's.
             user: the app's owner if the file names none; None: the login name.
             more_trials: sizes of the groups of trials that were added after the search had ended, in order.
 
         Raises:
-            InputErrors: all that is wrong with it.
+            InputErrors: all errors of the file.
         """
         reader = _Reader(place, tuple(more_trials))
         raw = reader.toml(text)
@@ -121,14 +121,15 @@ class AppFile:
         )
 
     def make_tuner(self) -> Tuner:
-        """Return a new tuner at its beginning."""
+        """Return a new tuner in its initial state."""
         return self.tuner_type.create(self.search, self.tuner_options)
 
 
 class _Reader:
     """Collects the errors of one file.
 
-    A key with an error reads as its default, so that the other keys are checked; a check that depends on it is skipped.
+    A key with an error counts as its default, so that the other keys can be checked; checks that depend on it are
+    skipped.
     """
 
     def __init__(self, place: str, more_trials: tuple[int, ...]) -> None:

@@ -28,7 +28,7 @@ _READ_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A complete checkpoint: ``path`` holds ``bytes`` bytes with that SHA-256; ``saved_at`` is in seconds (Unix)."""
+    """A complete checkpoint: the file ``path`` has ``bytes`` bytes and that SHA-256; ``saved_at`` is Unix seconds."""
 
     step: int
     path: Path
@@ -67,9 +67,9 @@ class CheckpointStore:
         self.keep = keep
         self.faults: list[CheckpointError] = []
         self.digests: dict[tuple[str, int, int, int], str] = {}
-        """SHA-256 by identity of the file, so that an unchanged file is hashed once; stores may share it."""
+        """SHA-256 of files by their identity, so that an unchanged file is hashed only once; stores may share it."""
         self.good_kept = 0
-        """Good checkpoints after the last save, at most ``keep``."""
+        """Number of good checkpoints after the last save, at most ``keep``."""
         self._owned = owned
         self._also = tuple(also)
 
@@ -146,7 +146,7 @@ class CheckpointStore:
         return adopted
 
     def latest(self) -> Checkpoint | None:
-        """Return the newest checkpoint whose size and SHA-256 fit its record; None where there is none.
+        """Return the newest checkpoint whose size and SHA-256 match its record; None: there is none.
 
         A corrupt one is logged as ``checkpoint.corrupt`` and added to ``faults``, and the next older one is tried. Its
         writer sets it aside (``.corrupt`` is appended to its names).
@@ -158,11 +158,11 @@ class CheckpointStore:
         return None
 
     def good(self) -> list[Checkpoint]:
-        """Return all checkpoints whose data fit their record, newest first; corrupt ones as in ``latest``."""
+        """Return all checkpoints whose data match their record, newest first; corrupt ones as in ``latest``."""
         return [found for record in list(self._records()) if (found := self._verify(record)) is not None]
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, ascending; not verified."""
+        """Return the steps that have a checkpoint, ascending, without verifying the checkpoints."""
         return sorted(int(record.stem) for record in self._record_paths())
 
     # -- reading
@@ -212,7 +212,11 @@ class CheckpointStore:
         return None
 
     def _check(self, checkpoint: Checkpoint) -> None:
-        """Raise CheckpointError unless the data fit the record; an unchanged file is hashed once."""
+        """Check that the data match the record; an unchanged file is hashed only once.
+
+        Raises:
+            CheckpointError: they do not match.
+        """
         path, place = checkpoint.path, str(checkpoint.path)
         try:
             size = path.stat().st_size
@@ -249,7 +253,7 @@ class CheckpointStore:
     # -- writing
 
     def _measure(self, data: Path, step: int, incarnation: int, metric: float | None) -> Checkpoint:
-        """Flush the data to the disk and describe them under their final name."""
+        """Flush the data to the disk and return their checkpoint, under its final name."""
         if not data.is_file():
             rule = "the function that writes a checkpoint must leave a file at the path given to it"
             raise CheckpointError(rule, value="none", place=str(data))
@@ -368,7 +372,7 @@ def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
 
 
 def _free_name(path: Path) -> Path:
-    """Return ``path`` with ``.corrupt`` appended, numbered where that name is taken."""
+    """Return ``path`` with ``.corrupt`` appended, and a number if that name exists."""
     candidate, number = path.with_name(path.name + ".corrupt"), 2
     while candidate.exists():
         candidate, number = path.with_name(f"{path.name}.{number}.corrupt"), number + 1
@@ -383,13 +387,13 @@ def _write_synced(path: Path, text: str) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until a file's content would survive a power cut."""
+    """Sync a file's content to the disk, so that it survives a power cut."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder would survive a power cut."""
+    """Sync the names in a folder to the disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -35,7 +35,7 @@ class Filling:
 
 @value
 class Command:
-    """A command as words; ``fill`` makes the argument list of a trial."""
+    """A job's command, split into words; ``fill`` builds the argument list of a trial."""
 
     words: tuple[str, ...]
 
@@ -44,7 +44,7 @@ class Command:
         """Split a command line as a shell does, but without expansion, pipes and redirection.
 
         Raises:
-            InputErrors: open quotes, no word at all, an unknown placeholder, or ``{args}`` inside a word.
+            InputErrors: it has open quotes, no words, an unknown placeholder, or ``{args}`` inside a word.
         """
         try:
             words = tuple(shlex.split(text))
@@ -64,8 +64,8 @@ class Command:
 
         Args:
             folder: the working folder of the job.
-            env: the submitter's ``PATH`` and ``VIRTUAL_ENV``; None: this process'.
-            place: for the error.
+            env: the submitter's ``PATH`` and ``VIRTUAL_ENV``; None: this process's.
+            place: of the command, as errors name it.
 
         Raises:
             InputError: its program or its Python script does not exist.
@@ -104,8 +104,9 @@ class Command:
         """Return the argument list of a trial.
 
         Args:
-            filling: what the placeholders stand for.
-            virtual_env: the submitter's; ``python`` is its interpreter, without one, the node's own.
+            filling: values of the placeholders.
+            virtual_env: the submitter's virtual environment, whose interpreter replaces ``python``; None: the node's
+                interpreter does.
         """
         known = {name: text_of(parameter) for name, parameter in filling.parameters.items()} | {
             "seed": str(filling.seed),

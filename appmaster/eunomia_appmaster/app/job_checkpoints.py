@@ -15,7 +15,7 @@ from eunomia_appmaster.app.fences import Fence, fences_in, make_own, remove_fold
 
 CHECKPOINTS_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
-"""Folder of the checkpoint that a job keeps for its best metric, beside ``checkpoints``."""
+"""Folder of the checkpoint that a job keeps for its best metric, next to ``checkpoints``."""
 _READ_ATTEMPTS = 10
 _NAMED = re.compile(r"(a\d+-i\d+-g\d+)/(\d+)")
 
@@ -60,11 +60,11 @@ class JobCheckpoints:
         return [found for store in self._stores() for found in store.good()]
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint of any writer, ascending; not verified."""
+        """Return the steps that have a checkpoint of any writer, ascending, without verifying the checkpoints."""
         return sorted({step for store in self._stores() for step in store.steps()})
 
     def _stores(self) -> Iterator[CheckpointStore]:
-        """Yield the store of each writer, newest first, and that of earlier versions."""
+        """Yield the checkpoint store of each writer, newest first, then the store of earlier versions."""
         for fence in sorted({*fences_in(self.folder), *self._named}, reverse=True):
             yield self._own if fence == self.fence else self._store_of(fence)
         yield self._store(self.folder)

@@ -27,7 +27,7 @@ _OF_EARLIER_VERSIONS: Final = (
 
 
 class OwnFolder:
-    """The folder of this attempt, and its file of events.
+    """The folder of one attempt of an app's master, and the file for the attempt's events.
 
     Args:
         app_dir: folder of the app.
@@ -68,7 +68,7 @@ def master_folders(app_dir: Path) -> Iterator[Path]:
 
 
 def trials_file(app_dir: Path) -> Path:
-    """Return the newest ``trials.csv`` of an app, which may not be there yet."""
+    """Return the path of an app's newest ``trials.csv``, which may not exist yet."""
     found = (folder / TRIALS_FILE for folder in master_folders(app_dir))
     return next((path for path in found if path.is_file()), app_dir / TRIALS_FILE)
 

@@ -15,7 +15,7 @@ def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> 
     Args:
         name: as typed.
         apps: the existing ones.
-        place: a run's folder; None: the arbiter.
+        place: where apps were searched: a run's folder; None: the arbiter.
     """
     there = f"there are: {_some(apps, 'apps')}" if apps else "there are none (eunomia submit FILE brings one)"
     return InputError(f'no app is named "{name}"; {there}{did_you_mean(name, apps)}', place=place)
@@ -26,9 +26,9 @@ def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: s
 
     Args:
         name: as typed: ``app/number`` or an app.
-        jobs: of the app that the name begins with; empty: there is no such app, or it has no jobs.
+        jobs: of the app in the name; empty: there is no such app, or it has no jobs.
         apps: the existing ones.
-        place: a run's folder; None: the arbiter.
+        place: where jobs were searched: a run's folder; None: the arbiter.
     """
     app, _, number = name.partition("/")
     if app in apps:

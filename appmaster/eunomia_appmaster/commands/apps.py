@@ -35,7 +35,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 HEADERS = ("APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "TRIALS", "BEST", "AGE", "ENDS IN")
 MORE_HEADERS = ("RUN", "WAIT", "PAUSED", "DONE")
-"""Further columns with ``--verbose``."""
+"""Additional columns with ``--verbose``."""
 RIGHT = ("ρ", "SLOTS", "TRIALS", "AGE", "ENDS IN", *MORE_HEADERS)
 WATCH_SECONDS = 1.0
 MOST_NOTICES = 3

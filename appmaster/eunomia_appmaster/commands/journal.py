@@ -94,7 +94,7 @@ def _check_begins(path: Path, fresh: Path) -> None:
 
 
 def journal_of(folder: Path) -> Path:
-    """Return the journal of a folder; a path of a journal is returned as it is."""
+    """Return the journal in a folder; a path of a journal is returned unchanged."""
     return folder / JOURNAL if os.path.isdir(folder) else folder  # noqa: PTH112 - as above
 
 

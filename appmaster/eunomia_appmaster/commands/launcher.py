@@ -24,7 +24,7 @@ from eunomia_appmaster.protocol.node_names import check_name
 from eunomia_appmaster.service.settings import default_state_dir
 
 NODES: Final = "nodes"
-"""Folder of the folders of nodes, below the user's default state folder."""
+"""Name of the folder with each node's own folder, below the user's default state folder."""
 
 
 def rack_option(name: str) -> str:
@@ -47,7 +47,7 @@ def seconds_option(text: str, name: str) -> float:
 
 
 class LauncherFlags(BaseModel):
-    """Flags of ``eunomia launcher``; its process has further options (``python -m eunomia_appmaster.launcher``)."""
+    """Flags of ``eunomia launcher``; its process has additional options (``python -m eunomia_appmaster.launcher``)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -15,18 +15,19 @@ _SAME: Final = inspect.Parameter.empty
 
 
 class FlagType(NamedTuple):
-    """The type and default of a flag whose field takes other values in Python too."""
+    """The type and default of a command-line flag whose field accepts additional types in Python."""
 
     kind: Any
     default: Any = None
 
 
 def with_flags(spec: type[S]) -> Callable[[Callable[[S], int]], Callable[..., int]]:
-    """Make a command of a function that takes one model of flags.
+    """Turn a function of one pydantic model into a command with a flag per field.
 
     Args:
         spec: a pydantic model. A field with ``typer.Option(...)`` or ``typer.Argument(...)`` among its annotations is a
-            flag, its default the flag's; ``FlagType`` gives the flag another type. Other fields are for Python alone.
+            flag, its default the flag's; ``FlagType`` gives the flag another type. Other fields can be set only from
+            Python.
 
     Returns:
         A decorator. The command takes the flags as keywords and calls the function with a ``spec``.

@@ -22,7 +22,7 @@ RUNS = frozenset({"running", "resumed"})
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """An event of a job: ``event`` is the app master's name for it, ``at`` is Unix time."""
+    """An event of a job: ``event`` is its name, as the app master writes it; ``at`` is its Unix time in seconds."""
 
     at: float
     app: str

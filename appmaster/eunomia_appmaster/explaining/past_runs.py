@@ -56,7 +56,7 @@ class PastRun:
         self._folder = folder
         self._place = str(folder / JOURNAL)
         self.explained_at: dict[str, float] = {}
-        """By job, the moment of its last explanation, in seconds since the arbiter's start."""
+        """Time of a job's last explanation, by job, in seconds since the arbiter's start."""
 
     def explanations(self, name: str, at: float | None = None) -> list[pb.Explanation]:
         """Explain why a job waited, or each job of an app.

@@ -113,7 +113,7 @@ def look_again(container: Container, folder: Path) -> None:
 
 
 def _end(path: Path) -> float:
-    """Return when the container's last process ended, as recorded by its shepherd, else by its launcher."""
+    """Return when the container's last process ended (Unix seconds), by its shepherd's record, else its launcher's."""
     ended = (_json(path.with_name("exit.json")) or {}).get("ended_at")
     if not ended:
         record = _json(path) or {}

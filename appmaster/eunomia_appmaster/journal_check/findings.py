@@ -22,7 +22,7 @@ class Rule(Enum):
     UNJOURNALED_ORDER = "unjournaled-order"
     """A container starts after the order that it carries out was journaled, and under an epoch of such an order."""
     OLD_EPOCH = "old-epoch"
-    """No worker starts on a slot under an epoch that was given back there, or after a newer epoch."""
+    """No worker starts on a slot under an epoch that was released there, or after a newer epoch."""
     EPOCH_DOWN = "epoch-down"
     """Every order has a greater epoch than all orders before it."""
     STEPS = "steps"

@@ -72,7 +72,7 @@ class Slots:
     _given_back: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """By slot and lease, for the last leases that released the slot: the epoch and the number of the step."""
     _tuned: dict[int, int] = field(default_factory=dict)
-    """By lease, the epoch of the newest confirmed order about CPUs and memory."""
+    """The epoch of a lease's newest confirmed order about CPUs and memory, by lease."""
     _place: str = ""
     _at: float = 0.0
     _number: int = 0

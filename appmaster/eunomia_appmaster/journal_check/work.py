@@ -23,7 +23,7 @@ class Work:
     live: dict[str, tuple[float, int]] = field(default_factory=dict)
     ended: Counter[str] = field(default_factory=Counter)
     _jobs: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    """By live job: its app, its smallest and its largest number of slots."""
+    """The app, the smallest and the largest number of slots of a live job, by job."""
     _over: set[str] = field(default_factory=set)
     _place: str = ""
     _at: float = 0.0

@@ -76,7 +76,7 @@ class AppMasterRecord:
 
     @property
     def final(self) -> bool:
-        """Whether no further attempt follows this end."""
+        """Whether the end of the last attempt is permanent, so that no further attempt follows."""
         return self.stopped.is_set() or (self.status.exit.HasField("code") and self.status.exit.code == 0)
 
     def limit(self, of_cluster: OwnEndsLimit) -> OwnEndsLimit:
@@ -263,7 +263,7 @@ class AppMasters:
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     def adopt(self) -> None:
-        """Take over the app masters of an earlier launcher; their containers are adopted already."""
+        """Adopt the app masters of an earlier launcher, whose containers are adopted already."""
         folder = self._node.folder / "app_masters"
         names = {path.name.removesuffix(OLDER) for path in folder.glob("*.json*")}
         for path in sorted(folder / name for name in names if name.endswith(".json")):

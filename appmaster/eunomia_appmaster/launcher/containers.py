@@ -50,7 +50,7 @@ _STUCK_SECONDS = 5.0  # from the last process of a killed container to its sheph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCommand:
-    """What a container runs; ``argv[0]`` is resolved, paths are absolute, ``env`` is complete."""
+    """The command of a container: ``argv[0]`` is resolved, paths are absolute, ``env`` is complete."""
 
     argv: tuple[str, ...]
     cwd: str

@@ -20,7 +20,7 @@ __all__ = [
 
 
 class ClosedEpochError(EunomiaError):
-    """The lease is over: a newer epoch of the slot was seen, or this one was revoked."""
+    """The lease has ended: a newer epoch of the slot was seen, or this one was revoked."""
 
 
 class SlotBusyError(EunomiaError):

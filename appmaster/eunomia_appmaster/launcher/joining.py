@@ -2,10 +2,11 @@
 
 The files are in the node's own folder, mode 0600:
 
-    joined.json       node, number of the join, credential, address of the arbiter node-key.pem      the launcher's key,
-        made at its first start; it never leaves the machine node-cert.pem     its certificate, signed by the arbiter,
-        30 days node-ca.pem       the CA of nodes arbiter-ca.pem    the CA of the arbiter, from the join token; missing:
-        the arbiter is on loopback
+    joined.json       node, number of the join, credential, address of the arbiter
+    node-key.pem      the launcher's key, made at its first start; it never leaves the machine
+    node-cert.pem     its certificate, signed by the arbiter, 30 days
+    node-ca.pem       the CA of nodes
+    arbiter-ca.pem    the CA of the arbiter, from the join token; missing: the arbiter is on loopback
 """
 
 import asyncio

@@ -224,7 +224,7 @@ class Node:
 
 @dataclass(slots=True)
 class SlotEpochs:
-    """The epochs of one slot's leases."""
+    """The epochs of one slot's leases: the highest that was seen, and the highest that was closed."""
 
     highest: int = 0
     closed: int = 0

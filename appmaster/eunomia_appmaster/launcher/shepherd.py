@@ -9,7 +9,7 @@ writes:
 - ``claim``        a symbolic link with its pid and start time: the process that creates it may start the worker
 - ``worker.json``  pids and start times of worker and shepherd, started_at
 - ``exit.json``    ``code`` or ``signal`` of the worker, ended_at, ``lease_ended`` if that was the cause; written when
-no process of the worker is left
+  no process of the worker is left
 - ``refused.json`` why no worker was started, where the machine refused to run it under its account
 
 It is a child subreaper: orphans of the worker become its children, so it finds and kills all processes that the worker

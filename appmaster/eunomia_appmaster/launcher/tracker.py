@@ -195,7 +195,7 @@ class Tracker:
         request.storage_hash, request.storage_fault = await read_back(self._node.apps, shown.file)
 
     def _registration(self) -> pb.RegisterNodeRequest:
-        """Return the node's whole state."""
+        """Return the message that registers the node with its whole state."""
         machine, containers = self._node.machine, self._containers
         slots = [
             pb.Slot(

@@ -17,7 +17,7 @@ class AmountsSeen:
         self._seen: dict[tuple[int, int, int], Amounts] = {}
         self._changed_at: dict[int, float] = {}
         self._answered: dict[int, int] = {}
-        """The last incarnation that reported a requested measurement, by job."""
+        """The last incarnation of a job that reported a requested measurement, by job."""
 
     def note(self, job: Job, slots: Mapping[int, Slot], now: float) -> float:
         """Store a job's present CPUs and memory; returns the Unix time since which its rates hold (-inf: always)."""

@@ -29,9 +29,9 @@ class Announcements:
         """Yield new adaptations with their numbers, in order, and store the last batch size with the job.
 
         Args:
-            job: whose worker announces.
-            name: of the job.
-            status: of its container.
+            job: the job whose worker announces.
+            name: id of the job.
+            status: of the worker's container.
             ahead: seconds by which the clock of the worker's node is ahead of the arbiter's.
         """
         for one in status.announcements:

@@ -39,9 +39,9 @@ class AppJobs:
         self.new_jobs: list[int] = []
         """Jobs not yet reported to the arbiter; the reporter empties it."""
         self.last = ""
-        """The last event, shown to users."""
+        """The last event of the app, as text for users."""
         self.last_stall = next((job.last_stall for job in self.jobs.values() if job.last_stall), "")
-        """The last stall, shown to users; empty: there was none."""
+        """The last stall of the app, as text for users; empty: there was none."""
         self.stall_warning = ""
         """A warning for users about the app file's stall limit; empty: none."""
         self._stalls = sum(job.stalls for job in self.jobs.values())

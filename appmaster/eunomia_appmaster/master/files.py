@@ -39,7 +39,7 @@ class Growth:
     """The groups of trials that were added to a search after it had ended."""
 
     groups: tuple[int, ...] = ()
-    """Sizes of the groups, in order."""
+    """Sizes of the added groups, in order."""
     before: Mapping[int, int] = field(default_factory=dict)
     """Iterations done before the last group was added, by trial."""
 
@@ -52,7 +52,7 @@ class Growth:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` wrote."""
+        """Read the values of ``to_json``."""
         before = {int(number): int(step) for number, step in values.get("before", {}).items()}
         return cls(groups=tuple(int(size) for size in values.get("groups", ())), before=before)
 

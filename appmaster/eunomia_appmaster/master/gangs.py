@@ -92,7 +92,7 @@ class Gangs:
         self._statuses: dict[str, ContainerStatus] = {}
         self._owner = {each: job for job in jobs.values() if job.gang for each in job.gang.containers}
         self._undelivered: dict[str, str] = {}
-        """By container, the reason of an order to suspend that its node has not received."""
+        """Reason of an order to suspend that a container's node has not received, by container."""
         for gang in (job.gang for job in jobs.values() if job.gang and not job.gang.nodes):
             gang.nodes = (around.runtimes.own_node,) * len(gang.containers)  # of a version that knew one node
 

@@ -40,7 +40,7 @@ class JobState(StrEnum):
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Gang:
-    """The containers of one incarnation."""
+    """The workers of one incarnation of a job."""
 
     attempt: int = 0
     """Attempt of the app master that formed it; 0: an earlier version did not record it."""
@@ -156,7 +156,7 @@ class Job:
     """Notice for users on the last loss of the job's checkpoints; empty: none was lost."""
 
     def __setattr__(self, name: str, given: Any) -> None:
-        """Assign, and call the observer."""
+        """Assign an attribute, and call the observer."""
         object.__setattr__(self, name, given)
         if self.observer is not None and name != "observer":
             self.observer(self, name)

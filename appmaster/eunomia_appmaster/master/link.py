@@ -88,7 +88,7 @@ class ArbiterLink:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the arbiter has not answered for the length of a lease, so that it may have given the slots away."""
+        """Whether the arbiter has not answered for the length of a lease, so that others may have the slots."""
         return 0.0 < self._lease_seconds < self._system.uptime() - self._answered
 
     def register(self, plugins: Sequence[tuple[str, str]]) -> pb.RegisterApplicationMasterResponse:

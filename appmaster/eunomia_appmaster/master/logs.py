@@ -119,10 +119,10 @@ def never_logged(metric: str, job: str, tags: Sequence[str], *, ended: bool = Tr
     """Return the error text for a metric that a job never logged, with the tags that it logged instead.
 
     Args:
-        metric: as the app file names it.
+        metric: its name in the app file.
         job: a job that has logged.
-        tags: that it logged.
-        ended: whether it has ended; if not, it may still log the metric.
+        tags: the tags that it logged.
+        ended: whether the job has ended; if not, it may still log the metric.
     """
     more = f" and {len(tags) - MOST_TAGS} more" if len(tags) > MOST_TAGS else ""
     logged = f"{', '.join(tags[:MOST_TAGS])}{more}" if tags else "nothing"

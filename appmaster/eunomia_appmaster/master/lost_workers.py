@@ -24,7 +24,7 @@ class LostWorkers:
         self._runtimes = runtimes
         self._gangs = gangs
         self._revoked_at: dict[tuple[int, int, str], float] = {}
-        """By job, incarnation and unreachable node, the Unix time since which the gang has no slot there."""
+        """The Unix time since which a gang has no slot on an unreachable node, by job, incarnation and node."""
 
     def forget(self, job: int) -> None:
         """Forget a job whose gang has ended."""
@@ -34,9 +34,9 @@ class LostWorkers:
         """Yield the nodes on which workers of a gang count as lost, with the reasons.
 
         Args:
-            job: whose gang it is.
-            gang: of the job.
-            slots: of the app.
+            job: the gang's job.
+            gang: the job's gang.
+            slots: of the app, by GPU.
             now: Unix time in seconds.
         """
         for node in sorted(self._gangs.waits_for(gang)):

@@ -93,7 +93,7 @@ class StandingReport:
     checkpoint_metric: float | None = None
     """The metric at that step; None: the checkpoint is the newest one, not kept for its metric."""
     stalls: int = 0
-    """Gangs that were ended as stalled."""
+    """Number of gangs that were ended as stalled."""
     last_stall: str = ""
     stall_warning: str = ""
     """Warning about the app file's stall limit; empty: none."""

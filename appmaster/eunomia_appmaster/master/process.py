@@ -238,7 +238,7 @@ class AppMaster:
         self._watched = present
 
     def _work(self) -> int:
-        """Process the inbox until the app has ended."""
+        """Process the inbox until the app has ended; returns the exit code."""
         registered = settled = False
         with_gangs = {self._settings.node, *self._conductor.nodes()}
         while not self.stopped.is_set():

@@ -43,7 +43,7 @@ UNKNOWN_SPEED = Speed(seconds_per_iteration=0.1)
 
 
 RateKey = tuple[str, int, Locality, str, float | None, float | None, float | None]
-"""Job, slots, locality, GPU type, batch size, CPUs and memory in GiB of a rate."""
+"""Key of a reported rate: job, slots, locality, GPU type, batch size, CPUs and memory (GiB)."""
 
 
 class Reporter:
@@ -166,7 +166,7 @@ class Reporter:
     # -- as things change
 
     def changes(self, now: float) -> None:
-        """Report what changed since the last call."""
+        """Report the changes since the last call."""
         for number in self._conductor.new_jobs:
             job = self._conductor.jobs[number]
             self._around.outbox.put("added", self._added(job), key=self._conductor.id_of(number))
@@ -222,7 +222,7 @@ class Reporter:
         return 0.0
 
     def _measure(self, job: Job, now: float) -> None:
-        """Measure a running job's rates from its logs, and report those that are new."""
+        """Measure a running job's rates from its logs, and report the new ones."""
         if now - self._measured_at.get(job.number, -math.inf) < RATES_SECONDS:
             return
         self._measured_at[job.number] = now

@@ -12,7 +12,7 @@ from eunomia_appmaster.app.submission import MORE_TRIALS
 
 @builds
 class Settings:
-    """An app master's settings, which the launcher passes in the environment."""
+    """An app master's settings, which the launcher passes as environment variables."""
 
     app: str
     attempt: int

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"([a-z]+:\S*:)?[0-9a-f]{64}")
 
 
 class DamagedTokenError(UnreachableError):
-    """A token file does not hold a token."""
+    """A token file does not contain a token."""
 
 
 @value

@@ -230,9 +230,9 @@ class Serving:
     """The settings of a supervisor's arbiter and launcher."""
 
     policy: str = "default"
-    """Preset, profile file or plugin."""
+    """The policy: a preset, a profile file or a plugin."""
     settings: Sequence[str] = ()
-    """``KEY=VALUE`` for the profile."""
+    """Changed settings of the profile, as ``KEY=VALUE``."""
     slots: int | None = None
     """Number of CPU slots if no GPU is found."""
     slot_types: str = ""
@@ -240,7 +240,7 @@ class Serving:
     cpu_only: bool = False
     """Whether to use CPU slots even if there are GPUs."""
     address: str = DEFAULT_ADDRESS
-    """Address to listen on; port 0 takes a free one."""
+    """Address to listen on; port 0: any free one."""
     seed: int = 0
     """Seed of all randomness."""
     log_dir: Path | None = None

@@ -118,11 +118,11 @@ class System(Protocol):
         ...
 
     def dial(self, address: Address, options: Options = ()) -> grpc.Channel:
-        """Return a channel for threads; see ``Address.channel``."""
+        """Return a blocking gRPC channel; see ``Address.channel``."""
         ...
 
     def dial_async(self, address: Address, options: Options = ()) -> grpc.aio.Channel:
-        """Return a channel for asyncio; see ``Address.aio_channel``."""
+        """Return an asyncio gRPC channel; see ``Address.aio_channel``."""
         ...
 
     def reserve_port(self) -> ReservedPort:

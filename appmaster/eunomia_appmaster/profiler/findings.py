@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class FindingKind(StrEnum):
-    """The closed set of kinds of findings."""
+    """The kinds of findings, a closed set."""
 
     CORRUPT_RECORD = "corrupt_record"
     MALFORMED_EVENT = "malformed_event"
@@ -22,7 +22,8 @@ class FindingKind(StrEnum):
 class Finding:
     """One finding: the ``rule`` that did not hold, the ``value`` found instead, and where.
 
-    offset: byte in the file, for findings about records; tag: for findings about values and steps; None else.
+    offset: byte in the file, for findings about records; tag: for findings about values and steps; otherwise they are
+    None.
     """
 
     kind: FindingKind

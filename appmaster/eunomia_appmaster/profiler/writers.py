@@ -42,13 +42,13 @@ def is_event_file(name: str) -> bool:
 
 
 def number_writers(names: Iterable[str]) -> dict[str, int]:
-    """Return the writer of each file, in the order of writers and, within one, of time stamps; a newer one is higher.
+    """Return the writer number of each file, sorted by writer and, within one, by time stamp; newer writers are higher.
 
-    A suffix ``.r<k>`` makes a file the writer k's. But an app master that was cut off may have started incarnations
-    that a later attempt started too: all of them that the later one did not know are older than its first one, and
-    belong to the writer before that. Where no file has a suffix, every file is a writer of its own, from 1 in
-    the order of their time stamps. A file without suffix among others with one (the writer of a script that also uses
-    the training helper) belongs to the incarnation of the same process, else to the last one begun by then, else to 0.
+    A file with the suffix ``.r<k>`` is of writer k. But an app master that was cut off may have started incarnations
+    that a later attempt started as well: those of which the later attempt did not know are older than its first one,
+    and belong to the writer before it. If no file has a suffix, each file is a writer of its own, numbered from 1 by
+    time stamp. A file without a suffix among files with one (of a script that has its own writer besides the training
+    helper) belongs to the incarnation of the same process, else to the last one begun by then, else to 0.
     """
     parsed = sorted(_Name.parse(name) for name in names)
     begun = [name for name in parsed if name.incarnation is not None]

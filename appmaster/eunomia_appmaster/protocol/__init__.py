@@ -1,1 +1,1 @@
-"""The wire: protocol buffers and gRPC services, with the code generated from them."""
+"""The network protocol: protocol buffers and gRPC services, with the code generated from them."""

@@ -36,7 +36,7 @@ class Address:
     """The address of an arbiter or a launcher, with the means to check its certificate."""
 
     target: str
-    """host:port."""
+    """Address of the server, host:port."""
     ca_file: Path | None = None
     """PEM file with the CA of the server's TLS certificate. None: no TLS, unless ``authority`` is given."""
     authority: bytes = b""
@@ -80,7 +80,7 @@ class Address:
         return grpc.secure_channel(self.target, self._credentials(), options=[*options, *self._named()])
 
     def aio_channel(self, options: Options = ()) -> grpc.aio.Channel:
-        """Return a channel for asyncio; see ``channel``."""
+        """Return an asyncio gRPC channel; see ``channel``."""
         if self._plain():
             return grpc.aio.insecure_channel(self.target, options=list(options))
         return grpc.aio.secure_channel(self.target, self._credentials(), options=[*options, *self._named()])

@@ -153,7 +153,7 @@ class ContainerStatus:
     saved_step: int | None
     suspended_step: int | None
     announced: Mapping[str, Any]
-    """The last announcement; empty: none."""
+    """The values of the worker's last announcement; empty: there was none."""
     hello: bool
     forked: bool
     killed: bool

@@ -1,1 +1,1 @@
-"""The arbiter's process: a gRPC server and a driver in real time around ``eunomia.round.arbiter.Arbiter``."""
+"""The arbiter's process: a gRPC server, and a driver that runs ``eunomia.round.arbiter.Arbiter`` in real time."""

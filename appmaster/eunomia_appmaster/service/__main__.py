@@ -1,6 +1,6 @@
 """``python -m eunomia_appmaster.service``: the arbiter's process; its supervisor starts it again when it dies.
 
-SIGTERM and SIGINT end it with a checkpoint; containers and app masters run on. SIGHUP reloads its certificates.
+SIGTERM and SIGINT end it with a checkpoint; containers and app masters keep running. SIGHUP reloads its certificates.
 Exit codes: 0 ended by a signal; 2 bad input; 70 the arbiter itself failed, or a step took too long.
 """
 

@@ -114,7 +114,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
     async def _join(
         self, request: pb.JoinNodeRequest, token: JoinToken, joined: JoinedNode, context: Context
     ) -> pb.JoinNodeResponse:
-        """Journal a join, and answer it; the signing request is checked before."""
+        """Journal a join, and answer it; the signing request was checked before."""
         answer = await self._answer(request, joined, context)
         if why := self._used_meanwhile(token):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, header_text(why))

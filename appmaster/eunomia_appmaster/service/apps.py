@@ -162,7 +162,7 @@ class SubmittedApps:
             self._requests.popitem(last=False)
 
     def _is_old(self, now: float) -> bool:
-        """Return whether the first request that is kept is no longer recognized."""
+        """Return whether the oldest remembered request is so old that it is no longer recognised."""
         _, submitted_at = next(iter(self._requests.values()))
         return len(self._requests) > MOST_REQUESTS or now - submitted_at > REPEATED_SECONDS
 

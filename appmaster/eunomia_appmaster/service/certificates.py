@@ -92,7 +92,7 @@ class Certificates:
         return own if own in beyond or not beyond else beyond[0]
 
     def configuration(self) -> "grpc.ServerCertificateConfiguration":
-        """Return the certificate that a server shows to its clients.
+        """Return the certificate that a server presents to its clients.
 
         Raises:
             InputError: a file cannot be read.

@@ -45,7 +45,7 @@ def facts_of(rate: KnownRate) -> dict[str, Any]:
 
 
 def profile_text(kind: str, rates: Iterable[KnownRate]) -> str:
-    """Return the text of a kind's file."""
+    """Return the TOML text of a kind's file."""
     lines = [f"kind = {toml_value(kind)}"]
     for rate in rates:
         lines += ["", "[[point]]", *(f"{name} = {toml_value(given)}" for name, given in facts_of(rate).items())]
@@ -56,7 +56,7 @@ def load_profile(path: Path) -> tuple[str, tuple[KnownRate, ...]]:
     """Read a kind's file.
 
     Raises:
-        InputErrors: everything that is wrong with it.
+        InputErrors: all errors of the file.
     """
     if not is_file(path):
         raise InputError("a profile of a kind must exist", value="no such file", place=str(path))
@@ -67,7 +67,7 @@ def parse_profile(text: str, *, place: str) -> tuple[str, tuple[KnownRate, ...]]
     """Read the text of a kind's file: the kind, and its rates in the order of the file.
 
     Raises:
-        InputErrors: everything that is wrong with it.
+        InputErrors: all errors of the text.
     """
     tree = parse_toml(text, "a profile of a kind", place=place, bounds=LARGE)
     errors = [_unknown(key, ("kind", "point"), place) for key in tree if key not in ("kind", "point")]

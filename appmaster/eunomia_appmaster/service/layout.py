@@ -87,7 +87,7 @@ class Layout:
     """The cluster of some nodes, and the node and slot of each GPU.
 
     Attributes:
-        cluster: machines in the order in which they joined, those of one step by name; a node with slots of several
+        cluster: machines in the order of their joins, sorted by name within one step; a node with slots of several
             types is several machines ``node-type``.
         places: by GPU number, including machines that have left.
         slots: GPU numbers by node and slot, without machines that have left.

@@ -107,7 +107,7 @@ class Repair:
     def _move_job(self, claim: int) -> None:
         """Move a whole gang to GPUs of its type, else swap it with one of its size, else let it give way.
 
-        A running gang rather stays where it is, or shrinks, than moves.
+        A running gang stays on its GPUs, if necessary at a smaller size, if that is possible.
         """
         gpus, held = self._placed[claim], self._held_by(claim)
         stays = self._is_size(claim, len(held)) and set(held) <= self._free | set(gpus)

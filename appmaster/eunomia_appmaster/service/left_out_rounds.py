@@ -41,9 +41,9 @@ def without_slots_left_out(stages: Stages, barred: Barred) -> Stages:
 
 
 class _Placing:
-    """The last refiner, which already places, and the placement, which returns what the refiner has found.
+    """Places an allocation in the hook of the last refiner, and returns the same placement in the placement's hook.
 
-    The refiner may change the sizes that an allocation grants, the placement the GPUs.
+    The refiner can change the sizes that an allocation grants, the placement the GPUs.
     """
 
     def __init__(self, inner: PlacementStage, barred: Barred) -> None:

@@ -2,7 +2,7 @@
 
 After each commit, never before, the arbiter writes a mark to ``journal.mark``, and its answers carry the mark to
 launchers and app masters, which return it when they register. A journal that does not reach a mark has lost steps on
-which a machine or an app has acted: SQLite silently takes a damaged frame of its log for the end of the log.
+which a machine or an app has acted: SQLite silently treats a damaged frame of its log as the end of the log.
 """
 
 from collections.abc import Iterable

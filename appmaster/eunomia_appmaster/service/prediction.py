@@ -17,7 +17,7 @@ from eunomia.model.shapes import value
 from eunomia.units import Seconds
 
 EXPECTED_PART: Final = 0.1
-"""Weight of the assumed efficiency 1, as a fraction of the app's work, until enough is measured."""
+"""Weight of an assumed efficiency of 1, as a fraction of the app's total work; measured work outweighs it later."""
 LEAST_EFFICIENCY: Final = 0.05
 
 

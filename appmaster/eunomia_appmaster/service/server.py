@@ -1,4 +1,4 @@
-"""The arbiter's gRPC server: three services behind one guard, on a loopback address or under TLS."""
+"""The arbiter's gRPC server: three services behind one interceptor (``Guard``), on loopback or with TLS."""
 
 from pathlib import Path
 

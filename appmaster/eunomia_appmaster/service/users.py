@@ -217,7 +217,7 @@ def check_jobs(user: User, view: ClusterView, added: int, *, place: str) -> None
         user: of the app.
         view: the arbiter's state.
         added: number of new jobs.
-        place: the app, for the error.
+        place: the app, as errors name it.
 
     Raises:
         InputError: the user has too many jobs that have not ended.

@@ -66,7 +66,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """End the process if the body takes too long."""
+        """Watch a step: end the process if the block takes too long."""
         os.pwrite(self._note, b" " * NOTE_BYTES, 0)  # no plugin is called yet
         if not self._watched:
             self._watched = True

@@ -34,7 +34,7 @@ class Accumulation:
         return not self.piece.last
 
     def begin(self, piece: Piece) -> None:
-        """Begin a piece, before the script computes it."""
+        """Begin a piece; called before the script computes it."""
         self._unsynchronised.close()
         self.piece = piece
         self._gradient_came = False

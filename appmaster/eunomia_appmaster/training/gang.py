@@ -40,7 +40,7 @@ class Gang:
         return [int(value) for value in tensor.tolist()]
 
     def share(self, value: Any) -> Any:
-        """Return rank 0's value on every worker."""
+        """Return rank 0's value on every worker; a collective call of all workers."""
         if self.alone:
             return value
         box = [value]
@@ -48,7 +48,7 @@ class Gang:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """Return every worker's value, in the order of ranks."""
+        """Return every worker's value, in order of ranks; a collective call of all workers."""
         if self.alone:
             return [value]
         values: list[Any] = [None] * self.size

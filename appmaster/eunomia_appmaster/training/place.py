@@ -51,7 +51,7 @@ class Place:
 
     @property
     def running_passes(self) -> set[int]:
-        """Indices of the loaders whose pass of the present epoch has begun."""
+        """Return the indices of the loaders whose pass of the present epoch has begun."""
         return {index for index, loader in enumerate(self.loaders) if loader.active}
 
     def loader(self, index: int) -> LoaderPlace:

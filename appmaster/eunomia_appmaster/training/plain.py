@@ -26,7 +26,7 @@ def plain(value: Any, place: str) -> Any:
 
     Args:
         value: tensors and plain values in dicts, lists, tuples and sets.
-        place: for the error, such as ``ReduceLROnPlateau``.
+        place: name of the state's owner in errors, such as ``ReduceLROnPlateau``.
 
     Raises:
         InputError: it contains something else, which the error names.

@@ -45,7 +45,7 @@ class Version1Group:
         return not all(folder.is_dir() for folder in self.folders.values())
 
     def limit(self, limits: GroupLimits) -> None:
-        """Set memory, CPUs, processes and devices, in this order."""
+        """Set limits on memory, CPUs, processes and devices, in this order."""
         if MEMORY in self.folders:
             self._limit_memory(limits.memory_bytes)
         if CPU in self.folders:
