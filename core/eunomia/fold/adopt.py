@@ -1,4 +1,4 @@
-"""Adopts a decision into the state, live and in a replay. Apart from folding events, nothing else changes the state."""
+"""Adopt a decision into the state, live or in a replay. Only this and the folding of events change the state."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from eunomia.units import NEVER, NONE, Version
 
 
 def adopt(state: State, decision: Decision) -> None:
-    """Make the decision the state's target. The arbiter adopts the memos itself, since only plugins can read them."""
+    """Apply a decision to the state, except its memos, which the arbiter adopts as only plugins can read them."""
     counters = state.counters
     counters.round = decision.round
     if decision.closed is not None:
@@ -53,7 +53,7 @@ def adopt(state: State, decision: Decision) -> None:
 
 
 def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
-    """Make GPUs LEAVING before the leases that get them become their successors."""
+    """Mark revoked GPUs as LEAVING, before the leases that get them become their successors."""
     for order in transitions:
         kind, lease = order.kind, state.leases[order.lease]
         if kind is _RETUNE:
@@ -68,7 +68,7 @@ def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
 
 
 def _open(state: State, offer: Offer) -> None:
-    """Open an offer to app masters; its GPUs are OFFERED until it closes."""
+    """Open an offer to app masters; its GPUs are in state OFFERED until it closes."""
     rows = sorted(state.names.apps.values()) if offer.apps is None else [int(row) for row in offer.apps]
     state.open = OpenOffer(offer=offer, bids={}, asked={row: state.app_id(row) for row in rows})
     state.counters.last_offer = int(offer.id)
@@ -80,7 +80,7 @@ _START, _RETUNE = TransitionKind.START, TransitionKind.RETUNE
 
 
 def close_offer(state: State) -> None:
-    """Close the open offer: its GPUs are held or free again."""
+    """Close the open offer, so that its GPUs are held or free again."""
     if state.open is None:
         return
     held, gpus = state.holdings.live, state.open.offer.gpus
@@ -99,7 +99,7 @@ def _resize(state: State, order: Transition) -> None:
 
 
 def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
-    """Return the lease's GPUs before the measurement, and the GPUs on which its job is measured."""
+    """Return the probing state of a lease: its GPUs before the measurement, and those on which its job is measured."""
     held = state.holdings.live
     return Probing(
         gpus=order.gpus,
@@ -115,7 +115,7 @@ def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
 
 
 def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing | None = None) -> None:
-    """Make executors confirm a lease again under the order's epoch: its job starts again, or changes its size."""
+    """Require a new confirmation of a lease under the order's epoch, as its job restarts or is resized."""
     if lease.probe is not None:
         forget_probe(state, lease)
     if probe is not None:
@@ -135,7 +135,7 @@ def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing 
 
 
 def _retune(state: State, order: Transition) -> None:
-    """Set the CPUs and memory that a lease is to have on its GPUs; neither its GPUs nor its terms change."""
+    """Set the target CPUs and memory of a lease's GPUs; neither its GPUs nor its terms change."""
     lease = state.leases[order.lease]
     state.counters.last_epoch = max(state.counters.last_epoch, int(order.epoch))
     state.holdings.set(order.gpus, cpus=order.cpus, memory_gib=order.memory_gib)

@@ -1,7 +1,7 @@
-"""Folds a step's events into the state; no decision is made here.
+"""Fold a step's events into the state, without making decisions.
 
-GPUs that an ended, failed or paused job has to give back become LEAVING at once. The orders for executors are
-returned, as are the events that contradict the state and change nothing.
+GPUs that an ended, failed or paused job must release become LEAVING at once. The result contains the orders for
+executors, and the refused events, which contradict the state and are not applied.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,9 +21,9 @@ from eunomia.units import NONE, Cause, Seconds
 
 
 def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds) -> Folding:
-    """Advance the state to ``now`` and fold the events in, in the fixed order.
+    """Advance the state to ``now`` and apply the events in the fixed order.
 
-    ``grace``: seconds between the warning to a job and its kill. Raises EunomiaError where time goes backwards.
+    ``grace`` is the time in seconds from a job's warning to its kill. Raises EunomiaError if time goes backwards.
     """
     if not now >= state.now:
         raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
@@ -60,7 +60,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
 
 
 def _fold_parts(folding: Folding, event: Event) -> None:
-    """Fold the events that a compound event stands for, one by one."""
+    """Apply the individual events of a compound event."""
     for part in expanded([event]):
         try:
             FOLDS[type(part)](folding, part)
@@ -69,7 +69,7 @@ def _fold_parts(folding: Folding, event: Event) -> None:
 
 
 def _wake_retries(state: State) -> None:
-    """Make failed jobs wait again once their back-off has ended."""
+    """Make failed jobs wait again after their back-off."""
     backing, jobs = state.waiting_jobs.backing_off, state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:
         if jobs.state[job] == JobState.PAUSED and jobs.lease[job] == NONE:

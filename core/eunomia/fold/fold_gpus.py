@@ -1,4 +1,4 @@
-"""Folds events about GPUs into the state: starts, releases, divisions, and machines that go down and come back."""
+"""Fold events about GPUs into the state: starts, releases, returns, retunes and divisions."""
 
 import math
 
@@ -19,7 +19,7 @@ _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING
 
 
 def released(fold: Folding, event: kinds.Released) -> None:
-    """Take back released GPUs, except those that have a newer order or another holder by now."""
+    """Free released GPUs, except those that have a newer order or another holder by now."""
     state, at = fold.state, fold.time(event.at)
     lease = state.leases.get(event.lease)
     if lease is None:
@@ -37,7 +37,7 @@ def released(fold: Folding, event: kinds.Released) -> None:
 
 
 def single_job_ended(fold: Folding, event: kinds.SingleJobEnded) -> bool:
-    """End an app with its only job and its only lease; False, with nothing changed: fold the events one by one."""
+    """End an app with its only job and lease; return False, changing nothing, if the events must be applied singly."""
     state, lease, owners = fold.state, fold.state.leases.get(event.lease), fold.state.owners
     if lease is None or lease.job == NONE or not event.gpus:
         return False
@@ -57,7 +57,7 @@ def single_job_ended(fold: Folding, event: kinds.SingleJobEnded) -> bool:
 
 
 def _all_back(state: State, lease: Lease, event: kinds.Released) -> list[int]:
-    """Return the GPUs of a release that gives back all GPUs of the lease, ordered or not; empty: it does not."""
+    """Return the GPUs of a release if it frees all GPUs of the lease, ordered or not; else an empty list."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.owners.leaving.get(lease.id)
     if lease.state is _LEAVING:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
@@ -72,7 +72,7 @@ def _all_back(state: State, lease: Lease, event: kinds.Released) -> list[int]:
 
 
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
-    """End a lease and return all its GPUs at once."""
+    """End a lease and free all its GPUs at once."""
     state, job = fold.state, lease.job
     state.changes.rows += (~lease.app,) if job == NONE else (job, ~lease.app)
     lease.gpus = []
@@ -84,7 +84,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
 
 
 def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
-    """Return a GPU from its holder to its successor, or to the free GPUs."""
+    """Pass a GPU from its holder to its successor, or free it."""
     state, held = fold.state, fold.state.holdings.cells
     lease, job = state.leases[held.lease[gpu]], held.job[gpu]
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
@@ -110,7 +110,7 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
 
 
 def _lose_division(fold: Folding, job: int) -> None:
-    """Stop a job whose tuner had assigned it a GPU that is gone, until the tuner assigns it GPUs again."""
+    """Stop a job that lost a GPU assigned by its app's tuner, until the tuner assigns it GPUs again."""
     halt(fold.state, job)
     fold.undivide(job)
     if fold.state.jobs.live.state[job] == JobState.RUNNING:
@@ -118,7 +118,7 @@ def _lose_division(fold: Folding, job: int) -> None:
 
 
 def returned(fold: Folding, event: kinds.GpusReturned) -> None:
-    """Order an app to leave the GPUs that it returns; it holds them until executors confirm that nothing runs there."""
+    """Order an app to release the GPUs that it returns; it holds them until executors confirm that they are idle."""
     state, held = fold.state, fold.state.holdings.live
     app = fold.app(event.app)
     named = set(event.gpus)
@@ -132,7 +132,7 @@ def returned(fold: Folding, event: kinds.GpusReturned) -> None:
 
 
 def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:
-    """Activate a lease whose start or new size is acknowledged; an acknowledgement of an older order is ignored."""
+    """Activate a lease whose start or resize is acknowledged; acknowledgements of older orders are ignored."""
     lease = fold.state.leases.get(event.lease)
     if lease is not None and lease.id in fold.state.amounts.tight:
         # What was given back at this instant is there for the lease that starts now.
@@ -149,7 +149,7 @@ def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:
 
 
 def retuned(fold: Folding, event: kinds.Retuned) -> None:
-    """Note the CPUs and memory that executors have set; a confirmation of an older order is ignored."""
+    """Record the CPUs and memory that executors have set; confirmations of older orders are ignored."""
     lease = fold.state.leases.get(event.lease)
     if lease is not None:
         fold.state.amounts.confirm(lease, event.epoch)
@@ -157,7 +157,7 @@ def retuned(fold: Folding, event: kinds.Retuned) -> None:
 
 
 def divided(fold: Folding, event: kinds.JobsDivided) -> None:
-    """Note which of an app's jobs run on which of its GPUs."""
+    """Record which of an app's jobs run on which of its GPUs."""
     state, held = fold.state, fold.state.holdings.live
     app = fold.app(event.app)
     jobs = [fold.job(job) for job in event.jobs]
@@ -182,7 +182,7 @@ def divided(fold: Folding, event: kinds.JobsDivided) -> None:
 
 
 def _run(state: State, job: int, gpus: int) -> None:
-    """Mark a job as running on this number of its app's GPUs from now on."""
+    """Mark a job as running on a number of its app's GPUs from now on."""
     cells = state.jobs.cells
     since = state.now if math.isnan(cells.since[job]) else cells.since[job]
     state.jobs.set(job, since=since, gpus=gpus, reason=0, verdict_at=state.now, starts=cells.starts[job] + 1)

@@ -1,4 +1,4 @@
-"""Folds events about machines: they join the cluster and leave it, drain, go down and come back."""
+"""Fold events about machines that join or leave the cluster, drain, go down or come back."""
 
 from eunomia.contract import events as kinds
 from eunomia.contract.events import EventError
@@ -16,7 +16,7 @@ _DOWN = int(GpuState.DOWN)
 
 
 def joined(fold: Folding, event: kinds.MachineJoined) -> None:
-    """Add a machine; jobs that asked for more than the cluster had may get it now."""
+    """Add a machine; jobs that requested more than the cluster had may get it now."""
     try:
         cluster = fold.state.cluster.grown([event.described()])
     except InputError as error:
@@ -25,7 +25,7 @@ def joined(fold: Folding, event: kinds.MachineJoined) -> None:
 
 
 def left(fold: Folding, event: kinds.MachineLeft) -> None:
-    """Take a machine out of the cluster for good, with all that is said of its GPUs."""
+    """Remove a machine from the cluster permanently, with the state of its GPUs."""
     state = fold.state
     number = _number(state, event.machine)
     if len(state.cluster.left) + 1 == len(state.cluster.machines):
@@ -36,7 +36,7 @@ def left(fold: Folding, event: kinds.MachineLeft) -> None:
 
 
 def drains(fold: Folding, event: kinds.MachineDraining) -> None:
-    """Let no lease begin on a machine; its free GPUs are down, and leases that were promised others are taken back."""
+    """Start the drain of a machine: its free GPUs go down, and promises of other GPUs are withdrawn."""
     state, held = fold.state, fold.state.holdings.cells
     gpus = state.cluster.gpus_on(_number(state, event.machine))
     close_offer(state)
@@ -48,7 +48,7 @@ def drains(fold: Folding, event: kinds.MachineDraining) -> None:
 
 
 def kept(fold: Folding, event: kinds.MachineKept) -> None:
-    """Let leases begin on a machine again that was draining."""
+    """Cancel the drain of a machine, so that leases may begin on it again."""
     state = fold.state
     gpus = state.cluster.gpus_on(_number(state, event.machine))
     if gpus[0] not in state.capacity.draining:
@@ -60,7 +60,7 @@ def kept(fold: Folding, event: kinds.MachineKept) -> None:
 
 
 def end_drained(fold: Folding) -> None:
-    """End the leases on draining machines whose term has ended, or that would not end in time without an order."""
+    """End the leases on draining machines whose term has ended or would end too late."""
     state, draining = fold.state, fold.state.capacity.draining
     for number in sorted(state.leases):
         lease = state.leases[number]
@@ -72,7 +72,7 @@ def end_drained(fold: Folding) -> None:
 
 
 def lost(fold: Folding, event: kinds.MachineLost) -> None:
-    """Mark GPUs of a machine as down; a gang that had one of them leaves its others."""
+    """Mark GPUs of a machine as down; a gang that had one of them must release its others."""
     state, held = fold.state, fold.state.holdings.live
     for gpu in _named_by(state, event):
         _take_back(fold, gpu)
@@ -84,7 +84,7 @@ def lost(fold: Folding, event: kinds.MachineLost) -> None:
 
 
 def back(fold: Folding, event: kinds.MachineBack) -> None:
-    """Mark GPUs of a machine as free again; those of a draining machine stay down."""
+    """Mark GPUs of a machine as free again; GPUs of a draining machine stay down."""
     state, states = fold.state, fold.state.holdings.cells.state
     gpus = [gpu for gpu in _named_by(state, event) if states[gpu] == _DOWN]
     mark(state, gpus, GpuState.FREE)
@@ -94,21 +94,21 @@ def back(fold: Folding, event: kinds.MachineBack) -> None:
 
 
 def _take_back(fold: Folding, gpu: int) -> None:
-    """Take a GPU back that a lease was promised."""
+    """Withdraw the promise of a GPU to a lease."""
     promised = fold.state.leases.get(fold.state.holdings.cells.successor[gpu])
     if promised is not None:
         fold.leave(promised, promised.gpus if promised.job != NONE else [gpu])
 
 
 def _forget(state: State, gpus: range) -> None:
-    """Forget that these GPUs drain."""
+    """Remove the drain of these GPUs."""
     for gpu in gpus:
         state.capacity.draining.pop(gpu, None)
     state.capacity.drained.difference_update(gpus)
 
 
 def _move_to(state: State, cluster: Cluster) -> None:
-    """Keep the state of another cluster; an open offer, whose numbers are those of the former one, is closed."""
+    """Adapt the state to a changed cluster; an open offer, which refers to the old one, is closed."""
     close_offer(state)
     overdue = len(state.lease_ends.overdue)
     state.follow(cluster)
@@ -134,7 +134,7 @@ def _number(state: State, machine: str) -> int:
 
 
 def _named_by(state: State, event: kinds.MachineLost | kinds.MachineBack) -> list[int]:
-    """Return the GPUs that an event names; all of the machine if it names none."""
+    """Return the GPUs that an event names, or all GPUs of the machine if it names none."""
     whole = state.cluster.gpus_on(_number(state, event.machine))
     if not set(event.gpus) <= set(whole):
         rule = f"an event must name GPUs of its machine, {whole[0]} to {whole[-1]}"

@@ -1,4 +1,4 @@
-"""Folds events about apps and jobs into the state: arrivals, reports, pauses, ends and bids."""
+"""Fold events about apps and jobs into the state: arrivals, reports, pauses, ends and bids."""
 
 import math
 
@@ -18,12 +18,12 @@ _RUNNING = int(JobState.RUNNING)
 
 
 def job_finished(fold: Folding, event: kinds.JobFinished) -> None:
-    """Drop a job that finished; its GPUs have to come back."""
+    """Drop a job that finished; its GPUs must be released."""
     fold.remove_job(fold.job(event.job))
 
 
 def job_failed(fold: Folding, event: kinds.JobFailed) -> None:
-    """Drop a job that failed, or make it back off until it is tried again."""
+    """Drop a job that failed, or let it back off until it is retried."""
     job = fold.job(event.job)
     if event.again_in is None:
         fold.remove_job(job)
@@ -42,7 +42,7 @@ def app_cancelled(fold: Folding, event: kinds.AppCancelled) -> None:
 
 
 def job_reported(fold: Folding, event: kinds.JobReported) -> None:
-    """Store a job's progress and rate as reported."""
+    """Store a job's reported progress and rate."""
     job, jobs = fold.job(event.job), fold.state.jobs.cells
     if not (math.isfinite(event.iterations_done) and math.isfinite(event.rate)):
         raise EventError("a report must be a number", value=f"{event.iterations_done}, {event.rate}", place=event.job)
@@ -64,7 +64,7 @@ def forecast(fold: Folding, event: kinds.ForecastReported) -> None:
 
 
 def round_ended(fold: Folding, event: kinds.RoundEnded) -> None:
-    """Subtract from the ledger the time for which jobs were idle in their executor's round."""
+    """Subtract from the ledger the time for which jobs were idle in the executor's round."""
     if len(event.jobs) != len(event.idle_seconds) or not all(0.0 <= idle < math.inf for idle in event.idle_seconds):
         raise EventError("the end of a round must give the idle seconds of each job", value=str(event.idle_seconds))
     state = fold.state
@@ -78,12 +78,12 @@ def round_ended(fold: Folding, event: kinds.RoundEnded) -> None:
 
 
 def paused(fold: Folding, event: kinds.JobPaused) -> None:
-    """Make a job leave its GPUs and ask for none."""
+    """Pause a job: it must release its GPUs and requests none."""
     fold.pause(fold.job(event.job), Reason.SUSPENDED if event.suspended else Reason.PAUSED_BY_APP)
 
 
 def resumed(fold: Folding, event: kinds.JobResumed) -> None:
-    """Make a paused job wait again, once its last GPUs have come back."""
+    """Make a paused job wait again, once its last GPUs are released."""
     job, jobs = fold.job(event.job), fold.state.jobs.live
     if event.most is not None and event.most < jobs.least[job]:
         rule = f"the most GPUs of a job must be at least its least, {jobs.least[job]}"
@@ -102,7 +102,7 @@ def resumed(fold: Folding, event: kinds.JobResumed) -> None:
 
 
 def app_arrived(fold: Folding, event: kinds.AppArrived) -> None:
-    """Add an app, and its user if new."""
+    """Add an app, and its user if that is new."""
     names = fold.state.names
     if event.again and event.app not in names.apps and event.app in names.outcomes:
         del names.outcomes[event.app]  # it has given all its GPUs back, and goes on
@@ -129,7 +129,7 @@ def _enter_app(state: State, event: kinds.AppArrived) -> int:
 
 
 def single_job_arrived(fold: Folding, event: kinds.SingleJobArrived) -> bool:
-    """Add an app with its first job; False, with nothing changed: the two events have to be folded one by one."""
+    """Add an app with its first job; return False, changing nothing, if the events must be applied singly."""
     state, arrival, job = fold.state, event.arrival, event.job
     app = arrival.app
     if app in state.names.apps or app in state.names.outcomes or job.app != app or job.job in state.names.jobs:
@@ -149,7 +149,7 @@ def _user(state: State, user: UserId, weight: float) -> int:
 
 
 def job_added(fold: Folding, event: kinds.JobAdded) -> None:
-    """Add a job; it waits for the next round."""
+    """Add a job, which waits for the next round."""
     state = fold.state
     if event.job in state.names.jobs:
         raise EventError("a job's id must be new", value=f'"{event.job}"')
@@ -161,7 +161,7 @@ def job_added(fold: Folding, event: kinds.JobAdded) -> None:
 
 
 def _usable(state: State, least: int, most: int, gpu_type: int) -> int:
-    """Return the most GPUs of a job that the cluster has; at least ``least``, so that too large a job is kept."""
+    """Return a job's maximum size limited to the cluster's GPUs; at least ``least``, so that larger jobs are kept."""
     installed = state.capacity.installed(gpu_type)
     return most if most <= installed else max(least, installed)
 
@@ -201,14 +201,14 @@ def _enter_job(state: State, event: kinds.JobAdded, app: int) -> None:
 
 
 def profile_changed(fold: Folding, event: kinds.ProfileChanged) -> None:
-    """Return to the chosen profile."""
+    """Return from the fallback to the chosen profile."""
     fold.state.counters.fallen_back = False
     fold.state.counters.faults_in_row = 0
     cause(fold.state, Cause.CLUSTER_CHANGED)
 
 
 def bid(fold: Folding, event: kinds.BidReceived) -> None:
-    """Store a bid, after a check against the open offer."""
+    """Check a bid against the open offer and store it."""
     open_offer = fold.state.open
     app = fold.app(event.app)
     if open_offer is None or open_offer.offer.id != event.offer:

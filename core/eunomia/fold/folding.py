@@ -1,4 +1,4 @@
-"""Helpers shared by the folds of all kinds of event."""
+"""Helpers for folding all types of event."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from eunomia.units import NONE, AppId, Cause, JobId, Seconds
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Folding:
-    """Folds one step's events into the state."""
+    """The folding of one step's events into the state."""
 
     state: State
     grace: Seconds
-    """Seconds between the warning to a job and its kill."""
+    """Seconds from the warning to a job until its kill."""
     events: Sequence[Event]
-    """Events of the step, in the fixed order."""
+    """The events of the step, in the fixed order."""
     orders: list[Transition] = dataclasses.field(default_factory=list)
     """Orders for executors that follow from the events."""
     refused: list[Fault] = dataclasses.field(default_factory=list)
@@ -32,61 +32,61 @@ class Folding:
     _ending: set[JobId] | None = None
 
     def refuse(self, event: Event, error: EventError) -> None:
-        """Note an event that contradicts the state, and has changed nothing."""
+        """Record an event that contradicts the state and was not applied."""
         self.refused.append(Fault(plugin="", stage=None, what=f"{type(event).__name__}: {error}"))
 
     def ends(self, job: JobId) -> bool:
-        """Return whether a job ends in this step, and so must not wait again."""
+        """Return whether a job ends in this step, so that it must not wait again."""
         if self._ending is None:
             events = self.events
             self._ending = {one.job for one in events if type(one) is JobFinished or type(one) is SingleJobEnded}
         return job in self._ending
 
     def app(self, app: AppId) -> int:
-        """Row of an app that has not ended; EventError if there is none of this id."""
+        """Return the row of an app that has not ended; raise EventError if there is none with this id."""
         row = self.state.names.apps.get(app, NONE)
         if row == NONE or self.state.apps.cells.ended[row]:
             raise EventError("an event must name an app that has not ended", value=f'"{app}"')
         return row
 
     def job(self, job: JobId) -> int:
-        """Row of a job; EventError if there is none of this id."""
+        """Return the row of a job; raise EventError if there is none with this id."""
         row = self.state.names.jobs.get(job, NONE)
         if row == NONE:
             raise EventError(JOB_ENDED, value=f'"{job}"')
         return row
 
     def time(self, at: Seconds) -> Seconds:
-        """Time of an event: its own time, but at most the step's (an executor's clock may be ahead)."""
+        """Return the time of an event, at most that of the step, as an executor's clock may be ahead."""
         now = self.state.now
         return at if at < now else now  # NaN: the event carries no time
 
     def leave(self, lease: Lease, gpus: list[int], *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
-        """Make a lease give GPUs back, and add the order for executors."""
+        """Revoke GPUs of a lease, and add the order for executors."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
         if order is not None:
             self.orders.append(order)
 
     def leave_all(self, job: int) -> None:
-        """Make the job's own lease give all its GPUs back."""
+        """Revoke all GPUs of the job's own lease."""
         lease = self.state.leases.get(self.state.jobs.cells.lease[job])
         if lease is not None and lease.state is not LeaseState.LEAVING:
             self.leave(lease, lease.gpus)
 
     def undivide(self, job: int) -> None:
-        """Take the job off the GPUs that its app's tuner assigned to it."""
+        """Unassign the job from the GPUs that its app's tuner assigned to it."""
         if self.state.jobs.cells.lease[job] == NONE:
             self.take_off(job)
             self.state.jobs.set(job, gpus=0)
 
     def take_off(self, job: int) -> None:
-        """Take the job off all GPUs that it is assigned to."""
+        """Remove the job from all GPUs: those of its lease, and those assigned by its app's tuner."""
         if self.state.jobs.live.on[job].any():
             for gpu in np.flatnonzero(self.state.holdings.live.job == job).tolist():
                 divide(self.state, gpu, NONE)
 
     def pause(self, job: int, reason: Reason, *, until: float | None = None) -> None:
-        """Make a job leave its GPUs and ask for none until that time; None: until its app resumes it."""
+        """Pause a job: it releases its GPUs and requests none until a time; None: until its app resumes it."""
         state, backing_off = self.state, self.state.waiting_jobs.backing_off
         halt(state, job)
         self.leave_all(job)
@@ -101,7 +101,7 @@ class Folding:
         state.touch(job=job)
 
     def remove_job(self, job: int) -> None:
-        """Drop a job; its GPUs have to come back."""
+        """Drop a job; its GPUs must be released."""
         state = self.state
         held = state.jobs.cells.lease
         if held[job] != NONE:
@@ -130,17 +130,17 @@ _AWAITING = int(Reason.AWAITING_ROUND), -1, ""
 _WAITING = JobState.WAITING
 _ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
 _OVER = frozenset({0, *map(int, (Reason.PAUSED_BY_APP, Reason.SUSPENDED, Reason.BACKING_OFF, Reason.AWAITING_RELEASE))})
-"""Reasons that no longer hold once a job asks for GPUs again."""
+"""Reasons that no longer apply once a job requests GPUs again."""
 
 
 def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | None = None) -> None:
     """Make a job wait for the next round.
 
     Args:
-        state: changed in place.
+        state: the state, changed in place.
         job: the job's row.
-        stopped: a round took the job's GPUs, and its lease is gone; the verdict of that round is kept.
-        at: time since which the job waits; None: now.
+        stopped: whether a round preempted the job and ended its lease; the verdict of that round is kept.
+        at: time in seconds since which the job waits; None: now.
     """
     move(state, job, _WAITING, at)
     if state.waiting_jobs.backing_off:

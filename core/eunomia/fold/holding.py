@@ -1,4 +1,4 @@
-"""Users whose jobs may not run for a while, since they have used up their GPU hours of the day."""
+"""Hold the jobs of users who have used up their GPU hours of the day."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _MAY_RUN = (JobState.WAITING, JobState.STARTING, JobState.RUNNING)
 
 
 def user_held(fold: Folding, event: UserHeld) -> None:
-    """Store until when a user's jobs may not run; the time of jobs that are held already changes too."""
+    """Store until when a user's jobs may not run; this also changes the time of jobs that are already held."""
     if not math.isfinite(event.until):
         raise EventError("a user must be held until a time", value=str(event.until), place=event.user)
     state, until = fold.state, float(event.until)
@@ -25,7 +25,7 @@ def user_held(fold: Folding, event: UserHeld) -> None:
 
 
 def keep_held(fold: Folding) -> None:
-    """Pause what jobs of held users would run in this step, and take back the slots of their apps."""
+    """Pause the jobs of held users that could run, and revoke the leases of their apps."""
     state = fold.state
     for user, until in list(state.reports.held.items()):
         if until <= state.now:
@@ -41,6 +41,6 @@ def keep_held(fold: Folding) -> None:
 
 
 def _apps(fold: Folding, user: UserId) -> Iterator[int]:
-    """Rows of a user's apps that have not ended."""
+    """Return the rows of a user's apps that have not ended."""
     apps, row = fold.state.apps.cells, fold.state.names.users.get(user, NONE)
     return (app for app in fold.state.names.apps.values() if apps.user[app] == row and not apps.ended[app])

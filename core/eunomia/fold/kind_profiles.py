@@ -1,4 +1,4 @@
-"""Rates by kind of job, from measurements and from the operator; they outlive the measured job."""
+"""Rates by kind of job, from measurements or the operator, which are kept after the measured job has ended."""
 
 from eunomia.contract.events import KindProfiled, RateMeasured
 from eunomia.fold.folding import Folding
@@ -11,7 +11,7 @@ from eunomia.units import Cause
 def keep_by_kind(state: State, job: int, event: RateMeasured) -> None:
     """Store a measured rate for later jobs of the same kind.
 
-    A job without a declared kind has its app's: its rates end with it, as do those of the app's other jobs.
+    Rates of a job without a declared kind are not stored, so that they end with the job.
     """
     kind = state.jobs.cells.job_kind[job]
     if kind == state.names.kinds.get(state.app_id(state.jobs.cells.app[job])):
@@ -31,7 +31,7 @@ def keep_by_kind(state: State, job: int, event: RateMeasured) -> None:
 
 
 def kind_profiled(fold: Folding, event: KindProfiled) -> None:
-    """Replace the rates of a kind by those that the operator gave; none: the kind is dropped."""
+    """Replace the rates of a kind by those that the operator gave; without rates, drop the kind."""
     event.check(fold.state.cluster)
     kinds = fold.state.names.kinds
     put_profile(fold.state, kinds.setdefault(event.kind, len(kinds)), event.rates)
@@ -39,7 +39,7 @@ def kind_profiled(fold: Folding, event: KindProfiled) -> None:
 
 
 def put_profile(state: State, kind: int, rates: tuple[KnownRate, ...]) -> None:
-    """Set the rates of a kind; none: drop the kind."""
+    """Set the rates of a kind, or drop the kind if there are none."""
     state.reports.profiles.pop(kind, None)
     if rates:
         state.reports.profiles[kind] = rates
@@ -48,9 +48,9 @@ def put_profile(state: State, kind: int, rates: tuple[KnownRate, ...]) -> None:
 
 
 def _machine(state: State, job: int) -> str:
-    """Return the name of the machine with all the job's GPUs, leaving ones included.
+    """Return the name of the machine with all of the job's GPUs, including leaving ones.
 
-    Empty: several machines, or none.
+    It is empty if there are several machines or none.
     """
     lease = state.leases.get(state.jobs.cells.lease[job])
     if lease is None:

@@ -1,4 +1,4 @@
-"""Ends measurements of rates: the job goes back to its own GPUs, and the others are given back."""
+"""End measurements of rates: the job returns to its own GPUs, and the others are released."""
 
 import math
 
@@ -17,7 +17,7 @@ from eunomia.units import NEVER, Epoch, LeaseId, Seconds
 
 
 def measured(fold: Folding, job: int, event: RateMeasured) -> None:
-    """End the job's measurement if this is the rate that the measurement asked for."""
+    """End the job's measurement if the event reports the rate that was to be measured."""
     state = fold.state
     lease = state.leases.get(state.jobs.cells.lease[job])
     probe = None if lease is None else lease.probe
@@ -46,7 +46,7 @@ def _is_asked_for(state: State, probe: Probing, event: RateMeasured) -> bool:
 
 
 def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
-    """Order a job back to its own GPUs: its lease gives the other GPUs back and is confirmed again."""
+    """Order a job back to its own GPUs: its lease releases the others and must be confirmed again."""
     state, job = fold.state, lease.job
     fence, leaving = Epoch(0), without(lease.gpus, lease.home)
     if leaving:

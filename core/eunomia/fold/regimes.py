@@ -1,4 +1,4 @@
-"""Adaptations of jobs, and rates measured at batch sizes other than a job's present one."""
+"""Fold events about adaptations, future regimes, and rates at any batch size."""
 
 import math
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ def adapted(fold: Folding, event: Adapted) -> None:
 
 
 def regimes_announced(fold: Folding, event: RegimesAnnounced) -> None:
-    """Store the coming regimes of a job."""
+    """Store the announced future regimes of a job."""
     job, state = fold.job(event.job), fold.state
     if len(event.regimes) > MOST_ADAPTATIONS:
         rule = f"a job must announce at most {MOST_ADAPTATIONS} coming regimes"
@@ -74,14 +74,14 @@ def regimes_announced(fold: Folding, event: RegimesAnnounced) -> None:
 
 
 def _is_repeat(known: Adaptations, batch: float, done: float) -> bool:
-    """Return whether an adaptation is already in the history, since its report arrived twice."""
+    """Return whether an adaptation is already in the history, as its report arrived twice."""
     if not known.kept or known.floor < known.kept[-1].iterations_done:
         return False
     return any(one.batch_size == batch and one.iterations_done == done for one in known.kept)
 
 
 def _check_epochs(regimes: Iterable[Regime], epochs: float, samples: float, event: Adapted) -> None:
-    """Refuse an adaptation after the last epoch; partial batches at ends of epochs allow one epoch more."""
+    """Refuse an adaptation after the last epoch, with a tolerance of one epoch for partial batches."""
     if math.isnan(epochs) or math.isnan(samples):
         return
     steps = [(one.end - one.start, math.ceil(samples / one.batch_size)) for one in regimes if one.batch_size > 0.0]
@@ -92,10 +92,10 @@ def _check_epochs(regimes: Iterable[Regime], epochs: float, samples: float, even
 
 
 def check_declared(event: JobAdded) -> None:
-    """Refuse a job that declares a batch size, epochs or samples per epoch not above 0; NaN: not declared.
+    """Check that a job's batch size, epochs and samples per epoch are positive or NaN (not declared).
 
     Raises:
-        EventError: with the name of what is wrong.
+        EventError: a value is not positive; the error names it.
     """
     for name in ("batch_size", "epochs", "samples_per_epoch"):
         number = getattr(event, name)
@@ -104,7 +104,7 @@ def check_declared(event: JobAdded) -> None:
 
 
 def declares_well(event: JobAdded) -> bool:
-    """Return whether ``check_declared`` passes."""
+    """Return whether ``check_declared`` would raise no error."""
     batch, epochs, samples = event.batch_size, event.epochs, event.samples_per_epoch
     if batch <= 0.0 or epochs <= 0.0 or samples <= 0.0:
         return False
@@ -116,14 +116,14 @@ def _is_declared_well(number: float) -> bool:
 
 
 def reported_back(state: State, job: int, iterations: float) -> None:
-    """Record the iterations of a report; a job that resumes from an older checkpoint may repeat later adaptations."""
+    """Lower the adaptation floor if a job resumed from an older checkpoint, so that it may repeat adaptations."""
     known = state.reports.adaptations.get(job)
     if known is not None:
         state.reports.adaptations[job] = known.back_to(iterations)
 
 
 def rate_measured(fold: Folding, event: RateMeasured) -> None:
-    """Store a measured rate; it replaces an older one of the same size, GPU type, locality, CPUs and batch size."""
+    """Store a measured rate, which replaces an older one at the same setting and batch size."""
     job = fold.job(event.job)
     if not (math.isfinite(event.rate) and event.rate >= 0.0 and event.gpus > 0):
         raise EventError("a measured rate must not be negative", value=str(event.rate), place=event.job)
@@ -154,9 +154,9 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
 
 
 def _sort_rates(state: State, job: int) -> None:
-    """Divide a job's rates into those at its present batch size and the others.
+    """Divide a job's rates into those valid at its present batch size and the others.
 
-    A rate without a batch size holds for any.
+    A rate without a batch size is valid at any.
     """
     batch = state.jobs.cells.batch_size[job]
     old, others = state.reports.measured.pop(job, ()), state.reports.measured_at_others.pop(job, ())
@@ -172,7 +172,7 @@ def _sort_rates(state: State, job: int) -> None:
 
 
 def _without(rates: Iterable[Measured], new: Measured, *, any_batch: bool) -> tuple[Measured, ...]:
-    """Return the rates without those that a new rate replaces."""
+    """Return the rates except those that a new rate replaces."""
     where = (new.gpus, new.gpu_type, new.locality)
     return tuple(
         seen

@@ -1,4 +1,4 @@
-"""Takes GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up."""
+"""Revoke GPUs of a lease: GPUs that it holds become LEAVING, and promises of other GPUs are withdrawn."""
 
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.verdicts import Reason
@@ -17,7 +17,7 @@ _AWAITING_ROUND = int(Reason.AWAITING_ROUND)
 def revoke(
     state: State, lease: Lease, gpus: list[int], *, kind: TransitionKind, deadline: Seconds
 ) -> Transition | None:
-    """Take GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up at once.
+    """Revoke GPUs of a lease: GPUs that it holds become LEAVING, and promises of other GPUs end at once.
 
     Returns:
         The order for executors, with a new epoch; None if the lease held none of these GPUs.
@@ -46,9 +46,9 @@ def revoke(
 
 
 def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) -> list[int]:
-    """Take GPUs from a lease without an order for executors; return those of the GPUs that the lease held.
+    """Revoke GPUs of a lease without an order for executors; return those of the GPUs that the lease held.
 
-    A lease without a GPU leaves, and its job stops; it is dropped if it has none to give back.
+    A lease without GPUs left is leaving, and its job stops; it is dropped if it has no GPUs to release.
     """
     mine = leave(state, lease, gpus, fence)
     kept = without(lease.gpus, gpus) if lease.gpus != gpus else []

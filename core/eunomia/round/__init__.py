@@ -1,4 +1,4 @@
-"""One step of the arbiter: fold events, call the stages, check, plan, adopt. Begin at ``Arbiter.step``.
+"""One step of the arbiter: apply events, call the stages, check, plan, adopt. Start reading at ``Arbiter.step``.
 
-Drivers (the simulator, the live service, tests) call ``Arbiter``; nothing here reads a clock, a file or a socket.
+Drivers (the simulator, the live service, tests) call ``Arbiter``; this package reads no clock, file or socket.
 """

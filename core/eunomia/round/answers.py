@@ -1,4 +1,4 @@
-"""Calls one stage of a profile; an exception or an answer of the wrong type becomes a fault of the stage's plugin."""
+"""Convert an exception of a stage, or an answer of the wrong type, to a fault of the stage's plugin."""
 
 import traceback
 from pathlib import Path
@@ -11,17 +11,17 @@ from eunomia.units import Stage, Unit
 
 
 class StageVerdicts(NamedTuple):
-    """The verdicts of one stage in a round."""
+    """The verdicts that one stage gave in a round."""
 
     stage: Stage
     plugin: str
     unit: Unit
-    """Of their rows."""
+    """The unit of the rows in ``verdicts``."""
     verdicts: Verdicts
 
 
 class StageFaultError(EunomiaError):
-    """A stage raised an exception, or its answer is not of the type that its hook asks for."""
+    """A stage raised an exception, or its answer does not have the type of its hook."""
 
     def __init__(self, plugin: str, stage: Stage, what: str) -> None:
         super().__init__(f'plugin "{plugin}" must answer {stage.value}', value=what)
@@ -39,7 +39,7 @@ class PlanError(EunomiaError):
 
 
 def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError:
-    """Return an exception from a plugin, with the line of its file, as a fault of the plugin's stage."""
+    """Convert an exception raised by a plugin to a fault of its stage, with the line of the plugin's file."""
     return StageFaultError(plugin, stage, f"{type(error).__name__}: {error}{_line_of(error)}")
 
 
@@ -56,11 +56,11 @@ def _line_of(error: BaseException) -> str:
 
 
 def _is_around(frame: FrameType) -> bool:
-    """Return whether a frame belongs to the core, pluggy or numpy, and not to a plugin."""
+    """Return whether a frame belongs to the core, pluggy or numpy instead of a plugin."""
     package, _, module = str(frame.f_globals.get("__name__", "")).partition(".")
     return package in ("pluggy", "numpy") or (package == "eunomia" and not module.startswith("testing."))
 
 
 def mistyped(plugin: str, stage: Stage, kind: type, answer: object) -> StageFaultError:
-    """Return an answer that is not a ``kind``, as a fault of the plugin's stage."""
+    """Return the fault of a plugin's stage whose answer is not a ``kind``."""
     return StageFaultError(plugin, stage, f"{kind.__name__} expected, {type(answer).__name__} returned")

@@ -32,14 +32,14 @@ NO_CAUSES: frozenset[Cause] = frozenset()
 
 
 class Arbiter:
-    """Shares a cluster among apps by the stages of a profile.
+    """Shares a cluster among apps, by the stages of a profile.
 
     Args:
         cluster: the machines and GPUs.
         stages: stages of the chosen profile.
-        fallback: stages of the profile that serves after too many faulty rounds.
-        seed: determines all random choices.
-        plain: whether the index that stages see is rebuilt in each round: slower, with the same decisions.
+        fallback: stages of the profile used after too many faulty rounds.
+        seed: seed of all random choices.
+        plain: whether to rebuild the index that stages see in each round, which is slower but decides the same.
     """
 
     def __init__(
@@ -47,43 +47,43 @@ class Arbiter:
     ) -> None:
         self.state = State(cluster, seed=seed, plain=plain)
         self.view = view_of(self.state)
-        """What the arbiter knows, read only: the door for everything outside of core. ``load`` makes another."""
+        """Read-only view of the arbiter's state, for all code outside core; ``load`` replaces it."""
         self.chosen = stages
         self.fallback = fallback
         self.asking: Observer | None = None
-        """Called with a plugin and its stage before each call of the stage."""
+        """Callback with the plugin and the stage before each call of a stage; None: no callback."""
         self.spent: defaultdict[str, int] = defaultdict(int)
-        """Wall time that the calls of stages in rounds took, in nanoseconds: by stage; ``offer``: narrowing."""
+        """Wall-clock time of the calls in rounds in nanoseconds, by stage; ``offer`` is the narrowing of offers."""
         self.strict = is_strict()
-        """Whether faults of plugins are raised, and the whole state is checked after every step."""
+        """Whether plugin faults are raised, and the whole state is checked after every step."""
         if self.strict:
             check_queues(self.state)
         self._serving = stages
         self.timing = Timing(stages, cluster)
-        """When rounds are due under the stages in use."""
+        """Decides when rounds are due, with the stages in use."""
         self.calls = 0
         """Number of stage calls so far."""
 
     @property
     def serving(self) -> Stages:
-        """The stages in use: those of the chosen profile, or the fallback's."""
+        """Return the stages in use: those of the chosen profile or of the fallback."""
         return self.fallback if self.state.counters.fallen_back else self.chosen
 
     def use(self, stages: Stages) -> None:
-        """Use other stages from the next step on; the driver sends ``ProfileChanged`` with that step."""
+        """Use other stages from the next step on; the driver must send ``ProfileChanged`` in that step."""
         self.chosen = stages
         self._serve()
         self.timing.triggers()  # the allocation declares them now, not within the next round
 
     def step(self, now: Seconds, events: Iterable[Event] = ()) -> Decision:
-        """Fold events in, and decide if a round is due.
+        """Apply events, and make a round if one is due.
 
         Args:
-            now: seconds since the start; not before the last step's.
-            events: of this instant, in any order.
+            now: time in seconds since the start; not before the last step's.
+            events: simultaneous events at this time, in any order.
 
         Returns:
-            The decision, already adopted.
+            The decision, which is already adopted.
 
         Raises:
             EunomiaError: time goes backwards.
@@ -127,7 +127,7 @@ class Arbiter:
         return self._decided(folded, causes, made, closing)  # 9. adopt
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
-        """Repeat a step from the journal, without calling a plugin."""
+        """Replay a step from the journal, without calling plugins."""
         state = self.state
         fold(state, now, events, grace=self._serving.rounds.suspend_grace)
         changed = state.counters.fallen_back is not (self._serving is self.fallback)
@@ -146,11 +146,11 @@ class Arbiter:
             check_state(self.state)
 
     def abandon(self, now: Seconds, fault: Fault) -> Decision:
-        """Count a step that ended with its process, because a plugin did not return, as a faulty round.
+        """Count a step that was killed with its process, as a plugin did not return, as a faulty round.
 
         Args:
-            now: seconds since the start.
-            fault: names the plugin and the stage that did not return.
+            now: time in seconds since the start.
+            fault: the fault, with the plugin and stage that did not return.
         """
         folded = fold(self.state, now, (), grace=self._serving.rounds.suspend_grace)
         self._serve()
@@ -159,25 +159,25 @@ class Arbiter:
         return self._decided(folded, causes, fault=fault)
 
     def snapshot(self) -> Snapshot:
-        """Return the present state, as stages see it."""
+        """Return a snapshot of the present state, as stages get it."""
         return show(self.state, needs=self.serving.needs)
 
     def save(self) -> bytes:
-        """Encode the whole state, for a checkpoint."""
+        """Encode the whole state as bytes, for a checkpoint."""
         return save_state(self.state)
 
     def load(self, data: bytes) -> None:
-        """Restore the state from a checkpoint of this cluster, which may have grown since the journal began."""
+        """Restore the state from a checkpoint of this cluster, to which machines may have been added since."""
         self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.stages.plain)
         self.view = view_of(self.state)
         self._serve()
 
     def skip_epochs(self, last: int) -> None:
-        """Give later orders epochs above ``last``, since machines have seen an order of that epoch."""
+        """Make the epochs of later orders larger than ``last``, as machines have seen an order of that epoch."""
         self.state.counters.last_epoch = max(self.state.counters.last_epoch, last)
 
     def standings(self) -> Valuations:
-        """Return the value of each claim's present holdings: the valuation of an empty offer, for screens.
+        """Return the value of each claim's present GPUs, by the valuation of an empty offer, for display.
 
         Raises:
             StageFaultError: the valuation failed.
@@ -194,7 +194,7 @@ class Arbiter:
             self.calls += made.calls
 
     def _serve(self) -> None:
-        """Use the stages of the chosen profile, or the fallback's, and their timing."""
+        """Select the stages of the chosen profile or of the fallback, and their timing."""
         self._serving = self.fallback if self.state.counters.fallen_back else self.chosen
         if self.timing.cluster is not self.state.cluster and self.strict:
             check_queues(self.state)
@@ -202,10 +202,10 @@ class Arbiter:
             self.timing = Timing(self._serving, self.state.cluster)
 
     def _is_quiet(self, causes: frozenset[Cause]) -> bool:
-        """Return whether the round needs no stage: no job wants more GPUs, or there is no GPU to grant.
+        """Return whether a round needs no stages: no job wants more GPUs, or there is no GPU to grant.
 
-        A placement that retunes is asked as long as a lease holds GPUs, since it divides their CPUs and memory.
-        If the triggers are not known yet, the round asks the allocation for them, and a failure is its fault.
+        A placement that retunes is called as long as a lease holds GPUs, since it divides their CPUs and memory.
+        If the triggers are not known yet, the allocation is asked for them; a failure is its fault.
         """
         state, timing = self.state, self.timing
         triggers, jobs = timing.known, state.waiting_jobs
@@ -227,7 +227,7 @@ class Arbiter:
         closing: Closing | None = None,
         fault: Fault | None = None,
     ) -> Decision:
-        """Make and adopt the decision of a step; a quiet round, without ``made``, renews overdue leases."""
+        """Make and adopt the decision of a step; a quiet round (``made`` is None) only renews overdue leases."""
         state, serving = self.state, self._serving
         given: dict[str, Any] = {}
         if made is not None:
@@ -278,7 +278,7 @@ class Arbiter:
         return decision
 
     def _of_fault(self, fault: Fault) -> dict[str, Any]:
-        """Return what a faulty round decides: overdue leases are renewed for one term, and memos are dropped."""
+        """Return the fields of a faulty round's decision: overdue leases are renewed once, and memos are dropped."""
         state, serving = self.state, self._serving
         gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.stages.memos]
         # Free GPUs must not stay idle until the next event: the round is tried again.

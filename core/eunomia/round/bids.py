@@ -1,4 +1,4 @@
-"""Closes an offer: joins the bids of app masters with the valuations of apps that sent no bid."""
+"""Close an offer: join the bids of app masters with the valuations of apps that sent no bid."""
 
 import dataclasses
 
@@ -15,17 +15,17 @@ from eunomia.units import Ints, Rows, Unit
 
 @dataclasses.dataclass(slots=True)
 class Closing:
-    """An offer that closes, without the GPUs that went down while it was open."""
+    """An offer that is closing, without the GPUs that went down while it was open."""
 
     offer: Offer
     silent: Rows
     """Rows of apps that sent no bid; the valuation stage values them from their last reports."""
     bids: dict[int, Form]
     lost: Ints
-    """Machines with GPUs that went down while the offer was open; bid rows that name them are void."""
+    """Machines with GPUs that went down while the offer was open; bid rows that use them are dropped."""
 
     def joined(self, valuations: Valuations) -> Valuations:
-        """Add the bids to the valuations of the apps without one, in order of app row."""
+        """Return the bids joined with the valuations of apps that sent none, in order of app row."""
         tables = [form for form in valuations.forms if isinstance(form, ByBundle)]
         bids = {app: form for app, form in self.bids.items() if isinstance(form, ByBundle)}
         if not tables or not bids:
@@ -43,7 +43,7 @@ class Closing:
 
 
 def closing_of(state: State) -> Closing | None:
-    """Return the open offer if it closes now, since every bid is in or its deadline has passed; else None."""
+    """Return the open offer if it closes now, as all bids are in or the deadline has passed; else None."""
     if state.open is None:
         return None
     offer, bids = state.open.offer, state.open.bids

@@ -1,4 +1,4 @@
-"""Checks the details of allocations and placements that few of them have, and the invariants of the whole state."""
+"""Check the rarely used parts of allocations and placements, and the invariants of the whole state."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
 
 
 def check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
-    """Refuse a gang that does not run whole at a size on its menu; its GPUs outside the offer count too."""
+    """Check that each gang has a size on its menu, counting its GPUs outside the offer, or no GPUs."""
     number, sizes = state.jobs.cells.lease, gpus
     if {number[job] for job in jobs} - {NONE} and offer.gpus.size != state.cluster.gpus:
         offered = set(offer.gpus.tolist())
@@ -44,10 +44,10 @@ def check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus:
 
 
 def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -> None:
-    """Refuse verdicts on rows that are not in use or with unknown reasons.
+    """Check the rows and reasons of verdicts.
 
     Raises:
-        PlanError: a row that is not in use, or a reason that is not of the closed set.
+        PlanError: a row is not in use, or a reason does not exist.
     """
     rows, reasons = verdicts.rows, verdicts.reasons
     if rows.shape != reasons.shape:
@@ -62,7 +62,7 @@ def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -
 
 
 def check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> None:
-    """Refuse GPUs of a claim on other machines than its pins name."""
+    """Check that the GPUs of a claim are on the machines of its pins."""
     mine = pins.claim == claim
     if not mine.any():
         return
@@ -74,7 +74,7 @@ def check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> Non
 
 
 def check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
-    """Refuse a job that neither waits nor runs, and GPUs of another type than it asks for."""
+    """Check that a job may get GPUs, and that these have the type that it requests."""
     waits = job in state.waiting_jobs.rows or state.jobs.cells.lease[job] != NONE
     if not waits and job not in offer.candidates:
         found = JobState(int(state.jobs.live.state[job])).name.lower()
@@ -85,9 +85,9 @@ def check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None
 
 
 def check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
-    """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count as well.
+    """Check that a placement, with the leases that stay, overcommits no machine's CPUs or memory.
 
-    A GPU that its lease gives back counts only where it is promised to the next one, which begins after that.
+    A GPU that its lease is releasing counts only if it is promised to another lease, which begins after the release.
     """
     cluster, held = state.cluster, state.holdings.live
     stays = (held.lease != NONE) & (held.state != GpuState.LEAVING)
@@ -111,7 +111,7 @@ def check_machines(state: State, offer: Offer, allocation: Allocation, placement
 
 
 def given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
-    """GPUs on the offer whose holders, or their successors, keep only what the placement gives them."""
+    """Return the GPUs of the offer that their holders or successors keep only if the placement assigns them."""
     if allocation.rest is Rest.RELEASE:
         return offer.gpus
     held = state.holdings.live
@@ -125,14 +125,14 @@ def given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
 
 
 class StateError(EunomiaError):
-    """The state contradicts itself: a defect of the core."""
+    """The state violates an invariant, which is a defect of the core."""
 
 
 def check_state(state: State) -> None:
-    """Check the whole state.
+    """Check the invariants of the whole state.
 
     Raises:
-        StateError: an invariant does not hold; the error names it.
+        StateError: an invariant is violated; the error names it.
     """
     held, jobs = state.holdings.live, state.jobs.live
     promised: set[int] = set()
@@ -158,7 +158,7 @@ def check_state(state: State) -> None:
 
 
 def _check_amounts(state: State) -> None:
-    """Check that no machine has promised more CPUs or memory than it has, and that no more are in use."""
+    """Check that neither the promised nor the used CPUs and memory of any machine exceed what it has."""
     if not state.amounts.are_known:
         return
     cluster, held = state.cluster, state.holdings.live
@@ -178,7 +178,7 @@ def _check_amounts(state: State) -> None:
 
 
 def _check_kept(state: State) -> None:
-    """Check the state index and the accounts against the tables."""
+    """Check the indexes and the accounts of the state against its tables."""
     for what, index, made in (
         ("waiting jobs", state.waiting_jobs, state.waiting_jobs.rebuild()),
         ("jobs and leases by app", state.owners, state.owners.rebuild()),
@@ -203,14 +203,14 @@ def _check_kept(state: State) -> None:
 
 
 def _off_default(state: State) -> set[int]:
-    """Find waiting jobs whose verdict differs from the last default, which the next round has to look at."""
+    """Return the waiting jobs whose verdict differs from the last default, which the next round must read."""
     default, jobs, plugins = state.waiting_jobs.default, state.jobs.cells, list(state.names.plugins)
     verdicts = {row: (jobs.reason[row], jobs.stage[row], plugins[jobs.plugin[row]]) for row in state.waiting_jobs.rows}
     return set() if default is None else {row for row, verdict in verdicts.items() if verdict != default}
 
 
 def _check_gang(state: State, lease: Lease) -> None:
-    """Check the GPUs on which a lease's job runs, and those to which it goes back after a measurement."""
+    """Check the GPUs on which a lease's job runs, and those to which it returns after a measurement."""
     gangs, probe = [lease.running], lease.probe
     if probe is not None:
         gangs.append(lease.home)

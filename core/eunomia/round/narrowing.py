@@ -1,4 +1,4 @@
-"""The snapshot that an app's own master sees: its own app and jobs only."""
+"""The snapshot for an app's own master, which contains only its app and jobs."""
 
 import functools
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def narrowed(seen: Snapshot, app: int) -> Snapshot:
-    """Narrow a snapshot to one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
+    """Return a snapshot of a single app: the app as row 0, its jobs by arrival, and the GPUs that it holds."""
     jobs, row, reports, ledger = np.flatnonzero(seen.jobs.app == app), np.array([app]), seen.reports, seen.ledger
     order = seen.jobs.arrived if seen.arrivals is None else seen.arrivals
     jobs = jobs[np.argsort(order[jobs], kind="stable")]
@@ -57,12 +57,12 @@ def narrowed(seen: Snapshot, app: int) -> Snapshot:
 
 
 def _moved(by_job: Mapping[int, T], moved: dict[int, int]) -> dict[int, T]:
-    """Return the values of the app's jobs, keyed by their rows in the app's own snapshot."""
+    """Return the values of the app's jobs, keyed by their rows in the narrowed snapshot."""
     return {own: by_job[job] for job, own in moved.items() if job in by_job}
 
 
 def _taken(table: C, rows: Ints | Rows, **instead: int) -> C:
-    """Copy columns of some rows of a table; the columns named in ``instead`` hold the given value."""
+    """Return a table with copies of some rows; columns named in ``instead`` have the given value."""
     columns = {name: getattr(table, name)[rows] for name in table.__slots__}  # type: ignore[attr-defined]
     for name, row in instead.items():
         columns[name][:] = row
@@ -70,7 +70,7 @@ def _taken(table: C, rows: Ints | Rows, **instead: int) -> C:
 
 
 def _holdings(held: Holdings, app: int, moved: dict[int, int]) -> Holdings:
-    """One row per GPU; GPUs that the app does not hold are shown as free."""
+    """Return the holdings with GPUs that the app does not hold shown as free."""
     mine, free = np.flatnonzero(held.app == app), _all_free(held.app.size)
     if not mine.size:
         return free
@@ -86,13 +86,13 @@ def _holdings(held: Holdings, app: int, moved: dict[int, int]) -> Holdings:
 
 @functools.lru_cache(maxsize=8)
 def _all_free(gpus: int) -> Holdings:
-    """Return the holdings that an app without GPUs sees."""
+    """Return the holdings for an app without GPUs, in which all GPUs are free."""
     columns = {one.name: np.full(gpus, one.metadata["fill"], one.metadata["dtype"]) for one in fields(Holdings)}
     return _sealed(Holdings, columns)
 
 
 def _sealed(kind: type[C], columns: dict[str, Any]) -> C:
-    """Make a table of columns that can only be read."""
+    """Return a table of read-only columns."""
     for column in columns.values():
         column.flags.writeable = False
     return kind(**columns)

@@ -12,13 +12,13 @@ from eunomia.units import NONE, Bools, Ints, Rows, Scope
 
 _FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)
 _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
-"""As plain numbers: a column is compared with these much faster than with enum members."""
+"""Job states as plain numbers, with which columns are compared much faster than with enum members."""
 OLDEST = 8
-"""Number of the oldest leases that are tried first; they are the least likely to be still protected."""
+"""Number of oldest leases that are tried first, as they are the least likely to be protected still."""
 
 
 def anything(state: State, offer: Offer) -> bool:
-    """Return whether the offer has any GPU; the oldest leases are tried first."""
+    """Return whether the offer contains any GPU; the oldest leases are tried first."""
     if offer.whole and any(state.free_gpus.free):
         return True
     if offer.whole and offer.scope is Scope.ALL:
@@ -32,7 +32,7 @@ def anything(state: State, offer: Offer) -> bool:
 
 
 def reached(state: State, offer: Offer, gpus: list[int]) -> list[int]:
-    """Return those of these GPUs that are on the offer, of the state in which it was made; no others are looked at."""
+    """Return those of the given GPUs that are on the offer, in the state in which it was made."""
     if not offer.whole:
         offered = set(offer.gpus.tolist())
         return [gpu for gpu in gpus if gpu in offered]
@@ -43,7 +43,7 @@ def reached(state: State, offer: Offer, gpus: list[int]) -> list[int]:
 
 
 def may_change(state: State, scope: Scope, gpus: Ints | slice) -> Bools:
-    """Return for each of these GPUs whether a round may reassign it."""
+    """Return whether a round may reassign each of these GPUs."""
     held, now = state.holdings.live, state.now
     states, successors = held.state[gpus], held.successor[gpus]
     may: Bools = held.protected_until[gpus] <= now
@@ -60,7 +60,7 @@ def may_change(state: State, scope: Scope, gpus: Ints | slice) -> Bools:
 
 
 def named(state: State, scope: Scope) -> Ints:
-    """Machines on which apps hold GPUs that are not on offer, ascending."""
+    """Return the machines on which apps hold GPUs that are not on offer, ascending."""
     cluster, mask = state.cluster, may_change(state, scope, slice(None))
     found = np.zeros(len(cluster.machines), dtype=bool)
     found[cluster.machine[(state.holdings.live.app >= 0) & ~mask]] = True
@@ -68,7 +68,7 @@ def named(state: State, scope: Scope) -> Ints:
 
 
 def candidates(state: State, scope: Scope, only_free: bool) -> Rows:
-    """Jobs that wait, and, unless only free GPUs are on offer, jobs whose GPUs are all on offer; by arrival."""
+    """Return waiting jobs and, unless only free GPUs are on offer, jobs whose GPUs all are on it, by arrival."""
     if only_free:
         return state.by_arrival(np.fromiter(state.waiting_jobs.rows, np.int64))
     used, mask = state.jobs.used, may_change(state, scope, slice(None))

@@ -1,8 +1,8 @@
-"""Checks an allocation and its placement, and lists the transitions and renewals that lead to the placement.
+"""Check an allocation and its placement, and derive the transitions and renewals that lead to the placement.
 
-A job's lease stays, leaves, starts, or is resized if its GPUs change. An app's lease, which names no job, stays or
-loses GPUs; GPUs that its app wins form a new lease. A lease that stays gets no transition, unless the placement gives
-its job other CPUs or memory.
+A job's lease is kept, suspended, started, or resized if its GPUs change. An app's lease, which names no job, is kept or
+loses GPUs; GPUs that its app wins form a new lease. A kept lease gets no transition, unless the placement changes the
+CPUs or memory of its job.
 """
 
 import math
@@ -36,11 +36,11 @@ _Answers = tuple[Offer, Allocation, Placement]
 
 
 def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> tuple[Grants, dict[int, int]]:
-    """Refuse an allocation that no placement could serve; return what it grants, and by lease the claims that have one.
+    """Check an allocation; return its grants, and the claim of each lease whose job or app is a claim.
 
     Raises:
-        PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
-            negative or not whole.
+        PlanError: the allocation contains shares, claims of groups, a claim twice, a row that is not in use, or a
+            number of GPUs that is negative or not whole.
     """
     stage, amount = Stage.ALLOCATION, allocation.amount
     if type(amount) is not Grants and not isinstance(amount, Grants):
@@ -75,9 +75,9 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
 
 
 def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> list[Transition] | None:
-    """Check and plan in one pass what most rounds do: waiting jobs start on free GPUs, and nothing else happens.
+    """Check and plan the common round in one pass: waiting jobs start on free GPUs, and nothing else happens.
 
-    No claim of the allocation has a lease. None: ``Planner`` names what is wrong, or plans what else has to happen.
+    No claim may have a lease. Returns None if ``Planner`` must report an error or plan further changes.
     """
     offer, allocation, placement = answers
     claims, gpus, start = placement.listed["claim"], placement.listed["gpus"], placement.listed["start"]
@@ -121,7 +121,7 @@ def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> l
 
 
 def _terms(state: State, answers: _Answers, rounds: Rounds, claim: int) -> tuple[Seconds, Seconds]:
-    """Return when a lease granted now ends, and when its protected part does; a claim of -1: the lease has none."""
+    """Return the end of a lease granted now and of its protection, in seconds; claim -1: the lease has no claim."""
     offer, allocation, _ = answers
     length: Any = offer.lease if allocation.lease is None else allocation.lease
     protected: Any = allocation.protected
@@ -135,26 +135,26 @@ def _terms(state: State, answers: _Answers, rounds: Rounds, claim: int) -> tuple
 
 
 def _is_even(state: State, amount: Grants, placement: Placement) -> bool:
-    """Return whether every GPU comes with an equal share of its machine's CPUs and memory."""
+    """Return whether every GPU gets an equal share of its machine's CPUs and memory."""
     if state.amounts.uneven or amount.cpus is not None or amount.memory_gib is not None:
         return False
     return placement.cpus is None and placement.memory_gib is None and placement.retunes is None
 
 
 _Draft = tuple[TransitionKind, int, int, int, list[int], list[int], list[int], tuple[Seconds, Seconds]]
-"""A transition that has no epochs yet: kind, lease, app, job, its GPUs, those that leave, those that it waits for, and
-when the lease and its protected part end. GPUs are ascending."""
+"""A transition without epochs: kind, lease, app, job, its GPUs, GPUs that it releases, GPUs that it waits for (each
+ascending), and the end of the lease and of its protection."""
 
 
 class Planner:
     """Checks a placement and drafts its orders: leases that lose GPUs, then those resized, then those that start.
 
     Args:
-        state: the present state; not changed.
+        state: the present state, which is not changed.
         menus: the elasticity's answer.
-        answers: the offer, and the answers of the stages for it; the allocation has been checked.
-        granted: what the allocation grants, and by lease its claims; claims without a lease are not there.
-        rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
+        answers: the offer, and the stages' answers to it; the allocation has been checked.
+        granted: the grants of the allocation, and its claims by lease, for claims with a lease.
+        rounds: the profile's ``[rounds]``, with the protection and the grace of a lease.
 
     Attributes:
         renewals: overdue leases that keep GPUs.
@@ -179,16 +179,16 @@ class Planner:
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
         self.amount, self.claims = granted
         self.placed: dict[int, list[int]] = {}
-        """By placed claim its GPUs, ascending."""
+        """GPUs of each placed claim, ascending."""
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
 
     def check(self) -> None:
-        """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
+        """Check the invariants of a placement, for the rows and machines that it touches.
 
         Raises:
-            PlanError: a GPU is placed twice, is not on the offer or is of the wrong type; a size is not on the menu;
-                pins are not honoured; a machine has fewer CPUs or less memory than placed on it.
+            PlanError: a GPU is placed twice, is not on the offer or has the wrong type; a size is not on the menu;
+                pins are not honoured; or a machine has fewer CPUs or less memory than are placed on it.
         """
         state, offer, placement, stage = self.state, self.offer, self.placement, Stage.PLACEMENT
         gpus, start, claims = placement.listed["gpus"], placement.listed["start"], placement.listed["claim"]
@@ -230,7 +230,7 @@ class Planner:
             check_machines(state, offer, self.allocation, placement)
 
     def run(self) -> list[Transition]:
-        """Return the transitions that lead from the present state to the placement, which is checked."""
+        """Return the transitions from the present state to the placement, which must have been checked."""
         self.check()
         state, served = self.state, dict[int, set[int]]()
         self.amounts = target_amounts(state, self.allocation, self.placement)
@@ -261,7 +261,7 @@ class Planner:
         return self.ordered()
 
     def change(self, numbers: set[int], served: dict[int, set[int]]) -> None:
-        """Draft the orders to leases that exist, and note the GPUs that each claim has from these."""
+        """Draft the orders for existing leases, and record the GPUs that each claim keeps in them."""
         state, leaving, placed, now = self.state, self.state.owners.leaving, self.placed, self.state.now
         changing, gpus = list[tuple[Lease, int, list[int]]](), list[int]()
         for number in sorted(numbers):
@@ -304,26 +304,26 @@ class Planner:
             served[claim] = set(wanted)
 
     def tune(self, lease: Lease) -> None:
-        """Order other CPUs and memory for a lease that keeps its GPUs, where the placement gives it others."""
+        """Draft a retune for a lease that keeps its GPUs, if the placement changes its CPUs or memory."""
         held, gpus = self.state.holdings.live, lease.gpus
         both = ((self.amounts[0], held.cpus), (self.amounts[1], held.memory_gib))
         if any(not np.allclose(new[gpus], old[gpus], rtol=1e-9, atol=0.0) for new, old in both):
             self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 
     def renew(self, lease: Lease, claim: int) -> None:
-        """Renew an overdue lease that keeps GPUs."""
+        """Record the renewal of an overdue lease that keeps GPUs."""
         ends_at, protected_until = _terms(self.state, self.answers, self.rounds, claim)
         self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
     def give_up(self, lease: Lease, lost: list[int]) -> None:
-        """Take GPUs from an app's lease, or from a lease without a claim; a gang that loses one GPU loses all."""
+        """Draft the revocation of GPUs of an app's or an unclaimed lease; a gang that loses one GPU loses all."""
         mine: list[int] = lease.gpus
         rest = [] if lease.job != NONE else without(mine, lost)
         kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
         self.order(kind, lease, rest, mine if lease.job != NONE else lost, (lease.ends_at, lease.protected_until))
 
     def resize(self, lease: Lease, claim: int, on: list[int], placed: list[int]) -> None:
-        """Give a job's lease the GPUs of its placement; of its GPUs those that are on the offer may be taken."""
+        """Draft the resize of a job's lease to its placement, which may revoke only GPUs that are on the offer."""
         mine, target, lost = lease.gpus, list[int](), on  # where the claim leaves
         if placed or on != mine:
             target, lost = joined(without(mine, on), placed), without(on, placed)
@@ -339,14 +339,14 @@ class Planner:
     def order(
         self, kind: TransitionKind, lease: Lease, gpus: list[int], lost: list[int], ends: tuple[Seconds, Seconds]
     ) -> None:
-        """Draft an order to a lease."""
+        """Draft an order for a lease."""
         holder, states, number = self.holder, self.gpu_state, lease.id
         after = gpus and [gpu for gpu in gpus if holder[gpu] not in (NONE, number) or states[gpu] == _LEAVING]
         leaving = [gpu for gpu in lost if holder[gpu] == number] if lost else []
         self.drafts.append((kind, number, lease.app, lease.job, gpus, leaving, after, ends))
 
     def ordered(self) -> list[Transition]:
-        """Make the orders of all drafts; the fences of GPUs given back are older than the epochs of new holders."""
+        """Return the orders of all drafts; fences of released GPUs are older than the epochs of new holders."""
         state, epoch = self.state, self.state.counters.last_epoch
         orders, cpus_bounds, memory_bounds = list[Transition](), self.amount.cpus, self.amount.memory_gib
         jobs, apps, fence = state.jobs.cells.id, state.apps.cells.id, epoch
@@ -378,7 +378,7 @@ class Planner:
     def range_of(
         self, kind: TransitionKind, of: tuple[int, int], gpus: int, bounds: AmountRange
     ) -> tuple[float, float] | None:
-        """Return the range of an order ``of`` a job and an app; None: no claim has these GPUs, or the app divides."""
+        """Return the CPU or memory range of an order ``of`` a job and app; None: no claim, or the app divides."""
         if kind is TransitionKind.SUSPEND or of[0] == NONE:
             return None
         row = of[0] if self.is_job else of[1]

@@ -1,6 +1,6 @@
-"""Checks the settings that an elasticity asks to measure, and orders those that have free GPUs.
+"""Check the settings that an elasticity requests to measure, and order those for which there are free GPUs.
 
-A job that is measured holds its own GPUs and those of the setting, so that nothing of either is given away meanwhile.
+A job that is measured holds both its own GPUs and those of the setting, so that neither are reassigned meanwhile.
 """
 
 import math
@@ -21,15 +21,15 @@ from eunomia.units import NONE, Epoch, Ints, JobId, LeaseId, Locality, Reals, Se
 _ELASTICITY = Stage.ELASTICITY
 _ROUNDING = 1.0 + 1e-9
 _KINDS: Final = {"cpus": "iuf", "memory_gib": "iuf"}
-"""Kinds of numpy's types that a column may have, where it need not be whole numbers."""
+"""Allowed numpy type kinds of columns that need not contain integers."""
 
 
 def check_probes(state: State, probes: Probes) -> None:
-    """Refuse settings that a job cannot have.
+    """Check that jobs can have the requested settings.
 
     Raises:
-        PlanError: a job that has ended, a size out of its bounds, a GPU type that the cluster lacks or has too few of,
-            or an amount that is no number above 0.
+        PlanError: a job has ended, a size is out of bounds, the cluster has too few GPUs of a type, or an amount is
+            not a positive number.
     """
     many = probes.jobs.size
     for name in ("gpus", "gpu_type", "locality", "cpus", "memory_gib"):
@@ -78,7 +78,7 @@ _Row = tuple[int, int, int, int, float, float]
 
 
 def _rows(probes: Probes) -> list[_Row]:
-    """Job, GPUs, GPU type, locality, CPUs and memory of each setting."""
+    """Return job, GPUs, GPU type, locality, CPUs and memory of each setting."""
     many = probes.jobs.size
     none, unknown = [NONE] * many, [math.nan] * many
     columns: tuple[list[int], ...] = tuple(
@@ -94,13 +94,13 @@ class Prober:
     """Orders the measurements that are possible after a round's other transitions.
 
     Args:
-        state: the present state; not changed.
-        probes: checked settings.
-        transitions: of the round so far.
-        renewals: of the round so far; a lease that is renewed is measured under its new terms.
+        state: the present state, which is not changed.
+        probes: the checked settings.
+        transitions: transitions of the round so far.
+        renewals: renewals of the round so far; a renewed lease is measured under its new terms.
 
     Attributes:
-        waits: whether a job that is to be measured has GPUs, or gets some: a later round can order more.
+        waits: whether a job to be measured has or gets GPUs, so that a later round can order more.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Prober:
         self.waits = any(leases[job] != NONE or state.job_id(job) in started for job in probes.jobs.tolist())
 
     def orders(self) -> list[Transition]:
-        """Return an order for each setting that can be measured now, at most one for each job."""
+        """Return an order for each setting that can be measured now, at most one per job."""
         orders = map(self._order, _rows(self._probes))
         return [order for order in orders if order is not None]
 
@@ -167,7 +167,7 @@ class Prober:
         )
 
     def _ready(self, job: int) -> Lease | None:
-        """Return the lease of a job that runs on GPUs of its own and stays there in this round; None: there is none."""
+        """Return the lease of a job that keeps running on its own GPUs in this round; None if there is none."""
         state = self._state
         lease = state.leases.get(state.jobs.cells.lease[job])
         if lease is None or lease.id in self._changed or state.jobs.cells.state[job] != JobState.RUNNING:
@@ -177,7 +177,7 @@ class Prober:
         return None if busy or waits else lease
 
     def _gpus(self, own: Ints, size: int, kind: int, locality: int) -> Ints | None:
-        """Return GPUs for a setting: part of the job's own, its own and free ones, or free ones; None: too few."""
+        """Return GPUs for a setting: some of the job's own, its own plus free ones, or free ones; None: too few."""
         cluster = self._state.cluster
         types = cluster.gpu_type[own]
         kind = int(types[0]) if kind == NONE else kind
@@ -190,7 +190,7 @@ class Prober:
         return None
 
     def _nearest(self, parts: Sequence[Ints], size: int) -> Ints | None:
-        """Choose ``size`` of these GPUs as close together as possible, first from the first part; None: too few."""
+        """Return ``size`` GPUs as close together as possible, preferably from the first part; None: too few."""
         cluster = self._state.cluster
         gpus = np.concatenate(parts)
         if gpus.size < size:
@@ -206,9 +206,9 @@ class Prober:
         return None
 
     def _given(self, own: Ints, gpus: Ints, asked: tuple[float, float]) -> list[Reals] | None:
-        """Return CPUs and memory by GPU at the setting, next to those reserved for the job.
+        """Return CPUs and memory of each GPU at the setting, in addition to those reserved for the job.
 
-        None: a machine has too few.
+        Returns None if a machine has too few.
         """
         cluster, made = self._state.cluster, []
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)

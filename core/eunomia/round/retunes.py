@@ -1,4 +1,4 @@
-"""Checks the CPUs and memory that a placement sets: the retunes of running jobs, and the ranges of all."""
+"""Check the CPUs and memory that a placement sets: retunes of running jobs, and ranges of all jobs."""
 
 import numpy as np
 
@@ -16,16 +16,16 @@ _TOLERANCE = 1e-9
 
 
 def check_retunes(state: State, offer: Offer, placement: Placement, given_up: Ints) -> None:
-    """Refuse retunes that the offer does not allow, and those of jobs that do not run on the GPUs that they have.
+    """Check that retunes are allowed, and concern only running jobs that keep their GPUs in this round.
 
     Args:
         state: the present state.
-        offer: says whether retunes are allowed.
-        placement: with retunes.
-        given_up: GPUs on the offer whose holders keep only what the placement gives them.
+        offer: the offer, which tells whether retunes are allowed.
+        placement: the placement with retunes.
+        given_up: GPUs of the offer that their holders keep only if the placement assigns them.
 
     Raises:
-        PlanError: see above.
+        PlanError: a retune is not allowed.
     """
     retunes = placement.retunes
     if retunes is None:
@@ -68,19 +68,19 @@ def _check_form(state: State, retunes: Retunes) -> None:
 
 
 def check_ranges(state: State, allocation: Allocation, placement: Placement, targets: tuple[Reals, Reals]) -> None:
-    """Refuse CPUs or memory below the least or above the most of a claim's range, or of a retuned job's own.
+    """Check that CPUs and memory are within the range of each claim, or of a retuned job.
 
-    Where a claim gets fewer GPUs than it is granted, its range is smaller in proportion. GPUs that an app keeps also
-    keep their CPUs and memory, so that the range holds for its other GPUs.
+    If a claim gets fewer GPUs than granted, its range is scaled down. GPUs that an app keeps also keep their CPUs and
+    memory, so that the range applies to its other GPUs.
 
     Args:
         state: the present state.
-        allocation: with the ranges of its claims.
-        placement: of the claims.
-        targets: CPUs and memory in GiB by GPU as the placement sets them.
+        allocation: the allocation with the ranges of its claims.
+        placement: the placement of the claims.
+        targets: CPUs, and memory in GiB, of each GPU as set by the placement.
 
     Raises:
-        PlanError: see above.
+        PlanError: an amount is out of range.
     """
     amount, rows, held, retunes = allocation.amount, allocation.claims.rows, state.holdings.live, placement.retunes
     if isinstance(amount, Grants):

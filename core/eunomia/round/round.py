@@ -1,7 +1,7 @@
-"""One round: calls the stages of a profile in order, checks their answers and makes the plan.
+"""One round: call the stages of a profile in order, check their answers, and make the plan.
 
-A round does not change the state: the arbiter adopts its plan. ``at`` names the current stage and its plugin, so that
-an exception from the stage, or from a check of its answer, is attributed to that plugin.
+A round does not change the state; the arbiter adopts its plan. The attribute ``at`` names the current stage and its
+plugin, to which exceptions from the stage, or from a check of its answer, are attributed.
 """
 
 import dataclasses
@@ -40,36 +40,36 @@ from eunomia.units import NEVER, Cause, Ints, JobId, LeaseId, Scope, Seconds, St
 
 T = TypeVar("T")
 Observer = Callable[[str, Stage], None]
-"""The driver's callback before each call of a stage, with the plugin and stage; it identifies a plugin that hangs."""
+"""The driver's callback with the plugin and the stage before each call, which identifies a plugin that hangs."""
 NARROWING: Final = "offer"
-"""The name under which the time of an allocation that narrows offers is added up."""
+"""Key of the time spent in an allocation that narrows offers."""
 _NAMES: Final = {stage: stage.value for stage in Stage}
 
 _ELASTICITY, _VALUATION, _ALLOCATION = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION
 _REFINE, _PLACEMENT = Stage.REFINE, Stage.PLACEMENT
 _RECORDED: Final = (Menus, Allocation)
-"""Answers that may have a record."""
+"""Types of answers that may have a record."""
 
 
 class Round:
-    """The stages of one profile in one round, each called once; ``Arbiter.step`` has their order.
+    """One round with the stages of a profile, each called once.
 
     Args:
-        state: the present state; not changed.
+        state: the present state, which is not changed.
         stages: stages of the profile in use.
         causes: causes of the round.
-        observer: called before each stage.
-        spent: nanoseconds of wall time by name of a stage, to which each call is added.
+        observer: callback before each stage.
+        spent: wall-clock time in nanoseconds by name of a stage, to which each call is added.
 
     Attributes:
         snapshot: the state as the stages see it.
-        transitions, renewals: of the plan so far.
-        starts_only: whether jobs start, and nothing else happens.
+        transitions, renewals: the plan so far.
+        starts_only: whether the plan only starts jobs.
         opened: an offer to be sent to app masters; the round continues when their bids are in.
-        considered: the offer.
+        considered: the offer that the stages considered.
         calls: number of stage calls so far.
-        verdicts: of the stages, in calling order.
-        unit: of the claims of the last valuation or allocation.
+        verdicts: verdicts of the stages, in calling order.
+        unit: unit of the claims of the last valuation or allocation.
     """
 
     opened: Offer | None = None
@@ -103,7 +103,7 @@ class Round:
     # --- the steps of a round, by their numbers in ``Arbiter.step`` ---------------------------------------------------
 
     def run(self, scope: Scope, timing: Timing, closing: Closing | None = None) -> None:
-        """Call the stages and plan the transitions to their placement; a round that opens an offer ends with it."""
+        """Call the stages and plan the transitions to their placement; stop early if an offer is opened."""
         state, stages, snapshot = self.state, self.stages, self.snapshot
         menus = self.ask(_ELASTICITY, Menus, stages.elasticity, snapshot)  # 3. menus
         if menus.probe is not None or state.reports.coming_regimes:
@@ -143,13 +143,13 @@ class Round:
         self.at = None
 
     def standings(self) -> Valuations:
-        """Return the value of each claim's present holdings: the valuation of an empty offer."""
+        """Return the value of each claim's present GPUs, by the valuation of an empty offer."""
         menus = self._completed(self.ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot))
         empty = replaced(make_offer(self.state, Scope.FREE, lease_of(self.stages)), gpus=NO_GPUS, free_gpus=0)
         return self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
 
     def _completed(self, menus: Menus) -> Menus:
-        """Check the probes that menus ask for, and fill in announced regimes where the elasticity forecasts none."""
+        """Check the probes in menus, and fill in announced regimes if the elasticity forecasts none."""
         if menus.probe is not None:
             if Feature.PROBES not in self.stages.contract(_ELASTICITY).gives:
                 rule = "an elasticity that probes must declare Feature.PROBES in the gives of its contract"
@@ -159,9 +159,9 @@ class Round:
         return dataclasses.replace(menus, regimes=announced(coming)) if coming and menus.regimes is None else menus
 
     def _offered(self, menus: Menus, offer: Offer) -> Offer:
-        """Offer fewer GPUs to fewer apps where the allocation narrows the offer; renew overdue leases beyond it.
+        """Return the offer, narrowed if the allocation does that; renew overdue leases outside it.
 
-        The offer is opened to app masters if any that sees it can bid.
+        The offer is opened to app masters if any app that sees it can bid.
         """
         state, stages = self.state, self.stages
         if stages.offer is not None:
@@ -175,7 +175,7 @@ class Round:
         return offer
 
     def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
-        """Ask the allocation which GPUs to offer, and to which apps."""
+        """Return the offer after the allocation has narrowed its GPUs and apps."""
         stages, snapshot = self.stages, self.snapshot
         empty = replaced(everything, gpus=NO_GPUS, free_gpus=0)
         standings = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty, keep=False)
@@ -188,14 +188,14 @@ class Round:
         return replaced(offer, whole=False)
 
     def _too_soon(self, of_valuation: Seconds, of_allocation: Seconds) -> StageFaultError:
-        """Return the fault of a stage that asks for a round not later than now: rounds would repeat forever."""
+        """Return the fault of a stage that requests a round not later than now, which would repeat forever."""
         late = of_valuation > self.state.now
         stage, time = (_ALLOCATION, of_allocation) if late else (_VALUATION, of_valuation)
         name = self.stages.names.get(stage, stage.value)
         return StageFaultError(name, stage, f"wake_at must be later than now, but got {time}")
 
     def _probe(self, probes: Probes) -> None:
-        """Order the measurements that are possible now; a later round orders the rest."""
+        """Order the measurements that are possible now; later rounds order the rest."""
         prober = Prober(self.state, probes, self.transitions, self.renewals)
         self.transitions += prober.orders()
         if prober.waits:
@@ -206,7 +206,7 @@ class Round:
     def ask(
         self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str = "", keep: bool = True
     ) -> T:
-        """Call a stage; with ``keep``, keep its answer, memo and record, and check its verdicts."""
+        """Call a stage and return its answer; with ``keep``, store answer, memo and record, and check its verdicts."""
         plugin = name or self.stages.names[stage]
         self.at = plugin, stage
         self.calls += 1
@@ -237,7 +237,7 @@ class Round:
     # --- results ---------------------------------------------------------------------------------------------------
 
     def keep(self, kept: Mapping[tuple[str, Stage], Memo]) -> None:
-        """Find the memos that differ from those kept, and the records."""
+        """Collect the memos that differ from ``kept``, and the records."""
         for (plugin, stage), memo in self.memos.items():
             self.at = plugin, stage
             data, old = memo.to_bytes(), kept.get((plugin, stage))
@@ -251,7 +251,7 @@ class Round:
             self.tables.append(table)
 
     def fault(self, error: BaseException) -> StageFaultError | None:
-        """Attribute an exception of this round to the plugin that caused it; None: no plugin did."""
+        """Return the fault of the plugin that caused an exception of this round; None if no plugin did."""
         if isinstance(error, StageFaultError):
             return error
         if self.at is None:
@@ -267,7 +267,7 @@ class Round:
 
 
 def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:
-    """Renew overdue leases for one term; with ``beyond``, only leases that hold none of those GPUs."""
+    """Return renewals of overdue leases for one term, except of leases with GPUs in ``beyond``."""
     ended, ends_at = [state.leases[number] for number in sorted(state.lease_ends.overdue)], state.now + lease_of(stages)
     return [
         Renewal(lease=LeaseId(held.id), ends_at=Seconds(ends_at), protected_until=held.protected_until)

@@ -1,4 +1,4 @@
-"""What stages see: the snapshot and the offer; fields that cost work are computed when a stage reads them."""
+"""Build the snapshot and the offer that stages see; expensive fields are computed when a stage reads them."""
 
 import math
 from collections.abc import Iterable, Set
@@ -29,12 +29,12 @@ _WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUN
 
 
 def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] = frozenset()) -> Snapshot:
-    """Make a snapshot of the present state; it is valid until the state changes.
+    """Return a snapshot of the present state, which is valid until the state changes.
 
     Args:
         state: the state.
-        causes: of the round.
-        needs: what the stages of the profile need.
+        causes: causes of the round.
+        needs: features that the stages of the profile need.
     """
     later: Any = state.stages.index
     if later is None:
@@ -69,7 +69,7 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
 
 
 def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = False) -> Offer:
-    """Offer every GPU that the round may reassign to all apps; the fields are computed when a stage reads them."""
+    """Return an offer to all apps of every GPU that the round may reassign; its fields are computed lazily."""
     only_free = scope is Scope.FREE and not state.lease_ends.overdue
     free, every = state.free_gpus.free, slice(None)
     return Offer(
@@ -90,13 +90,13 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
 
 
 class _StateIndex(Index):
-    """The index of the state, and the values of a snapshot that are computed when they are first read.
+    """The index of the state, and the lazily computed values of a snapshot.
 
     Args:
-        state: read whenever the index is asked.
+        state: the state, which each query reads.
         free: the free GPUs.
         waiting: rows of waiting jobs.
-        kept: whether both are updated from round to round.
+        kept: whether both are updated across rounds.
     """
 
     def __init__(self, state: State, free: Space, waiting: Set[int], *, kept: bool) -> None:
@@ -165,7 +165,7 @@ class _CheckedIndex(_StateIndex):
 
 
 def check_queues(state: State) -> None:
-    """Make the index of a state compare each queue that a stage reads with one made from all rows."""
+    """Make the index of a state compare each queue that a stage reads with one rebuilt from all rows."""
     state.stages.index = _CheckedIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
 
 

@@ -1,4 +1,4 @@
-"""``--strict-plugins`` or ``EUNOMIA_STRICT_PLUGINS=1``, for tests: faults of plugins are raised, not contained."""
+"""Strict mode for tests (``--strict-plugins`` or ``EUNOMIA_STRICT_PLUGINS=1``): plugin faults are raised."""
 
 import os
 from types import MappingProxyType
@@ -8,17 +8,17 @@ import numpy as np
 
 
 def is_strict() -> bool:
-    """Return whether faults of plugins are raised, and plugins are frozen once they are made."""
+    """Return whether plugin faults are raised, and plugins are frozen after their creation."""
     return os.environ.get("EUNOMIA_STRICT_PLUGINS", "") not in ("", "0")
 
 
 def freeze(plugin: Any) -> None:
-    """Make a plugin's attributes read-only, and the lists, dicts, sets and arrays that they hold as well.
+    """Make a plugin's attributes read-only, including the lists, dicts, sets and arrays in them.
 
-    An object of any other class stays writable, so that a plugin can keep caches in it.
+    Objects of other classes stay writable, so that a plugin can keep caches in them.
 
     Args:
-        plugin: an instance; its class is replaced by a subclass that refuses changes.
+        plugin: an instance, whose class is replaced by a subclass that refuses changes.
     """
     for name, item in getattr(plugin, "__dict__", {}).items():
         object.__setattr__(plugin, name, frozen(item))
@@ -29,7 +29,7 @@ def freeze(plugin: Any) -> None:
 
 
 def frozen(item: Any) -> Any:
-    """Copy a value with its containers and arrays made read-only; objects of other classes are left as they are."""
+    """Return a copy of a value with read-only containers and arrays; objects of other classes are kept."""
     if type(item) is dict:
         return MappingProxyType({key: frozen(part) for key, part in item.items()})
     if type(item) in (list, tuple):

@@ -1,4 +1,4 @@
-"""CPUs and memory of every GPU after a placement; the checks and the orders use the same values."""
+"""The CPUs and memory of every GPU after a placement, which both the checks and the orders use."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from eunomia.units import NONE, Bools, Reals, Unit
 
 
 def target_amounts(state: State, allocation: Allocation, placement: Placement) -> tuple[Reals, Reals]:
-    """Return CPUs and memory in GiB by GPU; a GPU that does not change hands keeps its own. Read only.
+    """Return CPUs, and memory in GiB, of each GPU, read-only; they are unchanged for a GPU with the same holder.
 
     Args:
         state: the present state.
-        allocation: with the claims that are placed.
-        placement: its claims and retunes name rows in use.
+        allocation: the allocation whose claims are placed.
+        placement: the placement; the rows of its claims and retunes must be in use.
     """
     shares, retunes = state.amounts.shares.by_gpu, placement.retunes
     plain = placement.cpus is None and placement.memory_gib is None and retunes is None
@@ -42,7 +42,7 @@ def target_amounts(state: State, allocation: Allocation, placement: Placement) -
 
 
 def _keeps(state: State, allocation: Allocation, placement: Placement) -> tuple[Bools, Bools]:
-    """Return by GPU of the placement whether its claim holds it already, and whether an app divides its lease."""
+    """Return for each placed GPU whether its claim already holds it, and whether an app divides its lease."""
     keeps, of_app = np.zeros(placement.gpus.size, dtype=bool), np.zeros(placement.gpus.size, dtype=bool)
     held, rows, start = state.holdings.live, allocation.claims.rows, placement.start.tolist()
     for at, claim in enumerate(placement.claim.tolist()):

@@ -1,4 +1,4 @@
-"""Decides when a round is due, and when the next step is due if no event comes."""
+"""Decide when a round is due, and when the next step is due if no event occurs."""
 
 import math
 
@@ -14,7 +14,7 @@ _BOUNDARY, _LEASE_ENDED, _WAKE = Cause.BOUNDARY, Cause.LEASE_ENDED, Cause.WAKE
 
 
 class Timing:
-    """The triggers of a profile's stages; the allocation's own triggers are asked for once.
+    """The triggers of a profile; the allocation declares them once.
 
     Args:
         stages: the stages in use.
@@ -26,17 +26,17 @@ class Timing:
     def __init__(self, stages: Stages, cluster: Cluster) -> None:
         self.stages, self.cluster, self.lease = stages, cluster, lease_of(stages)
         self.known: Triggers | None = None
-        """The triggers; None: the allocation has not been asked yet."""
+        """The triggers; None if the allocation has not declared them yet."""
         self.probes = Feature.PROBES in stages.contract(Stage.ELASTICITY).gives
-        """Whether the elasticity asks for measurements."""
+        """Whether the elasticity may request measurements."""
         self.retunes = Feature.RETUNES in stages.contract(Stage.PLACEMENT).gives
-        """Whether the placement changes the CPUs and memory of running jobs."""
+        """Whether the placement may change the CPUs and memory of running jobs."""
 
     def declared(self) -> Triggers:
-        """Return the triggers that the allocation declares, overridden by the profile's settings.
+        """Return the triggers declared by the allocation, with the profile's overrides.
 
         Raises:
-            StageFaultError: the allocation failed to declare its triggers; the next call asks it again.
+            StageFaultError: the allocation failed to declare its triggers; the next call tries again.
         """
         if self.known is None:
             declare, declared = self.stages.triggers, DEFAULT_TRIGGERS
@@ -52,7 +52,7 @@ class Timing:
         return self.known
 
     def due(self, state: State) -> frozenset[Cause]:
-        """Causes of the round that is due now; empty: no round is due."""
+        """Return the causes of the round that is due now; empty if none is due."""
         triggers, counters, now = self.known or self.triggers(), state.counters, state.now
         if state.lease_ends.guards and state.lease_ends.next_guard() <= now and _unguarded(state, triggers):
             cause(state, _LEASE_ENDED)
@@ -67,7 +67,7 @@ class Timing:
         return counters.causes
 
     def next(self, state: State) -> Seconds:
-        """Time when the next step is due if no event comes."""
+        """Return the time, in seconds, at which the next step is due if no event occurs."""
         triggers, now, jobs, ends = self.known or self.triggers(), state.now, state.waiting_jobs, state.lease_ends
         wake_at = state.counters.stage_wake_at if now < state.counters.stage_wake_at else NEVER
         if ends.ends:
@@ -90,7 +90,7 @@ class Timing:
         return wake_at
 
     def triggers(self) -> Triggers:
-        """Return the triggers; while the allocation fails to declare its own, the default ones."""
+        """Return the triggers, or the default ones while the allocation fails to declare its own."""
         try:
             return self.declared()
         except StageFaultError:
@@ -98,18 +98,18 @@ class Timing:
 
 
 def lease_of(stages: Stages) -> Seconds:
-    """Length of a lease under the profile; NEVER: leases do not end."""
+    """Return the length of a lease in seconds under the profile; NEVER if leases do not end."""
     lease = stages.rounds.lease
     return NEVER if lease is None else lease
 
 
 def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
-    """Return the earlier of two times; the first counts only if it is later than now."""
+    """Return the earlier of two times, where the first counts only if it is later than now."""
     return time if now < time < than else than
 
 
 def _unguarded(state: State, triggers: Triggers) -> bool:
-    """Drop the protected parts that have ended; return whether a waiting job may get their GPUs in a round for it."""
+    """Drop protections that have ended; return whether that causes a round, as a waiting job may get their GPUs."""
     freed = state.lease_ends.take_unguarded(state.now)
     if not triggers.when_unprotected:
         return False

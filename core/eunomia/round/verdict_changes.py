@@ -1,8 +1,8 @@
-"""The verdicts that a round changes: one default for all waiting jobs, and the exceptions that stages gave.
+"""The verdicts that a round changes: a default for all waiting jobs, and the exceptions given by stages.
 
-A job's verdict comes from the first stage that turns it down. A job that no stage turned down gets the round's default,
-such as ``outranked``. The index of waiting jobs keeps those whose last verdict may differ from the default
-(``off_default``), so that a round looks only at these and at the jobs that stages name.
+The first stage that turns a job down gives its verdict. A job that no stage turned down gets the round's default, such
+as ``outranked``. The index of waiting jobs contains those whose last verdict may differ from the default
+(``off_default``), so that a round reads only these and the jobs named by stages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,11 +34,11 @@ def verdicts_of(
     opened: bool = False,
     fault: Fault | None = None,
 ) -> tuple[Waiting, ...]:
-    """List the verdicts that change with this round, before its plan is adopted; a job that starts waits no longer.
+    """Return the verdicts that change in this round, before its plan is adopted; a job that starts no longer waits.
 
-    ``offer``: None in a quiet or faulty round; ``verdicts``: of the stages, in calling order; ``allocator``: the plugin
-    that allocated, empty if none did; ``opened``: whether the offer is open to app masters, so that every waiting job
-    awaits its end.
+    ``offer`` is None in a quiet or faulty round. ``verdicts`` are those of the stages in calling order. ``allocator``
+    is the plugin that allocated; empty if none did. ``opened`` tells whether the offer was opened to app masters, so
+    that every waiting job awaits its end.
     """
     if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
         # No GPU was on offer, so earlier verdicts are kept; only jobs that fit nowhere get a new one.
@@ -74,9 +74,9 @@ def verdicts_of(
 
 
 def _first_of_each(state: State, given: Iterable[tuple[Rows, Rows, Stage, str]]) -> tuple[set[int], dict[int, Verdict]]:
-    """Return the jobs that stages turned down, and by job the first verdict on it, unless it is the job's last one.
+    """Return the jobs that stages turned down, and their first verdicts by job, except unchanged ones.
 
-    ``given``: by stage the job rows, the reason of each, the stage and its plugin.
+    ``given`` contains job rows, their reasons, the stage and its plugin, for each stage.
     """
     named, changed, last = set[int](), dict[int, Verdict](), state.jobs.live
     for rows, reasons, stage, plugin in given:
@@ -90,16 +90,16 @@ def _first_of_each(state: State, given: Iterable[tuple[Rows, Rows, Stage, str]])
 
 
 def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
-    """Return the waiting jobs of apps that did not see the offer, and the verdict on each."""
+    """Return the waiting jobs of apps that were not shown the offer, and their verdicts."""
     sees, app = set(shown.tolist()), state.jobs.cells.app
     outside = np.array([row for row in sorted(waiting) if app[row] not in sees], dtype=np.int32)
     return outside, _by_size(state, outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32))
 
 
 def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
-    """Return verdicts on jobs; a job that needs more GPUs than are in service gets ``NO_SIZE_FITS``.
+    """Return the reasons, with NO_SIZE_FITS for jobs that were not offered GPUs but need more than are in service.
 
-    Such a job would not run either if its app were shown the offer.
+    Such a job would not run even if its app were shown the offer.
     """
     jobs, capacity = state.jobs.live, state.capacity.in_service
     kind = jobs.gpu_type[rows]
@@ -111,7 +111,7 @@ def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
 def _changes(
     state: State, look_at: set[int], given: dict[int, Verdict], default: Verdict | None, stopped: set[int]
 ) -> tuple[Waiting, ...]:
-    """Return the new verdicts on jobs; a job whose verdict stays needs not be looked at again."""
+    """Return the new verdicts; jobs whose verdict is unchanged are removed from ``off_default``."""
     index, kept, plugins = state.waiting_jobs, state.jobs.cells, list(state.names.plugins)
     changed: list[Waiting] = []
     for row in sorted(look_at):
@@ -127,9 +127,9 @@ def _changes(
 
 
 def _moved(state: State, order: Transition, stopped: set[int], started: set[int]) -> None:
-    """Add the jobs that lose their GPUs with an app's lease, or that may start with it.
+    """Add to ``stopped`` the jobs that lose GPUs with an app's lease, and to ``started`` those that may start.
 
-    All jobs of an app that wins GPUs count as starting: the app's tuner chooses which of them run.
+    All jobs of an app that wins GPUs count as starting, as the app's tuner chooses which of them run.
     """
     if order.kind.effect.starts:
         started.update(state.owners.jobs_of.get(state.names.apps[order.app], ()))

@@ -1,7 +1,7 @@
-"""The read-only view of what the arbiter knows: for drivers, screens, logs and app masters.
+"""The read-only view of the arbiter's state for drivers, screens, logs and app masters.
 
-Columns and mappings are views of the arbiter's own memory: they follow each step, and refuse to be written. A row may
-belong to another job or app after the next step; an id does not. Nothing outside of core reads the store itself.
+Columns and mappings are views of the arbiter's own memory: they reflect each step and cannot be written. A row may
+belong to another job or app after the next step, while ids are stable. Code outside core must not read the store.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @builds
 class LeaseView:
-    """A lease as it stood when it was read."""
+    """A copy of a lease at the time it was read."""
 
     id: int
     app: int
@@ -42,16 +42,16 @@ class LeaseView:
     state: LeaseState
     epoch: int
     gpus: Ints
-    """GPUs that the lease holds or is promised, ascending, without those that it is giving back."""
+    """GPUs that the lease holds or is promised, ascending, without those that it is releasing."""
     running: Ints
-    """GPUs on which the lease's job runs, or is to run: during a measurement not all of the lease."""
+    """GPUs on which the lease's job runs or will run; during a measurement, not all GPUs of the lease."""
     granted_at: Seconds
     ends_at: Seconds
     protected_until: Seconds
     tuned: int
-    """Epoch of the order about CPUs and memory that executors have not confirmed yet; -1: none."""
+    """Epoch of the latest retune that executors have not confirmed yet; -1: none."""
     probe: Probing | None
-    """The measurement under way; None: the job runs on all GPUs of the lease."""
+    """The measurement in progress; None: the job runs on all GPUs of the lease."""
 
 
 _SAME = tuple(field.name for field in dataclasses.fields(LeaseView) if field.name not in ("gpus", "running"))
@@ -75,21 +75,21 @@ class LastVerdict:
     """The last verdict on a job."""
 
     reason: Reason | None
-    """None: the job has started since then, or there was no verdict."""
+    """Reason for which the job waits; None if it started since, or there was no verdict."""
     stage: Stage | None
-    """The stage that gave it; None: the core did."""
+    """The stage that gave the verdict; None if the core did."""
     plugin: str
-    """Name of that stage's plugin; empty: the core."""
+    """Name of the stage's plugin; empty if the core gave the verdict."""
     at: Seconds
-    """When it was given; of a job that has started since, its last start."""
+    """Time of the verdict in seconds, or of the job's last start if that was later."""
 
 
 @builds
 class NamesView:
-    """Rows by id, and numbers by name."""
+    """Rows of tables by id, and numbers of names."""
 
     apps: Mapping[AppId, int]
-    """Rows of apps, ended ones included as long as GPUs have not come back."""
+    """Rows of apps, including ended ones until all their GPUs are released."""
     jobs: Mapping[JobId, int]
     kinds: Mapping[str, int]
     """Numbers of kinds of job, as in ``jobs.job_kind``."""
@@ -98,60 +98,60 @@ class NamesView:
 
 @builds
 class ReportsView:
-    """Reports that only some jobs or apps have."""
+    """Reports that exist only for some jobs or apps."""
 
     forecasts: Mapping[int, Forecast]
-    """By app row."""
+    """Reported forecasts, by app row."""
     adaptations: Mapping[int, Adaptations]
-    """By job row."""
+    """Histories of batch sizes, by job row."""
     profiles: Mapping[int, tuple[KnownRate, ...]]
-    """By number of a kind of job."""
+    """Known rates, by number of a kind of job."""
 
 
 def _shut(kind: type[T], kept: object) -> T:
-    """Return a view of the mappings that an object keeps, by name."""
+    """Return a read-only view of the mappings that are attributes of an object."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: MappingProxyType(getattr(kept, name)) for name in names})
 
 
 def _read(path: str) -> Any:
-    """Return a property that reads a value of the state; no Python function runs, since simulations read it often."""
+    """Return a property that reads a value of the state without a Python call, as simulations read it often."""
     return property(operator.attrgetter(f"_state.{path}"))
 
 
 @builds
 class AmountsView:
-    """CPUs and memory of leases."""
+    """A view of the CPUs and memory of leases."""
 
     _state: State
     are_known: ClassVar[bool] = _read("amounts.are_known")
-    """Whether the cluster gives CPUs or memory of machines; else no lease waits for any, and none is retuned."""
+    """Whether the CPUs or memory of machines are known; if not, no lease waits for any or is retuned."""
     differ: ClassVar[bool] = _read("amounts.uneven")
-    """Whether a job asks for, or a lease holds, other CPUs or memory than an equal share of its machine."""
+    """Whether a job requests, or a lease holds, CPUs or memory other than an equal share of its machine."""
 
     @property
     def tuning(self) -> frozenset[int]:
-        """Leases with an order about CPUs and memory that executors have not confirmed."""
+        """Return the leases with a retune that executors have not confirmed."""
         return frozenset(self._state.amounts.tuning)
 
     @property
     def tight(self) -> frozenset[int]:
-        """Leases that wait for CPUs or memory: to begin, or to get more on their GPUs."""
+        """Return the leases that wait for CPUs or memory, to begin or to be raised."""
         return frozenset(self._state.amounts.tight)
 
     def of(self, lease: int) -> tuple[Reals, Reals]:
-        """Return CPUs and memory in GiB by GPU of a lease, as executors have to set them now."""
+        """Return the CPUs, and the memory in GiB, of each GPU of a lease, as executors must set them now."""
         return self._state.amounts.given(self._state.leases[lease])
 
     def shares(self, gpus: Ints) -> tuple[Reals, Reals]:
-        """Return the CPUs and memory in GiB of these GPUs where each machine divides them equally; 0: not known."""
+        """Return the CPUs, and memory in GiB, of each GPU if machines divide them equally; 0: not known."""
         cpus, memory_gib = self._state.amounts.shares.by_gpu
         return cpus[gpus], memory_gib[gpus]
 
 
 @builds
 class ClusterView:
-    """What the arbiter knows; ``Arbiter.view`` hands it out. Columns have a row for each user, app, job or GPU."""
+    """The read-only state of an arbiter, as ``Arbiter.view``. Columns have one row per user, app, job or GPU."""
 
     users: Users
     apps: Apps
@@ -165,7 +165,7 @@ class ClusterView:
     # --- the run -----------------------------------------------------------------------------------------------------
 
     cluster: ClassVar[Cluster] = _read("cluster")
-    """The machines and GPUs; another object once a machine has joined or left."""
+    """The machines and GPUs; a new object after a machine has joined or left."""
     now: ClassVar[Seconds] = _read("now")
     """Time of the last step, in seconds since the start."""
     round: ClassVar[int] = _read("counters.round")
@@ -175,47 +175,47 @@ class ClusterView:
     last_epoch: ClassVar[int] = _read("counters.last_epoch")
     """Epoch of the last order."""
     fallen_back: ClassVar[bool] = _read("counters.fallen_back")
-    """Whether the fallback serves, since the chosen profile made too many faulty rounds."""
+    """Whether the fallback is in use, because the chosen profile had too many faulty rounds."""
     draws: ClassVar[int] = _read("counters.draws")
-    """Number of random generators that stages asked for."""
+    """Number of random generators that stages have requested."""
     causes: ClassVar[frozenset[Cause]] = _read("counters.causes")
-    """Causes of the next round so far."""
+    """Causes collected so far for the next round."""
 
     @property
     def open_offer(self) -> Offer | None:
-        """The offer that app masters value; None: none is open."""
+        """Return the open offer to app masters, or None."""
         return None if self._state.open is None else self._state.open.offer
 
     def show(self) -> Snapshot:
-        """Return the snapshot that stages would get now; it is valid until the next step."""
+        """Return the snapshot that stages would get now, which is valid until the next step."""
         return show(self._state)
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def app_row(self, app: AppId) -> int:
-        """Row of an app; -1: no such app."""
+        """Return the row of an app; -1 if there is no such app."""
         return self.names.apps.get(app, NONE)
 
     def job_row(self, job: JobId) -> int:
-        """Row of a job; -1: no such job."""
+        """Return the row of a job; -1 if there is no such job."""
         return self.names.jobs.get(job, NONE)
 
     def app_id(self, row: int) -> AppId:
-        """Id of the app in a row."""
+        """Return the id of the app in a row."""
         return AppId(self.apps.id[row])
 
     def job_id(self, row: int) -> JobId:
-        """Id of the job in a row."""
+        """Return the id of the job in a row."""
         return JobId(self.jobs.id[row])
 
     def jobs_of(self, app: int) -> Rows:
-        """Rows of an app's jobs, by arrival; none for row -1."""
+        """Return the rows of an app's jobs, by arrival; empty for row -1."""
         return self._state.by_arrival(np.array(sorted(self._state.owners.jobs_of.get(app, ())), dtype=np.int64))
 
     job_ledger: ClassVar[JobLedger] = _read("job_ledger")
-    """Time and GPU-seconds that jobs received, up to now."""
+    """Seconds and GPU-seconds that jobs received until now."""
     app_ledger: ClassVar[AppLedger] = _read("app_ledger")
-    """GPU-seconds and contention of apps, up to now."""
+    """GPU-seconds and contention of apps until now."""
     # --- verdicts ----------------------------------------------------------------------------------------------------
 
     def verdict(self, job: int) -> LastVerdict:
@@ -231,32 +231,32 @@ class ClusterView:
 
     @property
     def verdict_marks(self) -> Ints:
-        """[4, job row]: numbers that differ wherever another job is in a row, or another verdict stands."""
+        """Return numbers, [4, job row], that change if a row gets another job or another verdict."""
         jobs = self._state.jobs.live
         return np.stack([jobs.order, jobs.reason, jobs.stage, jobs.plugin], dtype=np.int64)
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
     def lease(self, lease: int) -> LeaseView | None:
-        """Return a lease by its number; None: there is none, or no longer."""
+        """Return a lease by its number; None if it does not exist or no longer exists."""
         found = self._state.leases.get(lease)
         return None if found is None else _seen(found)
 
     def lease_of(self, job: int) -> LeaseView | None:
-        """Return the lease that names the job in a row; None: there is none."""
+        """Return the lease of the job in a row; None if it has none of its own."""
         return self.lease(self._state.jobs.cells.lease[job])
 
     def leases(self) -> Iterator[LeaseView]:
-        """Yield all leases, in the order of their grants."""
+        """Yield all leases in order of grant."""
         return map(_seen, self._state.leases.values())
 
     def leases_of(self, app: int) -> list[LeaseView]:
-        """Return the leases of an app, the oldest first; none for row -1."""
+        """Return the leases of an app, oldest first; empty for row -1."""
         return [_seen(lease) for lease in self._state.app_leases(app)]
 
     @property
     def leaving(self) -> frozenset[int]:
-        """GPUs that leases still have to give back, also those on an open offer."""
+        """Return the GPUs that leases must still release, including those on an open offer."""
         return frozenset().union(*self._state.owners.leaving.values())
 
 

@@ -1,1 +1,1 @@
-"""The store: what the arbiter knows of users, apps and jobs, each fact in one column of one table."""
+"""The store: the arbiter's state of users, apps and jobs, with each fact in one column of one table."""

@@ -1,7 +1,7 @@
-"""CPUs and memory that are really in use, by GPU; a start or a raise waits until its machine has them.
+"""CPUs and memory in use on each GPU; a start or an increase waits until its machine has enough.
 
-``cpus`` and ``memory_gib`` of the holdings are what a GPU's lease was ordered to have. What executors may still use is
-kept next to them: it rises when an order is handed to executors, and falls only when they have confirmed less.
+The columns ``cpus`` and ``memory_gib`` of the holdings are the ordered amounts. The amounts that executors may still
+use are stored besides: they rise when an order is sent to executors, and fall only when executors confirm less.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ _ROUNDING = 1.0 + 1e-9
 
 
 class MachineShares:
-    """The share of its machine that each GPU has.
+    """The share of each GPU in the CPUs and memory of its machine.
 
     Args:
-        cluster: with the machines.
+        cluster: the cluster.
 
     Attributes:
-        by_gpu: by GPU, its share of its machine's CPUs and memory in GiB; 0 where unknown. Read only.
+        by_gpu: CPUs, and memory in GiB, per GPU if its machine divides them equally; 0 if unknown. Read only.
         are_known: whether the CPUs or the memory of any machine are known.
     """
 
@@ -43,15 +43,15 @@ class Amounts:
     """The CPUs and memory in use, and the leases that wait for some.
 
     Args:
-        cluster: with the machines.
+        cluster: the cluster.
         holdings: the table of GPUs.
-        counters: with the epochs of orders.
+        counters: the counters, with the epochs of orders.
 
     Attributes:
-        tight: leases that wait for CPUs or memory: to begin, or to get more on their GPUs.
-        tuning: leases with an order about CPUs and memory that executors have not confirmed.
-        shares: CPUs and memory of each GPU where its machine divides them equally.
-        uneven: whether a job asks for, or a lease holds, CPUs or memory other than these; it stays True once it is.
+        tight: leases that wait for CPUs or memory, to begin or to be raised.
+        tuning: leases with a retune that executors have not confirmed.
+        shares: CPUs and memory of each GPU if its machine divides them equally.
+        uneven: whether a job ever requested, or a lease ever held, CPUs or memory other than these shares.
     """
 
     def __init__(self, cluster: Cluster, holdings: Table[GpuRows], counters: Counters) -> None:
@@ -62,24 +62,24 @@ class Amounts:
         self.follow(cluster)
 
     def follow(self, cluster: Cluster) -> None:
-        """Keep to the limits of a cluster that has grown, or that machines have left."""
+        """Adopt the limits of a cluster after machines have joined or left."""
         self._cluster, self.shares = cluster, MachineShares(cluster)
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)
         self._limits = [np.where(np.isnan(limit), np.inf, limit) * _ROUNDING for limit in limits]
         self.are_known = not all(np.isinf(limit).all() for limit in self._limits)
 
     def in_use(self, gpus: Sequence[int] | Ints) -> tuple[Reals, Reals]:
-        """CPUs and memory in GiB that executors may use on these GPUs."""
+        """Return the CPUs, and the memory in GiB, that executors may use on each of these GPUs."""
         held = self._holdings.live
         return held.cpus_in_use[gpus], held.memory_gib_in_use[gpus]
 
     def ordered(self, gpus: Sequence[int] | Ints) -> tuple[Reals, Reals]:
-        """CPUs and memory in GiB that the leases of these GPUs are to have."""
+        """Return the CPUs, and the memory in GiB, ordered for each of these GPUs."""
         held = self._holdings.live
         return held.cpus[gpus], held.memory_gib[gpus]
 
     def given(self, lease: Lease) -> tuple[Reals, Reals]:
-        """CPUs and memory in GiB by GPU of a lease, as executors have to set them now; a raise may still wait."""
+        """Return CPUs and GiB of each GPU of a lease, as executors must set them now; an increase may still wait."""
         ordered = self.ordered(lease.gpus)
         if not self.are_known or (lease.state is _PENDING and lease.tuned == NONE):
             return ordered
@@ -87,7 +87,7 @@ class Amounts:
         return np.minimum(ordered[0], used[0]), np.minimum(ordered[1], used[1])
 
     def refresh(self, lease: Lease) -> None:
-        """Mark a pending lease as ready to start once it holds all its GPUs and its machines have room for it."""
+        """Mark a pending lease as ready to start if it holds all its GPUs and its machines have room for it."""
         if lease.state is not _PENDING:
             return
         held, number = self._holdings.cells, lease.id
@@ -99,7 +99,7 @@ class Amounts:
             lease.state = LeaseState.ORDERED
 
     def take(self, lease: Lease) -> bool:
-        """Take what a lease needs to begin; False: it waits until other leases, or its own job, use less."""
+        """Reserve what a lease needs to begin; return False if it must wait until other leases or its job use less."""
         lowered = lease.id in self.tight and any((used > 0.0).any() for used in self.in_use(lease.gpus))
         if self._raise(lease):
             if lease.tuned != NONE or lowered:
@@ -114,9 +114,9 @@ class Amounts:
         return False
 
     def retune(self, lease: Lease) -> None:
-        """Carry out an order that changed the CPUs or memory of a lease on its GPUs: lower at once, raise if they fit.
+        """Apply a retune of a lease's CPUs or memory: lower amounts at once, raise them if they fit.
 
-        A lease that has not begun just begins with what it has now.
+        A lease that has not begun simply begins with its new amounts.
         """
         if lease.state is _PENDING:
             self.refresh(lease)
@@ -127,12 +127,12 @@ class Amounts:
         self._hand_over(lease)
 
     def overtake(self, lease: Lease) -> None:
-        """Drop what a lease waits for and its unconfirmed order, since a newer order replaces both."""
+        """Drop the unconfirmed retune of a lease and what it waits for, as a newer order replaces both."""
         self._forget_order(lease)
         self.tight.discard(lease.id)
 
     def confirm(self, lease: Lease, epoch: int) -> None:
-        """Note that executors have set what they were last ordered; an older confirmation changes nothing."""
+        """Record that executors have applied the last retune; older confirmations are ignored."""
         if lease.tuned != epoch:
             return
         self._lower(lease)
@@ -141,12 +141,12 @@ class Amounts:
             self.tight.add(lease.id)
 
     def begun(self, lease: Lease) -> None:
-        """Note that a lease runs as ordered; what an order under way may change stays in use."""
+        """Record that a lease runs as ordered; amounts that an unconfirmed retune may change stay in use."""
         if lease.tuned == NONE:
             self._lower(lease)
 
     def give_room(self, leases: Mapping[int, Lease]) -> None:
-        """Try all leases that wait for CPUs or memory, the oldest first."""
+        """Retry all leases that wait for CPUs or memory, oldest first."""
         for number in sorted(self.tight):
             lease = leases.get(number)
             if lease is None or lease.state is LeaseState.LEAVING:
@@ -157,12 +157,12 @@ class Amounts:
                 self._hand_over(lease)
 
     def drop(self, lease: int) -> None:
-        """Forget a lease that has ended."""
+        """Remove a lease that has ended."""
         self.tight.discard(lease)
         self.tuning.discard(lease)
 
     def rebuild(self, jobs: Table[JobRows], leases: dict[int, Lease]) -> None:
-        """Find out from the tables which leases wait or have an order under way, and whether amounts are uneven."""
+        """Rebuild from the tables which leases wait or have an unconfirmed retune, and whether amounts are uneven."""
         self.tuning = {number for number, lease in leases.items() if lease.tuned != NONE}
         self.tight = self.waiting(leases)
         asked = np.isfinite(jobs.live.cpus[: jobs.used]) | np.isfinite(jobs.live.memory_gib[: jobs.used])
@@ -172,7 +172,7 @@ class Amounts:
         self.uneven = bool(asked.any() or (other & (held.lease[gpus] != NONE)).any())
 
     def waiting(self, leases: dict[int, Lease]) -> set[int]:
-        """Return the leases that wait for CPUs or memory, computed from the tables."""
+        """Return the leases that wait for CPUs or memory, as computed from the tables."""
         if not self.are_known:
             return set()
         return {number for number, lease in leases.items() if lease.gpus and self._waits(lease)}
@@ -190,7 +190,7 @@ class Amounts:
         )
 
     def _raise(self, lease: Lease) -> bool:
-        """Reserve the greater of the amounts in use and ordered, if the machines have that much free."""
+        """Reserve the larger of the amounts in use and ordered, if machines have them; return whether they do."""
         gpus, held, machine = np.array(lease.gpus, np.int64), self._holdings.live, self._cluster.machine
         columns = ((held.cpus_in_use, held.cpus), (held.memory_gib_in_use, held.memory_gib))
         wanted = [np.maximum(used[gpus], ordered[gpus]) for used, ordered in columns]

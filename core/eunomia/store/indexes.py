@@ -1,7 +1,7 @@
-"""The indexes: sets and sums that follow from the tables, so that no step searches these.
+"""Indexes: sets and sums derived from the tables, so that no step has to search the tables.
 
-The writers keep them up to date. ``--strict-plugins`` compares them with those rebuilt from the tables after each
-step, but for ``Owners.leaving``, and for ``Capacity``, which counts again after a change.
+The writers keep them up to date. With ``--strict-plugins`` they are compared after each step with indexes rebuilt from
+the tables, except ``Owners.leaving``, and ``Capacity``, which is recounted after each change.
 """
 
 import heapq
@@ -20,12 +20,12 @@ from eunomia.store.tables import AppRows, GpuRows, JobRows
 from eunomia.units import NEVER, NONE, Ints, Seconds
 
 Verdict = tuple[int, int, str]
-"""Numbers of a reason and of a stage, and the name of a plugin."""
+"""A verdict: the numbers of a reason and of a stage, and the name of a plugin."""
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
 
 
 class WaitingJobs:
-    """An index over the jobs; the writers of the store keep it up to date.
+    """The index of waiting jobs, which the writers keep up to date.
 
     Args:
         jobs: the table of jobs.
@@ -34,10 +34,10 @@ class WaitingJobs:
     Attributes:
         rows: rows of waiting jobs.
         asked: sum of the waiting jobs' largest sizes, in GPUs.
-        short: rows of jobs that run, or are about to run, below their largest size.
+        short: rows of jobs that run or start below their largest size.
         off_default: rows of waiting jobs whose last verdict may differ from ``default``.
         default: the verdict on jobs that no stage turned down; None: none yet.
-        backing_off: by row, the time when a failed job is tried again.
+        backing_off: time in seconds at which each failed job is retried, by row.
     """
 
     __slots__ = ("_jobs", "_leases", "asked", "backing_off", "default", "off_default", "rows", "short")
@@ -52,7 +52,7 @@ class WaitingJobs:
         self.backing_off: dict[int, float] = {}
 
     def moved(self, job: int, before: int, to: int, most: int, size: int) -> None:
-        """Note the state of a job (0: it is new, or dropped), its largest size, and the GPUs that it has or gets."""
+        """Record a job's change of state (0: new or dropped), its largest size, and the GPUs that it has or gets."""
         if to in _ON and size < most:
             self.short.add(job)
         elif self.short:
@@ -68,15 +68,15 @@ class WaitingJobs:
             self.asked -= most
 
     def judged(self, job: int, verdict: Verdict) -> None:
-        """Note a verdict on a waiting job."""
+        """Record a verdict on a waiting job."""
         (self.off_default.discard if verdict == self.default else self.off_default.add)(job)
 
     def compare_with(self, default: Verdict) -> None:
-        """List the waiting jobs whose last verdict may differ from another default than before: all of them."""
+        """Set a new default verdict, from which the last verdict of every waiting job may differ."""
         self.default, self.off_default = default, set(self.rows)
 
     def rebuild(self) -> Self:
-        """Return the same index made from the tables."""
+        """Return the index rebuilt from the tables."""
         made, cells = type(self)(self._jobs, self._leases), self._jobs.cells
         for row in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
             lease = self._leases.get(cells.lease[row])
@@ -87,13 +87,13 @@ class WaitingJobs:
         return made
 
     def same(self, other: Self) -> bool:
-        """Return whether both hold the same jobs; which verdicts are to be looked at is not compared."""
+        """Return whether both contain the same jobs, ignoring ``off_default`` and ``default``."""
         mine = self.rows, self.asked, self.short, self.backing_off
         return mine == (other.rows, other.asked, other.short, other.backing_off)
 
 
 class Owners:
-    """An index over apps, jobs and leases; the writers of the store keep it up to date.
+    """The index of apps' jobs and leases, which the writers keep up to date.
 
     Args:
         apps: the table of apps.
@@ -102,11 +102,11 @@ class Owners:
 
     Attributes:
         jobs_of: rows of jobs by app.
-        shared_by: by app, its leases that name no job: the app divides them, or their job has ended.
+        shared_by: leases of each app that name no job, as the app divides them or their job has ended.
         divided: number of those leases that are not leaving.
         present: number of apps that have not ended.
-        leaving: by lease, the GPUs that it still has to give back; leases without any are not there.
-        probing: by lease whose job measures its rate, when it goes back at the latest.
+        leaving: GPUs that each lease must still release, without empty entries.
+        probing: latest time in seconds at which each lease's measurement ends.
     """
 
     __slots__ = ("_apps", "_jobs", "_leases", "divided", "jobs_of", "leaving", "present", "probing", "shared_by")
@@ -121,14 +121,14 @@ class Owners:
         self.probing: dict[int, Seconds] = {}
 
     def leases_of(self, app: int) -> set[int]:
-        """Numbers of an app's leases, leaving ones included."""
+        """Return the numbers of an app's leases, including leaving ones."""
         lease = self._jobs.cells.lease
         own = {lease[job] for job in self.jobs_of.get(app, ())}
         own.discard(NONE)
         return own | self.shared_by.get(app, set())
 
     def rebuild(self) -> Self:
-        """Return the same index made from the tables; ``leaving`` is kept: an open offer hides which GPUs leave."""
+        """Return the index rebuilt from the tables; ``leaving`` is copied, as an open offer hides which GPUs leave."""
         made = type(self)(self._apps, self._jobs, self._leases)
         app, apps = self._jobs.cells.app, self._apps
         for job in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
@@ -145,7 +145,7 @@ class Owners:
         return made
 
     def same(self, other: Self) -> bool:
-        """Return whether both indexes are equal."""
+        """Return whether both indexes have the same content."""
         sets = all(_filled(getattr(self, name)) == _filled(getattr(other, name)) for name in ("jobs_of", "shared_by"))
         mine = self.divided, self.present, self.probing
         return sets and mine == (other.divided, other.present, other.probing)
@@ -156,15 +156,15 @@ def _filled(sets: dict[int, set[int]]) -> dict[int, set[int]]:
 
 
 class LeaseEnds:
-    """The ends of leases to come, and the leases that have ended and were not renewed.
+    """The index of future ends of leases, and of leases that have ended without renewal.
 
     Args:
-        leases: all leases by number; the index reads them to know which entries are stale.
+        leases: all leases by number, which tell which entries are stale.
 
     Attributes:
-        ends: heap of the times at which leases end, each with its lease; empty: no lease ends.
-        guards: heap of the times at which protected parts end, each with its lease.
-        overdue: leases that have ended and have not been renewed.
+        ends: heap of pairs: end of a lease in seconds, lease number; empty: no lease ends.
+        guards: heap of pairs: end of a lease's protection in seconds, lease number.
+        overdue: leases that have ended and were not renewed.
     """
 
     __slots__ = ("_leases", "ends", "guards", "overdue")
@@ -176,7 +176,7 @@ class LeaseEnds:
         self.overdue: set[int] = set()
 
     def granted(self, lease: Lease, now: Seconds) -> None:
-        """Note the terms of a lease that is granted or renewed, or gets other terms."""
+        """Record the terms of a lease that is granted or renewed, or whose terms change."""
         if self.overdue and lease.ends_at > now:
             self.overdue.discard(lease.id)
         if math.isfinite(lease.ends_at):
@@ -185,25 +185,25 @@ class LeaseEnds:
             heapq.heappush(self.guards, (lease.protected_until, lease.id))
 
     def released(self, lease: int) -> None:
-        """Forget a lease that gives back its GPUs."""
+        """Remove a lease that releases its GPUs."""
         self.overdue.discard(lease)
 
     def next_end(self) -> Seconds:
-        """Time when the next lease ends; NEVER: no lease ends."""
+        """Return the time in seconds at which the next lease ends; NEVER: no lease ends."""
         ends = self.ends
         while ends and not self._ends_then(*ends[0]):
             heapq.heappop(ends)
         return Seconds(ends[0][0]) if ends else NEVER
 
     def next_guard(self) -> Seconds:
-        """Time when the next protected part of a lease ends; NEVER: none ends."""
+        """Return the time in seconds at which the next protection of a lease ends; NEVER: none ends."""
         guards = self.guards
         while guards and not self._guarded_until(*guards[0]):
             heapq.heappop(guards)
         return Seconds(guards[0][0]) if guards else NEVER
 
     def take_ended(self, now: Seconds) -> bool:
-        """Count the leases that have ended by now as overdue; return whether there were any."""
+        """Mark the leases that have ended by now as overdue; return whether there were any."""
         ended = False
         while self.ends and self.next_end() <= now:
             self.overdue.add(heapq.heappop(self.ends)[1])
@@ -211,14 +211,14 @@ class LeaseEnds:
         return ended
 
     def take_unguarded(self, now: Seconds) -> set[int]:
-        """Drop the protected parts that have ended by now; return the numbers of their leases."""
+        """Remove the protections that have ended by now; return the numbers of their leases."""
         ended = set()
         while self.next_guard() <= now:
             ended.add(heapq.heappop(self.guards)[1])
         return ended
 
     def rebuild(self, now: Seconds) -> Self:
-        """Return the same index made from the leases."""
+        """Return the index rebuilt from the leases."""
         made = type(self)(self._leases)
         for lease in self._leases.values():
             if lease.state is not LeaseState.LEAVING:
@@ -227,7 +227,7 @@ class LeaseEnds:
         return made
 
     def same(self, other: Self, now: Seconds) -> bool:
-        """Return whether both hold the same entries; stale ones are left out, and protected parts that have ended."""
+        """Return whether both have the same entries, ignoring stale ones and protections that have ended."""
         return self._content(now) == other._content(now)
 
     def _content(self, now: Seconds) -> tuple[set[tuple[float, int]], set[tuple[float, int]], set[int]]:
@@ -245,18 +245,18 @@ class LeaseEnds:
 
 
 class Capacity:
-    """Numbers of GPUs by type, and the GPUs that are about to leave the cluster.
+    """The numbers of GPUs by type, and the GPUs that are draining.
 
     Args:
-        cluster: with the GPUs and their types.
+        cluster: the cluster.
         gpus: the table of GPUs.
 
     Attributes:
-        type_of: by GPU, the number of its type.
+        type_of: GPU type of each GPU.
         types: numbers of all types.
-        in_service: number of GPUs by type, without those that are down; read only.
-        draining: GPUs on which no lease begins, and the time by which the last process on each has ended.
-        drained: those of them on which nothing runs: they are down for no other reason.
+        in_service: [type] number of GPUs that are not down; read only.
+        draining: draining GPUs, with the time in seconds by which the last process on each must have ended.
+        drained: draining GPUs without processes, which are down only because they drain.
     """
 
     __slots__ = ("_by_type", "_cluster", "_gpus", "drained", "draining", "in_service", "type_of", "types")
@@ -269,7 +269,7 @@ class Capacity:
         self.follow(cluster)
 
     def follow(self, cluster: Cluster) -> None:
-        """Count the GPUs of a cluster that has grown, or that machines have left."""
+        """Recount the GPUs of a cluster after machines have joined or left."""
         self._cluster = cluster
         self.type_of: list[int] = cluster.gpu_type.tolist()
         self.types = range(len(cluster.gpu_types))
@@ -277,11 +277,11 @@ class Capacity:
         self.count()
 
     def installed(self, gpu_type: int) -> int:
-        """Return the number of the cluster's GPUs of a type, down ones included; below 0: of all types."""
+        """Return the number of the cluster's GPUs of a type, including GPUs that are down; negative: any type."""
         return self._by_type[gpu_type if gpu_type >= 0 else -1]
 
     def count(self) -> None:
-        """Count the GPUs in service, after some went down or came back."""
+        """Recount the GPUs in service, after some went down or came back."""
         up = self._gpus.live.state[: self._cluster.gpus] != GpuState.DOWN
         count = np.bincount(self._cluster.gpu_type[up], minlength=len(self._cluster.gpu_types))
         self.in_service = count.astype(np.int64)

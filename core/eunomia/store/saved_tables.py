@@ -1,4 +1,4 @@
-"""The tables as a checkpoint holds them: what stages see, the arbiter's own columns and the ledger are apart."""
+"""The tables in checkpoint format, with separate parts for stages' columns, the arbiter's columns and the ledger."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -11,7 +11,7 @@ from eunomia.model.workload import Apps, Jobs
 from eunomia.store.state import State
 
 Saved = dict[str, Any]
-"""A table's content as ``Table.state`` gives it: ``used``, ``free`` and ``columns``."""
+"""A table's content as returned by ``Table.state``: ``used``, ``free`` and ``columns``."""
 
 _JOB_ACCOUNTS: Final = {
     "lease": "lease",
@@ -29,18 +29,18 @@ _JOB_ACCOUNTS: Final = {
     "on": "on",
     "booked_at": "counted_at",
 }
-"""Columns of ``JobRows`` by their names in a checkpoint."""
+"""Columns of ``JobRows`` by name in a checkpoint."""
 _APP_ACCOUNTS: Final = {
     "area_at_arrival": "area_at_arrival",
     "ended": "ended",
     "gpu_seconds": "gpu_seconds",
 }
 _LEDGER_KEPT: Final = {"jobs": ("job_ledger", "last_ran"), "apps": ("app_ledger", "contention")}
-"""By table: the column of its ledger that does not follow from the others."""
+"""The ledger column of each table that does not follow from other columns."""
 
 
 def saved_tables(state: State) -> dict[str, Saved]:
-    """All tables as plain values, for a checkpoint."""
+    """Return all tables as plain values, for a checkpoint."""
     jobs, apps = state.jobs.state(), state.apps.state()
     return {
         "users": state.users.state(),
@@ -55,7 +55,7 @@ def saved_tables(state: State) -> dict[str, Saved]:
 
 
 def restore_tables(state: State, saved: Mapping[str, Saved]) -> None:
-    """Fill the state's tables from a checkpoint's."""
+    """Restore the state's tables from a checkpoint."""
     state.users.restore(saved["users"])
     state.holdings.restore(saved["holdings"], rows=state.cluster.gpus)
     for table, name, accounts, renamed in (
@@ -71,12 +71,12 @@ def restore_tables(state: State, saved: Mapping[str, Saved]) -> None:
 
 
 def _part(whole: Saved, columns: Mapping[str, str]) -> Saved:
-    """Return some columns of a table, by their names in a checkpoint."""
+    """Return some columns of a table, by name in a checkpoint."""
     return {**whole, "columns": {name: whole["columns"][column] for name, column in columns.items()}}
 
 
 def _kept_since(state: State, accounts: Saved) -> None:
-    """Set since when each GPU is held, for a checkpoint that has the time up to which each app's account counts."""
+    """Set since when each GPU is held, from the time up to which an older checkpoint accounts each app."""
     if "booked_at" not in accounts["columns"]:
         return
     counted_at = np.array([*accounts["columns"]["booked_at"], np.nan])

@@ -1,4 +1,4 @@
-"""Converts the whole state to bytes and back, for the checkpoints in a journal."""
+"""Serialize and deserialize the whole state, for the checkpoints in a journal."""
 
 import dataclasses
 import json
@@ -42,16 +42,16 @@ MAPS = {
     "plugins": "plugins",
     "outcomes": "outcomes",
 }
-"""Attributes of ``Names`` by their names in a checkpoint."""
+"""Attributes of ``Names`` by name in a checkpoint."""
 
 
 _MACHINE = [field.name for field in dataclasses.fields(Machine)]
 _NAMED = 3
-"""Older checkpoints have the first so many fields of a machine: name, type and number of GPUs."""
+"""Number of machine fields in older checkpoints: name, type and number of GPUs."""
 
 
 def save_state(state: State) -> bytes:
-    """Encode the state as bytes; each memo is written by its plugin."""
+    """Serialize the state; each memo is serialized by its plugin."""
     made: dict[str, Any] = {
         "format": FORMAT,
         "gpus": state.cluster.gpus,
@@ -98,15 +98,15 @@ def save_state(state: State) -> bytes:
 def load_state(
     data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]], *, plain: bool = False
 ) -> State:
-    """Decode a state from its bytes.
+    """Deserialize a state.
 
-    The cluster gets the machines that had joined it when the checkpoint was written. Machines that the cluster has
-    beyond those of the checkpoint are new, and free.
+    Machines that had joined when the checkpoint was written are added to the cluster. Machines of the cluster that the
+    checkpoint does not contain are new and free.
 
-    A memo whose plugin is not loaded is dropped: its stage starts without a memo.
+    A memo whose plugin is not loaded is dropped, so that its stage starts without a memo.
 
     Raises:
-        InputError: another format, or machines of the checkpoint that are not the cluster's first ones.
+        InputError: the format is unknown, or the checkpoint's machines are not the first machines of the cluster.
     """
     made = json.loads(data if data.startswith(b"{") else zlib.decompress(data))
     if made["format"] != FORMAT:
@@ -160,7 +160,7 @@ def _row(machine: Machine) -> list[Any]:
 
 
 def _cluster_of(made: dict[str, Any], cluster: Cluster) -> Cluster:
-    """Return the cluster of a checkpoint; one without names of machines is older, and of the whole cluster."""
+    """Return the cluster of a checkpoint; older ones without machine names apply to the whole cluster."""
     known = made.get("machines", [_row(machine) for machine in cluster.machines])
     both = min(len(known), len(cluster.machines))
     same = [row[:_NAMED] for row in known[:both]] == [_row(machine)[:_NAMED] for machine in cluster.machines[:both]]
@@ -197,7 +197,7 @@ def _plain(item: Any) -> Any:
 
 
 def _rates(made: list[list[dict[str, Any]]]) -> dict[int, tuple[Measured, ...]]:
-    """Measured rates by job row."""
+    """Return the measured rates by job row."""
     by_job: dict[int, tuple[Measured, ...]] = {}
     for rates in made:
         seen = tuple(_rate(rate) for rate in rates)

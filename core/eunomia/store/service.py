@@ -1,7 +1,7 @@
-"""Service received: sums are added up only when a job starts or stops, or GPUs are gained or lost.
+"""Accounting of service: sums are updated only when a job starts or stops, or GPUs are gained or lost.
 
-Between two entries a sum is linear in time: its value at the last one and its rate per second. The ledger that stages
-see is computed from these when it is first read, so that a job that keeps running costs no work in a step.
+Between two updates a sum is linear in time, given by its last value and its rate per second. The ledger that stages
+see is computed from these when it is first read, so that a job that keeps running causes no work in a step.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _WAITING, _RUNNING = int(JobState.WAITING), int(JobState.RUNNING)
 
 
 class Service:
-    """The time and the GPU-seconds that jobs and apps received.
+    """The seconds and GPU-seconds that jobs and apps received.
 
     Args:
         jobs: the table of jobs.
@@ -26,7 +26,7 @@ class Service:
         gpus: the table of GPUs.
 
     Attributes:
-        job_ledger, app_ledger: the last ledger and its time; a writer that adds to the sums sets it to None.
+        job_ledger, app_ledger: the cached ledger and its time; writers that change the sums set it to None.
     """
 
     __slots__ = ("_apps", "_gpus", "_jobs", "_kinds", "app_ledger", "job_ledger")
@@ -48,25 +48,25 @@ class Service:
         Args:
             now: seconds since the start.
             area: integral of the number of apps over time until now, in app-seconds.
-            present: returns the rows of the apps that have not ended.
+            present: returns the rows of apps that have not ended.
         """
         if self.app_ledger is None or self.app_ledger[0] != now:
             self.app_ledger = now, self._apps_until(now, area, np.array(present(), dtype=np.int32))
         return self.app_ledger[1]
 
     def contention(self, now: Seconds, area: float, rows: Rows | Ints, present: int) -> Reals:
-        """N_avg of apps: the mean number of apps over each one's life so far (Themis eq. 1)."""
+        """Return N_avg of apps: the mean number of apps since each app's arrival (Themis eq. 1)."""
         apps = self._apps.live
         lived = now - apps.arrived[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(lived > 0.0, (area - apps.area_at_arrival[rows]) / lived, float(present))
 
     def lines(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
-        """Service that jobs have attained, as linear functions of time: value at time 0, and rate per second.
+        """Return attained service of jobs as linear functions of time: value at time 0, and rate per second.
 
         Args:
-            rows: of jobs.
-            by_gpus: whether service is counted in GPU-seconds; else in seconds.
+            rows: job rows.
+            by_gpus: whether service is in GPU-seconds instead of seconds.
         """
         jobs = self._jobs.live
         counted_at = jobs.counted_at[rows]
@@ -79,14 +79,14 @@ class Service:
         return before - each * np.where(counts, counted_at, 0.0), each
 
     def gpu_seconds_line(self, row: int) -> tuple[float, float]:
-        """GPU-seconds that one job has received, as ``lines`` gives them."""
+        """Return the GPU-seconds that one job received, as a linear function like ``lines``."""
         before = 0.0
         for received in self._jobs.live.received[row].tolist():  # sum() rounds otherwise from Python 3.12 on
             before += received
         return self._line(row, before, sum(self._jobs.live.on[row].tolist()))
 
     def seconds_line(self, row: int) -> tuple[float, float]:
-        """Seconds that one job has run, as ``lines`` gives them."""
+        """Return the seconds that one job has run, as a linear function like ``lines``."""
         return self._line(row, self._jobs.cells.attained[row], 1)
 
     def _line(self, row: int, before: float, each: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The arbiter's whole state: the tables behind the snapshot, leases, memos, and the open offer."""
+"""The whole state of the arbiter: the tables behind the snapshot, leases, memos, and the open offer."""
 
 import dataclasses
 
@@ -33,24 +33,24 @@ from eunomia.units import (
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class OpenOffer:
-    """An offer that app masters are valuing, and the bids so far by app row."""
+    """An offer open to app masters, with the bids so far by app row."""
 
     offer: Offer
     bids: dict[int, Form]
     asked: dict[int, AppId]
-    """The apps asked for a bid, by row: another app may have taken over a row since then."""
+    """Ids of the apps asked for a bid, by row, as another app may have taken over a row since."""
 
 
 @dataclasses.dataclass(slots=True)
 class ForStages:
-    """What stages see and keep between rounds, beside the tables."""
+    """What stages see and keep between rounds besides the tables."""
 
     plain: bool
     """Whether the index of each snapshot is rebuilt from the tables."""
     memos: dict[tuple[str, Stage], Memo] = dataclasses.field(default_factory=dict)
-    """By plugin and stage."""
+    """The memo of each plugin and stage."""
     index: object = None
-    """The index of the last snapshot, which ``show`` keeps for the next; None: it makes one."""
+    """The index of the last snapshot, which ``show`` reuses; None: ``show`` builds one."""
 
 
 STAGES = tuple(Stage)
@@ -66,25 +66,25 @@ def _gpu_rows(gpus: int) -> Table[GpuRows]:
 
 
 class State:
-    """The whole state. Only the writers change its tables.
+    """The whole state of the arbiter; only the writers change its tables.
 
     Args:
         cluster: the machines and GPUs.
-        seed: determines all random choices.
+        seed: seed of all random choices.
         plain: whether the index of each snapshot is rebuilt from the tables.
 
     Attributes:
         now: seconds since the start.
         users, apps, jobs, holdings, leases: the tables; ``holdings`` has a row for each GPU.
-        names: rows and numbers by name.
-        reports: facts that only some jobs and apps have.
-        counters: numbers that only grow, and what asks for the next round.
-        service: the ledger of what jobs and apps received.
+        names: rows by id, and numbers of names.
+        reports: reports that only some jobs and apps have.
+        counters: counters, and the causes of the next round.
+        service: the accounting of jobs and apps.
         waiting_jobs, owners, free_gpus, lease_ends, capacity: indexes, which can be rebuilt from the tables.
         changes: the rows that changed, by version.
         amounts: CPUs and memory in use, and the leases that wait for some.
-        stages: what stages see and keep.
-        open: the offer that app masters value; None: none is open.
+        stages: what stages see and keep besides the tables.
+        open: the offer open to app masters; None: none is open.
     """
 
     def __init__(self, cluster: Cluster, *, seed: int = 0, plain: bool = False) -> None:
@@ -108,9 +108,9 @@ class State:
         self.open: OpenOffer | None = None
 
     def follow(self, cluster: Cluster) -> None:
-        """Keep the state of a cluster that has grown, or that machines have left; tables and their views stay.
+        """Adapt the tables to a cluster after machines have joined or left; tables and views keep their identity.
 
-        ``rebuild`` must follow.
+        ``rebuild`` must be called afterwards.
         """
         self.cluster = cluster
         if cluster.gpus > self.holdings.used:
@@ -121,7 +121,7 @@ class State:
         self.service = Service(self.jobs, self.apps, self.holdings)
 
     def rebuild(self) -> None:
-        """Build the indexes from the tables, after something other than the writers has filled these."""
+        """Rebuild the indexes from the tables, after code other than the writers has filled these."""
         self.lease_ends = self.lease_ends.rebuild(self.now)
         self.waiting_jobs, self.owners = self.waiting_jobs.rebuild(), self.owners.rebuild()
         self.free_gpus = self.free_of()
@@ -130,46 +130,46 @@ class State:
         self.changes.version, self.stages.index = self.counters.version, None
 
     def free_of(self) -> Space:
-        """Return the index of free GPUs, made from the table."""
+        """Return the index of free GPUs, built from the table."""
         return Space(self.cluster, self.holdings.live.state[: self.cluster.gpus] == GpuState.FREE)
 
     # --- names -----------------------------------------------------------------------------------------------------
 
     def app_row(self, app: AppId) -> int:
-        """Row of an app; -1: no such app."""
+        """Return the row of an app; -1 if there is no such app."""
         return self.names.apps.get(app, NONE)
 
     def job_row(self, job: JobId) -> int:
-        """Row of a job; -1: no such job."""
+        """Return the row of a job; -1 if there is no such job."""
         return self.names.jobs.get(job, NONE)
 
     def app_id(self, row: int) -> AppId:
-        """Id of the app in a row."""
+        """Return the id of the app in a row."""
         return AppId(self.apps.cells.id[row])
 
     def job_id(self, row: int) -> JobId:
-        """Id of the job in a row."""
+        """Return the id of the job in a row."""
         return JobId(self.jobs.cells.id[row])
 
     # --- the ledger ------------------------------------------------------------------------------------------------
 
     @property
     def job_ledger(self) -> JobLedger:
-        """Time and GPU-seconds that jobs received, up to now."""
+        """Return the seconds and GPU-seconds that jobs received until now."""
         return self.service.of_jobs(self.now)
 
     @property
     def app_ledger(self) -> AppLedger:
-        """GPU-seconds and contention of apps, up to now."""
+        """Return the GPU-seconds and the contention of apps until now."""
         return self.service.of_apps(self.now, self.counters.contention_area, self.present)
 
     def present(self) -> list[int]:
-        """Rows of apps that have not ended."""
+        """Return the rows of apps that have not ended."""
         ended = self.apps.live.ended
         return [row for row in self.names.apps.values() if not ended[row]]
 
     def app_leases(self, app: int) -> list[Lease]:
-        """Leases of an app, the oldest first."""
+        """Return the leases of an app, oldest first."""
         return [self.leases[lease] for lease in sorted(self.owners.leases_of(app))]
 
     # --- changes and verdicts --------------------------------------------------------------------------------------
@@ -183,15 +183,15 @@ class State:
             rows.append(~app)
 
     def reason(self, job: int) -> Reason | None:
-        """Reason of a job's last verdict; None: no verdict."""
+        """Return the reason of a job's last verdict; None if there is no verdict."""
         code = self.jobs.cells.reason[job]
         return Reason(code) if code else None
 
     def active(self) -> Rows:
-        """Rows of jobs that have not ended and are not paused, by arrival."""
+        """Return the rows of jobs that have not ended and are not paused, by arrival."""
         states = self.jobs.live.state[: self.jobs.used]
         return self.by_arrival(np.flatnonzero((states != _EMPTY) & (states != _PAUSED)))
 
     def by_arrival(self, rows: Ints) -> Rows:
-        """Return these rows of jobs in order of arrival."""
+        """Return job rows sorted by arrival."""
         return rows[np.argsort(self.jobs.live.order[rows], kind="stable")].astype(np.int32)

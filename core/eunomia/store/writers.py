@@ -1,9 +1,9 @@
-"""The writers: they change columns of the tables, each with the indexes that follow from these.
+"""The writers, which change columns of the tables together with the indexes that depend on them.
 
-Columns from which no index follows are set with ``Table.set``; nothing else writes a table.
+Columns on which no index depends are set with ``Table.set``; nothing else writes a table.
 
-What a job or an app received, the verdicts, what changed and the area of N_avg are facts that these add up. Everything
-else that the state keeps beside the tables is an index, which can be rebuilt from them.
+The writers accumulate service received, verdicts, changed rows and the area of N_avg. Everything else that the state
+stores besides the tables is an index, which can be rebuilt from them.
 """
 
 import math
@@ -30,7 +30,7 @@ _AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 
 
 def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: int = NONE, reason: int = 0) -> None:
-    """Set a job's state, and why it stops, from ``at``; on ``gpus`` it begins to run, at its declared rate if any."""
+    """Set a job's state from ``at`` on, with the reason if it stops; with ``gpus``, it starts at its declared rate."""
     jobs, at = state.jobs.cells, state.now if at is None else at
     before = jobs.state[job]
     if gpus != NONE:
@@ -60,9 +60,9 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: in
 
 
 def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
-    """Add up the time that a job ran or waited, and the GPU-seconds that it received, until ``at``.
+    """Account the time that a job ran or waited, and the GPU-seconds that it received, until ``at``.
 
-    The ``idle`` seconds for which it held its GPUs without running are subtracted.
+    ``idle`` seconds, for which it held GPUs without running, are subtracted.
     """
     jobs = state.jobs.cells
     elapsed = at - jobs.counted_at[job]
@@ -89,7 +89,7 @@ def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
 
 
 def halt(state: State, job: int, at: float | None = None) -> None:
-    """Store the progress that a job made until now, or until ``at``; the job makes none from then on."""
+    """Store a job's progress until now, or until ``at``, from when on it makes none."""
     jobs = state.jobs.cells
     since = jobs.since[job]
     if since != since:
@@ -112,7 +112,7 @@ def set_verdict(state: State, job: int, verdict: Verdict) -> None:
 
 
 def drop_job(state: State, job: int) -> None:
-    """Drop a job that is on no GPU."""
+    """Drop a job that has no GPUs."""
     jobs = state.jobs.cells
     app = jobs.app[job]
     if jobs.state[job] == _WAITING or state.waiting_jobs.short:
@@ -130,7 +130,7 @@ def drop_job(state: State, job: int) -> None:
 
 
 def close_app(state: State, app: int, outcome: str) -> None:
-    """End an app without jobs; it is dropped once it has given back all its GPUs."""
+    """End an app without jobs; it is dropped once all its GPUs are released."""
     if state.open is not None:
         state.open.bids.pop(app, None)
     state.names.outcomes[state.apps.cells.id[app]] = outcome
@@ -145,7 +145,7 @@ def close_app(state: State, app: int, outcome: str) -> None:
 
 
 def drop_app(state: State, app: int) -> None:
-    """Drop an app that has ended and has given back all its GPUs."""
+    """Drop an app that has ended and released all its GPUs."""
     del state.names.apps[state.apps.cells.id[app]]
     for by_app in (state.reports.forecasts, state.owners.jobs_of, state.owners.shared_by):
         if app in by_app:
@@ -166,9 +166,9 @@ def cause(state: State, cause: Cause) -> None:
 
 
 def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
-    """Let a lease, or a new one, hold those of an order's GPUs that no lease holds; it is the successor on the others.
+    """Grant a lease, or a new one, an order's GPUs: it holds free ones, and becomes the successor on others.
 
-    The job of a new lease starts.
+    The job of a new lease is started.
     """
     now, gpus, held = state.now, [*order.listed["gpus"]], state.holdings.cells
     holder, granted = held.lease, lease is not None
@@ -218,7 +218,7 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
 
 
 def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
-    """Set the CPUs and memory that a lease is to have."""
+    """Set the target CPUs and memory of a lease."""
     amounts = state.amounts
     state.holdings.set(order.gpus, cpus=order.cpus, memory_gib=order.memory_gib)
     if amounts.shares.are_known and not amounts.uneven:
@@ -231,7 +231,7 @@ def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
 
 
 def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
-    """Make a lease the holder of GPUs that have no holder, from ``at`` on."""
+    """Make a lease the holder of GPUs without a holder, from ``at`` on."""
     held, job, types = state.holdings.cells, lease.job, state.capacity.type_of
     if job != NONE:
         if state.jobs.cells.counted_at[job] != state.now:  # also where it is NaN: no entry yet
@@ -247,10 +247,10 @@ def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
 
 
 def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[int]:
-    """Mark GPUs that a lease loses as LEAVING, and give up those that it was only promised.
+    """Mark GPUs that a lease loses as LEAVING, and withdraw the promises of others.
 
     Returns:
-        Those of the GPUs that the lease holds until executors give them back.
+        The GPUs that the lease holds until executors release them.
     """
     held, number = state.holdings.cells, lease.id
     mine = [gpu for gpu in gpus if held.lease[gpu] == number]
@@ -265,7 +265,7 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
 
 
 def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
-    """Take back GPUs of a lease at ``at``: their successors hold them now, and the others are free."""
+    """Release GPUs of a lease at ``at``: they pass to their successors or become free."""
     held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
     seconds, promised = 0.0, defaultdict[int, list[int]](list)
     for gpu in gpus:
@@ -301,7 +301,7 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
 
 
 def mark(state: State, gpus: Sequence[int], to: int) -> None:
-    """Set the state of GPUs that no lease holds, or that are on an offer to app masters."""
+    """Set the state of GPUs without a holder, or on an offer to app masters."""
     states = state.holdings.cells.state
     came = [gpu for gpu in gpus if to == _FREE and states[gpu] != _FREE]
     gone = [gpu for gpu in gpus if to != _FREE and states[gpu] == _FREE]
@@ -317,7 +317,7 @@ def mark(state: State, gpus: Sequence[int], to: int) -> None:
 
 
 def withdraw(state: State, gpus: Iterable[int]) -> None:
-    """Take free GPUs that are draining out of service."""
+    """Take draining GPUs that are free out of service."""
     draining, states = state.capacity.draining, state.holdings.cells.state
     gone = [gpu for gpu in gpus if gpu in draining and states[gpu] == _FREE]
     state.capacity.drained.update(gone)
@@ -325,7 +325,7 @@ def withdraw(state: State, gpus: Iterable[int]) -> None:
 
 
 def divide(state: State, gpu: int, job: int) -> None:
-    """Assign a GPU of an app to another of its jobs, or to none."""
+    """Assign a GPU of an app to another of the app's jobs, or to none."""
     held, on, kind = state.holdings.cells, state.jobs.cells.on, state.capacity.type_of[gpu]
     for one, sign in ((held.job[gpu], -1), (job, 1)):
         if one != NONE:
@@ -336,7 +336,7 @@ def divide(state: State, gpu: int, job: int) -> None:
 
 
 def set_ranges(state: State, order: Transition) -> None:
-    """Keep the range of a lease's CPUs and memory, an equal part by GPU."""
+    """Store the range of a lease's CPUs and memory, divided equally among its GPUs."""
     gpus, size = order.gpus, max(1, order.gpus.size)
     if order.cpus_range is not None:
         least, most = order.cpus_range
@@ -347,7 +347,7 @@ def set_ranges(state: State, order: Transition) -> None:
 
 
 def leave_all(state: State, lease: Lease) -> None:
-    """Mark a lease as leaving: all its GPUs have to come back."""
+    """Mark a lease as leaving: all its GPUs must be released."""
     if lease.job == NONE and lease.state is not LeaseState.LEAVING:
         state.owners.divided -= 1
     lease.state = LeaseState.LEAVING
@@ -356,13 +356,13 @@ def leave_all(state: State, lease: Lease) -> None:
 
 
 def forget_probe(state: State, lease: Lease) -> None:
-    """End a lease's measurement, which a newer order about the lease overtakes."""
+    """End a lease's measurement, which a newer order for the lease replaces."""
     lease.probe = None
     state.owners.probing.pop(lease.id, None)
 
 
 def drop_lease(state: State, lease: Lease) -> None:
-    """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
+    """Drop a lease without GPUs; an ended app is dropped with its last lease."""
     number, job, owners = lease.id, lease.job, state.owners
     del state.leases[number]
     if state.amounts.are_known:
