@@ -104,7 +104,7 @@ class Bracket:
             yield from (trial for trial in best if self._level[trial] == level and trial not in self._failed)
 
     def _best(self, level: int, *, is_closed: bool) -> list[int]:
-        """Return the trials to promote from a rung; at least one, if no more trials can arrive."""
+        """Return the trials to promote from a rung; at least one is promoted if no more trials can arrive."""
         arrived = self._arrived[level]
         fit = sorted(
             (trial for trial, metric in arrived.items() if math.isfinite(metric)),

@@ -40,7 +40,7 @@ class AdviseFlags(SimulateFlags):
         return parse_duration(self.budget or "30m", name="budget", place="--budget")
 
     def check(self) -> None:
-        """Refuse flags that advice sets itself, and unknown goals.
+        """Check that no flag is given that advice sets itself, and that the goals are known.
 
         Raises:
             InputError: such a flag was given, or a goal is unknown.

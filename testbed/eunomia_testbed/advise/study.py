@@ -37,7 +37,7 @@ PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
 LEAST_TRIAL_SECONDS: Final = 5.0
 """Least limit on a trial run's CPU time, in seconds, however small the budget."""
 FEWEST_POLICIES: Final = 3
-"""Number of policies, the fastest ones, that are compared even if their resamples exceed the budget."""
+"""Number of policies, the fastest ones, that are compared whatever the budget."""
 
 
 @builds

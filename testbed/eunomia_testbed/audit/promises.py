@@ -1,4 +1,4 @@
-"""Judges an allocation's promises to users; the conformance suite imports this module at run time."""
+"""Tests an allocation's promises to users; the conformance suite imports this module at run time."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

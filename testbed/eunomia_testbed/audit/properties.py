@@ -24,7 +24,7 @@ class Judged(NamedTuple):
 
 
 def sharing_incentive(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure the part of its equal share that the worst-off user lacks (OEF, §2.3)."""
+    """Measure the fraction of its equal share that the worst-off user lacks (OEF, §2.3)."""
     share = instance.equal_share()
     lacks = 1.0 - instance.throughput(outcome.gpus) / np.maximum(share, 1e-12)
     worst = int(lacks.argmax())
@@ -45,7 +45,7 @@ def envy_freeness(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def pareto_efficiency(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure how much more, in equal shares of one user, users could have in total while none has less."""
+    """Measure how much more users could get in total, in equal shares of one user, if no user gets less."""
     own, share = instance.throughput(outcome.gpus), np.maximum(instance.equal_share(), 1e-12)
     best = dominating(instance, own, whole=outcome.whole)
     gain = (best.throughput - own) / share
@@ -54,7 +54,7 @@ def pareto_efficiency(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def work_conservation(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure the part of the GPUs that is idle while a user has a job without a GPU that runs there."""
+    """Measure the fraction of the GPUs that are idle while a user has a waiting job that could run there."""
     idle = np.maximum(np.array(instance.gpus, float) - outcome.gpus.sum(axis=0), 0.0)
     left = np.array(instance.jobs, float) - outcome.gpus.sum(axis=1)
     runs = instance.speeds() > 0.0
@@ -64,7 +64,7 @@ def work_conservation(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def efficiency(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure the part of the greatest sum of throughputs that is missing."""
+    """Measure the fraction by which the sum of throughputs falls short of the greatest possible one."""
     best = optimum(instance, whole=outcome.whole)
     missing = 1.0 - float(instance.throughput(outcome.gpus).sum()) / max(float(best.throughput.sum()), 1e-12)
     return Judged(missing, (), table(best.gpus))

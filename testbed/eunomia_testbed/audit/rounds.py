@@ -32,8 +32,8 @@ class OverTime:
 
     Attributes:
         rho: [user] the time of the user's work, relative to its time on an equal share of the cluster.
-        deviation: fraction of the GPU time that went to other users than the ideal shares give it to. Ideal shares are
-            those of the allocation before rounding, or equal shares where the policy grants whole GPUs.
+        deviation: fraction of the GPU time that other users received than according to the ideal shares. Ideal shares
+            are those of the allocation before rounding, or equal shares where the policy grants whole GPUs.
     """
 
     rho: tuple[float, ...]

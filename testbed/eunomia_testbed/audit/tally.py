@@ -21,7 +21,7 @@ class Tally:
     """A violation of at most this size counts as none."""
 
     def note(self, found: Violation | None) -> None:
-        """Count an instance, and its violation unless the property holds (None)."""
+        """Count an instance, with its violation, or with None if the property holds."""
         self.instances += 1
         if found is None or not found.size > self.least:
             return

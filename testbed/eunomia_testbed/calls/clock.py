@@ -49,7 +49,7 @@ def tick_of(cpu_limit: float, wall_limit: float) -> float:
 
 
 class LateCall:
-    """Detects a call in another process that continues although an exception should have ended it.
+    """A detector of calls in another process that continue although an exception should have ended them.
 
     Args:
         cpu_limit: seconds of CPU time that a call may take.

@@ -11,7 +11,7 @@ from eunomia_testbed.calls.page import CallPage
 
 @value
 class CallLimits:
-    """How long one call of a plugin may take."""
+    """Limits on the time of one call of a plugin."""
 
     cpu_seconds: float = 60.0
     """Seconds of CPU time of the process."""

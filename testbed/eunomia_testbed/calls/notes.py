@@ -10,7 +10,7 @@ from eunomia_testbed.calls.page import CallPage
 
 
 class CallNotes:
-    """Records the current call on a page.
+    """A recorder of the current plugin call on a page.
 
     Attributes:
         numbers: the numbers of the page; the first is 0 when there is no current call.

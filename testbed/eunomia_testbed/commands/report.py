@@ -75,7 +75,7 @@ def _check_apart(state: Path, target: Path) -> None:
     """Check that the results folder neither is the state folder nor contains it or lies within it.
 
     Raises:
-        InputError: they would.
+        InputError: it is, contains or lies within the state folder.
     """
     home, there = state.resolve(), target.resolve()
     if there == home or home in there.parents or there in home.parents:

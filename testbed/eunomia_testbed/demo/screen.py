@@ -36,7 +36,7 @@ COLUMNS_OF_AN_AUCTION = (
 
 
 def clock(seconds: float) -> str:
-    """Format seconds, such as 01:12."""
+    """Format seconds as minutes and seconds, such as 01:12."""
     whole = max(0, int(seconds))
     return f"{whole // 60:02d}:{whole % 60:02d}"
 

@@ -177,7 +177,7 @@ def _factor(differences: Sequence[Estimate]) -> float | None:
 
 
 def _fronts(fast: GoalAnswer | None, fairness: Mapping[str, Sequence[GoalAnswer]]) -> dict[str, tuple[str, ...]]:
-    """Return by kind of ρ the Pareto front of mean JCT and the first fairness figure, where both have figures."""
+    """Return by kind of ρ the Pareto front of mean JCT and the first fairness figure."""
     return {} if fast is None else {kind: _front(fast, found[0]) for kind, found in fairness.items() if found}
 
 

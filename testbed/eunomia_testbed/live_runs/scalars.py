@@ -23,7 +23,7 @@ from eunomia_testbed.report.thin import thin
 from eunomia_testbed.results import tables as t
 
 MOST_ROWS: Final = 400_000
-"""Limit on the rows of all trials together; trials have equal parts, and so have the tags of a trial."""
+"""Limit on rows over all trials; it is divided equally among trials, and then among each trial's tags."""
 MOST_POINTS, LEAST_POINTS, MOST_TAGS = 500, 16, 100
 """Upper and lower limit on the points of a series, and limit on the tags of a trial; the app's metric comes first."""
 

@@ -138,7 +138,7 @@ def sum_by(rows: Ints, values: Reals, size: int) -> Reals:
 
 
 class _Apps:
-    """Sums job values by app; if every job has its own app, no sums are needed."""
+    """Sums of job values by app; if every job has its own app, no sums are needed."""
 
     def __init__(
         self, run: SimulatedRun, workload: Workload, cluster: Cluster, crowd: fairness.Presence, mean_jobs: Reals

@@ -79,7 +79,7 @@ def _apps(run: SimulatedRun, workload: Workload, figures: AppFigures) -> AppLog:
 
 
 def user_names(workload: Workload) -> pl.Series:
-    """Return the names of the users."""
+    """Return the users' names as a column, in order of the workload's users."""
     return pl.Series("user", list(workload.users.id), pl.String())
 
 

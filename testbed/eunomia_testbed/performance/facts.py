@@ -26,7 +26,7 @@ class ModelFacts:
     items_per_second: float
     """Items (images, sentences, tokens ...) that one GPU of the reference type computes per second."""
     gpu_type: str
-    """The reference type of GPU."""
+    """The reference GPU type."""
     source: str
     """Sources of the number of parameters, and of batch size and rate."""
     cpu_seconds_per_item: float = 0.0

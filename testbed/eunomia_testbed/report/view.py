@@ -21,7 +21,7 @@ from eunomia_testbed.results.tables import TABLES
 UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 0}
 """Units of time with their lengths in seconds, largest first."""
 MOST_RUNS, MOST_POLICIES = 6, 12
-"""Largest numbers of runs and policies with a view of their own; of more, the first seed of the first policies."""
+"""Largest numbers of runs and of policies that have a view; beyond them, the first seed of the first policies has."""
 
 
 @builds

@@ -26,7 +26,7 @@ MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
 
 
 def who_held_what(view: View, until: float, groups: Groups) -> Part | None:
-    """Make the page's part on holders of slots; None: no slot was held.
+    """Make the page's part on holders of slots; None: no slot was leased.
 
     Args:
         view: the run.

@@ -268,7 +268,7 @@ class _RowClaim(Generic[G, C, F]):
 
     @property
     def _of_a_group(self) -> int:
-        """Return the number of consecutive comparisons that each have their own published value."""
+        """Return how many comparisons of a setting have printed values of their own."""
         measure = self._measure
         if measure.join == ENDS:
             return 2

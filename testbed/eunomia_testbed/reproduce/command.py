@@ -246,7 +246,7 @@ def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags, folde
     """Open the folder of a run, whose lock is held, and write the run's settings.
 
     Raises:
-        InputError: another run, which has ended since, left its files in the folder.
+        InputError: another run, which has ended in the meantime, left its files in the folder.
     """
     from eunomia_testbed.reproduce.fingerprint import code_of
     from eunomia_testbed.reproduce.running import Store

@@ -97,7 +97,7 @@ def _roots(name: str) -> list[Path]:
 
 
 def _files(name: str) -> Iterator[Path]:
-    """Yield the sources of a package, sorted, or the file of a module; none where it is not installed."""
+    """Yield the source files of a package, sorted, or the file of a module; nothing, if it is not installed."""
     if roots := _roots(name):
         for root in roots:
             yield from sorted(path for path in root.rglob("*.*") if path.suffix in _SUFFIXES)

@@ -33,7 +33,7 @@ class MadeTables(Mapping[str, pl.DataFrame]):
 
 
 class LogTables:
-    """Makes the tables ``jobs``, ``apps``, ``rounds``, ``leases``, ``waits``, ``gpu_types`` and ``segments`` of a log.
+    """A maker of a log's tables ``jobs``, ``apps``, ``rounds``, ``leases``, ``waits``, ``gpu_types`` and ``segments``.
 
     Args:
         log: log of the run.

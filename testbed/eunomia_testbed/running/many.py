@@ -299,7 +299,7 @@ def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: boo
     Args:
         folder: folder of the results.
         plan: the plan.
-        done: finished cells whose files have not been merged finally.
+        done: finished cells whose files must still be merged.
         complete: whether no cell is missing.
     """
     resampled = [cell for cell in done if cell.resampled]

@@ -117,7 +117,7 @@ def _next_in_time(cells: Source, failed: list[FailedCell]) -> Cell | None:
 
 
 class _Pool:
-    """Distributes cells to worker processes until all are done or one fails."""
+    """A dispatcher of cells to worker processes, until all cells are done or one fails."""
 
     def __init__(self, plan: Plan, source: Source, folder: Path, watch: Watch) -> None:
         self._cells = plan.cells()

@@ -10,7 +10,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class MachineFaults:
-    """Carries out failures and repairs of machines, and changes by which machines join and leave.
+    """An executor of failures and repairs of machines, and of changes by which machines join and leave.
 
     Args:
         sim: the state of the simulation.

@@ -55,7 +55,7 @@ class Delays:
 
 @value
 class Outage:
-    """A machine goes down, or comes back."""
+    """An outage of a machine, or its end."""
 
     time_seconds: float
     machine: str
@@ -233,7 +233,7 @@ class SimulationOptions:
 
     @property
     def unpaid_checkpoints_seconds(self) -> float:
-        """Return the seconds between checkpoints that cost nothing and matter if machines fail or leave; inf: never."""
+        """Return the seconds between checkpoints that cost nothing; inf: there are no such checkpoints."""
         if self.failures is None and not self.machines:
             return math.inf
         return (self.failures or Failures()).checkpoint_every_seconds

@@ -1,4 +1,4 @@
-"""Finds the policies that suit a cluster and a workload; each of the others is named with a preset that does."""
+"""Finds the policies that suit a cluster and a workload, and for each of the others a preset that does."""
 
 from __future__ import annotations
 

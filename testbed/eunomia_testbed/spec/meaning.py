@@ -116,7 +116,7 @@ def _free(workload: Workload) -> Bools:
 
 
 def _elsewhere(workload: Workload, cluster: Cluster) -> list[str]:
-    """Return the GPU types that times of jobs for any type refer to but that the cluster lacks."""
+    """Return the GPU types of the trace's times that the cluster lacks, for jobs that may run on any type."""
     hours = times_of(workload, cluster)
     used = set(hours.measured[_free(workload) & has_time(workload)].tolist())
     return [name for number, name in enumerate(hours.types) if number >= len(cluster.gpu_types) and number in used]

@@ -178,7 +178,7 @@ class Workload:
 
 
 def _moved(rest: dict[str, Any], order: Ints) -> dict[str, Any]:
-    """Return a workload's fields that depend on job rows, for a new order of rows."""
+    """Return a workload's fields that are indexed by job row, in a new order of rows."""
     place = np.argsort(order)
     regimes, exclusive = dict(rest.pop("regimes", {})), rest.pop("exclusive_seconds", None)
     return rest | {

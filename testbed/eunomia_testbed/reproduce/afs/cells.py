@@ -46,7 +46,7 @@ class AfsCell:
 
     policy: str
     seed: int
-    """Seed of the models: 0 for the ones that the authors drew; otherwise they are drawn anew."""
+    """Seed of the models: 0 for the models that the authors drew; other seeds draw models."""
     cluster: str
     trace: str
     scaling: str

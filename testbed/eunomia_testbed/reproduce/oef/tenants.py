@@ -106,7 +106,7 @@ def files_of(throughputs: str) -> tuple[NeededFile, ...]:
 
 
 def readings_of(tenants: Tenants) -> tuple[Reading, ...]:
-    """Return the inputs that a simulation reads from such files first; printed speeds need none."""
+    """Return the inputs that a simulation reads before it begins and shares with others; printed speeds need none."""
     if not tenants.throughputs:
         return ()
     return (
@@ -126,7 +126,7 @@ def speedups_of_all(tenants: Tenants) -> Reals:
 
 @lru_cache(maxsize=4)
 def speeds_of(speeds: str, throughputs: str) -> DeclaredSpeeds:
-    """Return speeds relative to the slowest type, linear in GPUs, with S of Themis's footnote 3 across hosts.
+    """Return speeds relative to the slowest type, linear in GPUs, with Themis's slowdown S (footnote 3) across hosts.
 
     Raises:
         InputErrors: the throughputs are not at the grid's path.

@@ -109,7 +109,7 @@ def files_of(throughputs: str) -> tuple[NeededFile, ...]:
 
 
 def readings_of(cell: ShockwaveCell) -> tuple[Reading, ...]:
-    """Return the inputs that a cell reads from such files first: the rates, and its trace."""
+    """Return the inputs that a cell reads before its simulation and shares with others: the rates, and its trace."""
     return (
         Reading(read=make_rates, arguments=(cell.throughputs,)),
         Reading(read=make_workload, arguments=(trace_of(cell),)),

@@ -14,7 +14,7 @@ from eunomia_testbed.workload import Workload
 
 
 class AmountReports:
-    """Creates the events that declare the rates of job kinds; a job's kind is its model.
+    """A maker of the events that declare the rates of job kinds; a job's kind is its model.
 
     Args:
         workload: the workload with the jobs.
@@ -56,7 +56,7 @@ class AmountReports:
         return (KindProfiled(kind=self._workload.models[kind], rates=tuple(rates)),) if rates else ()
 
     def _sizes(self, kind: int) -> list[int]:
-        """Return the GPU numbers that the kind's jobs can use, with the most frequent largest ones first."""
+        """Return the gang sizes that the kind's jobs can use; the most frequent largest sizes come first."""
         jobs = self._workload.jobs
         mine = jobs.model == kind
         largest = jobs.most[mine].tolist()

@@ -49,7 +49,7 @@ class AppMaster(Protocol):
 
 
 class PlainAppMaster:
-    """Represents an app of independent jobs, which run as soon as they have GPUs.
+    """The app master of independent jobs, which run as soon as they have GPUs.
 
     Args:
         app: row of the app in the workload.

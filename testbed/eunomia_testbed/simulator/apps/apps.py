@@ -22,7 +22,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class SimulatedApps:
-    """Informs app masters about their jobs, and carries out the events that they return.
+    """The app masters of a run: they are informed about their jobs, and the events that they return are carried out.
 
     Args:
         sim: the state of the simulation.

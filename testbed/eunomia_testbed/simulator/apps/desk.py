@@ -7,7 +7,7 @@ from eunomia.units import AppId, JobId
 
 
 class Desk(Protocol):
-    """Answers app masters' queries by row of the workload; ``reported`` methods include errors and misreports."""
+    """The answers to app masters' queries, by row of the workload; ``reported`` methods include misreports."""
 
     def app_id(self, app: int) -> AppId:
         """Return the app's id."""

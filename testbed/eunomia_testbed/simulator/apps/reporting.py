@@ -27,7 +27,7 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 class Reporter:
-    """Creates the events by which app masters report on their jobs.
+    """A maker of the events by which app masters report on their jobs.
 
     Args:
         workload: the workload with the jobs.

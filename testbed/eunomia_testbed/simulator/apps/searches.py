@@ -114,7 +114,7 @@ class _Looked(NamedTuple):
 
 
 class SearchAppMaster:
-    """Represents a search; it has no clock, so its state changes only when one of its methods is called.
+    """The app master of a search; it has no clock, so its state changes only when one of its methods is called.
 
     Args:
         app: row of the app in the workload.

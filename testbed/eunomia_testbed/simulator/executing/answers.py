@@ -8,7 +8,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class Answers:
-    """Sends answers; lost ones are sent again.
+    """A sender of answers to the arbiter; lost ones are sent again.
 
     Args:
         sim: the state of the simulation.

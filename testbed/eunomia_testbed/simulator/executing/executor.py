@@ -19,7 +19,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class Executor:
-    """Places the processes of leases and jobs on GPUs.
+    """The executor of a simulation: places the processes of leases and jobs on GPUs.
 
     Args:
         sim: the state of the simulation.

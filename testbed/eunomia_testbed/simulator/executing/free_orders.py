@@ -14,7 +14,7 @@ _RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
 
 
 class FreeOrders:
-    """Stops and starts jobs at the moment of their orders.
+    """An executor of orders that take effect at once: it stops and starts jobs at the moment of their orders.
 
     Whatever takes time is left to ``TimedOrders``: starts with a cost, measurements, leases held by apps, and leases
     that wait for their GPUs.

@@ -52,7 +52,7 @@ class Probes:
             self._inside.discard(job)
 
     def change(self, lease: LeaseId, epoch: Epoch, job: int) -> TransitionKind:
-        """Return the kind of order whose costs a probe's order has.
+        """Return the kind of order whose costs apply to a probe's order.
 
         A job that is measured on a part of its own GPUs shrinks to them and then grows back; any other job is
         restarted.

@@ -47,7 +47,7 @@ class PeriodicSaves:
             self._at[job], self._saved[job] = 0.0, done
 
     def lasts(self, job: int, steps: float) -> float:
-        """Return the seconds that a job needs, if it starts now, for some seconds of steps, including checkpoints.
+        """Return the seconds that a job starting now needs for some seconds of steps, including checkpoints.
 
         A checkpoint that is due exactly at the end does not count.
         """

@@ -18,7 +18,7 @@ _PROCESS = (Charge.START, Charge.MIGRATE)
 
 
 class TimedOrders:
-    """Moves processes off and onto GPUs.
+    """An executor of orders that take time: it moves processes off and onto GPUs.
 
     Args:
         sim: the state of the simulation.
