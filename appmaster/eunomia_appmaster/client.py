@@ -160,7 +160,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             wait_for_machines: whether its smallest gang may be larger than the cluster has ever been.
 
         Raises:
-            InputErrors: all that is wrong with it.
+            InputErrors: all errors of the file.
         """
         path = Path(path)
         if text is None:

@@ -89,7 +89,7 @@ class AppFile:
             text: the file's content, in TOML.
             place: the file's name in errors, such as ``resnet.toml``.
             folder: the working folder of its jobs; relative scripts are looked for there.
-            tuners: ``module:class`` by kind; None: the built-in ones and those of plugins.
+            tuners: ``module:class`` by kind; None: the built-in tuners and the plugins' ones.
             env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process's.
             user: the app's owner if the file names none; None: the login name.
             more_trials: sizes of the groups of trials that were added after the search had ended, in order.

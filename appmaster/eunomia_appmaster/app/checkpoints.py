@@ -28,7 +28,7 @@ _READ_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A complete checkpoint: the file ``path`` has ``bytes`` bytes and that SHA-256; ``saved_at`` is Unix seconds."""
+    """A complete checkpoint: file, size in bytes, SHA-256 and step; ``saved_at`` is in Unix seconds."""
 
     step: int
     path: Path

@@ -65,7 +65,7 @@ class Command:
         Args:
             folder: the working folder of the job.
             env: the submitter's ``PATH`` and ``VIRTUAL_ENV``; None: this process's.
-            place: of the command, as errors name it.
+            place: where errors locate the command, such as a key of the app file.
 
         Raises:
             InputError: its program or its Python script does not exist.

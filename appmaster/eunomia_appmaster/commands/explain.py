@@ -156,7 +156,7 @@ def _warnings(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> di
 
 
 def _losses(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Return lines about files that were lost or replaced after damage, of all explained jobs and apps, each once."""
+    """Return a line for each file that was lost or replaced after damage, for all explained jobs and apps."""
     said = [text for one in found if one.app in apps for text in notices_of(apps[one.app], one.job)]
     return [_line("Damage", text) for text in dict.fromkeys(said)]
 

@@ -91,7 +91,7 @@ def remove(
 
 
 def later(node: pb.NodeView) -> str:
-    """Return what a node that drains or is to be removed waits for, and what ends it sooner; empty: nothing."""
+    """Return what a node that drains or is to be removed waits for, and what would end it sooner; empty: nothing."""
     empty = "it leaves once it is empty (--now: at once)"
     if not node.held:
         return f"what ran there is still ending; {empty}" if node.leaves else ""
@@ -140,7 +140,7 @@ def _row(node: pb.NodeView) -> tuple[str, ...]:
 
 
 def slots_of(node: pb.NodeView) -> str:
-    """Return the slots that a node has now, by type: ``8 V100``, ``4 V100, 2 P100``."""
+    """Return a node's present slots by type, as text: ``8 V100``, ``4 V100, 2 P100``."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(node.slots.items())) or NOT_KNOWN
 
 

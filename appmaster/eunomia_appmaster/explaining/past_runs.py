@@ -116,8 +116,8 @@ class PastRun:
     def history(self, name: str) -> list[Spell]:
         """Return the periods of a job, or of each job of an app, in order.
 
-        Periods in which it held slots without a worker are ``interrupted``, as far as its app masters recorded them.
-        Periods in which its app was suspended have the cause as text.
+        Periods in which it held slots without a worker are ``interrupted``, if its app masters recorded them. Periods
+        in which its app was suspended have the cause as text.
 
         Raises:
             InputError: there was no such job.

@@ -16,7 +16,7 @@ from eunomia_appmaster.journal_check.workers import Workers
 
 JOURNAL = "journal.sqlite"
 CLOCK_SECONDS = 1.0
-"""Largest backward jump of the machine's clock, in seconds, up to which times of files and journal are compared."""
+"""Seconds; if the machine's clock ever jumped back by more, times of files and journal are not compared."""
 
 
 def check_folder(folder: Path, *, over: bool = False) -> Report:

@@ -87,7 +87,7 @@ class Report:
 
     Attributes:
         findings: the first ``MOST`` of them.
-        found: how many there were.
+        found: number of all findings.
         steps: first and last number of the steps that were read (0 and 0: none).
         orders: number of orders about leases.
         containers: number of workers' containers, by their own files.

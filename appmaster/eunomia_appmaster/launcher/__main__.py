@@ -153,14 +153,14 @@ def _gone_if_refused(folder: Path | None) -> Iterator[None]:
 async def _run(
     options: argparse.Namespace, node: Node, groups: ControlGroups, access: ArbiterAccess, end: "asyncio.Future[int]"
 ) -> None:
-    """Run a machine's node until a signal ends its launcher.
+    """Run a machine's launcher as a node of the cluster until a signal.
 
     Args:
         options: of the command line.
         node: the machine.
-        groups: of its containers.
-        access: how the arbiter is reached.
-        end: the signal.
+        groups: the control groups of its containers.
+        access: to the arbiter.
+        end: a future that the signal sets.
     """
     zygotes = _zygotes(node, options)
     confinement = Confinement(groups, node.machine, limits=lambda: node.limits)
@@ -351,7 +351,7 @@ def _save_again(containers: Containers, masters: AppMasters) -> None:
 
 
 async def _say_joined(node: Node, masters: AppMasters, groups: ControlGroups, arbiter: str) -> None:
-    """Write that a node other than the head's has joined, once all checks of it have passed."""
+    """Print that this node has joined the cluster, once all checks have passed; not on the arbiter's machine."""
     await masters.registered.wait()
     structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
     if not node.is_head:

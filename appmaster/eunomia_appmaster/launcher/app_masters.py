@@ -80,7 +80,7 @@ class AppMasterRecord:
         return self.stopped.is_set() or (self.status.exit.HasField("code") and self.status.exit.code == 0)
 
     def limit(self, of_cluster: OwnEndsLimit) -> OwnEndsLimit:
-        """Return the limit on ends that count against it: the one in the arbiter's order, else the cluster's."""
+        """Return the limit on the app master's counted ends: the one in the arbiter's order, else the cluster's."""
         if not self.order.HasField("max_own_ends"):
             return of_cluster
         return OwnEndsLimit(ends=self.order.max_own_ends, seconds=of_cluster.seconds)

@@ -87,7 +87,7 @@ class Container:
         self.kills_before = out_of_memory_kills()
         self.done = asyncio.Event()
         self.seen_before: float | None = None
-        """Unix time at which an earlier launcher was last at work, of a container that this one has not seen live."""
+        """Unix time at which an earlier launcher last ran, if this launcher has never seen the container alive."""
 
     @property
     def id(self) -> str:
@@ -208,13 +208,13 @@ class Container:
         return container
 
     def unseen_end(self, now: float, left: int) -> float:
-        """Return the Unix time of an end that no shepherd has reported.
+        """Return the Unix time of an end that no shepherd reported.
 
-        All processes of a machine that was off ended with the launcher that ran there.
+        On a machine that was switched off, all processes ended together with the launcher.
 
         Args:
-            now: the time.
-            left: number of its processes that lived until now.
+            now: the present Unix time.
+            left: number of the container's processes that lived until now.
         """
         if self.seen_before is None or left:
             return now

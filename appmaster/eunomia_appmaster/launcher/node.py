@@ -73,7 +73,7 @@ class Node:
         for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock, self.seen_before = _take(self.folder / LOCK)
-        """The lock, and the Unix time at which an earlier launcher was last at work here."""
+        """The lock, and the Unix time at which an earlier launcher last ran here."""
         self.began_at = system.unix_time()
         self.note_alive()
         try:
@@ -136,7 +136,7 @@ class Node:
             log.warning("limits.not_saved", why=str(error))
 
     def note_alive(self) -> None:
-        """Note the time, in that of the lock's last change, so that a later launcher knows how long this one worked.
+        """Set the lock file's modification time to now, so that a later launcher knows how long this one ran.
 
         The node's own folder is on a local disk.
         """

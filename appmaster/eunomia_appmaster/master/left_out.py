@@ -87,7 +87,7 @@ class LeftOutNodes:
         return True
 
     def of_use(self, node: str) -> bool:
-        """Return whether slots of a node can be used, as far as is known."""
+        """Return whether slots of a node can be used, according to the checks so far."""
         return node not in self._lacking and all(node != pair.without for pair in self._broken.values())
 
     def may_cross(self, nodes: Collection[str], slots: Collection[str], now: float, *, again: bool = False) -> bool:

@@ -1,8 +1,4 @@
-"""Bounds on connections: closes those without a valid token, and reserves descriptors for those with one.
-
-gRPC hides its sockets, so they are found among the process's own descriptors. A connection without a token takes only
-one descriptor; it is shut down, and gRPC then closes it as if its peer had left.
-"""
+"""Bounds on connections: closes connections without a valid token, and reserves descriptors for the others."""
 
 import asyncio
 import contextlib
@@ -26,7 +22,7 @@ log = structlog.get_logger()
 HURRIED_SECONDS: Final = 1.0
 """Most seconds without a token while at most ``KEPT`` connections are free."""
 KEPT: Final = 64
-"""Number of connections that those without a token must leave free, for launchers and the operator."""
+"""Number of connections reserved for callers with a token, such as launchers and the operator."""
 OWN_FILES: Final = 128
 """Number of descriptors reserved for the journal, logs, metrics and the process itself."""
 MOST: Final = 100_000

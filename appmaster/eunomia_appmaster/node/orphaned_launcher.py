@@ -21,7 +21,7 @@ log = structlog.get_logger()
 LOCK: Final = "lock"
 """Name of the lock file in a node's folder; the launcher that holds the lock has written its pid there."""
 END_SECONDS: Final = 20.0
-"""Seconds for the launcher's exit, not counting those in which it waits for a core."""
+"""Seconds for the launcher's exit, not counting waits for a core."""
 
 
 def end_orphaned(folder: Path) -> None:

@@ -19,7 +19,7 @@ STEP_SECONDS_TAG = "eunomia/step_seconds"
 """Tag under which the training helper logs seconds per step, measured with a synchronised device."""
 
 MOST_AHEAD_SECONDS = 60.0
-"""Largest clock offset from the arbiter in seconds up to which time stamps in logs are used for rates."""
+"""Largest clock offset from the arbiter, in seconds, at which time stamps in logs are still used for rates."""
 
 Sizes = Mapping[int, tuple[int, Locality]]
 """Number of GPUs and locality by incarnation."""

@@ -49,7 +49,7 @@ class SubmittedApps:
         self._archive = archive
         self._apps = dict(apps)
         self._requests: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """By id: the app, and the Unix time of its submission."""
+        """The app's name and the submission's Unix time, by id of the request."""
         for app in self:
             self._note_request(app)
         self._complete()

@@ -52,7 +52,7 @@ class JoinToken:
         )
 
     def used(self, node: str) -> "JoinToken":
-        """Return the token with a node added to those that were accepted after a join with it."""
+        """Return the token with an accepted node added to ``used_by``."""
         return dataclasses.replace(self, used_by=(*self.used_by, node))
 
     def refusal(self, now: float) -> str:

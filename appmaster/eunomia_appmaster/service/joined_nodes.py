@@ -112,7 +112,7 @@ class JoinedNodes:
             self._plain.discard(name)
 
     def knows(self, name: str) -> bool:
-        """Return whether a node has ever joined under a name, as far as notes are preserved."""
+        """Return whether a node has ever joined under a name, according to the preserved notes."""
         return name in self._nodes
 
     def next(self, name: str, address: str, *, least: int = 1, token: int = 0) -> JoinedNode:

@@ -38,7 +38,7 @@ class Kept:
     begun: Layout | None
     """The first machine; None: none has registered yet."""
     layout: Layout | None
-    """The machines, as far as the notes of those that joined later are intact."""
+    """The machines, without later ones whose notes are damaged."""
     profile: object
     """Text of the profile that was used last; None: not known."""
 

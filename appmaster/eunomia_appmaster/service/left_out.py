@@ -113,7 +113,7 @@ class LeftOutNodes:
         return [event for node in back[:1] for event in self._round(node)]
 
     def pairs(self) -> set[frozenset[str]]:
-        """Return the pairs of nodes that cannot reach each other, as far as app masters have found."""
+        """Return the pairs of nodes that cannot reach each other, according to the app masters."""
         return {frozenset((one.node, one.other)) for found in self._by_app.values() for one in found if one.other}
 
     def idle(self, now: float) -> list[GpusReturned]:

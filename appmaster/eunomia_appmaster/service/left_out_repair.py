@@ -153,7 +153,7 @@ class Repair:
         return [gpu for gpu in self._offer.gpus.tolist() if self._holder[gpu] == self._rows[claim]]
 
     def _is_size(self, claim: int, size: int) -> bool:
-        """Return whether a job may have this many GPUs of the offer, given those that it keeps outside of it."""
+        """Return whether a job may have ``size`` GPUs of the offer in addition to those that it keeps outside of it."""
         return size > 0 and size + self._outside(claim) in self._menus.sizes(self._rows[claim])
 
     def _outside(self, claim: int) -> int:

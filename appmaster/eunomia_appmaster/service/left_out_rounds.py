@@ -41,9 +41,9 @@ def without_slots_left_out(stages: Stages, barred: Barred) -> Stages:
 
 
 class _Placing:
-    """Places an allocation in the hook of the last refiner, and returns the same placement in the placement's hook.
+    """Places an allocation already in the last refiner's hook, and returns that placement in the placement's hook.
 
-    The refiner can change the sizes that an allocation grants, the placement the GPUs.
+    Both hooks are needed: the refiner can change the sizes that an allocation grants, the placement the GPUs.
     """
 
     def __init__(self, inner: PlacementStage, barred: Barred) -> None:

@@ -19,8 +19,8 @@ META: Final = "node_lease"
 """Key in the journal: the longest lease, in seconds, that a node may hold from an earlier arbiter process."""
 MOST_MARGIN_SECONDS: Final = 5.0
 MARGIN: Final = 0.2
-"""Margin after a lease as a fraction of it, at most ``MOST_MARGIN_SECONDS``: a node ends its processes shortly after
-the end of its lease."""
+"""Margin after the end of a lease, as a fraction of its length and at most ``MOST_MARGIN_SECONDS``: a node ends its
+processes shortly after the end of its lease."""
 GRACE: Final = 0.2
 """Fraction of a lease at its end in which workers save and exit, at most the grace of the profile's rounds. A launcher
 or arbiter that is stopped for 60 s must not end the work of a lease of 90 s."""

@@ -325,7 +325,7 @@ class Nodes:
         return [node for node in self if node.is_up] or [node for node in self if node.runs]
 
     def with_least(self, load: Mapping[str, int]) -> str:
-        """Return the node for a new app master: the arbiter's own if it is up, else the one with the fewest.
+        """Return the node for a new app master: the arbiter's own if it is up, else the least loaded.
 
         Args:
             load: number of app masters by node.

@@ -369,7 +369,7 @@ def _amounts(view: ClusterView, lease: LeaseView, gpu: int = NONE) -> tuple[floa
 
 
 def _marks(view: ClusterView) -> dict[int, list[tuple[float, ...]]]:
-    """Return by app the state of leases and leaving slots, as far as app masters are told, to detect changes."""
+    """Return the state of each app's leases and leaving slots that is sent to app masters, to detect changes."""
     marks: dict[int, list[tuple[float, ...]]] = {}
     for lease in view.leases():
         ready = lease.state in READY

@@ -28,7 +28,7 @@ class StalledMasters:
         self._limit = limit
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
-        """Running attempt and part of an app, and when they were first seen, by app."""
+        """The running attempt and part of an app's master, and when they were first seen, by app."""
 
     def on(
         self, node: Node, apps: Iterable[App], sessions: Mapping[str, Session]

@@ -143,7 +143,7 @@ class Tokens:
         return node if self._nodes.is_over(node, join) else ""
 
     def token_lost(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> int:
-        """Return the number of the join token of a credential whose join another machine replaced; 0: not replaced."""
+        """Return the number of the join token of a credential if another machine has joined with it since; else 0."""
         return self._nodes.token_lost(*self._node_of(metadata))
 
     def _node_of(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> tuple[str, int]:

@@ -46,7 +46,7 @@ class Order:
     removed: str = ""
     """Id of the launcher with which the node was removed: it may not join again, but a later launcher may."""
     until: Seconds = NEVER
-    """The time by which leases on it are ended; ``NEVER``: they end with their term or their job."""
+    """Time by which the leases on the node are ended; ``NEVER``: they end with their term or their job."""
 
     def note(self, node: str) -> Note:
         """Return the order's note for the journal."""
@@ -187,7 +187,7 @@ class Upkeep:
 
     @property
     def most_slots(self) -> int:
-        """The largest number of slots that the cluster has had, as far as the journal shows.
+        """The largest number of slots that the cluster has had, according to the journal.
 
         A restarted arbiter derives it from the present machines, since none has left after the last note of one that
         left, and from those notes.

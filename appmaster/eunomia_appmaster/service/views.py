@@ -176,7 +176,7 @@ class Views:
         )
 
     def _reason(self, row: int) -> Reason | None:
-        """Return why a job waits: as its last verdict, or the more exact one of a job that no round can start."""
+        """Return why a job waits: its last verdict's reason, or a more precise one if no round can start the job."""
         jobs, reason = self._view.jobs, self._view.verdict(row).reason
         waits = reason is Reason.AWAITING_ROUND and jobs.state[row] == JobState.WAITING
         lacks = waits and self._nodes.shortage(int(jobs.least[row]), int(jobs.gpu_type[row]))

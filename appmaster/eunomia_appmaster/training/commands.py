@@ -106,7 +106,7 @@ class Commands:
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def collect(self) -> Directive:
-        """Return the present directive as far as this worker knows."""
+        """Return the directive of this worker alone, before the gang agrees."""
         for order in self._client.poll() if self._client is not None else []:
             self._take(order)
         due = self._due is not None and self._due.ask(self._clock())

@@ -132,7 +132,7 @@ class Keeper:
             kept.restore(self._loaded_state(len(self._kept) - 1, kept.kind))
 
     def restore_randomness(self) -> None:
-        """Set this worker's random states to those in the checkpoint; a worker that is not in it gets new ones."""
+        """Restore this worker's random states from the checkpoint; a worker that it lacks is seeded by its rank."""
         if self._loaded is None:
             return
         states = self._loaded["randomness"]

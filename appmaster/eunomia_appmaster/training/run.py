@@ -362,7 +362,7 @@ class Run:
 
     @property
     def _last_ahead(self) -> bool:
-        """Whether the next step is the last one before other code of the script, as far as can be predicted."""
+        """Whether the next step is predicted to be the last one before other code of the script."""
         ends = [end for end in (self._goal, self._environment.max_iterations) if end is not None]
         if ends and self.step + 1 >= min(ends):
             return True

@@ -1,4 +1,4 @@
-"""The files of control groups, as far as versions 1 and 2 are alike."""
+"""Functions on the files of control groups that versions 1 and 2 share."""
 
 import contextlib
 import errno
@@ -70,7 +70,7 @@ def below(folder: Path) -> list[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a group and the groups below it, as far as they are empty."""
+    """Remove a group and the groups below it, except those that are not empty."""
     for inner in below(folder):
         with contextlib.suppress(OSError):
             inner.rmdir()

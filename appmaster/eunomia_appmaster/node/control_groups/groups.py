@@ -105,7 +105,7 @@ class ControlGroup(Protocol):
         ...
 
     def remove(self) -> None:
-        """Remove the group's folders, as far as they are empty."""
+        """Remove the group's folders, except those that are not empty."""
         ...
 
 

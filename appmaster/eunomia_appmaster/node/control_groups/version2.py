@@ -190,7 +190,7 @@ def _divided(own: Path) -> Path:
 
 
 def _started_here(pids: Sequence[int]) -> set[int]:
-    """Return those of the given processes that are this one or its descendants."""
+    """Return those processes of a list that are this one or its descendants."""
     parents = {pid: _parent(pid) for pid in pids}
     known = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in known and pid not in known}:
