@@ -208,7 +208,7 @@ class Curves:
         )
 
     def convergence(self, whole: float, *, part: float, probability: float) -> float:
-        """Return the iterations by which only ``part`` of the fall up to ``whole`` is left, with this probability.
+        """Return the iteration by which only ``part`` of the fall until ``whole`` remains, with this probability.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
         completion time". This is the curve that improves for longest, and so the quantile at which nearly all curves,

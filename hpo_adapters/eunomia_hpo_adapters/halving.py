@@ -77,7 +77,7 @@ class Halving:
         """A cache of the last forecast and its input."""
         self._order = RunOrder()
         self._ordered = 0
-        """Number of the last trial that has been placed in the run order, as far as trials up to it run."""
+        """Trials up to this number have been placed in the run order, if they run."""
 
     # -- results
 

@@ -14,8 +14,8 @@ from eunomia_testbed.simulator import Costs
 from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml
 
 USUAL_COSTS: Final = Costs(start=30.0, checkpoint=20.0, restore=20.0)
-"""The costs that are tried where none are given. Themis (NSDI'20, §8.3.2) measures 5 to 10 s for a checkpoint and 35 to
-50 s for a change of containers."""
+"""Costs that are tried if none are given. Themis (NSDI'20, §8.3.2) measures 5 to 10 s for a checkpoint and 35 to 50 s
+for a change of containers."""
 LENGTH_ERROR: Final = 0.5
 """Largest relative error of reported work in the variation with wrong job lengths."""
 

@@ -52,7 +52,7 @@ def _simpler(instance: AuditInstance) -> Iterator[AuditInstance]:
 
 
 def _fitted(instance: AuditInstance, before: AuditInstance) -> AuditInstance:
-    """Scale the GPUs to the number of users, and the jobs to the GPUs, where they matched before."""
+    """Scale the GPUs to the number of users, and the jobs to the GPUs, if they matched before."""
     gpus = instance.gpus
     if all(count % before.users == 0 for count in before.gpus):
         gpus = tuple(count // before.users * instance.users for count in gpus)

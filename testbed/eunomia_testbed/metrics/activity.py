@@ -108,7 +108,7 @@ def _of_job(job: int, held: _Held) -> Iterator[tuple[int, int, float, float, str
 
 
 def _joins(begin: float, held: _Held) -> float | None:
-    """Return the time at which a run first uses a GPU that was added during an earlier run; None: it was not added so.
+    """Return the time at which a run first uses a GPU that was added during an earlier run; None: it was not.
 
     A run uses the GPUs that its job held at its start. If these are as many as the run has, a GPU that the job got
     later waits for the next run.

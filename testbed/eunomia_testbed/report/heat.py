@@ -158,7 +158,7 @@ def _ended_by(leases: pl.DataFrame, until: float) -> pl.DataFrame:
 
 
 def _stripes(leases: pl.DataFrame, rows: Ints, slots: Reals) -> Json:
-    """Return row, start, end and app of each lease; an app's equal leases in a row are merged, as a fraction of it."""
+    """Return row, start, end, app and fraction of the row's slots for each group of equal leases."""
     named = leases.select(
         pl.Series("row", rows), pl.col("start_seconds").round(2), pl.col("end_seconds").round(2), "app"
     )

@@ -57,7 +57,7 @@ def _tables(view: View, searches: list[Search]) -> list[Table]:
 
 
 def _searches(run: RunData) -> list[Search]:
-    """Return the run's searches; for other apps, the most logged tag, where only an accuracy is better when high."""
+    """Return the run's searches; for other apps, one by the most logged tag, maximised only if it is an accuracy."""
     columns = run.searches.sort("app").select("app", "metric", "mode", "max_iterations")
     said = [Search(str(app), str(metric), str(mode), most) for app, metric, mode, most in columns.iter_rows()]
     unsaid = run.metrics.filter(~pl.col("app").is_in([search.app for search in said]))

@@ -1,4 +1,4 @@
-"""The fingerprint of the code that a paper's simulations run: what changes it may change a figure.
+"""The fingerprint of the code that a paper's simulations run; a change of this code may change their results.
 
 Docstrings and comments are left out, and so is what reads the figures afterwards: claims, measures, verdicts, tables,
 commands, reports and the live system.
@@ -79,7 +79,7 @@ def _add(digest: Any, name: str, path: Path) -> None:
 
 
 def _without_docstrings(source: str) -> bytes:
-    """Return a text of what a module does, without comments, docstrings, the layout of its lines and their numbers."""
+    """Return a module's code as text, without comments, docstrings, layout and line numbers."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

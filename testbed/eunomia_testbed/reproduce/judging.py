@@ -116,7 +116,7 @@ def _evidence(found: Sequence[tuple[Comparison, EffectEstimate]]) -> str:
 
 
 def front_words(group: Sequence[Comparison], *, drawn: bool) -> str:
-    """Say whether ours dominates a policy, given its numbers relative to ours, each better where it is lower."""
+    """Say whether our policy dominates another, given the other's numbers relative to ours (lower is better)."""
     found = [one.estimate(drawn=drawn) for one in group]
     traces = list(zip(*(one.effects for one in group), strict=True))
     worse, better = (sum(all(sign * each >= 0.0 for each in trace) for trace in traces) for sign in (1.0, -1.0))

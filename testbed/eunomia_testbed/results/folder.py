@@ -153,7 +153,7 @@ def _no_folder(path: Path, error: OSError) -> InputError:
 
 
 def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
-    """Check that a folder does not exist, is empty, or is a result folder that may be overwritten; empty the last."""
+    """Check that an existing folder is empty, or is a result folder that may be overwritten, and empty it."""
     if not path.is_dir():
         raise InputError("--out must name a folder", value=f"the file {path}")
     if not any(path.iterdir()):

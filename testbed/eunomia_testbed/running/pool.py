@@ -56,7 +56,7 @@ def has_others(plan: Plan) -> bool:
 
 
 def without_late(failed: Iterable[FailedCell], cells: Iterable[Cell]) -> tuple[list[Cell], list[FailedCell]]:
-    """Return the cells of policies without late calls, and the others as failed by the late call's error."""
+    """Return the cells of policies without late calls, and the others as failures with the late call's error."""
     late = {each.cell.policy: each.error for each in failed if isinstance(each.error, CallTooLongError)}
     left = list(cells)
     others = [FailedCell(cell=cell, error=late[cell.policy]) for cell in left if cell.policy in late]

@@ -187,7 +187,7 @@ class _Adapting:
         return found
 
     def next_batch(self) -> int:
-        """Return the next batch size: doubled under GNS; under Accordion the largest, and the first one after that."""
+        """Return the next batch size: doubled under GNS; under Accordion, the largest, or then the first again."""
         if self.mode == "gns":
             return 2 * self.batch
         return LARGEST_BATCH[self.family] if self.batch == self.first else self.first
@@ -207,7 +207,7 @@ def _grown(growth: Mapping[int, int], first: int, epoch: int) -> int:
 
 
 def _is_critical(family: str, batch: int, epoch: int) -> bool:
-    """Return whether an epoch is critical in the peer's simulator of Accordion, which has fewer than its profiles."""
+    """Return whether an epoch is critical in the peer's simulator of Accordion (fewer are than in its profiles)."""
     if family == "LM":
         return epoch < 10
     if family == "Recommendation":

@@ -35,7 +35,7 @@ class AppDivision:
         """The lease under which an app released each GPU; no job is placed on the GPU under that lease."""
 
     def divide(self, now: Seconds) -> None:
-        """Divide the leases that changed, by their app masters; the events are reported with the next step."""
+        """Have app masters divide the leases that changed; the events are reported with the next step."""
         dirty, self._leases.dirty = sorted(self._leases.dirty), set()
         for app in dirty:
             if self._leases.shared.get(app):
