@@ -162,7 +162,7 @@ ROLES: Final = {
             "_is_even",
             "_terms",
         },
-        "round/round.py": {"Round.__init__", "Round.run", "Round.ask"},
+        "round/round.py": {"Round.__init__", "Round.run", "Round.ask", "Round._outcome"},
         "round/show.py": {"show", "make_offer"},
         "round/timing.py": {"Timing.due"},
         "round/verdict_changes.py": {"verdicts_of"},

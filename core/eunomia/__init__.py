@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eunomia.contract.contracts import Contract, Feature, Promise, Triggers
     from eunomia.contract.decisions import Decision
     from eunomia.contract.explanations import Explanation
-    from eunomia.contract.index import Index
+    from eunomia.contract.index import Index, Queue
     from eunomia.contract.keys import Facts, Linear
     from eunomia.contract.memos import Memo
     from eunomia.contract.menus import ChangeCosts, CurvePoints, Menus, Probes, Regimes, curve_points
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from eunomia.contract.options import Duration, PluginOptions, Share
     from eunomia.contract.placements import Placement, Retunes
     from eunomia.contract.pools import Pool, available
-    from eunomia.contract.queues import Queue
     from eunomia.contract.records import Record
     from eunomia.contract.snapshot import Snapshot
     from eunomia.contract.valuations import BySize, ByType, Form, LinearKey, OverTime, Scores, Valuations
@@ -69,7 +68,7 @@ _MODULES = {
     "model.forecasts": ("Forecast", "JobForecast", "Phase"),
     "model.kind_profiles": ("KnownRate",),
     "hookspecs": ("hookimpl",),
-    "contract.index": ("Index",),
+    "contract.index": ("Index", "Queue"),
     "contract.keys": ("Facts", "Linear"),
     "model.leases": ("GpuState", "Holdings"),
     "contract.memos": ("Memo",),
@@ -80,7 +79,6 @@ _MODULES = {
     "contract.placements": ("Placement", "Retunes"),
     "contract.pools": ("Pool", "available"),
     "platform.profiles": ("Profile",),
-    "contract.queues": ("Queue",),
     "contract.records": ("Record",),
     "contract.snapshot": ("Snapshot",),
     "units": ("NEVER", "Basis", "Cause", "Locality", "Misfit", "Rest", "Scope", "Seconds", "SizeUnit", "Stage", "Unit"),

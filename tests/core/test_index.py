@@ -9,10 +9,9 @@ import pytest
 from eunomia import Cluster, Facts, Linear, Profile, Snapshot, Unit
 from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, Event, JobAdded
-from eunomia.contract.index import QUEUES_KEPT, Index, index_of
+from eunomia.contract.index import QUEUES_KEPT, Index, Queue, index_of
 from eunomia.contract.keys import LinearKeyError, line_of
 from eunomia.contract.menus import Menus
-from eunomia.contract.queues import Queue
 from eunomia.platform.registry import default_registry
 from eunomia.round.answers import StageFaultError
 from eunomia.round.show import _StateIndex
@@ -68,8 +67,9 @@ def test_with_strict_plugins_a_queue_is_compared_with_all_rows(forgets: bool, mo
     drive, update = Drive(Arbiter(site, stages, stages), work=work), Queue.update
     assert drive.arbiter.strict
 
-    def forgetful(queue: Queue, facts: Facts, rows: list[int], *, whole: bool) -> None:
-        update(queue, facts, rows if whole else [], whole=whole)
+    def forgetful(queue: Queue, facts: Facts, rows: list[int]) -> None:
+        is_new = "facts" not in vars(queue)
+        update(queue, facts, rows if is_new else [])
 
     if not forgets:
         drive.run(events, until=80_000.0)
@@ -149,8 +149,9 @@ def test_a_queue_of_apps_is_ordered_by_its_own_key() -> None:
 
 
 def test_the_number_of_cached_queues_is_limited_and_an_owner_has_one() -> None:
-    made, menus = town()
-    index = made.snapshot().index
+    site = Cluster.parse("1x4 V100")
+    stages = Profile.load("srtf").stages(site)
+    index, (_, menus) = Arbiter(site, stages, stages).snapshot().index, town()
     first = index.queue(arrival, menus, running=False)
     assert index.queue(arrival, menus, running=False) is first
     assert index.queue(arrival, menus, running=True) is not first
@@ -160,6 +161,14 @@ def test_the_number_of_cached_queues_is_limited_and_an_owner_has_one() -> None:
         index.queue(lambda facts, job: Linear(1.0), menus, running=False)
     assert len(index._queues) == QUEUES_KEPT
     assert index.queue(arrival, menus, running=False) is not first
+
+
+def test_an_index_built_for_one_snapshot_reads_all_rows_each_time() -> None:
+    made, menus = town()
+    index = made.snapshot().index
+    first = index.queue(arrival, menus, running=True)
+    assert (again := index.queue(arrival, menus, running=True)) is not first
+    assert again.same(first)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia import Facts, Linear
-from eunomia.contract.queues import Bucket, Queue, Ranked, UndecidedError
+from eunomia.contract.index import Bucket, Queue, Ranked, UndecidedError
 from eunomia.units import NONE, Seconds
 from eunomia_plugins.allocations import gangs
 from eunomia_plugins.allocations.gangs import Grant, Served, choose, preempt, serve
@@ -50,7 +50,9 @@ class Jobs:
     def update(self, *rows: int, whole: bool = False) -> None:
         unread: Any = None
         facts = Facts(Seconds(self.now), *[unread] * (len(Facts._fields) - 1))
-        self.queue.update(facts, list(self.rows) if whole else list(rows), whole=whole)
+        if whole:
+            self.queue = Queue(self.key, self.read, running=True)
+        self.queue.update(facts, list(self.rows) if whole else list(rows))
 
     def waits(self, row: int, key: float, kind: int, gpus: int) -> None:
         self.rows[row] = Job(runs=False, line=Linear(key), kind=kind, gpus=gpus)

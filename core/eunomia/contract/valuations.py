@@ -1,6 +1,7 @@
 """The value of the offer to each claim, in one or more forms; coarser forms derive from finer ones."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
@@ -218,26 +219,10 @@ class Valuations(LazyFields):
             wake_at: as in ``Valuations``.
             holds: as in ``by_key``.
         """
-
-        def key_of(jobs: Rows) -> LinearKey:
-            if type(key) is _ByColumns:
-                return key.columns(jobs)
-            facts = snapshot.index.facts(menus)
-            lines = [line_of(key, facts, row) for row in jobs.tolist()]
-            at_zero, slope, until = np.array(lines, dtype=np.float64).reshape(-1, 3).T
-            return LinearKey(intercept=at_zero, slope=slope, valid_until=until)
-
-        def score() -> Reals:
-            jobs = offer.candidates
-            if menus.one_size and type(key) is not _ByColumns:  # most keys are those of rounds before
-                queue = snapshot.index.queue(key, menus, running=True, protected=True)
-                return np.column_stack([queue.keys(jobs.tolist()), snapshot.jobs.arrived[jobs]])
-            return np.column_stack([key_of(jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])
-
-        rows: Any = Deferred(lambda: offer.candidates)
-        scores: Any = Deferred(score)
+        rows: Any = Deferred(getattr, offer, "candidates")
+        scores: Any = Deferred(_scores, snapshot, menus, offer, key)
         left: Any = None if holds is None else Deferred(lambda: holds(offer.candidates))
-        forms = (Scores(score=scores, linear_key=key_of, key=key, holds=holds),)
+        forms = (Scores(score=scores, linear_key=partial(_keys, snapshot, menus, key), key=key, holds=holds),)
         return cls(claims=Claims(unit=Unit.JOB, rows=rows), forms=forms, wake_at=wake_at, holds=left)
 
     def form(self, kind: type[F]) -> F:
@@ -271,3 +256,20 @@ class Valuations(LazyFields):
 
 
 lazy(Valuations, "wake_at", "holds")
+
+
+def _keys(snapshot: Snapshot, menus: Menus, key: Key, jobs: Rows) -> LinearKey:
+    if type(key) is _ByColumns:
+        return key.columns(jobs)
+    facts = snapshot.index.facts(menus)
+    lines = [line_of(key, facts, row) for row in jobs.tolist()]
+    at_zero, slope, until = np.array(lines, dtype=np.float64).reshape(-1, 3).T
+    return LinearKey(intercept=at_zero, slope=slope, valid_until=until)
+
+
+def _scores(snapshot: Snapshot, menus: Menus, offer: Offer, key: Key) -> Reals:
+    jobs = offer.candidates
+    if menus.one_size and type(key) is not _ByColumns:  # most keys are those of rounds before
+        queue = snapshot.index.queue(key, menus, running=True, protected=True)
+        return np.column_stack([queue.keys(jobs.tolist()), snapshot.jobs.arrived[jobs]])
+    return np.column_stack([_keys(snapshot, menus, key, jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])

@@ -7,6 +7,7 @@ import numpy as np
 from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.fold.revoking import shed
+from eunomia.model.changes import VERSIONS_KEPT
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
@@ -49,7 +50,8 @@ def adopt(state: State, decision: Decision) -> None:
         if decision.closed is None:
             counters.causes, counters.cause_since = frozenset(), NEVER
     counters.version = Version(counters.version + 1)
-    state.changes.close(counters.version)
+    if counters.version % VERSIONS_KEPT == 0:
+        state.changes.forget()
 
 
 def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:

@@ -8,7 +8,7 @@ from eunomia.model.shapes import Deferred, LazyFields, builds, lazy
 from eunomia.units import Rows
 
 VERSIONS_KEPT = 512
-"""Number of most recent versions whose changes are kept."""
+"""Changes are kept for at least this number of most recent versions, and for at most twice as many."""
 
 
 @builds
@@ -25,35 +25,34 @@ lazy(Changes, "jobs", "apps")
 
 
 class ChangeLog:
-    """A log of changed rows of jobs and apps; the state appends rows, and closes a version after each step."""
+    """A log of changed rows of jobs and apps; the state appends rows, and each snapshot marks its position."""
 
-    __slots__ = ("_marks", "dropped", "rows", "version")
+    __slots__ = ("_marks", "_next", "dropped", "rows")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         """Changed rows: rows of jobs as they are, rows of apps as complements (``~row``)."""
-        self.dropped = 0
-        """Number of older entries that were dropped."""
-        self._marks: list[int] = []
-        """Total number of entries when each version was closed."""
-        self.version = 0
-        """The version that was closed last."""
+        self.dropped = self._next = 0
+        """Number of older entries that were dropped, and what it will be after the next call of ``forget``."""
+        self._marks: dict[int, int] = {}
+        """By version: total number of entries when its first snapshot was made."""
 
-    def close(self, version: int) -> None:
-        """Close a version; it covers all rows appended since the previous version."""
-        self._marks.append(len(self.rows))
-        self.version = version
-        if version % VERSIONS_KEPT == 0 and len(self._marks) > VERSIONS_KEPT:
-            gone = self._marks[-VERSIONS_KEPT - 1]
-            self.rows, self.dropped = self.rows[gone:], self.dropped + gone
-            self._marks = [mark - gone for mark in self._marks[-VERSIONS_KEPT:]]
+    def mark(self, version: int) -> None:
+        """Note the position of a version that stages see from now on."""
+        self._marks.setdefault(version, self.dropped + len(self.rows))
+
+    def forget(self) -> None:
+        """Drop the entries from before the last call."""
+        so_far = self.dropped + len(self.rows)
+        self.rows, self.dropped, self._next = self.rows[self._next - self.dropped :], self._next, so_far
+        self._marks = {version: at for version, at in self._marks.items() if at >= self.dropped}
 
     def since(self, version: int) -> Changes | None:
-        """Return the rows changed after a version, including the current step; None if the version is too old."""
-        at = len(self._marks) - (self.version - version)
-        if version > self.version or at < 0:
+        """Return the rows changed since stages saw a version; None if no stage saw it, or if it is too old."""
+        at = self._marks.get(version, -1) - self.dropped
+        if at < 0:
             return None
-        rows = self.rows[self._marks[at - 1] if at else 0 :]
+        rows = self.rows[at:]
         jobs = [row for row in rows if row >= 0]
         return Changes(jobs=Deferred(_jobs, jobs), apps=Deferred(_apps, rows), touched=jobs)  # type: ignore[arg-type]
 

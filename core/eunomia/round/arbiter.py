@@ -1,7 +1,7 @@
 """The arbiter: a pure state machine without clock, threads or I/O; drivers pass in time and events."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eunomia.contract.decisions import Decision, Fault, MemoChange
@@ -10,25 +10,27 @@ from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Valuations
-from eunomia.fold.adopt import adopt, close_offer
+from eunomia.fold.adopt import adopt
 from eunomia.fold.fold import fold
 from eunomia.fold.folding import Folding
 from eunomia.model.cluster import Cluster
-from eunomia.round.bids import Closing, closing_of
+from eunomia.round.bids import Closing, close_if_due
 from eunomia.round.invariants import check_state
 from eunomia.round.round import Observer, Round, renewals
 from eunomia.round.show import check_queues, show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing, lease_of
-from eunomia.round.verdict_changes import OUTRANKED, verdicts_of
+from eunomia.round.verdict_changes import verdicts_of
 from eunomia.round.view import view_of
 from eunomia.store.saving import load_state, save_state
 from eunomia.store.state import State
-from eunomia.units import Cause, Scope, Seconds, Stage
+from eunomia.units import Cause, Seconds, Stage
 
 _put = object.__setattr__
 _WOKEN = frozenset({Cause.WAKE})
 NO_CAUSES: frozenset[Cause] = frozenset()
+_NOTHING: Mapping[Any, Any] = {}
+_Memos = Mapping[tuple[str, Stage], Memo]
 
 
 class Arbiter:
@@ -94,37 +96,30 @@ class Arbiter:
         if changed or state.cluster is not self.timing.cluster:
             self._serve()
         if state.open is not None:  # an offer is open to app masters
-            closing = closing_of(state)
-            if closing is None:
-                return self._decided(folded)
-            close_offer(state)
-            causes = _WOKEN  # causes noted since the offer was opened are kept for the next round
+            closing = close_if_due(state)
+            causes = NO_CAUSES if closing is None else _WOKEN  # causes noted meanwhile are kept for the next round
         else:
             causes = self.timing.due(state)  # 2. due: what asks for a round
-            if not causes:
-                return self._decided(folded)
+        if not causes:
+            return self._decided(folded)
+        if closing is None:
             state.counters.round += 1  # seeds depend on it: a round that opened an offer keeps its number
             if self._is_quiet(causes):
-                return self._decided(folded, causes)
+                ended = state.lease_ends.overdue  # leases, which are renewed
+                return self._decided(
+                    folded, causes, {"renewals": renewals(state, self._serving)} if ended else _NOTHING
+                )
         made = Round(state, self._serving, causes, self.asking, self.spent)
         try:
-            scope = Scope.FREE
-            if closing is None and causes & (self.timing.known or self.timing.declared()).all_on:
-                scope = Scope.ALL
-            made.run(scope, self.timing, closing)  # 3. menus to 8. check and plan
-            if made.memos or made.records:
-                made.keep(state.stages.memos)
+            given = made.run(self.timing, closing)  # 3. menus to 8. check and plan
         except (Exception, SystemExit) as error:
-            fault = made.fault(error)
-            if fault is None or (fault is error and self.strict):
+            fault = self._attributed(made, error)
+            if fault is None:
                 raise
-            if self.strict:
-                raise fault from error
-            found = Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what)
-            return self._decided(folded, causes, None, closing, found)
+            return self._decided(folded, causes, self._of_fault(fault), closing, fault)
         finally:
             self.calls += made.calls
-        return self._decided(folded, causes, made, closing)  # 9. adopt
+        return self._decided(folded, causes, given, closing, memos=made.memos)  # 9. adopt
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
         """Replay a step from the journal, without calling plugins."""
@@ -133,8 +128,10 @@ class Arbiter:
         changed = state.counters.fallen_back is not (self._serving is self.fallback)
         if changed or state.cluster is not self.timing.cluster:
             self._serve()
-        if decision.causes and decision.closed is None:
-            self.timing.due(state)
+        known = self.timing.known
+        times = known is None or known.every is not None or bool(state.lease_ends.guards)
+        if times and decision.causes and decision.closed is None:
+            self.timing.due(state)  # notes the boundary, and the protected parts that have ended
         if decision.faults and decision.faulty:
             self._count_fault()
         elif decision.causes:
@@ -156,7 +153,7 @@ class Arbiter:
         self._serve()
         causes = self.timing.due(self.state)
         self.state.counters.round += 1
-        return self._decided(folded, causes, fault=fault)
+        return self._decided(folded, causes, self._of_fault(fault), fault=fault)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the present state, as stages get it."""
@@ -223,35 +220,13 @@ class Arbiter:
         self,
         folded: Folding,
         causes: frozenset[Cause] = NO_CAUSES,
-        made: Round | None = None,
+        given: Mapping[str, Any] = _NOTHING,
         closing: Closing | None = None,
         fault: Fault | None = None,
+        memos: _Memos = _NOTHING,
     ) -> Decision:
-        """Make and adopt the decision of a step; a quiet round (``made`` is None) only renews overdue leases."""
-        state, serving = self.state, self._serving
-        given: dict[str, Any] = {}
-        if made is not None:
-            plan, opened = made.transitions, made.opened is not None
-            by = "" if opened else serving.names[Stage.ALLOCATION]
-            verdicts, offer, index = made.verdicts, made.considered, state.waiting_jobs
-            known = made.starts_only and not verdicts and offer is not None and offer.apps is None
-            if known:  # then only jobs hear of the round whose last verdict is not the default, and that do not start
-                started = {state.names.jobs[order.job] for order in plan if order.job is not None}
-                known = index.default == (*OUTRANKED, by) and index.off_default <= started
-            given = {
-                "offers": () if made.opened is None else (made.opened,),
-                "transitions": tuple(plan),
-                "renewals": tuple(made.renewals),
-                "waiting": () if known else verdicts_of(state, offer, verdicts, plan, by, opened=opened),
-                "starts_at": made.starts_at,
-                "records": tuple(made.tables),
-                "memos": tuple(made.memo_changes),
-                "stage_wake_at": made.wake_at,
-            }
-        elif fault is not None:
-            given = self._of_fault(fault)
-        elif causes and state.lease_ends.overdue:
-            given["renewals"] = tuple(renewals(state, serving))
+        """Make and adopt the decision of a step, with the fields that its round gives, and the round's new memos."""
+        state = self.state
         if causes and fault is None:
             state.counters.faults_in_row = 0
         decision = Decision(
@@ -262,14 +237,14 @@ class Arbiter:
             closed=None if closing is None else closing.offer.id,
             orders=tuple(folded.orders),
             faults=tuple(folded.refused) if fault is None else (*folded.refused, fault),
-            serving=serving.profile,
+            serving=self._serving.profile,
             **given,
         )
         if fault is not None:
             self._count_fault()
         adopt(state, decision)
         if decision.memos:
-            self._adopt_memos(decision.memos, None if made is None else made.memos)
+            self._adopt_memos(decision.memos, memos)
         # The decision is not shared yet, and its last two fields follow from the adopted state.
         _put(decision, "version", state.counters.version)
         _put(decision, "wake_at", self.timing.next(state))
@@ -277,14 +252,23 @@ class Arbiter:
             check_state(state)
         return decision
 
-    def _of_fault(self, fault: Fault) -> dict[str, Any]:
+    def _attributed(self, made: Round, error: BaseException) -> Fault | None:
+        """Return an exception of a round as a plugin's fault; None if it must be raised again."""
+        fault = made.fault(error)
+        if fault is None or (fault is error and self.strict):
+            return None
+        if self.strict:
+            raise fault from error
+        return Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what)
+
+    def _of_fault(self, fault: Fault) -> Mapping[str, Any]:
         """Return the fields of a faulty round's decision: overdue leases are renewed once, and memos are dropped."""
         state, serving = self.state, self._serving
         gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.stages.memos]
         # Free GPUs must not stay idle until the next event: the round is tried again.
         again_in = min(lease_of(serving), serving.rounds.suspend_grace, 30.0)
         return {
-            "renewals": tuple(renewals(state, serving)),
+            "renewals": renewals(state, serving),
             "memos": tuple(gone),
             "waiting": verdicts_of(state, None, [], (), "", fault=fault),
             "stage_wake_at": Seconds(state.now + again_in),
@@ -296,7 +280,7 @@ class Arbiter:
             self.state.counters.fallen_back = True
             self._serve()
 
-    def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None = None) -> None:
+    def _adopt_memos(self, changes: Iterable[MemoChange], memos: _Memos | None = None) -> None:
         types = self._memo_types() if memos is None else {}
         for change in changes:
             key, data = (change.plugin, change.stage), change.data

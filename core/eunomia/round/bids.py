@@ -8,6 +8,7 @@ from eunomia.contract.bundles import ByBundle
 from eunomia.contract.claims import Claims
 from eunomia.contract.offers import Offer
 from eunomia.contract.valuations import Form, Valuations
+from eunomia.fold.adopt import close_offer
 from eunomia.model.leases import GpuState
 from eunomia.store.state import State
 from eunomia.units import Ints, Rows, Unit
@@ -42,8 +43,8 @@ class Closing:
         )
 
 
-def closing_of(state: State) -> Closing | None:
-    """Return the open offer if it closes now, as all bids are in or the deadline has passed; else None."""
+def close_if_due(state: State) -> Closing | None:
+    """Close the open offer if all bids are in or the deadline has passed, and return it; None if it stays open."""
     if state.open is None:
         return None
     offer, bids = state.open.offer, state.open.bids
@@ -58,4 +59,5 @@ def closing_of(state: State) -> Closing | None:
     silent = np.array([row for row in present if row not in bids], dtype=np.int32)
     kept = offer.gpus[up]
     offer = dataclasses.replace(offer, gpus=kept, free_gpus=int(kept.size), apps=np.array(present, dtype=np.int32))
+    close_offer(state)
     return Closing(offer=offer, silent=silent, bids=dict(bids), lost=gone)

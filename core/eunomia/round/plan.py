@@ -77,13 +77,13 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
 def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> list[Transition] | None:
     """Check and plan the common round in one pass: waiting jobs start on free GPUs, and nothing else happens.
 
-    No claim may have a lease. Returns None if ``Planner`` must report an error or plan further changes.
+    The claims must be jobs without a lease. Returns None if ``Planner`` must report an error or plan further changes.
     """
     offer, allocation, placement = answers
     claims, gpus, start = placement.listed["claim"], placement.listed["gpus"], placement.listed["start"]
-    if not (offer.whole and allocation.claims.unit is _JOB and allocation.rest is Rest.KEEP and amount.pins is None):
+    if not offer.whole or allocation.rest is not Rest.KEEP or amount.pins is not None or state.lease_ends.overdue:
         return None
-    if state.lease_ends.overdue or not _is_even(state, amount, placement):
+    if not _is_even(state, amount, placement):
         return None
     if len(start) != len(claims) + 1 or start[0] != 0 or start[-1] != len(gpus) or len(set(gpus)) != len(gpus):
         return None

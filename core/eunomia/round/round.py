@@ -35,8 +35,9 @@ from eunomia.round.plan import Planner, check_allocation, starts
 from eunomia.round.probes import Prober, check_probes
 from eunomia.round.show import make_offer, show
 from eunomia.round.timing import Timing, lease_of
+from eunomia.round.verdict_changes import OUTRANKED, verdicts_of
 from eunomia.store.state import State
-from eunomia.units import NEVER, Cause, Ints, JobId, LeaseId, Scope, Seconds, Stage, Unit
+from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
 
 T = TypeVar("T")
 Observer = Callable[[str, Stage], None]
@@ -64,19 +65,14 @@ class Round:
     Attributes:
         snapshot: the state as the stages see it.
         transitions, renewals: the plan so far.
-        starts_only: whether the plan only starts jobs.
         opened: an offer to be sent to app masters; the round continues when their bids are in.
-        considered: the offer that the stages considered.
         calls: number of stage calls so far.
         verdicts: verdicts of the stages, in calling order.
         unit: unit of the claims of the last valuation or allocation.
     """
 
     opened: Offer | None = None
-    considered: Offer | None = None
     unit = Unit.JOB
-    starts_only = False
-    starts_at: tuple[tuple[JobId, float], ...] = ()
     wake_at: Seconds = NEVER
     calls = 0
     at: tuple[str, Stage] | None = None
@@ -97,23 +93,22 @@ class Round:
         self.verdicts: list[StageVerdicts] = []
         self.memos: dict[tuple[str, Stage], Memo] = {}
         self.records: list[tuple[str, Stage, Record]] = []
-        self.memo_changes: list[MemoChange] = []
-        self.tables: list[RecordTable] = []
 
     # --- the steps of a round, by their numbers in ``Arbiter.step`` ---------------------------------------------------
 
-    def run(self, scope: Scope, timing: Timing, closing: Closing | None = None) -> None:
-        """Call the stages and plan the transitions to their placement; stop early if an offer is opened."""
-        state, stages, snapshot = self.state, self.stages, self.snapshot
+    def run(self, timing: Timing, closing: Closing | None = None) -> dict[str, Any]:
+        """Call the stages, make the plan, and return the fields of the decision; stop early if an offer is opened."""
+        state, stages, snapshot, scope = self.state, self.stages, self.snapshot, Scope.FREE
+        if closing is None and snapshot.causes & (timing.known or timing.declared()).all_on:
+            scope = Scope.ALL
         menus = self.ask(_ELASTICITY, Menus, stages.elasticity, snapshot)  # 3. menus
         if menus.probe is not None or state.reports.coming_regimes:
             menus = self._completed(menus)
-        offer = closing.offer if closing else make_offer(state, scope, timing.lease, retune=timing.retunes)
+        offer = closing.offer if closing else make_offer(state, scope, timing.lease, retune=timing.retunes)  # 4. offer
         if closing is None and (stages.offer or state.lease_ends.overdue or stages.rounds.bid_deadline is not None):
             offer = self._offered(menus, offer)
-        self.considered = offer  # 4. offer
         if self.opened is not None:
-            return
+            return self._outcome(offer, None)
         given = snapshot, menus, offer
         valued = given if closing is None else (snapshot, menus, dataclasses.replace(offer, apps=closing.silent))
         valuations = self.ask(_VALUATION, Valuations, stages.valuation, *valued)  # 5. value
@@ -125,22 +120,20 @@ class Round:
         self.wake_at = valuations.wake_at if valuations.wake_at < allocation.wake_at else allocation.wake_at
         if not (valuations.wake_at > state.now and allocation.wake_at > state.now):
             raise self._too_soon(valuations.wake_at, allocation.wake_at)
-        amount, holding = check_allocation(state, menus, offer, allocation)
+        granted, holding = check_allocation(state, menus, offer, allocation)
         placement = self.ask(_PLACEMENT, Placement, stages.placement, *given, allocation)  # 7. place
-        answers, general = (offer, allocation, placement), bool(holding) or state.stages.plain
-        orders = None if general else starts(state, answers, amount, stages.rounds)  # 8. check and plan
-        self.starts_only = bool(orders) and menus.probe is None
+        answers = offer, allocation, placement
+        general = bool(holding) or allocation.claims.unit is not Unit.JOB or state.stages.plain
+        orders = None if general else starts(state, answers, granted, stages.rounds)  # 8. check and plan
+        starts_only = bool(orders) and menus.probe is None
         if orders is None:
-            planner = Planner(state, menus, answers, (amount, holding), stages.rounds)
+            planner = Planner(state, menus, answers, (granted, holding), stages.rounds)
             orders = planner.run()
             self.renewals += planner.renewals
         self.transitions = orders
-        if allocation.starts_at is not None:
-            times = zip(allocation.claims.listed["rows"], allocation.starts_at.tolist(), strict=True)
-            self.starts_at = tuple((state.job_id(row), time) for row, time in times if math.isfinite(time))
         if menus.probe is not None:
             self._probe(menus.probe)
-        self.at = None
+        return self._outcome(offer, allocation, starts_only=starts_only)
 
     def standings(self) -> Valuations:
         """Return the value of each claim's present GPUs, by the valuation of an empty offer."""
@@ -222,12 +215,12 @@ class Round:
         if not keep:
             return made
         answer: Any = made
+        if kind is Valuations or kind is Allocation:
+            self.unit = answer.claims.unit
         if answer.memo is not None:
             self.memos[plugin, stage] = answer.memo
         if kind in _RECORDED and answer.record is not None:
             self.records.append((plugin, stage, answer.record))
-        if kind is Valuations or kind is Allocation:
-            self.unit = answer.claims.unit
         if answer.verdicts is not NO_VERDICTS:
             check_verdicts(self.state, stage, self.unit, answer.verdicts)
             if answer.verdicts.rows.size:
@@ -236,19 +229,43 @@ class Round:
 
     # --- results ---------------------------------------------------------------------------------------------------
 
-    def keep(self, kept: Mapping[tuple[str, Stage], Memo]) -> None:
-        """Collect the memos that differ from ``kept``, and the records."""
+    def _outcome(self, offer: Offer, allocation: Allocation | None, *, starts_only: bool = False) -> dict[str, Any]:
+        """Return the fields of the decision; ``allocation`` is None if the round opened its offer."""
+        state, transitions = self.state, self.transitions
+        found: dict[str, Any] = {"transitions": tuple(transitions), "stage_wake_at": self.wake_at}
+        if allocation is None:
+            found["offers"] = (self.opened,)
+        elif allocation.starts_at is not None:
+            times = zip(allocation.claims.listed["rows"], allocation.starts_at.tolist(), strict=True)
+            found["starts_at"] = tuple((state.job_id(row), time) for row, time in times if math.isfinite(time))
+        if self.memos or self.records:
+            found |= self._kept(state.stages.memos)
+        self.at = None
+        if self.renewals:
+            found["renewals"] = tuple(self.renewals)
+        by, index = "" if allocation is None else self.stages.names[_ALLOCATION], state.waiting_jobs
+        if starts_only and not self.verdicts and offer.apps is None and index.default == (*OUTRANKED, by):
+            # Only jobs hear of the round whose last verdict is not the default, and that do not start.
+            started = {state.names.jobs[order.job] for order in transitions if order.job is not None}
+            if index.off_default <= started:
+                return found
+        found["waiting"] = verdicts_of(state, offer, self.verdicts, transitions, by, opened=allocation is None)
+        return found
+
+    def _kept(self, before: Mapping[tuple[str, Stage], Memo]) -> dict[str, Any]:
+        """Return the memos that differ from ``before``, and the records."""
+        memos, tables = list[MemoChange](), list[RecordTable]()
         for (plugin, stage), memo in self.memos.items():
             self.at = plugin, stage
-            data, old = memo.to_bytes(), kept.get((plugin, stage))
+            data, old = memo.to_bytes(), before.get((plugin, stage))
             if not isinstance(data, bytes):
                 raise mistyped(plugin, stage, bytes, data)
             if old is None or old.to_bytes() != data:
-                self.memo_changes.append(MemoChange(plugin=plugin, stage=stage, version=memo.version, data=data))
+                memos.append(MemoChange(plugin=plugin, stage=stage, version=memo.version, data=data))
         for plugin, stage, record in self.records:
             self.at = plugin, stage
-            table = RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns()))
-            self.tables.append(table)
+            tables.append(RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns())))
+        return {"memos": tuple(memos), "records": tuple(tables)}
 
     def fault(self, error: BaseException) -> StageFaultError | None:
         """Return the fault of the plugin that caused an exception of this round; None if no plugin did."""
@@ -266,11 +283,11 @@ class Round:
         return StageFaultError(plugin, stage, str(error))
 
 
-def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:
+def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> tuple[Renewal, ...]:
     """Return renewals of overdue leases for one term, except of leases with GPUs in ``beyond``."""
     ended, ends_at = [state.leases[number] for number in sorted(state.lease_ends.overdue)], state.now + lease_of(stages)
-    return [
+    return tuple(
         Renewal(lease=LeaseId(held.id), ends_at=Seconds(ends_at), protected_until=held.protected_until)
         for held in ended
         if held.state is not LeaseState.LEAVING and not np.isin(held.gpus, beyond).any()
-    ]
+    )

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from eunomia.contract.contracts import Feature
-from eunomia.contract.index import Index
+from eunomia.contract.index import Index, Queue, Ranked
 from eunomia.contract.keys import Key
 from eunomia.contract.memos import Memos
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
-from eunomia.contract.queues import Queue, Ranked
 from eunomia.contract.snapshot import Snapshot, SnapshotSource
 from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import Deferred
@@ -39,31 +38,22 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
     later: Any = state.stages.index
     if later is None:
         later = state.stages.index = _StateIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
+    state.changes.mark(state.counters.version)
     probing = state.owners.probing
     made = Snapshot(
         now=state.now,
         round=state.counters.round,
         version=state.counters.version,
         causes=frozenset(causes),
-        cluster=state.cluster,
-        users=state.users.view,
-        apps=state.apps.shown,
-        jobs=state.jobs.shown,
-        active=later.active,
-        active_apps=later.active_apps,
-        holdings=state.holdings.shown,
-        reports=state.reports,
-        ledger=later.ledger,
-        memos=later.memos,
-        kinds=later.kinds,
-        source=later.source,
         arrivals=state.jobs.view.order,
         needs=needs,
         measuring=frozenset([state.leases[lease].job for lease in probing]) if probing else _NOTHING,
+        **later.always,
     )
     if state.stages.plain:
         later = _StateIndex(state, state.free_of(), state.waiting_jobs.rebuild().rows, kept=False)
     later.none_overdue, later.proportional = not state.lease_ends.overdue, not state.amounts.uneven
+    later.settled = not state.owners.divided and not state.owners.leaving
     made.index = later
     return made
 
@@ -105,22 +95,28 @@ class _StateIndex(Index):
         self._changes = state.changes if kept else None
         self.free, self.waiting = free, waiting
         self._attained = state.service.gpu_seconds_line, state.service.seconds_line
-        self.memos = Memos(state.stages.memos)
-        self.active, self.active_apps = Deferred(state.active), Deferred(lambda: _active_apps(state))
         jobs, apps = Deferred(lambda: state.job_ledger), Deferred(lambda: state.app_ledger)
-        self.ledger = Deferred(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.reports.adaptations))  # type: ignore[arg-type]
-        self.kinds = Deferred(lambda: tuple(state.names.kinds))
-        self.source = SnapshotSource(
-            seed=state.counters.seed,
-            find_changes=state.changes.since,
-            narrow=narrowed,
-            find_service=state.service.lines,
-            note_draw=state.counters.count_draw,
-        )
-
-    @property
-    def settled(self) -> bool:
-        return not self._state.owners.divided and not self._state.owners.leaving
+        self.always = {
+            "cluster": state.cluster,
+            "users": state.users.view,
+            "apps": state.apps.shown,
+            "jobs": state.jobs.shown,
+            "active": Deferred(state.active),
+            "active_apps": Deferred(lambda: _active_apps(state)),
+            "holdings": state.holdings.shown,
+            "reports": state.reports,
+            "ledger": Deferred(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.reports.adaptations)),  # type: ignore[arg-type]
+            "memos": Memos(state.stages.memos),
+            "kinds": Deferred(lambda: tuple(state.names.kinds)),
+            "source": SnapshotSource(
+                seed=state.counters.seed,
+                find_changes=state.changes.since,
+                narrow=narrowed,
+                find_service=state.service.lines,
+                note_draw=state.counters.count_draw,
+            ),
+        }
+        """Fields that are the same objects in every snapshot."""
 
     @property
     def overdue(self) -> list[int]:

@@ -68,24 +68,17 @@ class Timing:
 
     def next(self, state: State) -> Seconds:
         """Return the time, in seconds, at which the next step is due if no event occurs."""
-        triggers, now, jobs, ends = self.known or self.triggers(), state.now, state.waiting_jobs, state.lease_ends
-        wake_at = state.counters.stage_wake_at if now < state.counters.stage_wake_at else NEVER
+        triggers, now, ends, counters = self.known or self.triggers(), state.now, state.lease_ends, state.counters
+        wake_at = counters.stage_wake_at if now < counters.stage_wake_at else NEVER
         if ends.ends:
             wake_at = _sooner(ends.next_end(), now, wake_at)
         if state.open is not None:
             wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
-        else:
-            if state.counters.causes and (_BOUNDARY in state.counters.causes or state.counters.causes & triggers.on):
-                # A cause that came while an offer was open is due at once: at the next representable time.
-                soon = Seconds(math.nextafter(now, math.inf))
-                wake_at = _sooner(max(Seconds(state.counters.cause_since + triggers.settle), soon), now, wake_at)
-            if triggers.every is not None and state.names.jobs:  # no periodic steps in an empty cluster
-                wake_at = _sooner(Seconds(state.counters.last_boundary + triggers.every), now, wake_at)
-            if triggers.when_unprotected and jobs.rows and ends.guards:
-                wake_at = _sooner(ends.next_guard(), now, wake_at)
-        if state.capacity.draining or state.owners.probing or jobs.backing_off:
+        elif counters.causes or triggers.every is not None or ends.guards:
+            wake_at = _next_round(state, triggers, wake_at)
+        if state.capacity.draining or state.owners.probing or state.waiting_jobs.backing_off:
             ordered = [until - self.stages.rounds.suspend_grace for until in state.capacity.draining.values()]
-            for time in (*ordered, *state.owners.probing.values(), *jobs.backing_off.values()):
+            for time in (*ordered, *state.owners.probing.values(), *state.waiting_jobs.backing_off.values()):
                 wake_at = _sooner(Seconds(time), now, wake_at)
         return wake_at
 
@@ -106,6 +99,20 @@ def lease_of(stages: Stages) -> Seconds:
 def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
     """Return the earlier of two times, where the first counts only if it is later than now."""
     return time if now < time < than else than
+
+
+def _next_round(state: State, triggers: Triggers, than: Seconds) -> Seconds:
+    """Return the time of the next round by causes, boundaries and ends of protection, at most ``than``."""
+    now, counters, wake_at = state.now, state.counters, than
+    if counters.causes and (_BOUNDARY in counters.causes or counters.causes & triggers.on):
+        # A cause that came while an offer was open is due at once: at the next representable time.
+        soon = Seconds(math.nextafter(now, math.inf))
+        wake_at = _sooner(max(Seconds(counters.cause_since + triggers.settle), soon), now, wake_at)
+    if triggers.every is not None and state.names.jobs:  # no periodic steps in an empty cluster
+        wake_at = _sooner(Seconds(counters.last_boundary + triggers.every), now, wake_at)
+    if triggers.when_unprotected and state.waiting_jobs.rows and state.lease_ends.guards:
+        wake_at = _sooner(state.lease_ends.next_guard(), now, wake_at)
+    return wake_at
 
 
 def _unguarded(state: State, triggers: Triggers) -> bool:

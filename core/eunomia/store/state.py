@@ -20,15 +20,7 @@ from eunomia.store.facts import Counters, KeptReports, Names
 from eunomia.store.indexes import Capacity, LeaseEnds, Owners, WaitingJobs
 from eunomia.store.service import Service
 from eunomia.store.tables import AppRows, GpuRows, JobRows
-from eunomia.units import (
-    NONE,
-    ZERO,
-    AppId,
-    Ints,
-    JobId,
-    Rows,
-    Stage,
-)
+from eunomia.units import NONE, ZERO, AppId, Ints, JobId, Rows, Stage
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -81,7 +73,7 @@ class State:
         counters: counters, and the causes of the next round.
         service: the accounting of jobs and apps.
         waiting_jobs, owners, free_gpus, lease_ends, capacity: indexes, which can be rebuilt from the tables.
-        changes: the rows that changed, by version.
+        changes: the rows that changed, in order.
         amounts: CPUs and memory in use, and the leases that wait for some.
         stages: what stages see and keep besides the tables.
         open: the offer open to app masters; None: none is open.
@@ -127,7 +119,7 @@ class State:
         self.free_gpus = self.free_of()
         self.amounts.rebuild(self.jobs, self.leases)
         self.capacity.count()
-        self.changes.version, self.stages.index = self.counters.version, None
+        self.stages.index = None
 
     def free_of(self) -> Space:
         """Return the index of free GPUs, built from the table."""

@@ -234,9 +234,9 @@ def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
     """Make a lease the holder of GPUs without a holder, from ``at`` on."""
     held, job, types = state.holdings.cells, lease.job, state.capacity.type_of
     if job != NONE:
-        if state.jobs.cells.counted_at[job] != state.now:  # also where it is NaN: no entry yet
+        jobs, on = state.jobs.cells, state.jobs.cells.on
+        if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:  # also where it is NaN: no entry yet
             count(state, job, state.now)
-        on = state.jobs.cells.on
         for gpu in gpus:
             on[job, types[gpu]] += 1
     for gpu in gpus:
@@ -273,7 +273,7 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
         if since == since:
             seconds += at - since
         if job != NONE:
-            if jobs.counted_at[job] != state.now:
+            if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:
                 count(state, job, state.now)
             jobs.on[job, types[gpu]] -= 1
         if successor in state.leases:

@@ -23,19 +23,7 @@ from eunomia.model.leases import GpuState, Holdings
 from eunomia.model.ledger import AppLedger, JobLedger, Ledger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.round.narrowing import narrowed
-from eunomia.units import (
-    NEVER,
-    NONE,
-    Cause,
-    Ints,
-    Locality,
-    OfferId,
-    Rows,
-    Scope,
-    Seconds,
-    Stage,
-    Version,
-)
+from eunomia.units import NEVER, NONE, Cause, Ints, Locality, OfferId, Rows, Scope, Seconds, Stage, Version
 
 
 class World:

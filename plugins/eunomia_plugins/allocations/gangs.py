@@ -9,7 +9,7 @@ import math
 from typing import Final, NamedTuple
 
 from eunomia import Queue
-from eunomia.contract.queues import Bucket, Entry, Size, UndecidedError
+from eunomia.contract.index import Bucket, Entry, Size, UndecidedError
 from eunomia.units import NONE
 
 MAX_BUCKETS: Final = 64

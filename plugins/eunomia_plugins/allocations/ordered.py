@@ -126,10 +126,11 @@ class Ordered:
         else:
             evicted = []
         granted, types, gpus, _ = zip(*grants, strict=True) if grants else _NONE
+        first = len(evicted)
         rows: Any = [*evicted, *granted]  # columns as lists of plain numbers: most answers are short
-        sizes: Any = [*[0] * len(evicted), *gpus]
-        kinds: Any = None if len(capacity) == 1 else [*[NONE] * len(evicted), *types]
-        order: Any = [0] if grants and len(rows) == 1 else _in_turn(snapshot, grants, len(evicted), stop=stop)
+        sizes: Any = [*[0] * first, *gpus]
+        kinds: Any = None if len(capacity) == 1 else [*[NONE] * first, *types]
+        order: Any = [first] if len(grants) == 1 else _in_turn(snapshot, grants, first, stop=stop)
         wake_at = NEVER
         if form.holds is not None and offer.contended and grants:
             wake_at = Seconds(snapshot.now + max(float(form.holds(np.array(granted, np.int32)).min()), 1e-3))

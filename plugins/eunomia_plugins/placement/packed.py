@@ -89,12 +89,27 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         gpus = _choose(snapshot.cluster, live.free, kinds[0], size) if size > 0 else None
         if gpus is not None:
             return Placement(claim=[0], gpus=gpus, start=[0, size])  # type: ignore[arg-type]
+    return _place_claims(snapshot, offer, allocation, (rows, sizes, order), kinds)
+
+
+def _place_claims(
+    snapshot: Snapshot,
+    offer: Offer,
+    allocation: Allocation,
+    claims: tuple[list[int], list[int], list[int]],
+    kinds: list[int],
+) -> Placement | None:
+    """Pack any number of claims as ``place_on_free`` does.
+
+    ``claims``: by claim its row and its GPUs, and the order of service; ``kinds``: by claim its GPU type.
+    """
+    (rows, sizes, order), live, waiting = claims, snapshot.index, snapshot.index.waiting
     held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row))}
     if (held or offer.scope is not Scope.FREE) and not live.settled:
         return None  # GPUs that jobs are leaving are offered too
     if order and min([kinds[claim] for claim in order]) < 0:
         return None
-    stay = _staying(snapshot, offer, (rows, sizes, order), kinds, held) if held else {}
+    stay = _staying(snapshot, offer, claims, kinds, held) if held else {}
     if stay is None:
         return None
     leave = {claim: gpus for claim, gpus in held.items() if claim not in stay} if stay else held
