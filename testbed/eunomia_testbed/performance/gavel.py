@@ -28,7 +28,7 @@ _Key = tuple[str, str]
 class GavelThroughputs:
     """Measured steps per second of 26 job types; one step of a gang counts as one, whatever its size.
 
-    GPU types match in any case. GPUs on several machines run at the ``_unconsolidated`` rates if the file has them.
+    GPU types are case-insensitive. GPUs on several machines run at the ``_unconsolidated`` rates if the file has them.
     Rates between measured gangs are interpolated linearly, and larger gangs run no faster. ``Setting.batch_size``
     selects the job type of that batch size.
     """

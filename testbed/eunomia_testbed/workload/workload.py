@@ -70,7 +70,7 @@ class JobColumns:
     gpu_type: Sequence[str | None] | None = None
     """The GPU type that a job requires, to which its times then refer regardless of ``measured_on``; None: any."""
     measured_on: Sequence[str | None] | None = None
-    """The GPU type to which ``seconds_per_iteration`` refers, in any case; None: ``Workload.reference_type``."""
+    """The GPU type to which ``seconds_per_iteration`` refers (case-insensitive); None: ``Workload.reference_type``."""
     cpus_per_gpu: Reals | None = None
     memory_gib_per_gpu: Reals | None = None
     batch_size: Reals | None = None
@@ -105,7 +105,7 @@ class Workload:
     exclusive_seconds: Reals | None = None
     """[job] run time alone by the trace's own profile (rho's denominator); None: computed from the true speeds."""
     reference_type: str | None = None
-    """The GPU type to which ``seconds_per_iteration`` refers, in any case; None: unknown, which is an error on a
+    """The GPU type to which ``seconds_per_iteration`` refers (case-insensitive); None: unknown, which is an error on a
     cluster of several types with a performance model whose speeds depend on the type."""
     assumed_speeds: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     """Assumptions on models that the performance model lacks (empty name: jobs without a model): the name whose speeds
