@@ -11,8 +11,8 @@ log = structlog.get_logger()
 FIRST_PAUSE_SECONDS = 5.0
 """Seconds for which the slots of an unreachable node are kept before they are given back the first time."""
 LONGEST_PAUSE_SECONDS = 320.0
-"""Longest such pause in seconds. It doubles each time, since otherwise the arbiter would grant the slots again and
-again."""
+"""Longest time in seconds for which slots of an unreachable node are kept; it doubles each time, since otherwise the
+arbiter would grant them to the app again and again."""
 
 
 class AwayNodes:

@@ -23,7 +23,7 @@ from eunomia.units import Locality
 Slowdown = tuple[float, float, float, float]
 """Slowdown S of a gang by its locality: island, machine, rack, cluster."""
 Nodes = Mapping[int, str]
-"""Node of each GPU, since one node with several GPU types is several machines; default: the GPU's machine."""
+"""Node by GPU, as a node with several GPU types is several machines; default: the GPU's machine."""
 NO_NODES: Final[Nodes] = MappingProxyType({})
 
 

@@ -84,7 +84,7 @@ class ArbiterLink:
         self._mark = ""
         self._lease_seconds = 0.0
         self._sent = self._answered = 0.0
-        """Uptimes in seconds: of the last call, and of the last call that was answered (when it was sent)."""
+        """Uptimes in seconds at which the last call, and the last answered call, were sent."""
 
     @property
     def is_cut_off(self) -> bool:

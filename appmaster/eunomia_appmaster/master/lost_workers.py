@@ -8,8 +8,8 @@ from eunomia_appmaster.master.slots import Slot
 from eunomia_appmaster.runtimes.nodes import NodeRuntimes
 
 REVOKED_SECONDS = 90.0
-"""Seconds after the loss of its slots by which every worker on an unreachable node has ended: longer than the grace of
-a revocation, which the node gets from the arbiter."""
+"""Seconds from the loss of an app's slots on an unreachable node until its workers there have ended: longer than the
+grace of a revocation, which the node gets from the arbiter."""
 
 
 class LostWorkers:

@@ -13,7 +13,7 @@ from eunomia_appmaster.service.ended_numbers import compact, expanded
 NOTE = "app"
 LIVE, SUSPENDED = "live", "suspended"
 MASTER_ENDED = "its app master ended before its work was done"
-"""Beginning of a failure's reason in journals of earlier versions, after which the app can be resumed."""
+"""Beginning of the reason of a failure that can be resumed, in journals of earlier versions."""
 MOST_NOTICES, MOST_NOTICE = 20, 600
 """Most notices of an app that are kept (the last ones), and most characters of each."""
 MOST_FAILURES = 100
@@ -82,7 +82,7 @@ class App:
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
     def taken_up(self, now: float) -> "App":
-        """Return the record of the app after it is resumed from an end."""
+        """Return the record with which the ended app is resumed."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
         fresh: dict[str, Any] = {"state": LIVE, "why": "", "ended_at": None, "gpu_seconds": 0.0}
         fresh |= {"issue": self.issue + 1, "attempts": self.attempts + 1}

@@ -36,11 +36,11 @@ class JoinedNode:
     accepted_with: int = 0
 
     def accepted(self) -> "JoinedNode":
-        """Return the node after its launcher has registered."""
+        """Return the node's record after its launcher has registered and was accepted."""
         return dataclasses.replace(self, token=0, accepted_with=self.token)
 
     def superseded(self) -> "JoinedNode":
-        """Return the node, not accepted yet, after another machine has joined with its token."""
+        """Return the record of a node that was not accepted before another machine joined with its token."""
         return dataclasses.replace(self, removed=True)
 
     def note(self) -> Note:

@@ -62,7 +62,7 @@ def kept_of(journal: Journal, seed: int) -> Kept:
 
 
 def said_of(journal: Journal | JournalReader) -> list[str]:
-    """Return lines on damage except in steps and checkpoints; for a missing note, they name the candidate apps."""
+    """Return a line on each damage outside of steps and checkpoints; for a missing note, with the candidate apps."""
     damage = journal.damage()
     lines = damage.words()
     if damage.missing:
@@ -74,7 +74,7 @@ def said_of(journal: Journal | JournalReader) -> list[str]:
 
 
 def check_notes(journal: Journal | JournalReader) -> None:
-    """Check that notes are not older than the last written ones: which apps such notes concern cannot be known.
+    """Check that notes are not older than the last written ones, as the affected apps would be unknown.
 
     Raises:
         InputError: they are older; the message names the remedy.

@@ -189,7 +189,7 @@ class Layout:
         return slot.gpu_type != machine.gpu_type or (slot.paced and not math.isclose(slot.cpus, speed, rel_tol=1e-6))
 
     def known_part(self, node: pb.RegisterNodeRequest) -> pb.RegisterNodeRequest:
-        """Return a registration with only those slots that the cluster has unchanged."""
+        """Return a registration reduced to the slots that match the cluster's."""
         part = pb.RegisterNodeRequest()
         part.CopyFrom(node)
         comes = {slot.index: slot for slot in node.slots}

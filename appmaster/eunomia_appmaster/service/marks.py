@@ -109,13 +109,13 @@ class Marks:
             log.warning("journal.mark_missing", what=f"there is no {path.name}: a loss of steps would not be noticed")
 
     def check_begun(self, *, accepted: bool) -> None:
-        """Check that a journal does not lack all steps, notes or the secret although it had them before.
+        """Check that a journal without steps, notes or a secret has never had them.
 
         Args:
             accepted: whether the operator has accepted the loss.
 
         Raises:
-            InputError: it does; the message names the remedy.
+            InputError: it has; the message names the remedy.
         """
         kept = Mark.of(self._file.text)
         empty = not self._journal.meta.get("secret") and not self._journal.last_step

@@ -75,7 +75,7 @@ class NodeLeases:
         self.most_grace = math.inf
         """The grace of the profile's rounds, in seconds."""
         self.stops = False
-        """Whether the longer leases of an orderly end are granted."""
+        """Whether leases have the greater length of an orderly end now."""
         kept = journal.meta.get(META)
         self._kept = float(kept) if isinstance(kept, int | float) else 0.0
         self.longest = max(float(seconds), self._kept)

@@ -284,7 +284,7 @@ class Nodes:
                 yield MachineLost(machine=machine, gpus=free)
 
     def note_renewals(self) -> None:
-        """Journal it once no node holds a lease of an earlier process."""
+        """Journal that no node holds a lease of an earlier process, once that is the case."""
         if all(node.lost or node.lease.left_seconds <= self.leases.seconds for node in self if self.is_leased(node)):
             self.leases.all_renewed()
 

@@ -216,7 +216,7 @@ class Service:
         self.journal.close()
 
     async def _await_machines(self) -> None:
-        """Wait for a first machine; machines in the journal have the limit on silence to register."""
+        """Wait for a first machine; known machines have as long to register as they may be silent."""
         while not self.nodes.are_here():
             await asyncio.sleep(0.02)
 

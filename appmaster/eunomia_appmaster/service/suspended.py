@@ -62,7 +62,7 @@ def unused(apps: Iterable[App], view: ClusterView, nodes: Nodes) -> Iterator[Gpu
 
 
 def _busy(row: int, view: ClusterView, nodes: Nodes) -> dict[int, bool]:
-    """Return by job with slots, for an app's row, whether a process is left on one of its slots."""
+    """Return for each job of an app (by its row) with slots whether a process is left on one of them."""
     held, busy = view.gpus, dict[int, bool]()
     for gpu in np.flatnonzero((held.app == row) & (held.job != NONE)).tolist():
         job = int(held.job[gpu])
@@ -71,7 +71,7 @@ def _busy(row: int, view: ClusterView, nodes: Nodes) -> dict[int, bool]:
 
 
 def _idle(row: int, view: ClusterView, nodes: Nodes) -> tuple[int, ...]:
-    """Return the slots of an app's row without a job and without processes, except those that are leaving already."""
+    """Return an app's slots, by its row, without a job and without processes, except those that are leaving."""
     held = view.gpus
     mine = np.flatnonzero((held.app == row) & (held.job == NONE) & (held.state != GpuState.LEAVING)).tolist()
     return tuple(gpu for gpu in mine if _is_empty(gpu, nodes))

@@ -88,7 +88,7 @@ class UserCalls:
         await (self._of_users.ask(me, now, context) if me else self._submissions.ask(peer_of(context), now, context))
 
     def _check_more(self, me: str, *, jobs: int, app: str = "", weight: float = 0.0) -> None:
-        """Check that a submission keeps its caller's limits; the operator has none."""
+        """Check that a submission is within its caller's limits; the operator has none."""
         if me:
             self._of.users.check_more(me, self._of.apps.live, jobs=jobs, app=app, weight=weight)
 

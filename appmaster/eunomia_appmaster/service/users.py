@@ -211,7 +211,7 @@ def live_jobs(apps: Iterable[App]) -> int:
 
 
 def check_jobs(user: User, view: ClusterView, added: int, *, place: str) -> None:
-    """Check that the jobs an app master adds keep its user's limit.
+    """Check that the jobs that an app master adds are within its user's limit.
 
     Args:
         user: of the app.
