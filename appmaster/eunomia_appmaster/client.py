@@ -23,6 +23,7 @@ from eunomia_appmaster.node_administration import NodeAdministration
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, WAITS, Address, check_target, tls_error
+from eunomia_appmaster.protocol.pages import MOST_LISTED, PAGE
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
 from eunomia_appmaster.token_files import read_token, token_fault
 from eunomia_appmaster.user_administration import UserAdministration
@@ -178,9 +179,24 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
 
     def list(self, *, ended: bool = True, jobs: bool = False, slots: bool = False, app: str = "") -> pb.ListResponse:
         """Return the apps, and on demand their jobs and all slots."""
-        return self._call(
-            self._stub.List, pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=_utf8(app, "an app's name"))
-        )
+        name, before = _utf8(app, "an app's name"), 0 if ended and not app else None
+        request = pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=name, ended_before=before)
+        answer: pb.ListResponse = self._call(self._stub.List, request)
+        if answer.more_ended_before:
+            self._add_ended(answer)
+        return answer
+
+    def _add_ended(self, answer: pb.ListResponse) -> None:
+        """Add the apps that ended long ago, which come in pages, to the last ones of them in an answer."""
+        before, known = answer.more_ended_before, {app.app: app for app in answer.apps}
+        most = len(known) + MOST_LISTED - PAGE
+        while before and len(known) < most:
+            page: pb.ListResponse = self._call(self._stub.List, pb.ListRequest(ended=True, ended_before=before))
+            known = {app.app: app for app in page.apps} | known
+            before = page.more_ended_before
+        listed = sorted(known.values(), key=lambda app: app.arrived_at)
+        del answer.apps[:]
+        answer.apps.extend(listed)
 
     def app(self, name: str) -> pb.App:
         """Return one app.

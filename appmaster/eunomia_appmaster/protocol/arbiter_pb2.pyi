@@ -2907,12 +2907,17 @@ class ListRequest(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     APP_FIELD_NUMBER: _builtins.int
+    ENDED_BEFORE_FIELD_NUMBER: _builtins.int
     ended: _builtins.bool
     """apps that are over too"""
     jobs: _builtins.bool
     slots: _builtins.bool
     app: _builtins.str
     """only this one; empty: all"""
+    ended_before: _builtins.int
+    """With `ended`: of the apps that only the journal has, the last 100 before this place in it, and no other apps. 0: the
+    last 500, and the apps in memory. Absent: the last 1000, and those in memory.
+    """
     def __init__(
         self,
         *,
@@ -2920,12 +2925,15 @@ class ListRequest(_message.Message):
         jobs: _builtins.bool = ...,
         slots: _builtins.bool = ...,
         app: _builtins.str = ...,
+        ended_before: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_before", b"_ended_before", "ended_before", b"ended_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "ended", b"ended", "jobs", b"jobs", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_before", b"_ended_before", "app", b"app", "ended", b"ended", "ended_before", b"ended_before", "jobs", b"jobs", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ended_before: _TypeAlias = _typing.Literal["ended_before"]  # noqa: Y015
+    _WhichOneofArgType__ended_before: _TypeAlias = _typing.Literal["_ended_before", b"_ended_before"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_before) -> _WhichOneofReturnType__ended_before | None: ...
 
 Global___ListRequest: _TypeAlias = ListRequest  # noqa: Y015
 
@@ -2943,6 +2951,7 @@ class ListResponse(_message.Message):
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    MORE_ENDED_BEFORE_FIELD_NUMBER: _builtins.int
     now: _builtins.float
     serving: _builtins.str
     """profile that serves"""
@@ -2950,6 +2959,8 @@ class ListResponse(_message.Message):
     next_round_in_seconds: _builtins.float
     question: _builtins.str
     """what the operator has to answer before the arbiter decides; empty: nothing"""
+    more_ended_before: _builtins.int
+    """the next request's `ended_before`; 0: there is no earlier app, or it had none"""
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___App]: ...
     @_builtins.property
@@ -2975,10 +2986,11 @@ class ListResponse(_message.Message):
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
         question: _builtins.str = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        more_ended_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "next_round_in_seconds", b"next_round_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "missing_slots", b"missing_slots", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "question", b"question", "round", b"round", "serving", b"serving", "slots", b"slots", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "missing_slots", b"missing_slots", "more_ended_before", b"more_ended_before", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "question", b"question", "round", b"round", "serving", b"serving", "slots", b"slots", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_round_in_seconds: _TypeAlias = _typing.Literal["next_round_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__next_round_in_seconds: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds"]  # noqa: Y015
@@ -3073,6 +3085,7 @@ class App(_message.Message):
     LAST_APP_MASTER_STALL_FIELD_NUMBER: _builtins.int
     SLOTS_BY_TYPE_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
+    ARRIVED_AT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     user: _builtins.str
     state: _builtins.str
@@ -3116,6 +3129,8 @@ class App(_message.Message):
     last_app_master_stall: _builtins.str
     waits_for: _builtins.str
     """machines that its smallest job lacks, in words; empty: none"""
+    arrived_at: _builtins.float
+    """on the arbiter's clock"""
     @_builtins.property
     def standing(self) -> Global___Standing: ...
     @_builtins.property
@@ -3161,10 +3176,11 @@ class App(_message.Message):
         last_app_master_stall: _builtins.str = ...,
         slots_by_type: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         waits_for: _builtins.str = ...,
+        arrived_at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing", "tried_again_in_seconds", b"tried_again_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "part", b"part", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "waits_for", b"waits_for", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "arrived_at", b"arrived_at", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "part", b"part", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "waits_for", b"waits_for", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015

@@ -72,6 +72,10 @@ class SubmittedApps:
         """Return the ended apps that are only in the journal; may be called from any thread."""
         return [] if self._archive is None else self._archive.all_except(frozenset(self._apps.copy()))
 
+    def archived_page(self, before: int) -> tuple[list[App], int]:
+        """Return a part of ``archived``, and the place before which the next part ends; see ``EndedApps.page``."""
+        return ([], 0) if self._archive is None else self._archive.page(frozenset(self._apps.copy()), before)
+
     def surplus(self) -> list[App]:
         """Return the ended apps above the number that stays in memory, by time of end, ascending."""
         over = [app for app in self if app.over]

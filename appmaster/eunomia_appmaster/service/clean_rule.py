@@ -1,7 +1,6 @@
 """The rule ``serve --clean-older-than``: removes folders of apps that ended long ago, as ``eunomia clean`` does."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -29,8 +28,8 @@ async def clean_by_rule(service: Service, pause_seconds: float = PAUSE_SECONDS) 
 
 async def clean_once(service: Service, older_seconds: float) -> None:
     """Remove the folders of apps that ended more than ``older_seconds`` ago; failures are logged."""
-    older = await asyncio.to_thread(service.apps.archived)
-    for name in [app.name for app in _due(service, (*older, *service.apps), older_seconds)]:
+    before = float(service.driver.clock.now()) - older_seconds
+    for name in await asyncio.to_thread(_due, service, before):
         app = service.apps.get(name)
         if app is None or not app.over or service.has_master(app):  # it goes on since the list was made
             continue
@@ -40,11 +39,11 @@ async def clean_once(service: Service, older_seconds: float) -> None:
             log.warning("app.not_cleaned", app=name, why=str(error))
 
 
-def _due(service: Service, apps: Iterable[App], older_seconds: float) -> list[App]:
-    before = float(service.driver.clock.now()) - older_seconds
+def _due(service: Service, before: float) -> list[str]:
+    """Return the folders of apps that ended before a time; called in a thread, since most are in the journal alone."""
     folders = service.settings.apps
-    ended = [app for app in apps if app.over and (app.ended_at or 0.0) <= before]
-    return [app for app in ended if (folders / app.name).is_dir() and not (folders / app.name).is_symlink()]
+    names = [path.name for path in folders.glob("*") if path.is_dir() and not path.is_symlink()]
+    return [name for name in names if (app := service.apps.get(name)) and app.over and (app.ended_at or 0.0) <= before]
 
 
 def _clean(service: Service, app: App) -> None:

@@ -81,7 +81,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         """List apps, jobs and slots."""
         await self._ready(request, context)
         service, views = self._service, self._views
-        older = await asyncio.to_thread(service.apps.archived) if request.ended and not request.app else []
+        older, more = await asyncio.to_thread(self._archived, request)
         async with service.driver.lock:
             here = self._visible(self._chosen(request), context)
             older = self._visible(older, context)
@@ -95,6 +95,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
                 next_round_in_seconds=service.driver.next_round_in,
                 missing_slots=views.missing_slots(),
                 question=service.question,
+                more_ended_before=more,
                 warnings=[
                     *filter(None, [service.reserve.words()]),
                     *(f"{app.name} gets {words}" for app in here for words in views.left_out(app.name)),
@@ -245,10 +246,19 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
 
     def _chosen(self, request: pb.ListRequest) -> list[App]:
         """Return the requested apps; archived apps only if they are named."""
+        if request.ended_before:
+            return []
         apps = self._service.apps
         named = apps.get(request.app) if request.app else None
         asked = list(apps) if not request.app else [] if named is None else [named]
         return [app for app in asked if request.ended or not app.over]
+
+    def _archived(self, request: pb.ListRequest) -> tuple[list[App], int]:
+        """Return the requested apps that only the journal has, and the place before which their next page ends."""
+        apps = self._service.apps
+        if not request.ended or request.app:
+            return [], 0
+        return apps.archived_page(request.ended_before) if request.HasField("ended_before") else (apps.archived(), 0)
 
     async def _named(self, name: str, context: Context) -> App:
         """Return an app that the caller may access; if there is none of this name, end the call with an error."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
-from eunomia.journal.journal import read_journal
+from eunomia.journal.journal import JournalReader, read_journal
+from eunomia_appmaster.protocol.pages import MOST_LISTED, PAGE
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
 
-MOST_LISTED = 5000
-"""Most ended apps in one answer, so that it fits into a gRPC message."""
+_END: Final = 2**63 - 1
+"""A place behind all notes of a journal."""
 
 
 class EndedApps:
@@ -27,9 +29,26 @@ class EndedApps:
             InputError: the journal cannot be read.
         """
         with read_journal(self._path) as journal:
-            values = journal.note_of(NOTE, name)
-        app = None if values is None else read_app(name, values)
-        return app if app is not None and app.over else None
+            return _ended(journal, name)
+
+    def page(self, known: Collection[str], before: int = 0) -> tuple[list[App], int]:
+        """Return ended apps in order of submission, and the place before which the next page ends.
+
+        Args:
+            known: names of apps to leave out.
+            before: place in the journal; 0: its end.
+
+        Returns:
+            The ended ones of the last ``PAGE`` apps before that place, and the place of the first of these; 0: there is
+            no earlier app.
+
+        Raises:
+            InputError: the journal cannot be read.
+        """
+        with read_journal(self._path) as journal:
+            rows = journal.last_notes(NOTE, before or _END, PAGE)
+            found = [_ended(journal, name) for _, name in reversed(rows) if name not in known]
+        return [app for app in found if app is not None], rows[-1][0] if len(rows) == PAGE else 0
 
     def all_except(self, known: Collection[str]) -> list[App]:
         """Return the ended apps that are not in ``known``, in order of submission: the last ``MOST_LISTED`` of them.
@@ -37,8 +56,14 @@ class EndedApps:
         Raises:
             InputError: the journal cannot be read.
         """
-        with read_journal(self._path) as journal:
-            notes = journal.notes(NOTE)
-        read = (read_app(name, values) for name, values in notes.items() if name not in known)
-        ended = [app for app in read if app is not None and app.over]
+        ended, before = self.page(known)
+        while before and len(ended) < MOST_LISTED:
+            more, before = self.page(known, before)
+            ended = [*more, *ended]
         return ended[-MOST_LISTED:]
+
+
+def _ended(journal: JournalReader, name: str) -> App | None:
+    values = journal.note_of(NOTE, name)
+    app = None if values is None else read_app(name, values)
+    return app if app is not None and app.over else None

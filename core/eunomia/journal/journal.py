@@ -197,6 +197,12 @@ class _Tables:
         with reading(self.path):
             return next((value for _, value in whole(self._database, NOTED, (kind, key))), None)
 
+    def last_notes(self, kind: str, before: int, most: int) -> list[tuple[int, str]]:
+        """Return rows and keys of the last notes of a kind before a row, the last first."""
+        query = "SELECT rowid, key FROM notes WHERE kind = ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
+        with reading(self.path):
+            return self._database.execute(query, (kind, before, most)).fetchall()
+
     def damage(self) -> Damage:
         """Verify the rows of notes, settings and segments, and return the damage found."""
         with reading(self.path):
@@ -399,9 +405,7 @@ class Journal(_Tables):
         with self.transaction() as database:
             after_step, (at, _) = self.last_step, self.moment()
             values = (after_step, at, state, checkpoint_sum(after_step, at, state))
-            database.execute(
-                "INSERT OR REPLACE INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)", values
-            )
+            database.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", values)
             kept = "SELECT after_step FROM checkpoints ORDER BY after_step DESC LIMIT ?"
             database.execute(f"DELETE FROM checkpoints WHERE after_step NOT IN ({kept})", (CHECKPOINTS_KEPT,))
         try:

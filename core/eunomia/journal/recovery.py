@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import structlog
 
 from eunomia.errors import InputError
+from eunomia.journal.files import CURE
 from eunomia.journal.journal import Journal, JournalReader, SavedState, Step
 from eunomia.journal.sums import UNREADABLE
 from eunomia.round.arbiter import Arbiter
@@ -43,18 +44,12 @@ def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
             folded.append(step)
             last = step.number
     except (InputError, *UNREADABLE) as error:
-        rule = f"a journal must be whole to be gone on from; this one is good up to step {last}. {WAY_OUT}"
+        rule = f"a journal must be whole to be gone on from; this one is good up to step {last}, and unchanged; {CURE}"
         raise InputError(rule, value=str(error), place=str(journal.path)) from error
     if last < journal.last_step:
-        rule = f"a journal must hold its last step, {journal.last_step}; this one ends with step {last}. {WAY_OUT}"
+        rule = f"a journal must hold its last step, {journal.last_step}; this one ends with step {last}; {CURE}"
         raise InputError(rule, place=str(journal.path))
     return folded
-
-
-WAY_OUT = (
-    "Nothing was changed. Restore a backup, or go on from what is good: "
-    "`eunomia journal salvage FOLDER` writes it to a new file and keeps this one (docs/how-to/after-a-fault.md)"
-)
 
 
 def _begun(arbiter: Arbiter, journal: Journal | JournalReader) -> tuple[int, str]:
