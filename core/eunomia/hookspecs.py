@@ -55,7 +55,7 @@ API = 1
 
 
 class Hooks:
-    """The hook specifications."""
+    """The specifications of all hooks."""
 
     @stage
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:

@@ -41,7 +41,7 @@ Version = NewType("Version", int)
 
 
 class Locality(IntEnum):
-    """How far apart the GPUs of a grant are; a larger value means farther apart."""
+    """The locality of a grant's GPUs: a larger value means that they are farther apart."""
 
     ISLAND = 0
     MACHINE = 1

@@ -32,7 +32,7 @@ class RandomOptions(PluginOptions):
     """Options of ``random``."""
 
     redraw: Literal["round", "never"] = "round"
-    """When jobs draw the number that orders them: anew in each round, or only once."""
+    """When jobs draw the random number that orders them: in every round, or only once."""
 
 
 class Random:

@@ -51,7 +51,7 @@ class SparseRows:
 
 @builds
 class LinearProgram:
-    """Minimise or maximise ``cost @ x`` under ``row_lower <= rows @ x <= row_upper`` and ``lower <= x <= upper``."""
+    """A programme: optimise ``cost @ x`` under ``row_lower <= rows @ x <= row_upper`` and ``lower <= x <= upper``."""
 
     cost: Reals
     rows: SparseRows

@@ -17,14 +17,14 @@ class Pins:
     """GPUs of a claim on particular machines: entry i gives ``gpus[i]`` of ``machine[i]`` to claim ``claim[i]``."""
 
     claim: Rows
-    """Index into the claims, for each entry."""
+    """[entry] index of the claim."""
     machine: Rows
     gpus: Ints
 
 
 @builds
 class AmountRange:
-    """By claim: the minimum and the maximum amount of a resource for all its GPUs together."""
+    """The minimum and maximum amount of a resource for all GPUs of each claim together."""
 
     least: Reals
     most: Reals
@@ -47,7 +47,7 @@ class Grants(LazyFields):
     gpu_type: Rows | None = None
     """GPU type of each claim; None or -1: any type."""
     stays: Bools | None = None
-    """By claim: whether it keeps its GPUs of another type if these are still free after all other claims are served,
+    """[claim] whether it keeps its GPUs of another type if these are still free after all other claims are served,
     since only a lack of room made it change its type. None: no claim does."""
     cpus: AmountRange | None = None
     """Range of CPUs; None: the job's request, or CPUs of the machine in proportion to its GPUs."""
@@ -98,7 +98,7 @@ class Allocation(LazyFields):
     wake_at: Seconds = NEVER
     """Time, in seconds, at which a round is made even without an event."""
     starts_at: Reals | None = None
-    """By claim: planned start in seconds; NaN: not known."""
+    """[claim] planned start in seconds since the arbiter's start; NaN: not known."""
     verdicts: Verdicts = NO_VERDICTS
     """Verdicts on claims that got nothing; their ``rows`` are rows of the claims' unit."""
     record: Record | None = None

@@ -260,7 +260,7 @@ class ByBundle(LazyFields):
 
         Raises:
             InputError: the classes are not those of the offer, an offset is out of bounds, a ρ is not positive and
-                finite, a class does not exist, a row asks for more GPUs or machines than there are, or two of its parts
+                finite, a class does not exist, a row requests more GPUs or machines than there are, or two of its parts
                 in a class would fit on one machine.
         """
         if classes is not None and not self.classes.same(classes):
@@ -327,7 +327,7 @@ def _check_values(table: ByBundle, place: str | None) -> None:
 
 
 def _check_parts(table: ByBundle, place: str | None) -> None:
-    """Check that every part is on offer and that no row asks for more than a class has."""
+    """Check that every part is on offer and that no row requests more than a class has."""
     classes, kind = table.classes, table.part_class
     if ((kind < 0) | (kind >= len(classes))).any():
         raise _refuse(f"a bid must name one of the offer's {len(classes)} classes of machines", kind.tolist(), place)
@@ -349,7 +349,7 @@ def _check_parts(table: ByBundle, place: str | None) -> None:
 
 
 def _check_spread(table: ByBundle, group: Ints, place: str | None) -> None:
-    """Reject rows whose two smallest parts in a class fit on one machine."""
+    """Check that no row has two parts in a class that fit on one machine."""
     order = np.lexsort((table.part_gpus, group))
     gpus, owner = table.part_gpus[order], group[order]
     head = np.ones(owner.size, dtype=bool)

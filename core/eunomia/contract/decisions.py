@@ -44,7 +44,7 @@ class Effect:
 
 
 class TransitionKind(Enum):
-    """The kind of change to a lease; a lease that stays as it is gets no transition."""
+    """The kind of change to a lease; an unchanged lease gets no transition."""
 
     _value_: str
     effect: Effect
@@ -94,7 +94,7 @@ class ProbeOrder:
     cpus: float
     """CPUs for these GPUs together; NaN: those of the lease."""
     memory_gib: float
-    """Memory in GiB for the same GPUs; NaN as for the CPUs."""
+    """Memory in GiB for these GPUs together; NaN: that of the lease."""
     iterations: int
     """Number of iterations that the job runs there."""
     until: Seconds
@@ -118,7 +118,7 @@ class Transition(LazyFields):
     ends_at: Seconds
     protected_until: Seconds
     leaving: Ints
-    """GPUs that the lease has to give back."""
+    """GPUs that the lease must release."""
     fence: Epoch
     """Epoch of the order to release ``leaving``: older than the epoch of the lease that receives them, even if two
     leases swap GPUs. An executor starts no process of this epoch or an older one on these GPUs."""

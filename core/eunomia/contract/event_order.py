@@ -46,7 +46,7 @@ SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
     kinds.SingleJobEnded: (_RANK[kinds.Released], _RANK[kinds.AppFinished]),
     kinds.SingleJobArrived: (_RANK[kinds.AppArrived], _RANK[kinds.JobAdded]),
 }
-"""By type of event: its first and last place in the order; a compound event covers all places between."""
+"""First and last place of each type of event in the order; a compound event covers all places between."""
 
 
 _COMPOUND: tuple[type, ...] = (kinds.SingleJobEnded, kinds.SingleJobArrived)
@@ -104,4 +104,4 @@ def _subject_of(kind: type) -> str:
 
 
 SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER}
-"""By type of event: a function that returns the id of the machine, job, app or lease that the event concerns."""
+"""Functions, by type of event, that return the id of the machine, job, app or lease that an event concerns."""

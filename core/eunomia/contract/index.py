@@ -286,7 +286,7 @@ class Index(abc.ABC):
     waiting: Set[int]
     """Rows of waiting jobs."""
     proportional: bool
-    """Whether every job asks for and holds CPUs and memory in proportion to its GPUs."""
+    """Whether every job requests and holds CPUs and memory in proportion to its GPUs."""
     none_overdue: bool
     """Whether every lease that has ended was renewed."""
     settled: bool

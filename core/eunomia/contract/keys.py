@@ -80,7 +80,7 @@ class Sizes:
         self._gpus, self._rate, self._start, self._curve = cells
 
     def largest(self, job: int) -> tuple[int, float]:
-        """See ``Facts.largest``."""
+        """Return the largest size of a job and its rate; see ``Facts.largest``."""
         curve = self._curve[job]
         if curve < 0:
             return 0, math.nan
@@ -88,7 +88,7 @@ class Sizes:
         return self._gpus[at], self._rate[at]
 
     def smallest(self, job: int) -> tuple[int, float]:
-        """See ``Facts.smallest``."""
+        """Return the smallest size of a job and its rate; see ``Facts.smallest``."""
         if not self._by_job or self.largest(job)[0] == 0:
             return self.largest(job)
         least = int(self.menus.sizes(job)[0])

@@ -91,5 +91,5 @@ class Stages:
     """All features that the stages and refiners need."""
 
     def contract(self, stage: Stage) -> Contract:
-        """Return the contract of a stage."""
+        """Return the contract of a stage's plugin for that stage."""
         return self.contracts.get(stage, {}).get(stage, NO_CONTRACT)

@@ -107,7 +107,7 @@ class Scores(LazyFields):
     key: Key | None = None
     """The same order as a function of one row, for ``snapshot.index.queue``; None if there is none."""
     holds: Callable[[Rows], Reals] | None = None
-    """Computes how many seconds the rank of waiting jobs stays valid once they start; None: until a row changes."""
+    """Computes for how many seconds the rank of waiting jobs stays valid after they start; None: until a change."""
 
     def derive(self, kind: type[object]) -> object | None:
         """Return None, as no form is coarser."""
@@ -173,7 +173,7 @@ class Valuations(LazyFields):
     wake_at: Seconds = NEVER
     """Time in seconds at which the rank of a running claim next changes without an event."""
     holds: Reals | None = None
-    """Seconds that the rank of each claim stays valid once it starts."""
+    """Seconds for which the rank of each claim stays valid after the claim starts."""
 
     @classmethod
     def by_key(

@@ -1,4 +1,4 @@
-"""The facts behind a reason: what a waiting job asks for, what is available, and its place in the order."""
+"""The facts behind a reason: what a waiting job requests, what is available, and its place in the order."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ from eunomia.units import NEVER, NONE, Bools, Ints, Reals, Scope, Unit, format_d
 
 @builds
 class GpusForJob:
-    """What the cluster offers to one waiting job; if the job asks for a GPU type, only GPUs of that type count."""
+    """What the cluster offers to one waiting job; if the job requests a GPU type, only GPUs of that type count."""
 
     capacity: int
     """GPUs in service."""
@@ -56,11 +56,11 @@ class Facts(GpusForJob):
     app: str
     gpu_type: int
     type_name: str
-    """GPU type that the job asks for; empty if it accepts any."""
+    """GPU type that the job requests; empty if it accepts any."""
     least: int
     most: int
     cpus_asked: float
-    """CPUs that the job asks for at its smallest size; NaN if it asks for none."""
+    """CPUs that the job requests at its smallest size; NaN if it requests none."""
     memory_asked: float
     others_waiting: int
     place: int | None
@@ -100,7 +100,7 @@ class Facts(GpusForJob):
 
     @property
     def wanted(self) -> str:
-        """Return the sizes that the job asks for, as text."""
+        """Return the sizes that the job requests, as text."""
         sizes = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
         if self.reason is Reason.NO_SIZE_FITS:
             sizes = str(self.least)
@@ -113,7 +113,7 @@ class Facts(GpusForJob):
         return f"{self.capacity} in service of {total} ({self.down} down)" if self.down else f"{self.capacity}"
 
     def slots_of_type(self, count: int) -> str:
-        """Return "slot" or "slots", with the GPU type that the job asks for: ``slots of V100``."""
+        """Return "slot" or "slots", with the GPU type that the job requests: ``slots of V100``."""
         return slots(count) + (f" of {self.type_name}" if self.type_name else "")
 
     @property

@@ -21,7 +21,7 @@ class Holders:
         state: a copy of the state at the moment of the explanation, for lookups.
         trials: dry runs in which leases end.
         row: the job's row.
-        gpu_type: index of the GPU type that the job asks for; -1: any.
+        gpu_type: index of the GPU type that the job requests; -1: any.
     """
 
     def __init__(self, state: State, trials: Trials, row: int, gpu_type: int) -> None:

@@ -101,7 +101,7 @@ def _take_back(fold: Folding, gpu: int) -> None:
 
 
 def _forget(state: State, gpus: range) -> None:
-    """Remove the drain of these GPUs."""
+    """Stop draining these GPUs."""
     for gpu in gpus:
         state.capacity.draining.pop(gpu, None)
     state.capacity.drained.difference_update(gpus)

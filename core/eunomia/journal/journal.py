@@ -132,7 +132,7 @@ class _Tables:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the journal's file."""
         self._database.close()
 
     def steps(self, after: int = 0, *, archived: bool = True) -> Iterator[Step]:
@@ -372,7 +372,7 @@ class Journal(_Tables):
         return row.id
 
     def note(self, *notes: Note) -> None:
-        """Write notes without a step."""
+        """Write notes without writing a step."""
         with self.transaction() as database:
             write_notes(database, notes)
 

@@ -45,7 +45,7 @@ class Cluster:
     """[machine] number of CPUs; NaN: unknown; 0: the machine has left."""
     machine_memory_gib: Reals
     gpus: int
-    """Number of GPUs."""
+    """Total number of GPUs."""
     capacity: Ints
     """[GPU type] number of GPUs; read only."""
     has_islands: bool

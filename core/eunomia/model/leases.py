@@ -22,7 +22,7 @@ class GpuState(IntEnum):
 
 @reads
 class Holdings:
-    """One row per GPU; -1 means none."""
+    """The holder, successor and state of each GPU, one row per GPU; -1 means none."""
 
     app: Rows = column("int32", NONE)
     job: Rows = column("int32", NONE)
@@ -91,9 +91,9 @@ class Lease:
     id: int
     epoch: int
     app: int
-    """App row."""
+    """Row of the app that holds the lease."""
     job: int = NONE
-    """Job row; -1: the app divides the lease among its jobs."""
+    """Row of the lease's job; -1: the app divides the lease among its jobs."""
     gpus: list[int]
     """GPUs that the lease holds or is promised, ascending; GPUs that it is releasing are not included."""
     ends_at: Seconds = NEVER

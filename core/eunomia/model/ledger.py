@@ -14,11 +14,11 @@ class JobLedger:
     """The ledger of each job up to the snapshot's time, including GPUs that the app's tuner assigned to the job."""
 
     attained: Reals = column(float, 0.0)
-    """Seconds that the job ran."""
+    """Seconds that the job has run."""
     received: Reals = column(float, 0.0, width="gpu_types")
     """[job, GPU type] GPU-seconds received."""
     waited: Reals = column(float, 0.0)
-    """Seconds that the job waited."""
+    """Seconds that the job has waited."""
     last_ran: Reals = column(float, float("nan"))
     """Time in seconds at which the job last ran; NaN: never."""
     starts: Ints = column("int64", 0)
@@ -29,7 +29,7 @@ class AppLedger:
     """The ledger of each app, by app row."""
 
     gpu_seconds: Reals = column(float, 0.0)
-    """GPU-seconds leased."""
+    """GPU-seconds leased to the app."""
     contention: Reals = column(float, float("nan"))
     """N_avg: the time-weighted mean number of apps in the cluster since the app's arrival (Themis eq. 1)."""
 

@@ -52,7 +52,7 @@ class Space:
         return type(self)(self._cluster, self)
 
     def give(self, gpus: Sequence[int]) -> None:
-        """Mark GPUs as free."""
+        """Add GPUs to the free GPUs."""
         bits, machine_of, start, kinds = self.bits, self._machine, self._start, self._kind
         for gpu in gpus:
             machine = machine_of[gpu]
@@ -65,7 +65,7 @@ class Space:
                 self.free[kinds[machine]] += 1
 
     def take(self, gpus: Sequence[int]) -> None:
-        """Mark GPUs as no longer free."""
+        """Remove GPUs from the free GPUs."""
         bits, machine_of, start, kinds = self.bits, self._machine, self._start, self._kind
         for gpu in gpus:
             machine = machine_of[gpu]

@@ -23,7 +23,7 @@ class JobState(IntEnum):
 
 @reads
 class Users:
-    """One row per user."""
+    """The table of users, one row per user."""
 
     id: Ids = column(object, None)
     weight: Reals = column(float, 1.0)
@@ -31,7 +31,7 @@ class Users:
 
 @reads
 class Apps:
-    """One row per app: a hyperparameter search, or a single training run."""
+    """The table of apps, one row per hyperparameter search or single training run."""
 
     id: Ids = column(object, None)
     user: Rows = column("int32", -1)
@@ -47,7 +47,7 @@ class Apps:
 
 @reads
 class Jobs:
-    """One row per job: a trial of a search, or the one job of a single training run."""
+    """The table of jobs, one row per trial of a search or single training run."""
 
     id: Ids = column(object, None)
     app: Rows = column("int32", -1)
@@ -61,11 +61,11 @@ class Jobs:
     most: Ints = column("int64", 1)
     """Largest gang of the job, in GPUs; equal to ``least`` for a rigid job."""
     gpu_type: Rows = column("int32", -1)
-    """Index of the GPU type that the job asks for; -1: any."""
+    """Index of the GPU type that the job requests; -1: any."""
     cpus: Reals = column(float, float("nan"))
-    """CPUs per GPU that the job asks for; NaN: in proportion to GPUs."""
+    """CPUs per GPU that the job requests; NaN: in proportion to GPUs."""
     memory_gib: Reals = column(float, float("nan"))
-    """Memory per GPU in GiB that the job asks for; NaN: in proportion to GPUs."""
+    """Memory per GPU in GiB that the job requests; NaN: in proportion to GPUs."""
     arrived: Reals = column(float, float("nan"))
     iterations: Reals = column(float, float("nan"))
     """The job's total work in optimizer steps; NaN: not known."""

@@ -36,9 +36,9 @@ class LeaseView:
 
     id: int
     app: int
-    """App row."""
+    """Row of the app that holds the lease."""
     job: int
-    """Job row; -1: the app divides the lease among its jobs."""
+    """Row of the lease's job; -1: the app divides the lease among its jobs."""
     state: LeaseState
     epoch: int
     gpus: Ints
@@ -261,7 +261,7 @@ class ClusterView:
 
 
 def view_of(state: State) -> ClusterView:
-    """Return the view of a state."""
+    """Return a read-only view of a state."""
     return ClusterView(
         users=state.users.view,
         apps=state.apps.shown,

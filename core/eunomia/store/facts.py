@@ -17,7 +17,7 @@ class Names:
     """Rows by id, and numbers of names that columns store as numbers."""
 
     users: dict[UserId, int] = dataclasses.field(default_factory=dict)
-    """Rows of users by id; apps and jobs likewise."""
+    """Rows of users by id; ``apps`` and ``jobs`` likewise."""
     apps: dict[AppId, int] = dataclasses.field(default_factory=dict)
     jobs: dict[JobId, int] = dataclasses.field(default_factory=dict)
     kinds: dict[str, int] = dataclasses.field(default_factory=dict)

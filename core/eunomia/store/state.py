@@ -35,7 +35,7 @@ class OpenOffer:
 
 @dataclasses.dataclass(slots=True)
 class ForStages:
-    """What stages see and keep between rounds besides the tables."""
+    """The state outside the tables that stages see, or that is stored for stages between rounds."""
 
     plain: bool
     """Whether the index of each snapshot is rebuilt from the tables."""
@@ -75,7 +75,7 @@ class State:
         waiting_jobs, owners, free_gpus, lease_ends, capacity: indexes, which can be rebuilt from the tables.
         changes: the rows that changed, in order.
         amounts: CPUs and memory in use, and the leases that wait for some.
-        stages: what stages see and keep besides the tables.
+        stages: memos, and the index that stages see.
         open: the offer open to app masters; None: none is open.
     """
 

@@ -60,7 +60,7 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: in
 
 
 def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
-    """Account the time that a job ran or waited, and the GPU-seconds that it received, until ``at``.
+    """Add to a job's account the time that it ran or waited, and its GPU-seconds, until ``at``.
 
     ``idle`` seconds, for which it held GPUs without running, are subtracted.
     """

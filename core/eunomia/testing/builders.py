@@ -203,7 +203,7 @@ class World:
         return self
 
     def announces(self, job: str, *regimes: ComingRegime) -> Self:
-        """Set the coming regimes of a job, in order."""
+        """Set the future regimes of a job, in order."""
         self._coming[self._job_rows[job]] = regimes
         return self
 

@@ -122,7 +122,7 @@ class Drive:
         self.in_use: Amounts = {}
         """The true use of CPUs and memory by the processes on each GPU."""
         self._amounts: dict[int, tuple[int, Amounts]] = {}
-        """By lease: the epoch of its latest retune, and the CPUs and memory ordered."""
+        """Epoch of each lease's latest retune, and the CPUs and memory ordered."""
         self._fence: dict[int, int] = {}
         self._handed: set[tuple[int, int]] = set()
         self._begun_once: set[int] = set()

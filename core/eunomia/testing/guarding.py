@@ -123,12 +123,12 @@ class _Asked(Valuations):
     """A valuation that records which forms are requested."""
 
     def form(self, kind: type[F]) -> F:
-        """See ``Valuations``."""
+        """Record the requested form and return it; see ``Valuations.form``."""
         vars(self)["asked"].add(kind)
         return super().form(kind)
 
     def by_size(self, *units: SizeUnit) -> BySize:
-        """See ``Valuations``."""
+        """Record the requested units and return the values; see ``Valuations.by_size``."""
         vars(self)["asked_units"].update(units)
         return super().by_size(*units)
 

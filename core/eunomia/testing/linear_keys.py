@@ -42,7 +42,7 @@ class KeyCheck:
         return self._changed(snapshot, rows, given) or _misranked(snapshot, valuations, scores)
 
     def _changed(self, snapshot: Snapshot, rows: Rows, given: LinearKey) -> str | None:
-        """Find a key that differs from the one that was given for the same row before."""
+        """Describe a key that differs from the one given earlier for the same row; None if there is none."""
         changes = snapshot.changed(self._version) if self._jobs is snapshot.jobs else None
         self._jobs, self._version = snapshot.jobs, snapshot.version
         kept = {} if changes is None else self._known

@@ -126,7 +126,7 @@ def _name(snapshot: Snapshot, unit: Unit, row: int) -> str:
 
 
 def _row(form: Form, claim: int) -> Mapping[str, Any]:
-    """Return the values of one claim in a form."""
+    """Return the values of one claim in a form, by column."""
     if isinstance(form, Scores):
         return {"score": form.score[claim]}
     if isinstance(form, ByType):

@@ -81,7 +81,7 @@ class Afs:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every churn event; sizes may change in each."""
+        """Request a round at every arrival and whenever GPUs become free; sizes may change in each round."""
         return Triggers(on=EVENTS, all_on=frozenset(Cause))
 
     @hookimpl

@@ -28,7 +28,7 @@ class FastRaising:
         self._calls = 0
 
     def sizes(self, ladders: Ladders, steps: list[int], gpus: int, *, known: bool) -> list[int]:
-        """See ``fast_raised``."""
+        """Return the sizes by ``fast_raised``, and count the call."""
         self._calls += 1
         return fast_raised(ladders, steps, gpus, known=known, rounds=self._calls - 1)
 

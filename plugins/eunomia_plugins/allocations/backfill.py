@@ -147,7 +147,7 @@ class _Failed:
 
 
 _Start = tuple[float, int, int]
-"""Start time, GPUs and their type."""
+"""A start: time in seconds, number of GPUs, and their type."""
 
 
 def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _Failed) -> _Start | None:

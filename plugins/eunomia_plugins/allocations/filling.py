@@ -39,7 +39,7 @@ def fill_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, we
 
 
 class _Steps:
-    """The sizes of jobs, read once per curve."""
+    """A cache of the sizes of jobs, read once per curve."""
 
     def __init__(self, menus: Menus, jobs: Rows) -> None:
         self._menus, self._jobs = menus, jobs.tolist()

@@ -68,7 +68,7 @@ class Gandiva:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round whenever the allocation may change; running jobs may move when GPUs become free."""
+        """Request a round whenever the allocation may change; running jobs may move when GPUs become free."""
         moves = frozenset({Cause.FREED, Cause.LEFT, Cause.CLUSTER_CHANGED}) if self.options.migrate else frozenset()
         return Triggers(on=EVENTS, all_on=moves)
 

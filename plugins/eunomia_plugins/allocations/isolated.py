@@ -91,7 +91,7 @@ class Isolated:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free."""
+        """Request a round at every arrival and whenever GPUs become free."""
         return Triggers(on=EVENTS)
 
     @hookimpl

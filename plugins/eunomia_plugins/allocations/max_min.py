@@ -65,7 +65,7 @@ class MaxMin:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free; sizes may change in each."""
+        """Request a round at every arrival and whenever GPUs become free; sizes may change in each round."""
         return Triggers(on=EVENTS, all_on=frozenset(Cause))
 
     @hookimpl

@@ -56,7 +56,7 @@ class MaxMinUsers:
 
     @hookimpl
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free.
+        """Request a round at every arrival and whenever GPUs become free.
 
         With several GPU types, rounds requested by a refiner also move running jobs; otherwise a job that got a slow
         type would stay on it once no job waits.

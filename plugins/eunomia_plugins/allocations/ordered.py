@@ -90,7 +90,7 @@ class Ordered:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free."""
+        """Request a round at every arrival and whenever GPUs become free."""
         all_on = frozenset(Cause) if self.options.preemptive else frozenset()
         reserves = self.options.on_misfit in ("easy", "conservative")
         return Triggers(on=EVENTS, all_on=all_on, when_served=False, when_full=reserves)

@@ -68,7 +68,7 @@ class _Cache:
         self._given: tuple[Any, ...] = ()
         """Cells of the job columns from which menus are built."""
         self._made: tuple[Any, ...] = ()
-        """Cells of the menus."""
+        """Cells of the columns of the menus."""
         self._version = Version(0)
         self._measured: Mapping[int, tuple[Measured, ...]] = {}
         self._merged: Menus | None = None

@@ -42,7 +42,7 @@ class AlloxOptions(PluginOptions):
     window: Annotated[int, Field(ge=1)] = 100
     """Maximum number of jobs that are matched at once; the other jobs come after them."""
     solver: SolverChoice = "fast"
-    """``reference`` solves the specification in cvxpy, which is slow."""
+    """``fast``: a fast exact algorithm; ``reference``: the specification in cvxpy, which is slow."""
 
 
 class Allox:
@@ -66,7 +66,7 @@ class Allox:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free."""
+        """Request a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     @hookimpl

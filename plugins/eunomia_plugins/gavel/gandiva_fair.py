@@ -41,7 +41,7 @@ class GandivaFair(TimeSharing[GandivaFairOptions]):
 
     @hookimpl
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free."""
+        """Request a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
     def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:

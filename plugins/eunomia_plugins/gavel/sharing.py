@@ -69,7 +69,7 @@ class SharingOptions(PluginOptions):
     least_between: Duration = Seconds(0.0)
     """Minimum time between two solutions: a job that arrives earlier waits for the next one."""
     solver: SolverChoice = "fast"
-    """``reference`` solves the specification in cvxpy, which is slow."""
+    """``fast``: a fast exact algorithm; ``reference``: the specification in cvxpy, which is slow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class TimeSharing(ABC, Generic[OptionsType]):
 
     @hookimpl
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Ask for a round at every arrival, whenever GPUs become free, and if speeds are used whenever leases end."""
+        """Request a round at every arrival, whenever GPUs become free, and if speeds are used whenever leases end."""
         return triggers_on(cluster) if self.options.performance else EVENTS
 
     @hookimpl

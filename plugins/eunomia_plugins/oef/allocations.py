@@ -53,7 +53,7 @@ class OefOptions(PluginOptions):
     """Options of OEF's allocations."""
 
     solver: SolverChoice = "fast"
-    """``reference`` solves the programme as the paper states it, in cvxpy, which is slow."""
+    """``fast``: a fast algorithm; ``reference``: the programme as the paper states it, in cvxpy, which is slow."""
 
 
 class _Oef:

@@ -1,4 +1,4 @@
-"""Earliest deadline first."""
+"""The plugin ``edf``: earliest deadline first."""
 
 from typing import Annotated, ClassVar
 

@@ -1,4 +1,4 @@
-"""First in, first out."""
+"""The plugin ``fifo``: first in, first out."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Shortest remaining service first."""
+"""The plugin ``srsf``: shortest remaining service first."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Shortest remaining time first."""
+"""The plugin ``srtf``: shortest remaining time first."""
 
 from typing import ClassVar
 

@@ -28,9 +28,9 @@ class View(NamedTuple):
     free: Ints
     """[type] number of GPUs that the candidates may get."""
     demand: Ints
-    """[claim] GPUs that all its active jobs can use."""
+    """[claim] number of GPUs that its active jobs can use together."""
     offered_demand: Ints
-    """[claim] GPUs that its candidates can use."""
+    """[claim] number of GPUs that its candidates can use together."""
     kept: Ints
     """[claim, type] GPUs that the claim holds outside the offer."""
     gang: Ints
@@ -41,7 +41,7 @@ class View(NamedTuple):
     held: Rows
     """[candidate] GPU type of most of its GPUs; -1: it holds none."""
     held_by_claim: Ints
-    """[claim, type] GPUs held by its active jobs."""
+    """[claim, type] number of GPUs held by its active jobs."""
 
 
 def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> View:

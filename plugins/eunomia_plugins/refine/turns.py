@@ -1,4 +1,4 @@
-"""Helpers for refiners: rounds of fixed length that begin at its multiples, and jobs by claim."""
+"""Helpers for refiners: rounds that begin at multiples of a fixed length, and the claims of jobs."""
 
 from typing import NamedTuple
 

@@ -23,7 +23,7 @@ class ShockwaveOptions(PluginOptions):
     mode: Literal["reactive", "lazy"] = "reactive"
     """Whether a change of batch size triggers a new plan at once (``reactive``), or is considered in the next plan."""
     solver: Literal["fast", "reference"] = "fast"
-    """``reference`` solves the integer programme, which takes seconds for dozens of jobs."""
+    """``fast``: a heuristic with a certified bound; ``reference``: the integer programme, slow for dozens of jobs."""
     gap: Share = 1e-3
     """With ``reference``: relative optimality gap at which the search ends."""
     nodes: Annotated[int, Field(ge=1)] = 10_000

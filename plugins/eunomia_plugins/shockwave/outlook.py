@@ -10,7 +10,7 @@ from eunomia.units import Bools, Ints, Reals, Rows
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outlook:
-    """Forecasts of jobs, one entry or row per job."""
+    """The remaining work of jobs as forecast, one entry or row per job."""
 
     progress: Reals
     """[job] fraction of its epochs that is done; without declared epochs, of its iterations."""

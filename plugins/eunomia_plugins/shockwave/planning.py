@@ -26,7 +26,7 @@ def present(snapshot: Snapshot) -> dict[str, int]:
 def planned(
     snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations, options: ShockwaveOptions, begins: float
 ) -> tuple[RoundPlan, PlanRecord]:
-    """Plan a window.
+    """Plan the rounds of a window; return the plan as a memo, and its record.
 
     Args:
         snapshot: the current state.

@@ -14,7 +14,7 @@ from eunomia_plugins.synergy.whole_jobs import ChosenPoints, solve
 
 @builds
 class Wanted:
-    """The claims of a round, one entry per claim."""
+    """The columns of a round's claims, one entry per claim."""
 
     jobs: Ints
     """Row of each claim's job or app."""

@@ -15,7 +15,7 @@ Choice = tuple[Counts, Vector]
 
 
 class Packing:
-    """The placement of one round, as it is built."""
+    """The placement of one round while it is built."""
 
     def __init__(self, snapshot: Snapshot, offer: Offer, allocation: Allocation) -> None:
         self.claims = Claims(snapshot, offer, allocation)

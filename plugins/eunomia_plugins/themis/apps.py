@@ -193,7 +193,7 @@ class AppViews:
         return each
 
     def able(self, rows: Rows, offered: Ints) -> Bools:
-        """Return whether each app can use some of these GPUs, given by number per type."""
+        """Return whether each app can use any of the offered GPUs, given as numbers by type."""
         columns = self.apps.columns
         kind = columns.gpu_type[rows]
         able: Bools = columns.fewest(self.apps.menus)[rows] <= np.where(kind < 0, offered.max(), offered[kind])
@@ -202,7 +202,7 @@ class AppViews:
         return able
 
     def can_use(self, row: int, offered: Ints) -> bool:
-        """Return whether an app can use some of these GPUs, given by number per type."""
+        """Return whether an app can use any of the offered GPUs, given as numbers by type."""
         kind, holds = self.apps.columns.gpu_type.item(row), sum(self.held.get(row, {}).values())
         most, usable = int(offered.max() if kind < 0 else offered[kind]), self._usable(row, holds)
         return bool(((usable > holds) & (usable <= holds + most)).any())

@@ -69,7 +69,7 @@ class ThemisOptions(PluginOptions):
     """Whether the ρ by which apps are chosen for an offer includes the slowdown by locality that they report, as in the
     paper; an app then gains by overstating it (docs/decisions/0241)."""
     solver: SolverChoice = "fast"
-    """``reference`` solves the specification in cvxpy, which is slow and meant for comparison."""
+    """``fast``: a fast exact algorithm; ``reference``: the specification in cvxpy, slow and for comparison."""
     nodes: Annotated[int, Field(ge=1)] = 500
     """Maximum number of search nodes of the integer programme, if an auction needs one; its gap is then recorded."""
 
@@ -102,7 +102,7 @@ class Themis:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for an auction whenever GPUs become free or an app arrives (§3.3.2)."""
+        """Request an auction whenever GPUs become free or an app arrives (§3.3.2)."""
         return Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
 
     @hookimpl

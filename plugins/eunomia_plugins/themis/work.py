@@ -140,7 +140,7 @@ def split(jobs: Sequence[JobForecast], gpus: int) -> list[int]:
 
 
 def _take(room: list[int], gpus: int) -> None:
-    """Subtract GPUs from the largest pieces first."""
+    """Take GPUs out of ``room``, from the largest pieces first."""
     for piece in sorted(range(len(room)), key=lambda one: -room[one]):
         taken = min(room[piece], gpus)
         room[piece] -= taken
