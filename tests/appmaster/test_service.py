@@ -169,6 +169,19 @@ def test_an_app_that_can_never_run_is_refused_and_no_folder_remains(lab: Any) ->
     assert not list((lab.folder / "state").glob("apps/*"))
 
 
+def test_on_the_machine_of_the_arbiter_alone_a_gang_that_is_too_large_is_refused_in_plain_words(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.launcher.register(head=True)
+        lab.beating = lab_module.Beating(lab.launcher)
+        lab_module.eventually(lambda: lab.arbiter.service.ready.is_set(), "ready")
+        plain = "slots must fit the cluster|a gang of 8 where 4 slots exist|app.toml, [job].slots"
+        assert errors_of(lambda: lab.submit(slots="8")) == [plain]
+        annex = lab_module.Launcher(lab, 2, "of annex", "annex")
+        annex.register()
+        (refusal,) = errors_of(lambda: lab.submit(slots="8"))
+        assert "--wait-for-machines" in refusal and "at most 6 slots were at once" in refusal
+
+
 # --- leases ---------------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ from eunomia_appmaster.service.profiling import set_profile
 from eunomia_appmaster.service.refusals import no_node, refuse
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.service.upkeep import Upkeep
 from eunomia_appmaster.service.user_calls import UserCalls
 from eunomia_appmaster.service.views import Views
 
@@ -66,7 +67,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         me = self._user(context)
         try:
             login = self._service.users.login_of(me)
-            file = await asyncio.to_thread(_parsed_as, login, request, self._service.upkeep.most_slots, me)
+            file = await asyncio.to_thread(_parsed_as, login, request, self._service.upkeep, me)
             # The caller may disconnect meanwhile: the submission is completed all the same.
             app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file, me)))
         except InputError as error:
@@ -383,21 +384,21 @@ def _is_over(app: App) -> bool:
     return app.over
 
 
-def _parsed_as(login: str, request: pb.SubmitRequest, slots: int, me: str) -> Any:
+def _parsed_as(login: str, request: pb.SubmitRequest, upkeep: Upkeep, me: str) -> Any:
     """Check an app file as ``_parsed`` does, with the file rights of the user's account."""
     if not login:
-        return _parsed(request, slots, me)
+        return _parsed(request, upkeep, me)
     account = Account.of(login)
     with as_account(account.uid, account.gid):
-        return _parsed(request, slots, me)
+        return _parsed(request, upkeep, me)
 
 
-def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
+def _parsed(request: pb.SubmitRequest, upkeep: Upkeep, me: str) -> Any:
     """Check an app file against its rules, the cluster's size and, if a user submits it, the user's name.
 
     Args:
         request: contains the file.
-        slots: largest number of slots that the cluster has had.
+        upkeep: knows the largest number of slots that the cluster has had.
         me: user of the call's token; empty: the operator.
 
     Raises:
@@ -415,12 +416,12 @@ def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
     if me and file.user != me:
         rule = "user must be that of the token, or left out"
         raise InputErrors([InputError(rule, value=f'"{file.user}" with a token of {me}', place=f"{name}, [app].user")])
-    gang = file.job.slots.min
+    gang, slots = file.job.slots.min, upkeep.most_slots
     if gang > slots and not request.wait_for_machines:
-        rule = (
-            "slots must fit the cluster, as it is or has been, or the app must wait for machines (--wait-for-machines)"
-        )
-        value = f"a gang of {gang} where at most {slots} slots were at once"
+        rule, value = "slots must fit the cluster", f"a gang of {gang} where {slots} slots exist"
+        if upkeep.has_had_others:
+            rule += ", as it is or has been, or the app must wait for machines (--wait-for-machines)"
+            value = f"a gang of {gang} where at most {slots} slots were at once"
         raise InputErrors([InputError(rule, value=value, place=f"{name}, [job].slots")])
     return file
 

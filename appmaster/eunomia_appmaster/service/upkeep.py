@@ -197,6 +197,12 @@ class Upkeep:
         self._note_size(self._nodes.layout)
         return self._most
 
+    @property
+    def has_had_others(self) -> bool:
+        """Whether the cluster is not, or was not always, the slots of the arbiter's own machine alone."""
+        layout = self._nodes.layout
+        return layout is None or len(layout.cluster.machines) > 1 or not all(node.is_head for node in self._nodes)
+
     def _note_size(self, layout: Layout | None) -> None:
         """Update the largest number of slots with the slots of a layout that are present now."""
         if layout is not None:
