@@ -208,7 +208,7 @@ class JobTable(_Table):
     stall_after: Annotated[float, BeforeValidator(_stall_after)] | None = None
     """Seconds without progress after which a job is ended as stalled; 0: never; None: after ``stall_steps`` steps."""
     stall_steps: Annotated[float, BeforeValidator(_stall_steps)] = DEFAULT_STEPS
-    """A job that makes no progress for this many step times, and for at least a minute, is ended as stalled."""
+    """Number of step times without progress, and at least a minute, after which a job is ended as stalled."""
     trust_checkpoints: Annotated[bool, _truth("trust_checkpoints")] = False
     """Whether checkpoints may hold objects of any class, whose unpickling can run code."""
     kind: Annotated[str, _name("kind")] | None = None

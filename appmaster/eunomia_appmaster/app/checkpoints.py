@@ -119,7 +119,7 @@ class CheckpointStore:
         return checkpoint
 
     def adopt(self, found: Checkpoint, *, before: int) -> Checkpoint | None:
-        """Link another writer's checkpoint into this folder; where the file system has no links, copy it.
+        """Link another writer's checkpoint into this folder; if the file system has no links, copy it.
 
         Args:
             found: the checkpoint.

@@ -203,7 +203,7 @@ def _parameters(app: pb.App) -> str:
 
 
 def _slots(app: pb.App) -> str:
-    """Return the held slots as text: ``2``, or ``1 fast, 1 slow`` where the cluster has several types."""
+    """Return the held slots as text: ``2``, or ``1 fast, 1 slow`` if the cluster has several types."""
     return ", ".join(f"{held} {kind}" for kind, held in sorted(app.slots_by_type.items())) or str(app.slots)
 
 

@@ -108,7 +108,7 @@ def _folders(count: int) -> str:
 
 
 def _removable(client: Client, root: Path, names: Sequence[str], seconds: float) -> list[Removable]:
-    """Return the apps to remove, the one that ended first at the head.
+    """Return the apps to remove, ordered by their end, earliest first.
 
     Raises:
         InputError: a named app does not exist, or has not ended.

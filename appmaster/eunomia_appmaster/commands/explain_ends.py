@@ -16,7 +16,7 @@ ENDS = ("finished", "stopped", "failed")
 
 
 def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str) -> list[pb.Explanation]:
-    """Return explanations of a run's ended app or job of that name; empty: it has not ended.
+    """Return how a run's app or job of this name ended, as explanations; empty: it has not ended.
 
     Args:
         found: why the jobs of that name waited in the run.

@@ -15,7 +15,7 @@ _WIDTH = 11
 def last_waits(
     found: Sequence[pb.Explanation], ended: Sequence[pb.Explanation], seen_at: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return by job the time of its last wait, in seconds since the arbiter's start, for jobs that wait no more.
+    """Return by job the time of its last wait, in seconds since the arbiter's start, for jobs that no longer wait.
 
     Args:
         found: why the jobs waited, and those that failed.

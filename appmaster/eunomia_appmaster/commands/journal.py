@@ -60,7 +60,7 @@ def salvage(
 
 
 def save(path: Path) -> list[str]:
-    """Replace a journal by its undamaged part, and accept the loss of the other steps; returns what was done as lines.
+    """Replace a journal by its undamaged part, and accept the loss of the other steps; returns lines on what was done.
 
     Raises:
         InputError: there is no journal, an arbiter has it open, or its beginning is damaged; nothing was changed.

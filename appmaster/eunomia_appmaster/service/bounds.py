@@ -22,7 +22,7 @@ MOST_JOBS: Final = 10_000
 """Most jobs of an app, including ended ones: the largest number of trials of a search."""
 MOST_BID_ROWS: Final = 256
 MOST_BID_PARTS: Final = 32
-"""Most parts of one row of a bid."""
+"""Most parts (numbers of GPUs on machines of one class) in one row of a bid's table."""
 MOST_SECONDS: Final = 1e9
 LEAST_BATCH: Final = 1e-9
 MOST_BATCH: Final = 1e15

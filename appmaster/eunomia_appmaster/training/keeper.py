@@ -85,7 +85,7 @@ class Keeper:
 
     @property
     def redo_at(self) -> tuple[int, int] | None:
-        """Epoch and step before the work's last step, if the loaded checkpoint is of the work's end; else None."""
+        """Epoch and step before the last step of the work, if the loaded checkpoint was saved at its end; else None."""
         redo = None if self._loaded is None else self._loaded.get("redo")
         return None if redo is None else (int(redo["place"]["epoch"]), int(redo["step"]))
 

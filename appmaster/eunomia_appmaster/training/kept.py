@@ -47,7 +47,7 @@ class Stateful(Protocol):
 
 
 class KeptModel:
-    """A trained module: parameters are read late, buffers (such as BatchNorm's averages) are copied."""
+    """A trained module: parameters are read at the save, buffers (BatchNorm's averages) copied at the capture."""
 
     def __init__(self, model: nn.Module) -> None:
         self.module: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
@@ -72,7 +72,7 @@ class KeptModel:
 
 
 class KeptOptimizer:
-    """An optimizer: its tensors are read late, its groups (which schedulers change after a loop) are copied."""
+    """An optimizer: tensors are read at the save; its groups, which schedulers change, are copied at the capture."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer

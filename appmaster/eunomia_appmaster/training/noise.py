@@ -1,4 +1,4 @@
-"""The gradient noise scale: the batch size at which noise and gradient weigh alike (McCandlish et al., 2018, App. A).
+"""The gradient noise scale: the batch size at which noise and gradient are equal (McCandlish et al., 2018, App. A).
 
 With B samples in the whole batch, b in a part, and squared norms of their mean gradients,
 
