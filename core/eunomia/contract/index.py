@@ -120,7 +120,7 @@ class Queue:
     buckets: dict[Kind, Bucket]
     """Sorted buckets of running rows, by the slope of their keys and the GPUs that they hold."""
     facts: Facts
-    """Facts as of the last update."""
+    """The facts that keys read at the last update."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Queue:
         self._only = None if running else waiting
         self.waiting, self.widest, self.buckets = {}, 0.0, {}
         self._place: dict[int, tuple[list[Entry], Entry, Kind | None, float]] = {}
-        """By row: the list with its entry, the entry, its bucket's kind, and the end of its key's validity."""
+        """For each row: the list with its entry, the entry, its bucket's kind, and the end of its key's validity."""
         self._guarded: list[tuple[float, int]] = []
         """Heap of pairs: end of a job's protection in seconds, row."""
         self._ending: list[tuple[float, int]] = []

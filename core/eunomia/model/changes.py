@@ -33,12 +33,12 @@ class ChangeLog:
         self.rows: list[int] = []
         """Changed rows: rows of jobs as they are, rows of apps as complements (``~row``)."""
         self.dropped = self._next = 0
-        """Number of older entries that were dropped, and what it will be after the next call of ``forget``."""
+        """Number of older entries that were dropped, now and after the next call of ``forget``."""
         self._marks: dict[int, int] = {}
-        """By version: total number of entries when its first snapshot was made."""
+        """Total number of entries, by version, when the first snapshot of that version was made."""
 
     def mark(self, version: int) -> None:
-        """Note the position of a version that stages see from now on."""
+        """Record the log's position for a version that stages see from now on."""
         self._marks.setdefault(version, self.dropped + len(self.rows))
 
     def forget(self) -> None:

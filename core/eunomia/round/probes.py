@@ -1,6 +1,6 @@
 """Check the settings that an elasticity requests to measure, and order those for which there are free GPUs.
 
-A job that is measured holds both its own GPUs and those of the setting, so that neither are reassigned meanwhile.
+A job that is measured holds its own GPUs and those of the setting, so that none of them is reassigned meanwhile.
 """
 
 import math

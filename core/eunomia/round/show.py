@@ -116,7 +116,7 @@ class _StateIndex(Index):
                 note_draw=state.counters.count_draw,
             ),
         }
-        """Fields that are the same objects in every snapshot."""
+        """Fields of a snapshot that do not differ between snapshots."""
 
     @property
     def overdue(self) -> list[int]:

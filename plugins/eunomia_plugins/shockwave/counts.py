@@ -58,7 +58,7 @@ def count_rounds(instance: Instance) -> Counted:
 
 
 def sorted_steps(instance: Instance, mean: float) -> Steps:
-    """Return the sorted gains of rounds if H is this fraction of its first term, the mean."""
+    """Return the sorted gains of rounds, where H is the fraction ``mean`` of its first term (the mean work)."""
     value = instance.value - (instance.price * mean * instance.part)[:, None] * instance.remaining()
     slopes = hull_slopes(value)
     gain = (slopes / instance.gpus[:, None]).ravel()

@@ -36,7 +36,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPlan:
-    """A window with the progress of serving it."""
+    """The memo: a planned window, and the next of its rounds to serve."""
 
     version: ClassVar[int] = 1
     row: int
