@@ -187,7 +187,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return answer
 
     def _add_ended(self, answer: pb.ListResponse) -> None:
-        """Add the apps that ended long ago, which come in pages, to the last ones of them in an answer."""
+        """Request the remaining pages of apps that ended long ago, and add them to an answer with the last page."""
         before, known = answer.more_ended_before, {app.app: app for app in answer.apps}
         most = len(known) + MOST_LISTED - PAGE
         while before and len(known) < most:

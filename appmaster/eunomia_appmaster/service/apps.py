@@ -73,7 +73,7 @@ class SubmittedApps:
         return [] if self._archive is None else self._archive.all_except(frozenset(self._apps.copy()))
 
     def archived_page(self, before: int) -> tuple[list[App], int]:
-        """Return a part of ``archived``, and the place before which the next part ends; see ``EndedApps.page``."""
+        """Return a page of ``archived``, and the journal position for the next one; see ``EndedApps.page``."""
         return ([], 0) if self._archive is None else self._archive.page(frozenset(self._apps.copy()), before)
 
     def surplus(self) -> list[App]:

@@ -40,7 +40,7 @@ async def clean_once(service: Service, older_seconds: float) -> None:
 
 
 def _due(service: Service, before: float) -> list[str]:
-    """Return the folders of apps that ended before a time; called in a thread, since most are in the journal alone."""
+    """Return the names of apps with folders that ended before a time; called in a thread, as it reads the journal."""
     folders = service.settings.apps
     names = [path.name for path in folders.glob("*") if path.is_dir() and not path.is_symlink()]
     return [name for name in names if (app := service.apps.get(name)) and app.over and (app.ended_at or 0.0) <= before]

@@ -255,7 +255,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         return [app for app in asked if request.ended or not app.over]
 
     def _archived(self, request: pb.ListRequest) -> tuple[list[App], int]:
-        """Return the requested apps that only the journal has, and the place before which their next page ends."""
+        """Return the requested apps that only the journal has, and the journal position for their next page."""
         apps = self._service.apps
         if not request.ended or request.app:
             return [], 0

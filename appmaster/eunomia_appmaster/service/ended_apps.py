@@ -9,7 +9,7 @@ from eunomia_appmaster.protocol.pages import MOST_LISTED, PAGE
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
 
 _END: Final = 2**63 - 1
-"""A place behind all notes of a journal."""
+"""A position after all notes of a journal."""
 
 
 class EndedApps:
@@ -32,15 +32,15 @@ class EndedApps:
             return _ended(journal, name)
 
     def page(self, known: Collection[str], before: int = 0) -> tuple[list[App], int]:
-        """Return ended apps in order of submission, and the place before which the next page ends.
+        """Return a page of ended apps in order of submission, and the position for the next, earlier page.
 
         Args:
             known: names of apps to leave out.
-            before: place in the journal; 0: its end.
+            before: position in the journal before which the page ends; 0: the journal's end.
 
         Returns:
-            The ended ones of the last ``PAGE`` apps before that place, and the place of the first of these; 0: there is
-            no earlier app.
+            The ended ones of the last ``PAGE`` apps before that position, and the position of the first of these; 0:
+            there is no earlier app.
 
         Raises:
             InputError: the journal cannot be read.

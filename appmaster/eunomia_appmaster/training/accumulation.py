@@ -55,11 +55,11 @@ class Accumulation:
             self._models.append(model)
 
     def gate_model(self, model: nn.Module) -> None:
-        """Make ``model.zero_grad()`` clear gradients only at the beginning and the end of a global batch."""
+        """Make ``model.zero_grad()`` act only at the beginning or the end of a global batch."""
         _gate(model, "zero_grad", self._may_clear)
 
     def gate_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make ``step()`` and ``zero_grad()`` act only at the beginning and the end of a global batch."""
+        """Make ``step()`` act only after the last piece, and ``zero_grad()`` only where gradients may be cleared."""
         _gate(optimizer, "step", self._complete)
         _gate(optimizer, "zero_grad", self._may_clear)
 
