@@ -71,7 +71,7 @@ def test_unsaved_work_is_counted_from_the_state_that_was_saved() -> None:
     assert not commands.collect().checkpoint
 
 
-def test_work_that_cannot_be_saved_yet_counts_as_unsaved_work() -> None:
+def test_an_evaluation_that_is_not_in_a_checkpoint_counts_as_unsaved_work() -> None:
     """An evaluation is done again after a kill: the first step after it is saved at once."""
     now = 0.0
     commands = Commands(None, stop_at=None, every_seconds=2.0, clock=lambda: now)

@@ -60,7 +60,7 @@ def test_both_readers_read_the_trials_of_an_app(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("root", ["core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed", "market"])
-def test_no_other_module_writes_csv(root: str) -> None:
+def test_only_the_module_csv_cells_writes_csv_files(root: str) -> None:
     found = [
         f"{path}:{node.lineno}"
         for path in (ROOT / root).rglob("*.py")

@@ -293,7 +293,7 @@ def test_a_node_of_another_gpu_type_is_refused_under_a_policy_for_one_type(tmp_p
         assert slots(lab) == [("box7", 0), ("box7", 1)]
 
 
-def test_app_masters_start_on_the_head_or_else_on_the_node_with_the_fewest(lab: Any, beating: list[Any]) -> None:
+def test_an_app_master_starts_on_the_head_or_on_the_node_with_fewest_apps(lab: Any, beating: list[Any]) -> None:
     other(lab, beating)
     lab.submit("ana", "1")
     lab.submit("bob", "1")

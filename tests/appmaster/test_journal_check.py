@@ -204,7 +204,9 @@ def tell_the_launcher_first(run: Any) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
-def test_each_violation_is_found(doctored: Any, plant: Doctor, rule: Rule, place: str) -> None:
+def test_the_check_of_a_state_folder_finds_a_violation_of_each_rule(
+    doctored: Any, plant: Doctor, rule: Rule, place: str
+) -> None:
     plant(doctored)
     report = check_folder(doctored.folder, over=True)
     found = [finding for finding in report.findings if finding.rule is rule]

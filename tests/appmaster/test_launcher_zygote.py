@@ -136,14 +136,14 @@ def test_forked_workers_end_like_started_ones(lab: Any, script: str, how: Exit, 
         assert (lab.folder / "unflushed.txt").read_text() == "all of it"
 
 
-def test_modules_are_forked_too(lab: Any) -> None:
+def test_a_worker_started_as_a_module_is_forked_too(lab: Any) -> None:
     (lab.folder / "some_module.py").write_text("import sys; print(__name__, sys.argv[1:], __spec__.name)")
     (status,) = run(lab, "module", 0, script="", command=("python", "-u", "-m", "some_module", "x"))
     assert (status.forked, status.exit) == (True, Exit(code=0)), lab.stderr("module")
     assert lab.stdout("module") == "__main__ ['x'] some_module\n"
 
 
-def test_other_commands_are_started_without_the_zygote(lab: Any) -> None:
+def test_commands_that_do_not_run_python_are_started_without_the_zygote(lab: Any) -> None:
     (status,) = run(lab, "echo", 0, script="", command=("echo", "$HOME;"))
     assert (status.forked, status.exit) == (False, Exit(code=0))
     assert lab.stdout("echo") == "$HOME;\n"  # no shell

@@ -164,7 +164,7 @@ def test_the_number_of_slots_must_be_positive() -> None:
         detect(0)
 
 
-def test_the_current_machine_is_detected() -> None:
+def test_cpus_memory_and_slots_of_the_current_machine_are_detected() -> None:
     machine = detect(2)
     assert machine.cpus > 0
     assert machine.memory_gib > 0

@@ -135,7 +135,7 @@ def test_progress_without_steps_from_the_helper_is_read_from_the_logs(tmp_path: 
         assert (row["state"], row["iterations"]) == ("finished", "300")
 
 
-def test_a_gang_that_loses_one_slot_stops_and_restarts_on_the_others(tmp_path: Path) -> None:
+def test_a_gang_that_loses_one_slot_restarts_on_the_remaining_slots(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.02"))
         lab.arbiter.grant("ana", 1, 0, 1)

@@ -78,7 +78,7 @@ def test_jobs_that_still_fit_run_while_a_slot_is_missing(tmp_path: Path, capfd: 
     assert not check_folder(tmp_path / "state").findings
 
 
-def test_a_launcher_restarted_with_fewer_slots_keeps_the_workers_on_the_others(tmp_path: Path) -> None:
+def test_a_launcher_restarted_with_fewer_slots_keeps_workers_on_the_remaining_slots(tmp_path: Path) -> None:
     with supervisor(tmp_path, slots=3) as made, client(made) as arbiter:
         apps = [arbiter.submit(app_file(tmp_path, f"ana{number}", 1)).name for number in range(3)]
         eventually(lambda: all(arbiter.app(name).slots == 1 for name in apps))

@@ -141,7 +141,7 @@ def test_a_launcher_limits_the_output_of_a_running_worker(tmp_path: Path) -> Non
         assert kept == list(range(kept[0], 40001)) and len(kept) > 1000
 
 
-def test_output_files_are_read_in_the_order_of_starts_and_the_oldest_deleted_first(tmp_path: Path) -> None:
+def test_output_files_are_read_and_deleted_in_the_order_of_their_starts(tmp_path: Path) -> None:
     assert output_files(tmp_path, STDOUT) == [tmp_path / STDOUT]
     (tmp_path / STDOUT).write_text("of an earlier version\n")
     starts = [(1, 2, "b"), (1, 10, "a"), (1, 10, "b"), (2, 3, "a")]

@@ -175,7 +175,7 @@ def test_an_app_runs_under_tls_and_wrong_certificates_give_a_clear_error(tmp_pat
     assert made.arbiter.restarts == 0
 
 
-def test_the_error_for_a_certificate_with_other_names_gives_the_remedy(
+def test_the_error_for_a_certificate_without_the_address_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = make(tmp_path / "tls", ("box7.example",))

@@ -153,7 +153,7 @@ def test_a_script_without_the_helper_is_watched_only_if_the_app_file_says_so() -
     assert stalled_after(lab, 200.0) == pytest.approx(90.0, abs=2 * TICK)
 
 
-def test_the_option_stall_after_replaces_the_limit_of_steps_and_raises_others() -> None:
+def test_the_option_stall_after_sets_the_limit_of_steps_and_may_raise_other_limits() -> None:
     limits = StallLimits(after=6.0)
     assert limits.seconds(Phase.STEPS, 0.1) == 6.0
     assert limits.seconds(Phase.EVALUATION, 0.1) == ALLOWANCES[Phase.EVALUATION]

@@ -250,7 +250,7 @@ CHANGES = st.lists(
 
 @settings(deadline=None)
 @given(changes=CHANGES, cuts=st.sets(st.integers(0, 39)), saves=st.sets(st.integers(0, 39)), shuffle=st.randoms())
-def test_the_history_equals_the_events_that_made_it_also_after_recoveries(
+def test_the_history_equals_the_reported_adaptations_even_after_recoveries(
     changes: list[tuple[int, float, float, float]], cuts: set[int], saves: set[int], shuffle: "object"
 ) -> None:
     """Adaptations of several jobs, several in a step and in any order of jobs, with recoveries between the steps."""

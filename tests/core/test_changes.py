@@ -23,13 +23,13 @@ def test_changes_since_a_version_are_those_after_its_first_snapshot() -> None:
     assert (changes.jobs.tolist(), changes.apps.tolist(), changes.touched) == ([last - 1, last],) * 3
 
 
-def test_changes_since_a_version_that_is_too_old_are_not_known() -> None:
+def test_the_log_knows_no_changes_since_a_version_that_is_too_old() -> None:
     log = log_of(3 * VERSIONS_KEPT)
     assert log.since(2 * VERSIONS_KEPT + 1) is not None
     assert log.since(2 * VERSIONS_KEPT) is None
 
 
-def test_changes_since_a_version_that_no_stage_saw_are_not_known() -> None:
+def test_the_log_knows_no_changes_since_a_version_that_no_stage_saw() -> None:
     assert log_of(3).since(4) is None
 
 

@@ -220,7 +220,7 @@ def test_a_decision_is_decoded_exactly_as_it_was_encoded() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_other_values_are_decoded_exactly_as_they_were_encoded(value: Any) -> None:
+def test_tables_arrays_and_nested_values_are_decoded_exactly_as_they_were_encoded(value: Any) -> None:
     assert_round_trip(value)
 
 

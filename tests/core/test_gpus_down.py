@@ -33,7 +33,7 @@ def machine(arbiter: Arbiter) -> str:
     return arbiter.state.cluster.machines[0].name
 
 
-def test_a_gang_that_loses_a_gpu_waits_and_a_smaller_job_starts_on_the_others() -> None:
+def test_a_gang_that_loses_a_gpu_waits_and_a_smaller_job_gets_the_rest() -> None:
     arbiter = fresh()
     begin(arbiter, 0.0, *arrive("wide", 4))
     lease = next(iter(arbiter.state.leases.values()))

@@ -63,7 +63,7 @@ def test_every_public_name_can_be_imported() -> None:
     assert {*eunomia._HOME, "__version__"} == set(eunomia.__all__)
 
 
-def test_every_promised_name_exists(made: ModuleType) -> None:
+def test_every_name_that_the_page_on_stability_promises_exists(made: ModuleType) -> None:
     promised = made.promised((REFERENCE / "stability.md").read_text())
     now = made.stable()
     gone = {name for name in promised if name not in now}

@@ -125,7 +125,7 @@ def test_the_fair_share_follows_from_present_jobs_and_never_from_the_future() ->
     assert scores(three(), now=40.0)["a/1"][0] == 2.0
 
 
-def test_the_fair_share_may_be_the_average_so_far_as_in_shockwave() -> None:
+def test_the_fair_share_can_be_computed_from_the_average_contention_as_in_shockwave() -> None:
     # The app of a/1 has seen six apps on average: on two GPUs a fair share takes three times as long.
     world = World("1x2 V100").app("a", contention=6.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
     world = world.job("b/1", iterations=400, seconds_per_iteration=1.0)

@@ -191,7 +191,7 @@ def test_the_minimum_cpus_of_a_grant_are_summed_over_its_gpus() -> None:
     assert placement.cpus.tolist() == [6.0, 6.0]
 
 
-def test_islands_are_kept_together() -> None:
+def test_gpus_of_a_job_are_taken_from_one_island_if_possible() -> None:
     from eunomia import Cluster, Machine
 
     world = World(Cluster.build([Machine(name="m", gpu_type="V100", gpus=8, island=4)])).job("x/1").holds("x/1", 0)

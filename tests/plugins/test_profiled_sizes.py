@@ -175,7 +175,7 @@ def test_rates_of_zero_and_of_other_gpu_types_are_ignored() -> None:
     assert Lab("a/1").knows(2, rate=9.0, gpu_type="K80").knows(1).rates("a/1")[2] == pytest.approx(2.0)
 
 
-def test_rates_across_machines_count_only_for_larger_sizes_or_without_others() -> None:
+def test_rates_across_machines_are_not_used_if_rates_within_one_exist() -> None:
     made = Lab("a/1").knows(2, rate=1.2, locality=Locality.RACK).knows(1)
     assert made.rates("a/1")[3] == pytest.approx(3.0)
     assert made.knows(2, locality=Locality.MACHINE).rates("a/1")[3] == pytest.approx(1.9 * 1.5)

@@ -27,7 +27,7 @@ def test_with_redraw_never_a_job_keeps_its_draw() -> None:
     assert order(world, redraw="never") != order(World(seed=4).jobs(20), redraw="never")
 
 
-def test_other_candidates_do_not_change_the_order() -> None:
+def test_fewer_candidates_do_not_change_the_order_of_the_rest() -> None:
     few = [name for name in order(World("1x2 V100").jobs(12)) if name not in ("many/3", "many/7")]
     busy = World("1x2 V100").jobs(12).holds("many/3", 0).holds("many/7", 1)
     assert order(busy) == few

@@ -108,7 +108,7 @@ def test_grants_are_protected_until_the_round_ends_at_a_multiple_of_its_length()
 
 
 @given(st.floats(0.0, 1e7), st.floats(1.0, 1e5))
-def test_leases_never_end_after_the_round(now: float, length: float) -> None:
+def test_a_lease_never_ends_after_its_round(now: float, length: float) -> None:
     from eunomia_plugins.refine.turns import turn
 
     this = turn(now, length)

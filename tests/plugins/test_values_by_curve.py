@@ -77,7 +77,7 @@ def test_values_by_curve_equal_those_of_each_claim(
 
 @given(JOBS, st.sampled_from(["1x3 V100", "2x4 V100", "1x4 V100, 1x4 P100"]))
 @settings(max_examples=60, deadline=None)
-def test_an_allocation_makes_the_same_decisions_from_either_form(
+def test_values_by_curve_and_by_claim_lead_to_the_same_decisions(
     jobs: list[tuple[int, int, float, float, float, float | None]], cluster: str
 ) -> None:
     snapshot, menus, offer, valuations = valued(world_of(jobs, cluster))

@@ -129,7 +129,7 @@ def test_jobs_per_app_and_gpus_per_job_follow_figures_2_and_8(drawn):
     assert (gangs.min(), counts.min()) == (1, 1)
 
 
-def test_models_follow_table_4(drawn):
+def test_models_are_drawn_with_the_shares_of_table_4(drawn):
     _, workload = drawn
     first = np.flatnonzero(np.diff(workload.jobs.app, prepend=-1))
     named = np.array(workload.models)[workload.jobs.model[first]]

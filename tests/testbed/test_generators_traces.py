@@ -195,7 +195,7 @@ def test_shockwave_draws_modes_and_durations_by_its_splits(rates_file):
     assert workload.regimes
 
 
-def test_shockwave_refuses_other_names_and_needs_throughputs(tmp_path):
+def test_invalid_options_of_the_shockwave_generator_are_refused(tmp_path):
     with pytest.raises(InputError, match=r'must be named J_a_b_n_L_S_.* but got "canonical.trace"'):
         ShockwaveOptions.of_name("canonical.trace", tmp_path)
     with pytest.raises(InputError, match=r"throughputs must be given \(--set shockwave.throughputs\)"):

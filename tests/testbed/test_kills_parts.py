@@ -40,7 +40,7 @@ def test_time_in_which_a_job_writes_a_checkpoint_is_not_lost_work() -> None:
     assert loss.seconds == pytest.approx(104.0 - 103.0)
 
 
-def test_without_a_checkpoint_only_the_work_of_that_incarnation_is_lost() -> None:
+def test_an_incarnation_without_a_checkpoint_loses_only_its_own_work() -> None:
     lives = [
         Life(incarnation=1, step_seconds=0.1, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
         Life(incarnation=2, step_seconds=0.1, ended=111.5, logged=logged(31, 40, 110.0, 0.1)),

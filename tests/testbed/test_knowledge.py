@@ -106,7 +106,7 @@ def test_an_error_of_work_does_not_change_rates() -> None:
 
 
 @pytest.mark.parametrize(("what", "varies"), [("types", 1), ("sizes", 0), ("slowdowns", 2)])
-def test_an_error_on_rates_is_drawn_for_each_type_size_or_distance(what: str, varies: int) -> None:
+def test_errors_of_rates_are_drawn_separately_by_type_or_by_size_or_distance(what: str, varies: int) -> None:
     true, off = rates(Reports(know="oracle")), rates(Reports(know="oracle", errors={what: 0.2}))
     factors: dict[Any, set[float]] = {}
     for setting, rate in off.items():

@@ -67,7 +67,7 @@ JOBS = "".join(f"j{row},{row},1,10,1\n" for row in range(5))
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_other_commands_print_only_their_result_on_stdout(arguments: list[str], tmp_path: Path) -> None:
+def test_with_json_each_command_prints_only_its_result_on_stdout(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "printing.py").write_text(ORDERED)
     (tmp_path / "own.csv").write_text("job,arrival_seconds,most_gpus,iterations,seconds_per_iteration\n" + JOBS)
     flags = ["--plugin-path", "printing.py", "--json"]

@@ -33,7 +33,7 @@ def tables(folder: Path) -> dict[str, bytes]:
         ["--cost", "start=20s", "--cost", "checkpoint=5s", "--failures", "between=5d"],
     ],
 )
-def test_the_option_plain_gives_the_same_tables(tmp_path: Path, more: list[str]) -> None:
+def test_tables_with_the_option_plain_equal_those_of_the_fast_path(tmp_path: Path, more: list[str]) -> None:
     drawn = ["--workload", "gavel", "--set", "gavel.jobs=24", "--set", "gavel.interarrival=120s"]
     policies = [word for name in POLICIES for word in ("--policy", name)]
     common = ["simulate", *drawn, "--cluster", "3x4 V100, 2x2 P100", *policies, *more, "-q", "--no-report", "-j", "1"]

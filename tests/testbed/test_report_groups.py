@@ -55,7 +55,7 @@ def test_users_and_models_are_ordered_by_their_gpu_time_over_all_runs(mixed: Run
         assert list(groups_of(mixed).names[way]) == held[way].to_list()
 
 
-def test_lengths_are_classified_by_time_alone_or_else_by_run_time(mixed: RunData) -> None:
+def test_jobs_are_classified_by_ideal_time_if_known_and_by_run_time_otherwise(mixed: RunData) -> None:
     found = with_length(mixed.jobs.with_columns(ideal_seconds=pl.lit(None, pl.Float64), run_seconds=pl.lit(3_600.0)))
     assert set(found["length"]) == {"1 h to 6 h"}
     found = with_length(mixed.jobs.with_columns(ideal_seconds=pl.lit(5.0)))

@@ -12,7 +12,7 @@ _floors = serving_lab.floors
 
 
 @pytest.mark.slow
-def test_random_damage_to_other_state_files_is_never_silent_nor_a_crash(tmp_path: Path) -> None:
+def test_random_damage_to_a_state_file_is_always_reported_and_never_a_crash(tmp_path: Path) -> None:
     found = list(run_side_files(tmp_path, 200, 5000, starts=2))
     assert len(found) == 200
     assert [one for one in found if one[2].end in BAD] == []

@@ -112,7 +112,7 @@ def test_resume_runs_a_failed_simulation_again(others: tuple[str, ...], folder: 
     assert ("half", 0) in RunData.load(folder / "run").runs()
 
 
-def test_tolerated_faults_are_named_by_table_page_and_comparison(folder: Path) -> None:
+def test_tolerated_faults_are_shown_in_the_table_the_report_and_the_comparison(folder: Path) -> None:
     done = command(folder, "--policy", "half", "--policy", "fifo", "--out", "run", "--tolerate-faults")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].startswith("half (fallback from round 4) ")

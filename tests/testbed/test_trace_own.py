@@ -100,7 +100,7 @@ def test_names_like_formulas_are_quoted_in_the_file_and_read_back(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["shockwave.trace", "philly.csv", "openb_pods.csv", "gavel.trace"])
-def test_traces_of_other_formats_can_be_written_in_the_own_format(tmp_path: Path, name: str) -> None:
+def test_traces_of_other_formats_can_be_written_in_the_format_of_eunomia(tmp_path: Path, name: str) -> None:
     workload = read_trace(SAMPLES / name)
     write_trace(workload, tmp_path / "own.csv")
     assert_same(workload, read_trace(tmp_path / "own.csv"))

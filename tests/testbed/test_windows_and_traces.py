@@ -121,7 +121,7 @@ def test_including_later_apps_makes_the_mean_over_a_part_unbiased() -> None:
 
 
 @pytest.mark.slow
-def test_several_traces_are_independent_draws(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_traces_in_one_simulation_count_as_independent_draws(capsys: pytest.CaptureFixture[str]) -> None:
     for number, name in enumerate(("a.csv", "b.csv", "c.csv")):
         write(name, 60, seed=number)
     assert simulate("a.csv", "b.csv", "c.csv", "--out", "out") == 0

@@ -116,7 +116,7 @@ def test_gpu_types_are_filled_one_after_another_and_a_job_runs_on_one() -> None:
 
 
 @pytest.mark.parametrize("fast", ["A100", "T4"])
-def test_types_that_are_not_named_are_filled_the_fastest_first(fast: str) -> None:
+def test_the_option_types_sets_the_order_of_types_and_the_default_is_fastest_first(fast: str) -> None:
     slow = "T4" if fast == "A100" else "A100"
     wanted = {"a/1": [0.5, 0.5], "b/1": [0.3, 0.3]}
     world = World("1x1 A100, 1x1 T4").job("a/1").job("b/1")

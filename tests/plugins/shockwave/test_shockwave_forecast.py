@@ -151,7 +151,7 @@ def test_the_rule_last_throughput_expects_no_coming_regime() -> None:
     assert coming(forecast(rule="last", gain=1.0).eunomia_elasticity(town().snapshot()), 0) == []
 
 
-def test_menus_with_forecast_have_the_same_sizes_and_rates_as_fixed() -> None:
+def test_the_plugins_forecast_and_fixed_give_menus_with_equal_sizes_and_rates() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=0.5).job("b/1", gpus=2).job("c/1", gpus=2)
     world.measures("b/1", 1, 3.0).measures("c/1", 2, 7.0)
     menus = forecast().eunomia_elasticity(world.snapshot())

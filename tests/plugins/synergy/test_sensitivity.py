@@ -60,7 +60,7 @@ def test_neither_the_demand_nor_the_minimum_is_slower_than_the_share(
     assert grown.at(*wanted) >= saturation * grown.rate.max() * (1 - 1e-6)
 
 
-def test_a_missing_point_has_the_best_rate_with_no_more_cpus_and_memory() -> None:
+def test_a_missing_point_gets_the_best_measured_rate_with_no_more_cpus_or_memory() -> None:
     town = World(WORLD).job("a/1")
     menus = menus_of(town, {"a/1": [MenuPoint(1, 1.0, 1.0, 20.0), MenuPoint(1, 3.0, 4.0, 60.0)]})
     found = Matrix.of(menus, 0, 1, -1)

@@ -160,7 +160,7 @@ def test_odd_gangs_on_equal_machines_are_solved_exactly_by_counts() -> None:
 
 
 @pytest.mark.parametrize("apps", [20, 60])
-def test_counts_of_odd_gangs_give_the_same_as_the_integer_programme(apps: int) -> None:
+def test_the_method_by_counts_finds_the_same_auction_as_the_integer_programme(apps: int) -> None:
     """Six machines of 8, gangs of 2, 3 and 4, ten times what there is: seconds as integers, hundredths as counts."""
     rng = np.random.default_rng(apps)
     bids = [[Bundle(float(rng.uniform(0.3, 0.9)), (Part(0, int(rng.integers(2, 5))),))] for _ in range(apps)]
