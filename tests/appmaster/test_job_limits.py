@@ -38,7 +38,7 @@ def test_a_launcher_stores_the_limits_of_the_arbiter_for_when_it_is_away(tmp_pat
     assert node.limits == OTHERS
 
 
-def test_a_damaged_file_of_limits_means_the_defaults(tmp_path: Path) -> None:
+def test_limits_of_a_damaged_file_are_replaced_by_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "launcher").mkdir()
     (tmp_path / "launcher" / LIMITS).write_text('{"own_ends": "many"}')
     assert Node(tmp_path, "box7", local_machine.detect(1, use_gpus=False)).limits == DEFAULTS

@@ -180,7 +180,7 @@ def test_progress_waits_for_a_heartbeat_but_a_release_is_sent_at_once() -> None:
 # -- files
 
 
-def test_the_state_is_restored_including_nan(tmp_path: Path) -> None:
+def test_the_state_of_an_app_master_is_restored_from_its_file_including_nan(tmp_path: Path) -> None:
     path = tmp_path / "master.json"
     assert read_state(path) is None
     gang = Gang(incarnation=2, gpus=(0, 3), containers=("a.1.2.0", "a.1.2.1"), stop_at=96, began_at=1.5, from_step=40)

@@ -186,7 +186,7 @@ def test_summaries_other_than_scalars_are_left_out(tmp_path: Path) -> None:
     ),
     repeat=st.sampled_from([1, 40]),
 )
-def test_any_scalars_are_read_like_tensorboard_reads_them(tmp_path_factory, events, repeat: int) -> None:
+def test_any_scalars_are_read_to_the_same_values_as_by_tensorboard(tmp_path_factory, events, repeat: int) -> None:
     folder = tmp_path_factory.mktemp("logs")
     data = b"".join(
         frame(

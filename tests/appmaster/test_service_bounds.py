@@ -205,7 +205,7 @@ def test_an_app_cannot_release_leases_or_containers_of_another(lab: Any) -> None
     assert not theirs & mine
 
 
-def test_wrong_tokens_and_ids_of_other_apps_change_nothing(lab: Any) -> None:
+def test_requests_with_wrong_tokens_or_for_other_apps_change_nothing(lab: Any) -> None:
     ana, bob = running(lab, "ana"), running(lab, "bob")
     before = facts(lab)
     own = grpc.StatusCode.PERMISSION_DENIED

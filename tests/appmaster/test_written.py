@@ -96,7 +96,7 @@ def test_writers_that_stay_in_their_folders_break_no_rule() -> None:
         ),
     ],
 )
-def test_each_broken_rule_is_found(made: tuple[Any, ...], said: str) -> None:
+def test_each_broken_rule_of_a_history_is_found(made: tuple[Any, ...], said: str) -> None:
     found = breaches(history(*made))
     assert len(found) == 1
     assert said in found[0]

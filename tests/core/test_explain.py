@@ -653,7 +653,7 @@ def test_freed_gpus_do_not_start_a_job_without_a_named_remedy(name: str) -> None
     assert town.explain(case.job).starts_in is None
 
 
-def test_every_reason_occurs_in_a_scenario() -> None:
+def test_every_reason_for_waiting_occurs_in_a_scenario() -> None:
     assert {case.reason for case in CASES.values()} == set(Reason)
     assert len(CASES) >= 30
 

@@ -273,7 +273,7 @@ def test_an_error_in_a_sort_key_is_attributed_to_the_valuation_not_to_the_alloca
 
 
 @pytest.mark.parametrize("way", IN_A_ROUND)
-def test_strict_plugins_raise_the_error_instead(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_strict_plugins_the_error_of_a_plugin_is_raised(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     with pytest.raises(Exception, match=IN_A_ROUND[way][1].replace("(", r"\(")):
         driven(profile_of(faulty(way)))
@@ -305,7 +305,7 @@ class Overcommits:
 
 
 @pytest.mark.parametrize(("kind", "said"), [(BadTriggers, "no trigger"), (Overcommits, "a GPU must have one holder")])
-def test_faults_in_other_hooks_are_contained_too(kind: type[Any], said: str) -> None:
+def test_faults_in_the_remaining_hooks_lead_to_the_fallback(kind: type[Any], said: str) -> None:
     arbiter, outcome = driven(profile_of(kind))
     faults = [fault for decision in outcome.decisions for fault in decision.faults]
     assert {fault.plugin for fault in faults} == {kind.name}

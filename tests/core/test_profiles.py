@@ -304,7 +304,7 @@ def test_a_refiner_that_divides_is_refused_where_nothing_needs_to_be_divided(tmp
     Profile.load("themis", settings={"stages.refiners": ["divide"], "rounds.bid_deadline": "1s"})
 
 
-def test_several_sizes_are_refused_where_no_stage_chooses_one(tmp_path: Path) -> None:
+def test_a_profile_in_which_no_stage_chooses_among_sizes_is_refused(tmp_path: Path) -> None:
     body = 'extends = "max_min_time"\nstages.elasticity = "range"'
     assert errors_of(write(tmp_path, body, "idle.toml")) == [
         'nothing chooses among the sizes of elasticity "range", for allocation "max_min_time" gives claims of jobs and '

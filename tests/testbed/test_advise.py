@@ -101,7 +101,7 @@ def test_if_no_policy_fits_the_error_gives_every_reason(capsys: pytest.CaptureFi
     assert "synergy: cpus must be given" in said
 
 
-def test_each_variation_changes_only_one_thing() -> None:
+def test_each_variation_changes_only_the_costs_or_only_the_cluster() -> None:
     given = {"trace": "jobs.csv", "cluster": "1x2 V100", "policies": ("fifo",)}
     plan, _ = plan_of(spec_of({**given, "cost": ("start=5s",)}))
     costs, machine = variations_of(plan)

@@ -54,7 +54,7 @@ def test_an_error_names_its_line(rows: str, said: str) -> None:
     assert str(list_of(PHILLY + rows)) == said
 
 
-def test_all_errors_are_reported_together() -> None:
+def test_all_errors_of_a_machine_list_are_reported_together() -> None:
     assert str(list_of(PHILLY + "m0,4, 12GB\nm2,x, 12GB\n")).count("\n") == 1
 
 

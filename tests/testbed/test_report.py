@@ -229,7 +229,7 @@ def test_scripts_of_the_page_parse_separately_and_joined(sample: RunData, tmp_pa
         assert done.returncode == 0, done.stderr
 
 
-def test_every_script_is_on_the_page() -> None:
+def test_every_script_file_of_the_report_is_listed() -> None:
     assets = resources.files("eunomia_testbed.report") / "assets"
     assert sorted(SCRIPTS) == sorted(path.name for path in assets.iterdir() if path.name.endswith(".js"))
 

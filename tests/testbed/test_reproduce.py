@@ -164,7 +164,7 @@ def test_apps_that_starve_under_gandiva_are_named() -> None:
     assert "gandiva: app02 5 in 2" in found.reason
 
 
-def test_only_the_last_app_reports_falsely() -> None:
+def test_an_app_that_reports_less_work_than_it_has_finishes_earlier() -> None:
     usual = {"workload": "identical", "cluster": "lying", "apps": 8, "iterations_error": 0.0, "slowdown_error": 0.0}
     honest, less, paper_way = (
         run_cell(Cell(policy="themis", seed=0, **usual, **more))  # type: ignore[arg-type]

@@ -226,7 +226,7 @@ def test_the_reference_type_of_times_is_the_given_one_not_the_most_frequent(
     assert result.jobs["ideal_seconds"].to_list() == pytest.approx([ideal])
 
 
-def test_python_callers_follow_the_same_rule(folder: Path) -> None:
+def test_a_simulation_from_python_needs_a_speed_source_for_each_timed_model(folder: Path) -> None:
     timed = runs([(0.0, 1, 3600.0)], models=["ResNet-50"])
     with pytest.raises(InputError, match=NO_TYPE):
         simulate(timed, CLUSTER, ["srtf"], speeds="speeds.json")

@@ -51,7 +51,7 @@ def test_the_certificate_equals_the_envy_and_shortfall_of_the_shares(seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_bound_is_below_the_optimum(seed: int) -> None:
+def test_the_bounds_for_equal_groups_are_never_below_the_optimum(seed: int) -> None:
     of = drawn(10 + seed, 70, 4)
     best = solve_exactly(of).objective
     for groups in (1, 7, 35, 70):
