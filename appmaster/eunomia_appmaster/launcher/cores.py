@@ -42,7 +42,7 @@ class Cores:
         return epoch == known.epoch and (cpus, memory_gib) != (known.cpus, known.memory_gib)
 
     def set(self, slot: int, epoch: int, cpus: float, memory_gib: float = 0.0) -> bool:
-        """Choose cores for a slot, its CPUs rounded up in number; returns whether the order changes anything."""
+        """Choose as many cores for a slot as it has CPUs, rounded up; returns whether the order changes anything."""
         if not self.is_news(slot, epoch, cpus, memory_gib):
             return False
         count = min(len(self.every), max(1, math.ceil(cpus - 1e-6)))
