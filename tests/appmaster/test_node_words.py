@@ -244,8 +244,8 @@ def test_drain_prints_which_jobs_it_waits_for_and_how_to_end_them_sooner(
     *rows, last = capsys.readouterr().out.splitlines()
     assert "2 of 2 still held (ana/1: 2), without an end" in rows[-1]
     assert last == (
-        "annex: 2 of its slots are held (ana/1: 2) without an end; it is drained once their jobs end, sooner by eunomia"
-        " nodes drain annex --within 10m, or at once by eunomia nodes remove annex --now"
+        "annex: 2 of its slots are held (ana/1: 2) without an end; it is drained once the jobs there end, sooner by"
+        " eunomia nodes drain annex --within 10m, or at once by eunomia nodes remove annex --now"
     )
     nodes_command.drain("annex", as_json=True, **at)
     (seen,) = loads(capsys.readouterr().out)["nodes"]
@@ -384,3 +384,30 @@ def test_the_slots_that_an_app_wishes_stay_as_they_are_when_a_node_leaves(two: A
     assert two.remove(now=True).left
     two.quiet()
     assert (two.lab.app("wide").max_slots, two.lab.app("search").max_slots) == (6, 4)
+
+
+def test_slots_that_are_missing_are_not_counted_among_those_of_a_node_or_of_the_cluster(two: Any) -> None:
+    two.quiet()
+    two.annex.register(slots=[lpb.Slot(index=0, gpu_type="cpu")])
+    two.beating = Beating(two.annex)
+    eventually(lambda: two.nodes()["annex"].missing, "its other slot is missing")
+    answer = two.lab.submit("ana", "9", wait_for_machines=True)
+    assert answer.slots == 3
+    assert answer.waits_for == "it needs 9 slots, and the cluster has 3, and never had more than 4 at once"
+    two.call("DrainNode", pb.DrainNodeRequest(node="annex"))
+    waiting(two, "bob", 3)
+    assert explained(two, "bob/1").nodes[-1] == "annex drains: no job starts on its 1 slot"
+
+
+def test_held_slots_are_counted_by_type_only_while_slots_of_several_types_are_there(two: Any) -> None:
+    master = waiting(two, "ana", 1)
+    master.beat_until(lambda: master.leases)
+    barn = Launcher(two.lab, 1, "of barn", "barn")
+    barn.register(slots=[lpb.Slot(index=0, gpu_type="fast")])
+    beating = Beating(barn)
+    try:
+        assert dict(two.lab.app("ana").slots_by_type) == {"cpu": 1}
+        two.call("RemoveNode", pb.RemoveNodeRequest(node="barn", now=True))
+        assert dict(two.lab.app("ana").slots_by_type) == {}
+    finally:
+        beating.end()

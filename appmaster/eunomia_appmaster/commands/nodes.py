@@ -103,7 +103,7 @@ def later(node: pb.NodeView) -> str:
     if ends is not None:
         return f"{held}; it is drained in {duration(ends)} at the latest"
     now = f"eunomia nodes remove {node.node} --now"
-    return f"{held} without an end; it is drained once their jobs end, sooner by {within}, or at once by {now}"
+    return f"{held} without an end; it is drained once the jobs there end, sooner by {within}, or at once by {now}"
 
 
 def _holders(node: pb.NodeView) -> str:

@@ -80,8 +80,10 @@ class NodeWords:
         return f"{verb} ({why})" if why else verb
 
     def _gpus(self, node: Node) -> list[int]:
-        layout = self._service.nodes.layout
-        return [] if layout is None else layout.gpus_of(node.name)
+        """Return the GPUs of a node, without those that its launcher did not find."""
+        layout, missing = self._service.nodes.layout, self._service.nodes.missing(node)
+        gpus = [] if layout is None else layout.gpus_of(node.name)
+        return [gpu for gpu in gpus if layout is not None and layout.places[gpu].slot not in missing]
 
     def slots_of(self, job: int) -> dict[str, int]:
         """Return a job's number of slots by node, by the job's row; empty: none, or the cluster has only one node."""
@@ -120,7 +122,8 @@ class NodeWords:
         most = service.upkeep.most_slots
         if least <= there.size:
             return f"it needs {_slots(least)}, and {serves} of {there.size} are there"
-        size = f"it needs {_slots(least)}, and the cluster has {there.size}"
+        found = [gpu for node in service.nodes for gpu in self._gpus(node)]
+        size = f"it needs {_slots(least)}, and the cluster has {int(np.isin(there, found).sum())}"
         return (
             f"{size}; it had {most} at once"
             if kind != NONE or least <= most

@@ -102,10 +102,11 @@ class Views:
         return "" if held else self._nodes.shortage(app.least)
 
     def _by_type(self, held: list[int]) -> Counter[str]:
-        """Return the number of held slots by type; empty: the cluster has only one type."""
+        """Return the number of held slots by type; empty: the slots of the cluster have only one type."""
         cluster = self._view.cluster
-        types = cluster.gpu_types if len(cluster.gpu_types) > 1 else ()
-        return Counter(types[cluster.gpu_type[gpu]] for gpu in held) if types else Counter()
+        if np.unique(cluster.gpu_type[cluster.present()]).size < 2:  # a type stays when its last machine has left
+            return Counter()
+        return Counter(cluster.gpu_types[cluster.gpu_type[gpu]] for gpu in held)
 
     def _tried_again_in(self, app: App) -> float | None:
         """Return the seconds until the next attempt of a suspended app's master; None: it is not suspended."""
