@@ -144,8 +144,8 @@ class Queue:
     def update(self, facts: Facts, rows: list[int]) -> None:
         """Update the entries of rows that changed, possibly repeated, and of rows whose key or protection has ended."""
         self.facts = facts
-        due, place = set(rows), self._place
-        if self._guarded or self._ending:
+        due, place, guarded, ending = set(rows), self._place, self._guarded, self._ending
+        if (guarded and guarded[0][0] <= facts.now) or (ending and ending[0][0] <= facts.now):
             due |= self._ended(facts.now)
         for row in due:
             if row in place:
