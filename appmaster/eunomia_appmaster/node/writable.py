@@ -1,10 +1,11 @@
-"""Checks that a state folder is writable, before anything in it is changed."""
+"""Checks that a state folder is writable and on a local disk, before anything in it is changed."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from eunomia.errors import InputError
+from eunomia_appmaster.node.file_systems import check_local
 
 RULE = (
     "a state folder and the folders in it must be writable for the user of `eunomia serve` "
@@ -16,8 +17,10 @@ def check_writable(state: Path) -> None:
     """Check that files in a state folder can be replaced, without writing anything.
 
     Raises:
-        InputError: the folder, a folder inside it, or, if it is new, its parent is not writable.
+        InputError: the folder, a folder inside it, or, if it is new, its parent is not writable; or the folder is on a
+            network file system.
     """
+    check_local(state)
     for folder in _folders(state):
         if os.access(folder, os.W_OK | os.X_OK):
             continue
