@@ -222,3 +222,31 @@ def test_a_node_that_comes_back_gives_a_job_that_waits_a_round_at_once(two: Two)
     (back,) = [step for step in steps if any(isinstance(event, MachineBack) for event in step.events)]
     (starts,) = [step for step in steps if step.decision.transitions]
     assert (starts.number, starts.now) == (back.number, back.now), "in that step"
+
+
+def test_a_gpu_is_a_slot_of_one_node_at_most(two: Two) -> None:
+    two.quiet()
+    gpus = [lpb.Slot(index=at, gpu_type="A100", uuid=f"GPU-{at}") for at in range(2)]
+    two.annex.register(slots=gpus)
+    barn = Launcher(two.lab, 1, "of barn", "barn")
+    with pytest.raises(grpc.RpcError, match=r"a GPU must be a slot of one node .*GPU-1, which annex has") as caught:
+        barn.register(slots=[lpb.Slot(index=0, gpu_type="A100", uuid="GPU-1")])
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    two.annex.register(slots=gpus)  # the same node again
+    assert set(two.nodes()) == {"annex", "box7"}
+    barn.register(slots=[lpb.Slot(index=0, gpu_type="A100", uuid="GPU-2")])
+
+
+def test_a_node_that_is_back_names_the_processes_that_its_slots_wait_for(two: Two) -> None:
+    two.lose()
+    two.annex.busy.add(0)
+    left = lpb.ContainerStatus(container_id="ana.4.1.0", app="ana", job=4, slot=0, pid=4711, state=lpb.RUNNING)
+    two.annex.containers = [left]
+    two.annex.register()
+    two.beating = Beating(two.annex)
+    seen = two.nodes()["annex"]
+    assert seen.state == "down"
+    assert seen.why == "it is back; its slots wait until what ran there has ended (ana/4: process 4711)"
+    two.annex.busy.clear()
+    two.annex.containers = []
+    eventually(lambda: two.nodes()["annex"].state == "up", "it is empty")

@@ -17,6 +17,8 @@ UP: Final = "up"
 DOWN: Final = "down"
 DRAINING: Final = "draining"
 _ENDS: Final = (GpuState.LEAVING, GpuState.DOWN)
+NAMED: Final = 5
+"""Number of jobs whose processes are named."""
 _WAITS: Final = (JobState.WAITING, JobState.PAUSED)
 
 
@@ -50,7 +52,7 @@ class NodeWords:
     def _reason(self, node: Node) -> str:
         """Return why a node is not up, or will not be for long; empty: neither."""
         if node.lost and node.registered:
-            return "it is back; its slots wait until what ran there has ended"
+            return f"it is back; its slots wait until what ran there has ended{_left_on(node)}"
         if node.lost and node.left:
             return "its launcher was ended; its slots are used again once it is back"
         if node.lost:
@@ -155,6 +157,14 @@ class NodeWords:
             term = f", and its lease there ends in {_seconds(ends)}" if math.isfinite(ends) and not leaves else ""
             found.append(f"it runs on {_slots(len(held))} of {node.name}, which {self._verb(node)}{term}")
         return found
+
+
+def _left_on(node: Node) -> str:
+    """Return the jobs whose processes are left on a node, with these, as text: `` (nets/4: process 4711)``."""
+    left = [f"{one.app}/{one.job}: process {one.pid}" for one in node.containers if one.pid]
+    return (
+        f" ({', '.join(left[:NAMED])}{f', and {len(left) - NAMED} more' if len(left) > NAMED else ''})" if left else ""
+    )
 
 
 def _slots(count: int) -> str:

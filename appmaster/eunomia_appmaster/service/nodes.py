@@ -61,8 +61,8 @@ class Node:
         """Whether its launcher shares the arbiter's state folder and ends with the arbiter's machine."""
         self.slots: frozenset[int] = frozenset()
         """Slots that the node's launcher found at its start."""
-        self.has_gpus = False
-        """Whether its slots are GPUs, not shares of its CPUs."""
+        self.uuids: frozenset[str] = frozenset()
+        """UUIDs of its GPUs; empty: its slots are shares of its CPUs."""
         self.unlike = False
         """Whether its slots differ from the cluster's; it registers again once the arbiter can change them."""
         self.down: dict[int, int] = {}
@@ -120,7 +120,7 @@ class Node:
         self.container_manager_address = request.container_manager_address
         self.is_head, self.version, self.load = request.head, request.version, request.load
         self.slots = frozenset(slot.index for slot in request.slots)
-        self.has_gpus = any(slot.uuid for slot in request.slots)
+        self.uuids = frozenset(slot.uuid for slot in request.slots if slot.uuid)
         self.unlike = self.left = False
         self.slot_states, self.containers, self.app_masters = {}, ContainerStatuses(), {}
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)

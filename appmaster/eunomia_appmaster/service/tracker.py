@@ -61,6 +61,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             await self._check_reached(request, service.tokens.caller(context.invocation_metadata()))
             async with self._registering:
                 await self._check_alone(request, context)
+                self._check_gpus(request)
                 node = await self._take(request, context)
         except InputError as error:
             log.error("node.refused", node=request.node, why=str(error))
@@ -183,6 +184,19 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         why = f'{rule}, but got a second one while the first answers (node "{request.node}")'
         log.error("node.refused", node=request.node, why=why)
         await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
+
+    def _check_gpus(self, request: pb.RegisterNodeRequest) -> None:
+        """Check that no GPU of a node is a slot of another one, whose processes may still use it.
+
+        Raises:
+            InputError: one is; nothing was changed.
+        """
+        uuids = {slot.uuid for slot in request.slots if slot.uuid}
+        for other in self._service.nodes:
+            shared = sorted(uuids & other.uuids) if other.name != request.node and not other.left else []
+            if shared:
+                rule = "a GPU must be a slot of one node (end the other launcher, or remove that node)"
+                raise InputError(rule, value=f"{shared[0]}, which {other.name} has", place=request.node)
 
     async def _check_own(self, node: str, context: Context, *, head: bool = False) -> None:
         """Check that a joined node's credential is not used for another node, or for the arbiter's own machine."""

@@ -226,7 +226,7 @@ class Views:
                 node=node.name,
                 slot=slot,
                 gpu_type="" if gpu is None else types[cluster.gpu_type[gpu]],
-                cpus=not node.has_gpus,
+                cpus=not node.uuids,
             )
             for node, slot, gpu in numbers
         ]
