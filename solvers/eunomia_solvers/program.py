@@ -118,7 +118,7 @@ class LinearProgram:
 
     @property
     def scale(self) -> float:
-        """Return the divisor of the objective, because solvers' absolute tolerances assume values of order one."""
+        """Return the largest absolute cost, by which the objective is divided: solvers assume values of order one."""
         return float(np.abs(self.cost).max(initial=0.0)) or 1.0
 
     def rounded(self, x: Reals) -> Reals:

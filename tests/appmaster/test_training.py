@@ -124,7 +124,7 @@ def unbroken_gang(lab: Any, folder: Path, *args: str) -> bytes:
     return final_of(job)
 
 
-def test_a_run_stops_at_a_rung_at_the_end_of_an_epoch_after_its_evaluation(job: Any) -> None:
+def test_a_run_whose_rung_ends_an_epoch_stops_after_the_evaluation_of_that_epoch(job: Any) -> None:
     assert job.run(EUNOMIA_STOP_AT=8) == LEFT, job.output()
     assert job.said("suspended") == [{"step": 8}]
     assert [step for step, _ in scalars(job)["val/error"]] == [4, 8]

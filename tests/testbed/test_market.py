@@ -194,7 +194,7 @@ def best_mixture(market: StochasticMarket, budget: np.ndarray) -> float:
     )
 
 
-def test_a_market_over_two_rounds_equals_the_best_mixture_too() -> None:
+def test_a_market_over_two_rounds_also_has_the_optimum_of_the_best_mixture() -> None:
     steady = Chain(budget=1.0, first=np.ones(1), moves=np.ones((3, 1, 1)), gain=np.array([[[0.0]], [[0.5]], [[1.0]]]))
     chains = (adapting_job(1.0, 0.5), steady)
     market = StochasticMarket(chains=chains, amounts=np.array([0.0, 0.5, 1.0]), rounds=2)

@@ -34,7 +34,7 @@ class JobState(StrEnum):
 
     @property
     def has_gang(self) -> bool:
-        """Return whether processes of the job may run."""
+        """Return whether processes of the job may still be running."""
         return self in (JobState.RUNNING, JobState.STOPPING)
 
 

@@ -1,10 +1,10 @@
 """The state of an app master as an append-only record: a complete state, and a log of the changes since.
 
-``master.json`` has a complete state with a number. ``master.changes.jsonl`` has one line for each write since: the
+``master.json`` holds a complete, numbered state. ``master.changes.jsonl`` has one line for each write since: the
 number of the state that it follows, its own number, and differences. Once the log is as long as the state, and at the
 start of each attempt, the present state replaces the old one, and a new log begins. Both files have a backup
-(``.old``), and each line and each state has a checksum, so that after damage or truncation the last complete entry
-before it is found.
+(``.old``). Each line and each state has a checksum, so that the last complete entry before a damage or a truncation can
+be found.
 """
 
 import json

@@ -62,11 +62,11 @@ class Joined:
         )
 
     def note(self, epoch: int, *, left: bool = False) -> Note:
-        """Return the machine's note, to be written with the step of its event.
+        """Return the journal note on this machine, to be written in the same step as its join or leave event.
 
         Args:
-            epoch: the arbiter's last one before it joins: leases of older epochs on its slots belong to other machines.
-            left: whether it has left the cluster.
+            epoch: the arbiter's last epoch before the machine joins; older leases on its slots are other machines'.
+            left: whether the machine has left the cluster.
         """
         made = {"machine": encode(self.machine), "node": self.node, "slots": list(self.slots), "epoch": epoch}
         return Note(kind=MACHINE_NOTE, key=str(self.number), value=made | {"left": left})

@@ -194,8 +194,8 @@ class NewsWriter:
     def stirred(self, view: ClusterView) -> list[str] | None:
         """Return the apps that may have news since the last call, in order of their rows; None: all apps.
 
-        The cost grows with the number of leases, not of app masters: hundreds of them may wait while few have news. An
-        offer concerns the apps that may claim; its closing wakes no app, and is sent with the next answer
+        The cost grows with the number of leases, not of app masters, of which hundreds may be idle. An open offer is
+        news for the apps that may claim it; a closed offer wakes no app, and is sent with the next answer
         (``note_offer``).
         """
         offer, reached = view.open_offer, self._addresses()

@@ -26,7 +26,7 @@ class Charge(Enum):
 
 @value
 class Effect:
-    """The effect of a kind of order on its lease and job; code that handles orders reads it and compares no kinds."""
+    """The effect of a kind of order on its lease and job, so that few places need to compare kinds."""
 
     past: str
     """Past participle of the order, such as "started"; also the column of the table of rounds that counts it."""

@@ -1,4 +1,4 @@
-"""Remedies for a waiting job; each one let the job start when it was tried on a copy of the state."""
+"""Events that would let a waiting job start, each verified on a copy of the state."""
 
 import math
 from collections.abc import Iterable, Sequence

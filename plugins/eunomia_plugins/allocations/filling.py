@@ -55,7 +55,7 @@ class _Steps:
 
 
 def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> tuple[Ints, Rows]:
-    """Raise the job with the fewest GPUs for its weight by one step, repeatedly.
+    """Repeatedly give the job with the fewest GPUs per unit of weight its next larger size.
 
     Args:
         steps: sizes by index of job.

@@ -20,7 +20,7 @@ class FinishTimeFairnessOptions(SharingOptions):
     """Options of ``finish_time_fairness``."""
 
     beyond: Literal["spread", "nothing"] = "spread"
-    """Use of capacity left at the minimum ρ: an equal additional time share for every job, or nothing."""
+    """What to do with capacity left once the largest ρ is minimal: spread it evenly over jobs, or leave it idle."""
 
 
 class FinishTimeFairness(TimeSharing[FinishTimeFairnessOptions]):

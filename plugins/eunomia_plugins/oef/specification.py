@@ -11,12 +11,12 @@ from eunomia_solvers import solve_cvxpy
 
 
 def state_noncooperative(groups: Groups) -> Answer:
-    """Solve (9a) to (9c); throughputs are equal per unit of weight (§4.2.3)."""
+    """Solve the non-cooperative programme, (9a) to (9c); throughputs are equal per unit of weight (§4.2.3)."""
     return _solved(groups, lambda cp, gpus: _equal(cp, groups, gpus))
 
 
 def state_cooperative(groups: Groups) -> Answer:
-    """Solve (10a) to (10c); a claim compares amounts per unit of weight (§4.2.3)."""
+    """Solve the cooperative programme, (10a) to (10c); envy is judged per unit of weight (§4.2.3)."""
     return _solved(groups, lambda cp, gpus: _envy_free(groups, gpus))
 
 

@@ -25,7 +25,7 @@ class Counted(NamedTuple):
 
     counts: Ints
     bound: float
-    """Upper bound on the objective, times N M."""
+    """Upper bound on N·M times the objective of (11)."""
 
 
 class Steps(NamedTuple):

@@ -61,7 +61,7 @@ class Instance:
         return found
 
     def remaining(self) -> Reals:
-        """Return the seconds left after the window, R, [job, rounds granted]."""
+        """Return R: each job's seconds of work left after the window, [job, rounds granted]."""
         return np.maximum(self.left[:, None] - self.seconds * np.arange(self.rounds + 1), 0.0)
 
     def terms(self, counts: Ints) -> tuple[float, float]:

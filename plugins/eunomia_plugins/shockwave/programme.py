@@ -21,7 +21,7 @@ class Solved(NamedTuple):
     rounds: Bools
     """[job, round] whether the job runs."""
     bound: float
-    """Upper bound on the objective, times N M."""
+    """Upper bound on N·M times the objective of (11)."""
     cut_short: bool
 
 

@@ -52,7 +52,7 @@ class Worked:
     iterations: Reals
     """Iterations done; if they are at least ``iterations_left``, the job ends with this round."""
     seconds: Reals
-    """Seconds from the round's beginning to the job's last step; a job that ends finishes then."""
+    """Seconds from the round's beginning to the job's last step: the finish time of a job that ends with the round."""
     busy_seconds: Reals | None = None
     """Run time in seconds that is charged to the job, also in the ledger; None: ``seconds``."""
     ends: Bools | None = None

@@ -119,7 +119,7 @@ def test_an_interval_of_80_percent_contains_80_percent_of_draws_with_unknown_rat
         (Adapts.OTHER, (32.0, 64.0), 256.0, ()),
     ],
 )
-def test_batch_sizes_follow_the_pattern_of_the_mode(
+def test_predicted_batch_sizes_follow_the_pattern_of_the_adaptation_mode(
     mode: Adapts, seen: tuple[float, ...], largest: float, coming: tuple[float, ...]
 ) -> None:
     assert coming_batch_sizes(mode, seen, largest, 4) == coming

@@ -29,7 +29,7 @@ class OefGrid:
 
 
 def make_cell(grid: OefGrid, fields: Fields, seed: int) -> OefCell:
-    """Return a cell; ``overhead`` cells always use the printed speeds, on which they do not depend."""
+    """Return a cell; the overhead does not depend on the speeds, so its cells always use the printed ones."""
     given = {**fields, **({"speeds": PRINTED} if fields["what"] == OVERHEAD else {})}
     rates = grid.throughputs if given["speeds"] == GAVEL else ""
     return OefCell(seed=seed, throughputs=rates, hours=grid.hours, **given)
