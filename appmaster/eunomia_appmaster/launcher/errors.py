@@ -11,6 +11,7 @@ __all__ = [
     "NoRoomError",
     "NotOwnError",
     "NotRegisteredError",
+    "OldAttemptError",
     "RemovedError",
     "SlotBusyError",
     "SupersededError",
@@ -21,6 +22,10 @@ __all__ = [
 
 class ClosedEpochError(EunomiaError):
     """The lease has ended: a newer epoch of the slot was seen, or this one was revoked."""
+
+
+class OldAttemptError(EunomiaError):
+    """The order is of an earlier attempt of the app's master than one that the launcher has seen."""
 
 
 class SlotBusyError(EunomiaError):

@@ -38,12 +38,14 @@ async def start_gang(
         WrongTokenError: a lease is not the app's.
         NotOwnError: a run folder or container id is not the app's.
         ClosedEpochError: a lease has ended.
+        OldAttemptError: a later attempt of the app's master was seen.
         LeaseEndedError: the node's own lease has ended.
         SlotBusyError: a slot did not become free in time.
         LacksError: this node has no such program or working folder.
     """
     request = as_seen_here(request, node)
     check_request(request, node)
+    node.attempts.check(request.app, request.attempt)
     if known := _already_known(request, containers):
         return known
     node.lease.check()
@@ -55,7 +57,8 @@ async def start_gang(
         node.epochs.saw(wanted.slot, wanted.epoch)
         _fence_off_older(wanted, containers)
     await _free_slots(request, containers)
-    for wanted in request.containers:  # while this waited, a lease may have ended
+    node.attempts.check(request.app, request.attempt)  # while this waited, a later one may have come
+    for wanted in request.containers:  # and a lease may have ended
         node.epochs.check(wanted.slot, wanted.epoch)
     if known := _already_known(request, containers):  # or the same request have come a second time
         return known

@@ -15,6 +15,7 @@ from google.protobuf import json_format
 
 from eunomia.errors import InputError
 from eunomia_appmaster.app.cleaning import RECORDS
+from eunomia_appmaster.launcher.attempts import Attempts
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
 from eunomia_appmaster.launcher.files import CURE, let_read, put_aside, read_json, read_kept_json, write_json
 from eunomia_appmaster.launcher.folder_user import EPOCHS
@@ -32,7 +33,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
 
-LAUNCHER_FILE, SECRET, LIMITS = "launcher.json", "secret", "limits.json"
+LAUNCHER_FILE, SECRET, LIMITS, ATTEMPTS = "launcher.json", "secret", "limits.json", "attempts.json"
 
 
 class Node:
@@ -84,6 +85,7 @@ class Node:
             raise
         self._secret = _read_secret(self.folder / SECRET)
         self._limits = _read_limits(self.folder / LIMITS)
+        self.attempts = Attempts(self.folder / ATTEMPTS)
         self.lease = NodeLease(self.folder / LEASE, system=system)
         self._published: dict[str, Any] = {}
         self._mark = MarkFile(self.folder / MARK)

@@ -16,6 +16,7 @@ from eunomia_appmaster.launcher.errors import (
     NoRoomError,
     NotOwnError,
     NotRegisteredError,
+    OldAttemptError,
     SlotBusyError,
     UnknownContainerError,
     not_written,
@@ -39,6 +40,7 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     WrongTokenError: grpc.StatusCode.PERMISSION_DENIED,
     NotOwnError: grpc.StatusCode.PERMISSION_DENIED,
     ClosedEpochError: grpc.StatusCode.FAILED_PRECONDITION,
+    OldAttemptError: grpc.StatusCode.FAILED_PRECONDITION,
     NotRegisteredError: grpc.StatusCode.UNAVAILABLE,
     LeaseEndedError: grpc.StatusCode.UNAVAILABLE,
     NoRoomError: grpc.StatusCode.UNAVAILABLE,
@@ -147,6 +149,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
         except EunomiaError as error:
             await _refuse(context, error)
         self._vouch(context)
+        self._node.attempts.saw(request.app, request.attempt)  # an earlier one may watch
         since = request.since_version if request.launcher_id == self._node.launcher_id else -1
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.wait_seconds, 0.0), MAX_WAIT_SECONDS)
@@ -182,6 +185,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
         app, ids = request.app, request.container_ids
         check_node_token(request.node_token, self._node.secret, app, self._node.name)
         self._vouch(context)
+        self._node.attempts.check(app, request.attempt)
         found = {known.id: known for known in self._containers.on_slots() if known.status.app == app}
         if missing := [container_id for container_id in ids if container_id not in found]:
             raise UnknownContainerError(f"a container must be one of app {app} on {self._node.name}", value=missing[0])

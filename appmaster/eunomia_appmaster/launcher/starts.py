@@ -37,8 +37,9 @@ def set_next(status: pb.AppMasterStatus, order: pb.AppMasterOrder) -> None:
 def first_of(order: pb.AppMasterOrder, folder: Path, containers: Containers) -> pb.AppMasterStatus:
     """Return the first start of an order, for an app master of which the launcher has no record.
 
-    Records may be lost, so a start with a folder has begun, and a start whose container runs is that start. A start of
-    a later attempt than the ordered one is COMPLETED, so that nothing is started and the arbiter uses a higher number.
+    Records may be lost, so a start with a folder has begun, and a start whose container runs is that start. If there
+    was a start or an order of a later attempt than the ordered one, that one is COMPLETED, so that nothing is started
+    and the arbiter uses a higher number.
 
     Args:
         order: the arbiter's.
@@ -46,11 +47,12 @@ def first_of(order: pb.AppMasterOrder, folder: Path, containers: Containers) -> 
         containers: that the launcher knows.
     """
     found = [match for path in folder.glob("*") if (match := _NAME.fullmatch(path.name))]
-    begun = max(((int(match[1]), int(match[2] or 1)) for match in found), default=(0, 0))
+    seen = (containers.node.attempts[order.app], 0)
+    begun = max([seen, *((int(match[1]), int(match[2] or 1)) for match in found)])
     status = pb.AppMasterStatus(app=order.app, attempt=order.attempt, part=1)
     if begun < (order.attempt, 1):
         return status
-    last = pb.AppMasterStatus(app=order.app, attempt=begun[0], part=begun[1])
+    last = pb.AppMasterStatus(app=order.app, attempt=begun[0], part=max(1, begun[1]))
     container = containers.get(container_id(last))
     if container is not None and (begun == (order.attempt, 1) or not container.completed):
         return last

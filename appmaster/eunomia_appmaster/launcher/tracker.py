@@ -339,6 +339,7 @@ class Tracker:
         for stalled in answer.stalled_app_masters:
             self._spawn(self._app_masters.end_stalled(stalled))
         for order in answer.start_app_masters:
+            self._node.attempts.saw(order.app, order.attempt)
             try:
                 self._app_masters.start(order)
             except (EunomiaError, OSError) as error:

@@ -129,10 +129,13 @@ class AppMaster:
             settings.launcher_file,
             node=settings.node,
             login=settings.login,
+            attempt=settings.attempt,
             patience_seconds=PATIENCE_SECONDS,
             system=system,
         )
-        self._runtimes = NodeRuntimes(settings.app, own, settings.node, login=settings.login, system=system)
+        self._runtimes = NodeRuntimes(
+            settings.app, own, settings.node, login=settings.login, attempt=settings.attempt, system=system
+        )
         self._watched: dict[str, Runtime] = {}
         """The runtimes that a thread watches, by node."""
         self._own = OwnFolder(settings.app_dir, settings.attempt)

@@ -1266,6 +1266,7 @@ class StartContainersRequest(_message.Message):
     GROUP_RANK_FIELD_NUMBER: _builtins.int
     APP_FOLDER_FIELD_NUMBER: _builtins.int
     LOGIN_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     job: _builtins.int
     """EUNOMIA_JOB is "<app>/<job>" """
@@ -1293,6 +1294,8 @@ class StartContainersRequest(_message.Message):
     """it is replaced in the command, the variables and both folders
     the account of the workers; the container tokens are signed for it
     """
+    attempt: _builtins.int
+    """of the app master that calls; 0: not said"""
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerRequest]:
         """in LOCAL_RANK order"""
@@ -1324,10 +1327,11 @@ class StartContainersRequest(_message.Message):
         group_rank: _builtins.int = ...,
         app_folder: _builtins.str = ...,
         login: _builtins.str = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "app_folder", b"app_folder", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "login", b"login", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "app_folder", b"app_folder", "attempt", b"attempt", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "login", b"login", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1364,8 +1368,11 @@ class GoContainersRequest(_message.Message):
     APP_FIELD_NUMBER: _builtins.int
     NODE_TOKEN_FIELD_NUMBER: _builtins.int
     CONTAINER_IDS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     node_token: _builtins.str
+    attempt: _builtins.int
+    """of the app master that calls; 0: not said"""
     @_builtins.property
     def container_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1374,10 +1381,11 @@ class GoContainersRequest(_message.Message):
         app: _builtins.str = ...,
         node_token: _builtins.str = ...,
         container_ids: _abc.Iterable[_builtins.str] | None = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "container_ids", b"container_ids", "node_token", b"node_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "container_ids", b"container_ids", "node_token", b"node_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1412,12 +1420,15 @@ class StopContainersRequest(_message.Message):
     CONTAINER_IDS_FIELD_NUMBER: _builtins.int
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     node_token: _builtins.str
     deadline_seconds: _builtins.float
     """0: kill at once"""
     reason: _builtins.str
     """kept in the status"""
+    attempt: _builtins.int
+    """of the app master that calls; 0: not said"""
     @_builtins.property
     def container_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1428,10 +1439,11 @@ class StopContainersRequest(_message.Message):
         container_ids: _abc.Iterable[_builtins.str] | None = ...,
         deadline_seconds: _builtins.float = ...,
         reason: _builtins.str = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "container_ids", b"container_ids", "deadline_seconds", b"deadline_seconds", "node_token", b"node_token", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "container_ids", b"container_ids", "deadline_seconds", b"deadline_seconds", "node_token", b"node_token", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1466,12 +1478,15 @@ class EndStalledRequest(_message.Message):
     CONTAINER_IDS_FIELD_NUMBER: _builtins.int
     SILENT_SECONDS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     node_token: _builtins.str
     silent_seconds: _builtins.float
     """without progress, as the app master counted"""
     reason: _builtins.str
     """kept in the status"""
+    attempt: _builtins.int
+    """of the app master that calls; 0: not said"""
     @_builtins.property
     def container_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of one gang"""
@@ -1484,10 +1499,11 @@ class EndStalledRequest(_message.Message):
         container_ids: _abc.Iterable[_builtins.str] | None = ...,
         silent_seconds: _builtins.float = ...,
         reason: _builtins.str = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "container_ids", b"container_ids", "node_token", b"node_token", "reason", b"reason", "silent_seconds", b"silent_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "container_ids", b"container_ids", "node_token", b"node_token", "reason", b"reason", "silent_seconds", b"silent_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1525,8 +1541,11 @@ class OrderContainersRequest(_message.Message):
     CONTAINER_IDS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     STOP_AT_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     node_token: _builtins.str
+    attempt: _builtins.int
+    """of the app master that calls; 0: not said"""
     @_builtins.property
     def container_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1541,10 +1560,11 @@ class OrderContainersRequest(_message.Message):
         container_ids: _abc.Iterable[_builtins.str] | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
         stop_at: Global___StopAt | None = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "checkpoint", b"checkpoint", "container_ids", b"container_ids", "node_token", b"node_token", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "checkpoint", b"checkpoint", "container_ids", b"container_ids", "node_token", b"node_token", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["checkpoint", "stop_at"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
@@ -1620,12 +1640,15 @@ class WatchContainersRequest(_message.Message):
     LAUNCHER_ID_FIELD_NUMBER: _builtins.int
     SINCE_VERSION_FIELD_NUMBER: _builtins.int
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     node_token: _builtins.str
     launcher_id: _builtins.str
     since_version: _builtins.int
     wait_seconds: _builtins.float
     """at most 60"""
+    attempt: _builtins.int
+    """of the app master that calls; 0: not said"""
     def __init__(
         self,
         *,
@@ -1634,10 +1657,11 @@ class WatchContainersRequest(_message.Message):
         launcher_id: _builtins.str = ...,
         since_version: _builtins.int = ...,
         wait_seconds: _builtins.float = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "launcher_id", b"launcher_id", "node_token", b"node_token", "since_version", b"since_version", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "launcher_id", b"launcher_id", "node_token", b"node_token", "since_version", b"since_version", "wait_seconds", b"wait_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -389,7 +389,9 @@ class ContainerManagerStub:
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
     or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
-    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    another node may; FAILED_PRECONDITION an older or closed epoch,
+    never worth trying again with the same lease, or an attempt of the app master below the highest one that the launcher
+    has seen in an order to start one or in a call; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -442,7 +444,9 @@ class ContainerManagerServicer:
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
     or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
-    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    another node may; FAILED_PRECONDITION an older or closed epoch,
+    never worth trying again with the same lease, or an attempt of the app master below the highest one that the launcher
+    has seen in an order to start one or in a call; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -570,7 +574,9 @@ class ContainerManager:
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
     or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
-    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    another node may; FAILED_PRECONDITION an older or closed epoch,
+    never worth trying again with the same lease, or an attempt of the app master below the highest one that the launcher
+    has seen in an order to start one or in a call; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """

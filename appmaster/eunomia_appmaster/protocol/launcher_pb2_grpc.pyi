@@ -270,7 +270,9 @@ class ContainerManagerStub:
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
     or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
-    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    another node may; FAILED_PRECONDITION an older or closed epoch,
+    never worth trying again with the same lease, or an attempt of the app master below the highest one that the launcher
+    has seen in an order to start one or in a call; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -329,7 +331,9 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
     or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
-    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    another node may; FAILED_PRECONDITION an older or closed epoch,
+    never worth trying again with the same lease, or an attempt of the app master below the highest one that the launcher
+    has seen in an order to start one or in a call; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -384,7 +388,9 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
 
     Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
     or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
-    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    another node may; FAILED_PRECONDITION an older or closed epoch,
+    never worth trying again with the same lease, or an attempt of the app master below the highest one that the launcher
+    has seen in an order to start one or in a call; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import grpc
 
 from eunomia.errors import InputError
+from eunomia.model.shapes import value
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.node.system import MACHINE, System
@@ -42,15 +43,29 @@ _ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
 _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
+@value
+class Owner:
+    """The owner of containers: an app, and the attempt of its app master that orders.
+
+    Attributes:
+        app: its name.
+        login: the account under which its containers run; empty: the launcher's own.
+        attempt: number of the app master, from 1; 0: not said.
+    """
+
+    app: str
+    login: str = ""
+    attempt: int = 0
+
+
 class LauncherRuntime:
     """The runtime of one node; calls its launcher.
 
     Args:
-        app: owner of the containers.
+        owner: of the containers.
         node: name of the launcher's node.
         access: returns the launcher's present address, and the app's token on the node. It is called before each call,
             since a restarted launcher may have another address. It raises ``InputError`` if there is none.
-        login: the account under which its containers run; empty: the launcher's own.
         patience_seconds: time for which a call is repeated while the launcher is away.
         call_seconds: longest time of one call, in addition to its own wait.
         fails_fast: whether calls fail at once while the launcher is away, until a watch has reached it again.
@@ -59,21 +74,19 @@ class LauncherRuntime:
 
     def __init__(
         self,
-        app: str,
+        owner: Owner,
         node: str,
         access: Callable[[], tuple[Address, str]],
         *,
-        login: str = "",
         patience_seconds: float = 10.0,
         call_seconds: float = CALL_SECONDS,
         fails_fast: bool = False,
         system: System = MACHINE,
     ) -> None:
         self._system = system
-        self._app = app
+        self._app, self._login, self._attempt = owner.app, owner.login, owner.attempt
         self._node = node
         self._access = access
-        self._login = login
         self._patience_seconds = patience_seconds
         self._call_seconds = call_seconds
         self._fails_fast = fails_fast
@@ -94,7 +107,9 @@ class LauncherRuntime:
         """Start prepared containers."""
 
         def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.GoContainersResponse:
-            request = pb.GoContainersRequest(app=self._app, node_token=token, container_ids=container_ids)
+            request = pb.GoContainersRequest(
+                app=self._app, node_token=token, container_ids=container_ids, attempt=self._attempt
+            )
             return stub.GoContainers(request, timeout=limit)
 
         return self._statuses(self._call(call).containers)
@@ -104,6 +119,7 @@ class LauncherRuntime:
             prepare=prepare,
             group_rank=gang.group_rank,
             app=self._app,
+            attempt=self._attempt,
             job=gang.job,
             incarnation=gang.incarnation,
             containers=[
@@ -138,6 +154,7 @@ class LauncherRuntime:
         def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.StopContainersResponse:
             request = pb.StopContainersRequest(
                 app=self._app,
+                attempt=self._attempt,
                 node_token=token,
                 container_ids=container_ids,
                 deadline_seconds=deadline_seconds,
@@ -153,6 +170,7 @@ class LauncherRuntime:
         def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.EndStalledResponse:
             request = pb.EndStalledRequest(
                 app=self._app,
+                attempt=self._attempt,
                 node_token=token,
                 container_ids=container_ids,
                 silent_seconds=silent_seconds,
@@ -176,6 +194,7 @@ class LauncherRuntime:
         def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.WatchContainersResponse:
             request = pb.WatchContainersRequest(
                 app=self._app,
+                attempt=self._attempt,
                 node_token=token,
                 launcher_id=since.launcher_id,
                 since_version=since.version,
@@ -233,7 +252,9 @@ class LauncherRuntime:
 
     def _order(self, container_ids: Sequence[str], **order: Any) -> tuple[str, ...]:
         def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.OrderContainersResponse:
-            request = pb.OrderContainersRequest(app=self._app, node_token=token, container_ids=container_ids, **order)
+            request = pb.OrderContainersRequest(
+                app=self._app, node_token=token, container_ids=container_ids, attempt=self._attempt, **order
+            )
             return stub.OrderContainers(request, timeout=limit)
 
         return tuple(self._call(call).delivered)
@@ -296,6 +317,7 @@ class LocalRuntime(LauncherRuntime):
         launcher_file: file in which the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``).
         node: its name.
         login: the account under which its containers run; empty: the launcher's own.
+        attempt: number of the app master, from 1; 0: not said.
         patience_seconds: time for which a call is repeated while the launcher is away.
         system: threads and connections of the machine.
     """
@@ -308,14 +330,14 @@ class LocalRuntime(LauncherRuntime):
         *,
         node: str = "",
         login: str = "",
+        attempt: int = 0,
         patience_seconds: float = 10.0,
         system: System = MACHINE,
     ) -> None:
         super().__init__(
-            app,
+            Owner(app=app, login=login, attempt=attempt),
             node,
             lambda: (_address_in(launcher_file), node_token),
-            login=login,
             patience_seconds=patience_seconds,
             system=system,
         )

@@ -9,7 +9,7 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol.connecting import Address
-from eunomia_appmaster.runtimes.local import LauncherRuntime
+from eunomia_appmaster.runtimes.local import LauncherRuntime, Owner
 from eunomia_appmaster.runtimes.runtime import (
     Away,
     ContainerStatus,
@@ -55,13 +55,22 @@ class NodeRuntimes:
         own: the runtime of the app master's own node.
         own_node: its name.
         login: the account under which its containers run; empty: the launchers' own.
+        attempt: number of the app master, from 1; 0: not said.
         system: clocks, threads and connections of the machine.
     """
 
-    def __init__(self, app: str, own: Runtime, own_node: str, *, login: str = "", system: System = MACHINE) -> None:
+    def __init__(
+        self,
+        app: str,
+        own: Runtime,
+        own_node: str,
+        *,
+        login: str = "",
+        attempt: int = 0,
+        system: System = MACHINE,
+    ) -> None:
         self.own_node = own_node
-        self._app = app
-        self._login = login
+        self._owner = Owner(app=app, login=login, attempt=attempt)
         self._system = system
         self._lock = system.lock()
         self._runtimes: dict[str, Runtime] = {own_node: own}
@@ -177,10 +186,9 @@ class NodeRuntimes:
 
     def _make(self, node: str) -> Runtime:
         return LauncherRuntime(
-            self._app,
+            self._owner,
             node,
             lambda: self._access_to(node),
-            login=self._login,
             patience_seconds=PATIENCE_SECONDS,
             call_seconds=CALL_SECONDS,
             fails_fast=True,

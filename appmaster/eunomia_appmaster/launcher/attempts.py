@@ -1,0 +1,57 @@
+"""The highest attempt of each app's master that a node has seen, so that an earlier one can order nothing any more."""
+
+from pathlib import Path
+
+import structlog
+
+from eunomia_appmaster.launcher.errors import OldAttemptError
+from eunomia_appmaster.launcher.files import read_json, write_json
+
+log = structlog.get_logger()
+
+MOST_APPS = 1000
+"""Most apps whose attempts are kept: the last ones whose number rose."""
+
+
+class Attempts:
+    """The highest attempts by app, in a file that survives the launcher.
+
+    Attempt 1 refuses nothing, so only apps with a later one are kept.
+
+    Args:
+        path: of the file; one that is damaged is put aside, and attempts are learned again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._highest = {
+            app: attempt for app, attempt in (read_json(path) or {}).items() if isinstance(attempt, int) and attempt > 1
+        }
+
+    def __getitem__(self, app: str) -> int:
+        return self._highest.get(app, 1)
+
+    def saw(self, app: str, attempt: int) -> None:
+        """Refuse orders of lower attempts of an app's master from now on."""
+        if attempt <= self[app]:
+            return
+        self._highest.pop(app, None)
+        self._highest[app] = attempt
+        for oldest in list(self._highest)[:-MOST_APPS]:
+            del self._highest[oldest]
+        log.info("attempt.seen", app=app, attempt=attempt)
+        try:
+            write_json(self._path, self._highest)
+        except OSError as error:  # a full disk: the next write has it
+            log.warning("attempts.not_saved", app=app, attempt=attempt, error=str(error))
+
+    def check(self, app: str, attempt: int) -> None:
+        """Check an order's attempt, and refuse lower ones from now on; 0: an app master that does not say it.
+
+        Raises:
+            OldAttemptError: a higher one was seen.
+        """
+        if attempt and attempt < self[app]:
+            rule = f"an order for app {app} must be of attempt {self[app]} of its app master, the highest that was seen"
+            raise OldAttemptError(rule, value=f"attempt {attempt}")
+        self.saw(app, attempt)
