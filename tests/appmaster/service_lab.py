@@ -109,6 +109,7 @@ class Launcher:
         self.fenced: dict[int, int] = {}
         self.tuned: dict[int, int] = {}
         self.not_tuned: dict[int, str] = {}
+        self.unkilled: dict[int, list[lpb.UnkilledProcess]] = {}
         self.registration_id = ""
         self.response_id = 0
         self.version = 0
@@ -128,6 +129,7 @@ class Launcher:
                 busy=slot in self.busy,
                 tuned_epoch=self.tuned.get(slot, 0),
                 not_tuned=self.not_tuned.get(slot, ""),
+                unkilled=self.unkilled.get(slot, ()),
             )
             for slot in range(self.slots)
         ]

@@ -14,6 +14,7 @@ from eunomia_appmaster.launcher.files import put_aside, read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.launcher.unkilled import Unkilled
 from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.control_groups import NO_GROUP, ControlGroup, of_record, record_of
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
@@ -57,6 +58,7 @@ class Container:
         kills_before: the machine's count of kills for lack of memory when this launcher started or adopted the
             container.
         done: set once the container is COMPLETED.
+        unkilled: its processes that have not ended since SIGKILL.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Container:
         self.port: ReservedPort | None = None
         self.kills_before = out_of_memory_kills()
         self.done = asyncio.Event()
+        self.unkilled = Unkilled(status.container_id, system)
         self.seen_before: float | None = None
         """Unix time at which an earlier launcher last ran, if this launcher has never seen the container alive."""
 

@@ -36,7 +36,7 @@ from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.pipes import read_to_end
-from eunomia_appmaster.launcher.processes import MARK, NODE, ProcessId, kill
+from eunomia_appmaster.launcher.processes import MARK, NODE, ProcessId
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node.control_groups import NoGroups
@@ -280,7 +280,7 @@ class Containers:
             container.status.killed |= overdue and (bool(found) or full)
             if full:
                 container.group.kill()
-            kill(found)
+            container.unkilled.kill(found)
             killed += len(found)
             lost = self._kill_orphans()
             empty = 0 if found or full or lost else empty + 1
@@ -455,14 +455,15 @@ class Containers:
         states = []
         for slot in self.node.machine.slots:
             epochs = self.node.epochs[slot.index]
-            busy = self.holder(slot.index) is not None
+            holder = self.holder(slot.index)
             state = pb.SlotState(
                 slot=slot.index,
                 highest_epoch=epochs.highest,
                 closed_epoch=epochs.closed,
-                busy=busy,
+                busy=holder is not None,
                 tuned_epoch=self._cores.epoch(slot.index),
                 not_tuned=self._confinement.refusals.get(slot.index, ""),
+                unkilled=() if holder is None else holder.unkilled.report(holder.status),
             )
             states.append(state)
         return states

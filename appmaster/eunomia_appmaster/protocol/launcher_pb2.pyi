@@ -560,6 +560,7 @@ class SlotState(_message.Message):
     BUSY_FIELD_NUMBER: _builtins.int
     TUNED_EPOCH_FIELD_NUMBER: _builtins.int
     NOT_TUNED_FIELD_NUMBER: _builtins.int
+    UNKILLED_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     highest_epoch: _builtins.int
     """of all containers started and all fences received; older starts are refused"""
@@ -570,6 +571,10 @@ class SlotState(_message.Message):
     """of the newest Tune that was carried out"""
     not_tuned: _builtins.str
     """why the newest Tune was refused; it is tried again as long as it is ordered"""
+    @_builtins.property
+    def unkilled(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnkilledProcess]:
+        """because of which it is busy, though they got SIGKILL 10 s ago: at most 5"""
+
     def __init__(
         self,
         *,
@@ -579,14 +584,46 @@ class SlotState(_message.Message):
         busy: _builtins.bool = ...,
         tuned_epoch: _builtins.int = ...,
         not_tuned: _builtins.str = ...,
+        unkilled: _abc.Iterable[Global___UnkilledProcess] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "not_tuned", b"not_tuned", "slot", b"slot", "tuned_epoch", b"tuned_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "not_tuned", b"not_tuned", "slot", b"slot", "tuned_epoch", b"tuned_epoch", "unkilled", b"unkilled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SlotState: _TypeAlias = SlotState  # noqa: Y015
+
+@_typing.final
+class UnkilledProcess(_message.Message):
+    """A process that has not ended since it got SIGKILL, such as one that waits for dead storage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    APP_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    pid: _builtins.int
+    state: _builtins.str
+    """a letter as in /proc"""
+    app: _builtins.str
+    job: _builtins.int
+    def __init__(
+        self,
+        *,
+        pid: _builtins.int = ...,
+        state: _builtins.str = ...,
+        app: _builtins.str = ...,
+        job: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "job", b"job", "pid", b"pid", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnkilledProcess: _TypeAlias = UnkilledProcess  # noqa: Y015
 
 @_typing.final
 class NodeHeartbeatRequest(_message.Message):

@@ -9,6 +9,7 @@ import numpy as np
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
 from eunomia.units import NONE, format_duration
+from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.node_leases import lease_words
 from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.service import Service
@@ -17,6 +18,7 @@ UP: Final = "up"
 DOWN: Final = "down"
 DRAINING: Final = "draining"
 _ENDS: Final = (GpuState.LEAVING, GpuState.DOWN)
+STORAGE: Final = "waits for storage or a device"
 NAMED: Final = 5
 """Number of jobs whose processes are named."""
 _WAITS: Final = (JobState.WAITING, JobState.PAUSED)
@@ -47,7 +49,7 @@ class NodeWords:
         """Return the text to show about a node; empty: there is nothing to report."""
         down = node.lost or not node.registered
         clock = "" if down else node.clock_offset.words
-        return "; ".join(filter(None, [self._reason(node), clock]))
+        return "; ".join(filter(None, [self._reason(node), *_unkilled(node), clock]))
 
     def _reason(self, node: Node) -> str:
         """Return why a node is not up, or will not be for long; empty: neither."""
@@ -142,6 +144,7 @@ class NodeWords:
                 found.append(f"{node.name} {self._verb(node)}: no job starts on its {_slots(len(usable))}")
             elif usable and why:
                 found.append(f"{node.name}: {why}")
+            found += [f"{node.name}: {words}" for words in _unkilled(node) if usable]
         return found
 
     def _ending(self, job: int) -> list[str]:
@@ -165,6 +168,23 @@ def _left_on(node: Node) -> str:
     return (
         f" ({', '.join(left[:NAMED])}{f', and {len(left) - NAMED} more' if len(left) > NAMED else ''})" if left else ""
     )
+
+
+def _unkilled(node: Node) -> list[str]:
+    """Return the slots of a node that responds on which processes have not ended since SIGKILL, as texts."""
+    if node.lost or not node.registered:
+        return []
+    return [
+        f"slot {state.slot} waits for {', '.join(map(_named, state.unkilled[:NAMED]))}, killed but not ended"
+        for _, state in sorted(node.slot_states.items())
+        if state.unkilled
+    ]
+
+
+def _named(process: pb.UnkilledProcess) -> str:
+    """Return a process that does not end as text: ``process 4711 of nets/4 (state S)``."""
+    words = f": {STORAGE}" if process.state == "D" else ""
+    return f"process {process.pid} of {process.app}/{process.job} (state {process.state or '?'}{words})"
 
 
 def _slots(count: int) -> str:

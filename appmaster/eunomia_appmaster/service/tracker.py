@@ -1,6 +1,7 @@
 """``ResourceTracker``: the service that launchers call; see launcher.proto."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -242,7 +243,16 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         if node is None or not known or (node.unlike and self._service.decides):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")
             raise asyncio.CancelledError
+        _log_unkilled(node, request.slot_states)
         return node
+
+
+def _log_unkilled(node: Node, reported: Iterable[pb.SlotState]) -> None:
+    """Log each slot on which, by a new report, a process has not ended since SIGKILL."""
+    for state in reported:
+        known = node.slot_states.get(state.slot)
+        if state.unkilled and (known is None or not known.unkilled):
+            log.warning("slot.not_emptied", node=node.name, slot=state.slot, pid=state.unkilled[0].pid)
 
 
 async def answers(node: Node) -> bool:
