@@ -119,3 +119,11 @@ def test_only_attempts_that_refuse_something_are_kept_and_not_more_than_the_last
         again.check(f"app-{MOST_APPS}", 1)
     with pytest.raises(OldAttemptError):
         again.check("ana", -1)
+
+
+def test_a_false_attempt_uses_up_no_numbers(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "attempts.json")
+    attempts.check("ana", 2**31 - 1)
+    assert attempts["ana"] == 1
+    attempts.check("ana", 2)
+    assert attempts["ana"] == 2

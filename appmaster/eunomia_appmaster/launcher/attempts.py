@@ -10,7 +10,9 @@ from eunomia_appmaster.launcher.files import read_json, write_json
 log = structlog.get_logger()
 
 MOST_APPS = 1000
-"""Most apps whose attempts are kept: the last ones whose number rose."""
+"""Maximum number of apps whose attempts are kept: those whose number rose last."""
+MOST_ATTEMPTS = 1_000_000
+"""Highest attempt that is kept: the arbiter numbers the next one above it, and a false one must use up no numbers."""
 
 
 class Attempts:
@@ -33,7 +35,7 @@ class Attempts:
 
     def saw(self, app: str, attempt: int) -> None:
         """Refuse orders of lower attempts of an app's master from now on."""
-        if attempt <= self[app]:
+        if not self[app] < attempt <= MOST_ATTEMPTS:
             return
         self._highest.pop(app, None)
         self._highest[app] = attempt
