@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from companions import companions
 from eunomia.platform.registry import Registry
 from eunomia.testing.bench import Bench
 from eunomia.testing.conformance import PolicyConformance
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # a division by zero, or NaN, places nothing
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [

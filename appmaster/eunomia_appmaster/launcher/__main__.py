@@ -277,10 +277,7 @@ def _lives(
     quotas: Quotas,
     groups: ControlGroups,
 ) -> Iterator[Coroutine[Any, Any, None]]:
-    """Yield the launcher's endless tasks; the tracker first, whose error ends the launcher.
-
-    ``devices_closed``: control groups block GPUs of other slots, so that no task has to look for such use.
-    """
+    """Yield the launcher's endless tasks; the tracker first, whose error ends the launcher."""
     gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
     yield tracker.run()
     yield _say_joined(node, masters, groups, options.arbiter)
@@ -292,7 +289,7 @@ def _lives(
     yield quotas.run()
     yield keep(node.lease, containers)
     yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()
-    if DEVICES not in groups.controllers:  # they would keep workers from GPUs of other slots
+    if DEVICES not in groups.controllers:  # else control groups block GPUs of other slots
         yield ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end").run()
 
 
@@ -365,7 +362,7 @@ async def _tidy(node: Node, containers: Containers, masters: AppMasters, keep_se
     while True:
         await asyncio.sleep(min(_TIDY_SECONDS, keep_seconds))
         _save_again(containers, masters)
-        # App masters that start with this launcher have yet to hear of containers that ended long before.
+        # App masters that start with this launcher do not know yet which containers ended long before.
         works = node.system.unix_time() - node.began_at
         containers.forget(keep_seconds if works > keep_seconds else math.inf)
         with contextlib.suppress(OSError):  # a full disk: later

@@ -12,7 +12,7 @@ WINDOW: Final = 8
 SHOWN_SECONDS: Final = 1.0
 """Smallest offset in seconds that is shown to people."""
 STEP_SECONDS: Final = 0.5
-"""Smallest change in seconds that app masters are told; smaller ones are mostly delays."""
+"""Smallest change in seconds that is reported to app masters; smaller ones are mostly delays."""
 
 
 class ClockOffset:

@@ -49,15 +49,16 @@ _DIGITS: Final = 12
 
 def code_of(paper: Paper[Any, Any, Any]) -> str:
     """Return the fingerprint of the code that runs a paper's cells: twelve hexadecimal digits."""
-    return _code_of(paper.run.__module__.rpartition(".")[0])
+    module: str = paper.run.__module__
+    return _code_of(module.rpartition(".")[0] or module)
 
 
 @cache
-def _code_of(folder: str) -> str:
+def _code_of(own: str) -> str:
     digest = hashlib.sha256()
     for name in SIMULATING:
         digest.update(_digest(name))
-    for path in _files(folder):
+    for path in _files(own):
         if path.name not in JUDGING:
             _add(digest, path.name, path)
     return digest.hexdigest()[:_DIGITS]
@@ -92,7 +93,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def _roots(name: str) -> list[Path]:
-    spec = importlib.util.find_spec(name) if name else None
+    spec = importlib.util.find_spec(name)
     return [Path(root) for root in (spec and spec.submodule_search_locations) or ()]
 
 
@@ -101,5 +102,5 @@ def _files(name: str) -> Iterator[Path]:
     if roots := _roots(name):
         for root in roots:
             yield from sorted(path for path in root.rglob("*.*") if path.suffix in _SUFFIXES)
-    elif name and (spec := importlib.util.find_spec(name)) and spec.origin:
+    elif (spec := importlib.util.find_spec(name)) and spec.origin:
         yield Path(spec.origin)
