@@ -405,7 +405,7 @@ class Journal(_Tables):
         with self.transaction() as database:
             after_step, (at, _) = self.last_step, self.moment()
             values = (after_step, at, state, checkpoint_sum(after_step, at, state))
-            database.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", values)
+            database.execute("INSERT OR REPLACE INTO checkpoints (after_step, at, state, crc) VALUES (?,?,?,?)", values)
             kept = "SELECT after_step FROM checkpoints ORDER BY after_step DESC LIMIT ?"
             database.execute(f"DELETE FROM checkpoints WHERE after_step NOT IN ({kept})", (CHECKPOINTS_KEPT,))
         try:

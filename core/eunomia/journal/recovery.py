@@ -44,7 +44,7 @@ def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
             folded.append(step)
             last = step.number
     except (InputError, *UNREADABLE) as error:
-        rule = f"a journal must be whole to be gone on from; this one is good up to step {last}, and unchanged; {CURE}"
+        rule = f"a journal must be undamaged; this one is good up to step {last}, and was not changed; {CURE}"
         raise InputError(rule, value=str(error), place=str(journal.path)) from error
     if last < journal.last_step:
         rule = f"a journal must hold its last step, {journal.last_step}; this one ends with step {last}; {CURE}"
