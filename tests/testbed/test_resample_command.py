@@ -1,6 +1,7 @@
 """``simulate --resample``: rows of resamples, intervals on the screen, further resamples by --resume, and bad input."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,17 +42,37 @@ def simulate(*more: str, trace: str = "jobs.csv") -> int:
     return run(["simulate", trace, *usual, *more])
 
 
-def test_the_trace_has_tables_and_each_resample_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate("--resample", "39", "--block", "6", "--out", "out") == 0
+DRAWN = ("--resample", "40", "--block", "6", "--out", "out")
+
+
+@pytest.fixture(scope="module")
+def resampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one run with 40 resamples; read only."""
+    folder = tmp_path_factory.mktemp("resampled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write("jobs.csv", 60)
+        assert simulate(*DRAWN) == 0
+    return folder / "out"
+
+
+@pytest.fixture
+def drawn(resampled: Path) -> Path:
+    """A copy of that folder, as if the command had just written it here."""
+    return Path(shutil.copytree(resampled, "out"))
+
+
+def test_the_trace_has_tables_and_each_resample_a_row(drawn: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(*DRAWN, "--resume") == 0
     shown = capsys.readouterr().out
-    assert "39 resamples of jobs.csv by circular blocks of 6 apps: 95 % intervals are percentiles." in shown
+    assert "40 resamples of jobs.csv by circular blocks of 6 apps: 95 % intervals are percentiles." in shown
     found = RunData.load(Path("out"))
     assert found.facts is not None
     draws = found.facts.draws
-    assert (draws.kind, draws.count, draws.block_apps, draws.source) == (DrawKind.RESAMPLES, 39, 6, "jobs.csv")
+    assert (draws.kind, draws.count, draws.block_apps, draws.source) == (DrawKind.RESAMPLES, 40, 6, "jobs.csv")
     assert found.runs() == [("fifo", 0), ("srtf", 0)]  # tables are of the trace itself
     rows = found.resamples
-    assert rows.group_by("policy").len().sort("policy").rows() == [("fifo", 39), ("srtf", 39)]
+    assert rows.group_by("policy").len().sort("policy").rows() == [("fifo", 40), ("srtf", 40)]
     assert (rows["apps"] == 60).all()
     assert rows["work_while_waiting"].null_count() == 0
     assert rows["rho_static_p90"].n_unique() > 30
@@ -62,14 +83,16 @@ def test_the_trace_has_tables_and_each_resample_a_row(capsys: pytest.CaptureFixt
     assert f"{low:.4f}"[:7] in page and f"{high:.4f}"[:7] in page
 
 
-def test_further_resamples_are_added_to_a_folder_and_the_first_stay(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate("--resample", "39", "--out", "out", "--no-report", "-q") == 0
-    first = RunData.load(Path("out")).resamples
-    assert simulate("--resample", "41", "--out", "out", "--resume", "--no-report", "-q") == 0
-    found = RunData.load(Path("out")).resamples
+def test_further_resamples_are_added_to_a_folder_and_the_first_stay(
+    drawn: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = RunData.load(drawn).resamples
+    more = ("--resample", "41", "--block", "6", "--out", "out", "--resume")
+    assert simulate(*more, "--no-report", "-q") == 0
+    found = RunData.load(drawn).resamples
     assert found.height == 82
-    assert found.filter(pl.col("seed") <= 39).equals(first)
-    assert simulate("--resample", "41", "--seed", "1", "--out", "out", "--resume", "-q") == 2
+    assert found.filter(pl.col("seed") <= 40).equals(first)
+    assert simulate(*more, "--seed", "1", "-q") == 2
     assert "must go on with the same command" in capsys.readouterr().err
 
 
@@ -82,8 +105,8 @@ def test_two_processes_give_the_same_resamples_as_one() -> None:
     assert one.jobs.equals(two.jobs)
 
 
-def test_json_names_the_best_by_goal_with_intervals(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate("--resample", "39", "--out", "out", "--no-report", "--json") == 0
+def test_json_names_the_best_by_goal_with_intervals(drawn: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(*DRAWN, "--resume", "--no-report", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["draws"]["kind"] == "resamples"
     goals = {each["goal"]: each for each in facts["answers"][0]["goals"]}
@@ -93,13 +116,12 @@ def test_json_names_the_best_by_goal_with_intervals(capsys: pytest.CaptureFixtur
     assert low_high["low"] < low_high["high"]
 
 
-def test_folders_of_resamples_and_of_seeds_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate("--resample", "39", "--out", "a", "--no-report", "-q") == 0
+def test_folders_of_resamples_and_of_seeds_cannot_be_compared(drawn: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--out", "b", "--no-report", "-q") == 0
     capsys.readouterr()
-    assert run(["compare", "a"]) == 0
-    assert "39 resamples of jobs.csv" in capsys.readouterr().out
-    assert run(["compare", "a:fifo", "b:srtf"]) == 2
+    assert run(["compare", "out"]) == 0
+    assert "40 resamples of jobs.csv" in capsys.readouterr().out
+    assert run(["compare", "out:fifo", "b:srtf"]) == 2
     error = capsys.readouterr().err
     assert (
         "must be draws of one kind" in error
@@ -132,13 +154,13 @@ def test_a_budget_of_cpu_time_ends_the_resamples_and_screen_and_page_say_so(caps
     assert found.resamples.height == 80
 
 
-def test_figures_use_only_the_resamples_that_all_policies_have(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate("--resample", "40", "--out", "out", "--no-report", "-q") == 0
-    path = Path("out/resamples.parquet")
+def test_figures_use_only_the_resamples_that_all_policies_have(drawn: Path) -> None:
+    path = drawn / "resamples.parquet"
     rows = pl.read_parquet(path)
     rows.filter(~((pl.col("policy") == "srtf") & (pl.col("seed") == 40))).write_parquet(path)
-    found = RunData.load(Path("out"))
-    evidence = evidence_of(found.facts, pl.read_csv("out/summary.csv", infer_schema_length=None), found.resamples)
+    found = RunData.load(drawn)
+    summary = pl.read_csv(drawn / "summary.csv", infer_schema_length=None)
+    evidence = evidence_of(found.facts, summary, found.resamples)
     assert sorted(evidence.drawn["seed"].unique()) == list(range(1, 40))
 
 
