@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -122,9 +123,44 @@ class Snapshot:
     copy: Path
 
     def restore(self) -> None:
-        """Put the folder back as it was, at its own place."""
-        shutil.rmtree(self.state)
-        shutil.copytree(self.copy, self.state, symlinks=True)
+        """Put the folder back as it was, at its own place: what differs by mode, size or time of change is replaced."""
+        there, wanted = _entries(self.state), _entries(self.copy)
+        for name in sorted(there, reverse=True):  # what is in a folder before the folder
+            if there[name] != wanted.get(name):
+                _removed(self.state / name)
+        for name in sorted(wanted):
+            if there.get(name) != wanted[name]:
+                _copied(self.copy / name, self.state / name)
+
+
+def _entries(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Return each file, link and folder in a folder, with what shows that it is as it was."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in folder.rglob("*"):
+        about = path.lstat()
+        name, kind = str(path.relative_to(folder)), stat.S_IFMT(about.st_mode)
+        if kind == stat.S_IFLNK:
+            found[name] = (kind, str(path.readlink()))
+        elif kind == stat.S_IFDIR:
+            found[name] = (kind,)
+        else:
+            found[name] = (about.st_mode, about.st_size, about.st_mtime_ns)
+    return found
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink()
+
+
+def _copied(source: Path, to: Path) -> None:
+    if source.is_dir() and not source.is_symlink():
+        to.mkdir()
+        shutil.copymode(source, to)
+    else:
+        shutil.copy2(source, to, follow_symlinks=False)
 
 
 def made(folder: Path) -> Snapshot:
