@@ -177,6 +177,7 @@ class Bench:
         *,
         promises: bool = False,
         twice: bool = False,
+        compared: bool = True,
         after: Callable[[Arbiter, Scene], None] | None = None,
         before: Callable[[Arbiter, Stages], None] | None = None,
     ) -> Run:
@@ -186,12 +187,13 @@ class Bench:
             scene: the scene.
             promises: whether to check promises by brute force at each call.
             twice: whether to make each call twice and compare the answers.
+            compared: whether the decisions are compared with another run's; if not, they are not written as text.
             after: called after every step.
             before: called once, with the stages of the run.
         """
         run = Run(scene=scene.name)
         cluster = Cluster.parse(scene.cluster)
-        rounds = _Watch(self, run, cluster, scene, promises=promises)
+        rounds = _Watch(self, run, cluster, scene, promises=promises, compared=compared)
         guard = Guard(self.name, twice=twice, seen=rounds.see)
         stages = guard.around(self.stages(cluster, scene))
         fallback = Profile.fallback(registry=self.registry).stages(cluster)
@@ -221,8 +223,11 @@ class Bench:
 class _Watch:
     """Checks every call and every decision of a run against the rules."""
 
-    def __init__(self, bench: Bench, run: Run, cluster: Cluster, scene: Scene, *, promises: bool) -> None:
+    def __init__(
+        self, bench: Bench, run: Run, cluster: Cluster, scene: Scene, *, promises: bool, compared: bool
+    ) -> None:
         self.bench = bench
+        self.compared = compared
         self.run = run
         self.inputs: dict[str, Any] = {}
         self.agent = bench.stages(cluster, scene) if promises else None
@@ -281,8 +286,9 @@ class _Watch:
     def decided(self, drive: Drive, decision: Decision) -> None:
         """Check the decision of a step."""
         run, state = self.run, drive.arbiter.state
-        written = encode(dataclasses.replace(decision, version=state.counters.version.__class__(0)))
-        run.decisions.append(json.dumps(written, sort_keys=True))
+        if self.compared:
+            written = encode(dataclasses.replace(decision, version=state.counters.version.__class__(0)))
+            run.decisions.append(json.dumps(written, sort_keys=True))
         for fault in decision.faults:
             if fault.stage is not None:
                 rule = next((rule for part, rule in _OF_FAULTS.items() if part in fault.what), Rule.FAULTS)

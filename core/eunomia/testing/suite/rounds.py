@@ -86,7 +86,7 @@ class RoundTests(PolicyTests):
 
     def test_a_round_with_ten_thousand_jobs_ends(self) -> None:
         """Check that a round with ten thousand jobs completes, however long it takes."""
-        self._check_all(self._bench().once(scenes.many()))
+        self._check_all(self._bench().once(scenes.many(), compared=False))
 
     def _ask(self, world: World) -> None:
         """Call all stages on a world in which the arbiter itself would call none."""
