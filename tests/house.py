@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 ROOT = Path(__file__).parent.parent
-FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed", "market")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "engines", "hpo_adapters", "testbed", "market")
 LINES_OF_A_FUNCTION = 60
 PARAMETERS = 8
 LINES_OF_A_MODULE = 500

@@ -11,11 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("core/eunomia", "solvers/eunomia_solvers", "plugins/eunomia_plugins", "appmaster/eunomia_appmaster",
-            "hpo_adapters/eunomia_hpo_adapters", "testbed/eunomia_testbed")  # fmt: skip
+            "engines/eunomia_engines", "hpo_adapters/eunomia_hpo_adapters", "testbed/eunomia_testbed")  # fmt: skip
 
 
 class Tree:
-    """A copy of the six packages, and which of its files were changed or added."""
+    """A copy of the seven packages, and which of its files were changed or added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -15,7 +15,7 @@ from gpu_checks.devices import sampled, wait_until, why_no_gpu
 from gpu_checks.running import run_checks
 
 ROOT = Path(__file__).parent.parent
-FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed", "tests")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "engines", "hpo_adapters", "testbed", "tests")
 ENDS = {
     "good": "print('noise'); print('12 of 12')",
     "bad": "print('memory must be free, but got \"3 MiB\"'); raise SystemExit(1)",

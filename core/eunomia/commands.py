@@ -45,11 +45,12 @@ class Command:
 
 
 _CLIENT: Final = ("grpc", "google.protobuf")
+_ENGINES: Final = "eunomia_engines"
 
 
-def _calls_arbiter(name: str, what: str) -> Command:
-    """Return a command that calls an arbiter; its module has the command's name."""
-    return Command(name=name, help=what, target=f"eunomia_appmaster.commands.{name}:{name}", needs=_CLIENT)
+def _calls_arbiter(name: str, what: str, *more: str, package: str = "eunomia_appmaster") -> Command:
+    """Return a command that calls an arbiter, and needs ``more`` modules; its module has the command's name."""
+    return Command(name=name, help=what, target=f"{package}.commands.{name}:{name}", needs=(*_CLIENT, *more))
 
 
 BUILT_IN: Final = (
@@ -119,12 +120,7 @@ BUILT_IN: Final = (
     _calls_arbiter("submit", "Submit an app: a hyperparameter search, or a single job."),
     _calls_arbiter("apps", "List apps with their fairness, slots and trials."),
     _calls_arbiter("best", "Show the best trial of a search: parameters, metric, checkpoint."),
-    Command(
-        name="tensorboard",
-        help="Show an app's logs in TensorBoard, a run for each trial.",
-        target="eunomia_appmaster.commands.tensorboard:tensorboard",
-        needs=(*_CLIENT, "tensorboard"),
-    ),
+    _calls_arbiter("tensorboard", "Show an app's logs in TensorBoard, a run for each trial.", "tensorboard"),
     _calls_arbiter("explain", "Say why a job waits, and what would free it."),
     _calls_arbiter("cancel", "Cancel an app."),
     _calls_arbiter("users", "People who share an arbiter: add, set, list, remove, token."),
@@ -133,6 +129,8 @@ BUILT_IN: Final = (
     _calls_arbiter("logs", "Show what a job has written."),
     _calls_arbiter("nodes", "Machines of the cluster: list, drain, undrain, remove, token."),
     _calls_arbiter("launcher", "Run a machine that joins an arbiter."),
+    _calls_arbiter("slurm", "Serve on batch jobs of Slurm: up, status, down.", "cryptography", package=_ENGINES),
+    _calls_arbiter("engine", "Check an engine that gives machines, such as Slurm.", package=_ENGINES),
     Command(
         name="plugins",
         help="List plugins and profiles, or resolve a profile.",

@@ -1,0 +1,1 @@
+"""Commands about engines; each is imported when it is called."""

@@ -1,0 +1,331 @@
+"""``eunomia slurm up``, ``status`` and ``down``: an arbiter whose nodes are batch jobs of Slurm."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from eunomia.errors import EunomiaError, InputError, UnreachableError
+from eunomia.platform.profiles import Profile
+from eunomia.units import parse_duration
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.commands.console import NOT_KNOWN, AsJson, StateDir, duration, table
+from eunomia_appmaster.commands.model_flags import with_flags
+from eunomia_appmaster.launcher.processes import identify
+from eunomia_appmaster.node.private_files import write_private
+from eunomia_appmaster.node.writable import check_writable
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.settings import default_state_dir
+from eunomia_engines.engine import EngineNode, NodeState
+from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
+from eunomia_engines.slurm.engine import SlurmEngine
+from eunomia_engines.slurm.head import DOWN, LAST_SECONDS, SERVING, head_process
+from eunomia_engines.slurm.pilots import Pilot, pilots
+from eunomia_engines.slurm.programs import SlurmPrograms
+from eunomia_engines.slurm.request import FOLDER, Request, gpus_asked, nodes_range, time_option
+from eunomia_engines.slurm.script import check_more, job_script
+
+SCHEMA: Final = "eunomia/slurm@1"
+START_SECONDS: Final = 120.0
+"""Seconds in which the head must serve."""
+END_SECONDS: Final = 120.0
+"""Seconds in which jobs of Slurm and the head must end after they were ordered to."""
+POLL_SECONDS: Final = 0.5
+SLURM_POLL_SECONDS: Final = 5.0
+"""Seconds between two calls of ``squeue`` while ``down`` waits."""
+ACTIVE: Final = (NodeState.ASKED, NodeState.RUNS, NodeState.ENDS, NodeState.UNKNOWN)
+
+slurm = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="An arbiter whose nodes are batch jobs of Slurm: up, status, down.",
+)
+
+
+class UpFlags(BaseModel):
+    """Flags of ``eunomia slurm up``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: Annotated[str, typer.Option("--nodes", metavar="N|A..B", help="Nodes to have; A..B: more while jobs wait.")]
+    time: Annotated[str, typer.Option("--time", metavar="TIME", help="Of a node: 24:00:00, 1-12:00:00 or 36h.")]
+    gres: Annotated[str, typer.Option("--gres", metavar="GRES", help="GPUs of a node: gpu:a100:4 or gpu:4.")] = ""
+    cpu_slots: Annotated[
+        int | None, typer.Option("--cpu-slots", metavar="N", min=1, help="CPU slots of a node instead of its GPUs.")
+    ] = None
+    partition: Annotated[str, typer.Option("--partition", metavar="P", help="Default: Slurm's.")] = ""
+    account: Annotated[str, typer.Option("--account", metavar="A", help="Default: Slurm's.")] = ""
+    qos: Annotated[str, typer.Option("--qos", metavar="Q", help="Default: Slurm's.")] = ""
+    cpus_per_gpu: Annotated[
+        int | None, typer.Option("--cpus-per-gpu", metavar="N", min=1, help="Default: the GPUs' share of the node.")
+    ] = None
+    mem_per_gpu: Annotated[
+        int | None, typer.Option("--mem-per-gpu", metavar="MIB", min=1, help="Default: the GPUs' share of the node.")
+    ] = None
+    setup: Annotated[
+        Path | None, typer.Option("--setup", metavar="FILE", help="Sourced on each node first: modules, environments.")
+    ] = None
+    policy: Annotated[str | None, typer.Option("--policy", metavar="P", help="Preset, profile file or plugin.")] = None
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value.")] = None
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="TIME", help="After it, an idle node above the least is given back.")
+    ] = "10m"
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="TIME", help="For which jobs must wait before a node more is asked for.")
+    ] = "1m"
+    node_dir: Annotated[
+        Path, typer.Option("--node-dir", metavar="DIR", help="On each node's local disk, for the node's own files.")
+    ] = Path("/var/tmp")
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; all nodes must see it.")
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job script, and submit nothing.")] = False
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- SBATCH OPTIONS]", help="Further options of sbatch.")
+    ] = None
+
+    @property
+    def home(self) -> Path:
+        """The arbiter's state folder."""
+        return (self.state_dir or default_state_dir()).resolve()
+
+    def request(self) -> Request:
+        """Return the request.
+
+        Raises:
+            InputError: a value is invalid.
+        """
+        least, most = nodes_range(self.nodes)
+        if not self.gres and self.cpu_slots is None:
+            rule = "a node must have GPUs (--gres gpu:TYPE:NUMBER) or CPU slots (--cpu-slots N)"
+            raise InputError(rule, value="neither")
+        gpus = gpus_asked(self.gres)[1] if self.gres else 0
+        more = tuple(self.more or ())
+        check_more(more)
+        check_file(self.setup)
+        per_gpu = {"--cpus-per-gpu": self.cpus_per_gpu, "--mem-per-gpu": self.mem_per_gpu}
+        if not gpus and (named := [name for name, given in per_gpu.items() if given is not None]):
+            raise InputError(f"{named[0]} must come with --gres", value="no GPUs")
+        try:
+            return Request(
+                least=least,
+                most=most,
+                seconds=time_option(self.time),
+                gres=self.gres,
+                cpu_slots=self.cpu_slots,
+                cpus=None if self.cpus_per_gpu is None else self.cpus_per_gpu * gpus,
+                memory_mib=None if self.mem_per_gpu is None else self.mem_per_gpu * gpus,
+                partition=self.partition,
+                account=self.account,
+                qos=self.qos,
+                setup=None if self.setup is None else self.setup.resolve(),
+                more=more,
+                python=sys.executable,
+                node_dir=self.node_dir,
+                idle_seconds=float(parse_duration(self.idle, name="--idle", zero=True)),
+                wait_seconds=float(parse_duration(self.wait, name="--wait", zero=True)),
+            )
+        except ValidationError as error:
+            raise InputError("a request to Slurm must be valid", value=str(error.errors()[0]["msg"])) from None
+
+
+@slurm.callback()
+def _slurm() -> None:
+    """Serve an arbiter whose nodes are batch jobs of Slurm: up, status, down."""
+
+
+@slurm.command("up")
+@with_flags(UpFlags)
+def up(flags: UpFlags) -> int:
+    """Serve an arbiter from this machine, with batch jobs of Slurm as its nodes."""
+    state, programs = flags.home, SlurmPrograms()
+    asked = flags.request()
+    policy = flags.policy or os.environ.get("EUNOMIA_POLICY") or "default"
+    Profile.load(policy, settings=flags.settings or ())
+    request = with_share(asked, suitable(asked, programs.nodes()))
+    for line in _asked_lines(request, asked):
+        typer.echo(line)
+    check_with_slurm(request, state, programs)
+    if flags.dry_run:
+        typer.echo(job_script(request, state))
+        return 0
+    if (pid := head_process(state)) is not None:
+        rule = "a state folder must have one head: eunomia slurm down ends it"
+        raise InputError(rule, value=f"pid {pid}", place=str(state))
+    check_writable(state)
+    (state / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
+    request.save(state)
+    serving = {"policy": policy, "settings": list(flags.settings or ())}
+    write_private(state / FOLDER / SERVING, json.dumps(serving).encode(), sync=True)
+    _start_head(state)
+    engine = SlurmEngine(request, state)
+    _await(lambda: _active(engine), state, "a node is asked for")
+    _show(state, engine, as_json=False)
+    typer.echo("eunomia submit app.toml   eunomia slurm status   eunomia slurm down")
+    return 0
+
+
+@slurm.command("status")
+def status(as_json: AsJson = False, state_dir: StateDir = None) -> None:
+    """Show the jobs of Slurm, and the nodes that they became."""
+    state = _state(state_dir)
+    _show(state, SlurmEngine(Request.load(state), state), as_json=as_json)
+
+
+@slurm.command("down")
+def down(
+    now: Annotated[
+        bool, typer.Option("--now", help="End the head first, so that it hears of nothing that nodes save last.")
+    ] = False,
+    state_dir: StateDir = None,
+) -> None:
+    """End the nodes, their jobs of Slurm and the head; running jobs save first and go on after the next `up`."""
+    state = _state(state_dir)
+    engine = SlurmEngine(Request.load(state), state)
+    order, pid = state / FOLDER / DOWN, head_process(state)
+    if not now:
+        order.touch(mode=0o600)
+    try:
+        if pid is not None and (process := identify(pid)) is not None:
+            process.signal(signal.SIGTERM)
+            seconds = END_SECONDS + (0.0 if now else LAST_SECONDS)
+            _wait(lambda: not process.alive, seconds, f"the head (pid {pid}) ends", POLL_SECONDS)
+    finally:
+        order.unlink(missing_ok=True)
+    left = [node.id for node in engine.nodes() if node.state in ACTIVE]
+    for job in left:
+        engine.give_back(job)
+    if left:
+        jobs = f"jobs {', '.join(left)} of Slurm end"
+        _wait(lambda: not _active(engine), END_SECONDS, jobs, SLURM_POLL_SECONDS)
+    typer.echo(f"down: no head and no job of Slurm is left; the apps stay in {state}, and go on after eunomia slurm up")
+
+
+def _active(engine: SlurmEngine) -> bool:
+    return any(node.state in ACTIVE for node in engine.nodes())
+
+
+def _state(given: Path | None) -> Path:
+    return (given or default_state_dir()).resolve()
+
+
+def _asked_lines(request: Request, asked: Request) -> Sequence[str]:
+    """Return what Slurm gives a node beside its GPUs, where the command did not name it."""
+    parts = []
+    if request.cpus != asked.cpus:
+        parts.append(f"{request.cpus} CPUs")
+    if request.memory_mib != asked.memory_mib:
+        parts.append(f"{request.memory_mib} MiB")
+    return [f"a node: {request.gres} and their share of a node, {' and '.join(parts)}"] if parts else []
+
+
+def _start_head(state: Path) -> None:
+    """Start the head as a process of its own, which outlives this command, and wait until it serves."""
+    log = state / FOLDER / "head.log"
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "eunomia_engines.slurm.head", str(state)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+
+    def serves() -> bool:
+        if process.poll() is not None:
+            raise InputError("the head must serve", value=_last_line(log), place=str(log))
+        return head_process(state) == process.pid
+
+    _await(serves, state, "the head serves")
+
+
+def _await(done: Callable[[], bool], state: Path, what: str) -> None:
+    _wait(done, START_SECONDS, f"{what} ({state / FOLDER / 'head.log'} says more)", POLL_SECONDS)
+
+
+def _wait(done: Callable[[], bool], seconds: float, what: str, pause_seconds: float) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        EunomiaError: it does not within ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise EunomiaError(f"within {seconds:g} s, this must be true: {what}")
+        time.sleep(pause_seconds)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return lines[-1][:500] if lines else "nothing in its log"
+
+
+def _show(state: Path, engine: SlurmEngine, *, as_json: bool) -> None:
+    begun, nodes, members = pilots(state), engine.nodes(), _members(state)
+    pid = head_process(state)
+    rows = [node for node in nodes if node.state in ACTIVE or (node.id in begun and begun[node.id].ended is None)]
+    if as_json:
+        head = None if pid is None else {"pid": pid}
+        facts = [_facts(node, begun.get(node.id), members) for node in rows]
+        typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts}))
+        return
+    typer.echo("no head runs on this machine" if pid is None else f"head      running here   (pid {pid})")
+    headers = ("JOB", "STATE", "NODE", "SLOTS", "ENDS", "WHY")
+    typer.echo("\n".join(table(headers, [_row(node, begun.get(node.id), members) for node in rows])))
+
+
+def _members(state: Path) -> dict[str, pb.NodeView]:
+    try:
+        with Client(state_dir=state, timeout_seconds=10.0) as client:
+            return {node.node: node for node in client.nodes()}
+    except (UnreachableError, InputError):
+        return {}
+
+
+def _row(node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView]) -> tuple[str, ...]:
+    name = "" if pilot is None else pilot.node
+    member = members.get(name)
+    slots = NOT_KNOWN if member is None else ", ".join(f"{n} {kind}" for kind, n in sorted(member.slots.items()))
+    why = "; ".join(filter(None, [node.why, "" if member is None or member.state == "up" else member.why]))
+    return (node.id, _words(node, member), name or node.host or NOT_KNOWN, slots, _until(node), why)
+
+
+def _words(node: EngineNode, member: pb.NodeView | None) -> str:
+    if node.state is NodeState.ASKED:
+        return "pending"
+    if node.state is NodeState.RUNS:
+        return "starting" if member is None else member.state
+    return str(node.state.value)
+
+
+def _until(node: EngineNode) -> str:
+    if node.ends_at is None:
+        return NOT_KNOWN
+    at = datetime.fromtimestamp(node.ends_at).astimezone()
+    return f"{at:%a %H:%M} (in {duration(max(0.0, node.ends_at - time.time()))})"
+
+
+def _facts(node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView]) -> dict[str, Any]:
+    name = None if pilot is None else pilot.node
+    member = members.get(name or "")
+    return {
+        "job": node.id,
+        "engine_state": node.state.value,
+        "why": node.why,
+        "host": node.host or None,
+        "node": name,
+        "node_state": None if member is None else member.state,
+        "slots": {} if member is None else dict(member.slots),
+        "ends_at": node.ends_at,
+        "launcher_exit_code": None if pilot is None else pilot.ended,
+    }

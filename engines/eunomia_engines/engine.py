@@ -1,0 +1,91 @@
+"""What an engine is: it provides machines, keeps launchers alive on them, and says when a machine's time ends.
+
+An engine (Slurm, Ray, a cloud) decides nothing about GPUs: the arbiter alone says which job uses which GPU. What an
+engine says about the end of a node is a hint, never a proof: with Slurm's daemon killed, Slurm calls the node lost
+while all processes on it still live. Slots become free by the fence of a launcher alone.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia.model.shapes import value
+
+
+class NodeState(Enum):
+    """The state of a node by the engine's own words."""
+
+    ASKED = "asked"
+    """Waits in the engine's queue."""
+    RUNS = "runs"
+    ENDS = "ends"
+    """Ordered to end; processes may still run."""
+    ENDED = "ended"
+    """Over by the engine's word, which proves nothing about processes."""
+    UNKNOWN = "unknown"
+    """A state that this version does not know; it counts neither as ended nor as free."""
+
+
+@value
+class EngineNode:
+    """A node that was asked for, as the engine describes it."""
+
+    id: str
+    """The engine's own, such as the id of a Slurm job."""
+    state: NodeState
+    why: str = ""
+    """The engine's own word for it, such as ``Priority``."""
+    host: str = ""
+    """Empty: no machine has been given yet."""
+    asked_at: float | None = None
+    """Unix time in seconds; None: not known."""
+    began_at: float | None = None
+    """Unix time in seconds; None: it has not begun, or the time is not known."""
+    ends_at: float | None = None
+    """Unix time in seconds at which the engine ends it; None: no end is known."""
+
+
+@value
+class EngineFinding:
+    """One line of ``eunomia engine check``: what is there, or what is missing."""
+
+    is_good: bool
+    text: str
+
+
+class Engine(Protocol):
+    """The calls of an engine; each may take seconds, and each may fail with ``EngineSilentError``."""
+
+    def check(self) -> Sequence[EngineFinding]:
+        """Return what is there and what is missing; changes nothing and raises nothing."""
+
+    def nodes(self) -> Sequence[EngineNode]:
+        """Return all nodes that were asked for in this arbiter's name, also ended ones that the engine still lists.
+
+        Raises:
+            EngineSilentError: the engine does not answer, so that nothing is known.
+        """
+
+    def ask(self, count: int) -> Sequence[str]:
+        """Ask for nodes, and return their ids, fewer than ``count`` where the engine's limits allow no more.
+
+        Raises:
+            EngineRefusedError: the engine refuses, in its own words.
+            EngineSilentError: the engine does not answer; whether the nodes were asked for is not known.
+        """
+
+    def give_back(self, node: str) -> None:
+        """End a node, or withdraw it from the queue; one that has ended already changes nothing.
+
+        Raises:
+            EngineSilentError: the engine does not answer.
+        """
+
+
+class EngineRefusedError(InputError):
+    """The engine refuses a request; the value holds the engine's own words."""
+
+
+class EngineSilentError(EunomiaError):
+    """The engine does not answer."""

@@ -1,0 +1,47 @@
+"""How many nodes to have: the least, and more while jobs have waited for slots."""
+
+import math
+from collections.abc import Sequence
+
+from eunomia.model.shapes import value
+
+
+@value
+class AppNeed:
+    """What an app could use, and what it holds, in slots."""
+
+    usable: int
+    held: int
+
+
+class Demand:
+    """The number of nodes to have, which grows after a wait and shrinks as soon as nothing waits.
+
+    Args:
+        least: nodes to have at any time.
+        most: nodes to have at most.
+        wait_seconds: for which slots must have been short before another node is wanted.
+    """
+
+    def __init__(self, least: int, most: int, wait_seconds: float) -> None:
+        self._least, self._most, self._wait_seconds = least, most, wait_seconds
+        self._short_since: float | None = None
+
+    def wanted(self, now: float, apps: Sequence[AppNeed], *, slots: int, nodes: int) -> int:
+        """Return the number of nodes to have.
+
+        Args:
+            now: in seconds, on a clock that does not jump.
+            apps: live apps.
+            slots: of all nodes that are there.
+            nodes: that are there; 0: the slots of a node are not known yet.
+        """
+        usable, held = sum(app.usable for app in apps), sum(app.held for app in apps)
+        needed = self._least if nodes == 0 or slots == 0 else math.ceil(usable * nodes / slots)
+        if usable <= held or usable <= slots:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now
+        waited = self._short_since is not None and now - self._short_since >= self._wait_seconds
+        reached = needed if waited else min(needed, nodes)
+        return min(self._most, max(self._least, reached))

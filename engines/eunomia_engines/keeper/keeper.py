@@ -1,0 +1,179 @@
+"""The keeper of an arbiter's nodes: looks at engine and arbiter in turn, and carries out the plan."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia_engines.engine import Engine, EngineRefusedError, EngineSilentError, NodeState
+from eunomia_engines.keeper.demand import AppNeed, Demand
+from eunomia_engines.keeper.plan import Life, Member, Plan, Times, plan
+
+log = structlog.get_logger()
+
+LOOK_SECONDS: Final = 30.0
+"""Seconds between two looks at the engine, and so between two calls of ``squeue``."""
+LONGEST_PAUSE_SECONDS: Final = 600.0
+"""Longest pause after the engine refused, or after nodes ended before they joined."""
+WHY_LEAVES: Final = "not needed now"
+WHY_GONE: Final = "its time at the engine was over"
+
+
+class ArbiterSide(Protocol):
+    """The arbiter, as the keeper sees it."""
+
+    def members(self) -> Mapping[str, Member]:
+        """Return the arbiter's nodes by name."""
+
+    def slots(self) -> int:
+        """Return the number of slots of all nodes that are up."""
+
+    def needs(self) -> Sequence[AppNeed]:
+        """Return what live apps could use and hold."""
+
+    def drain(self, name: str, why: str, within: float) -> None:
+        """Drain a node: its leases end within so many seconds."""
+
+    def remove(self, name: str, why: str, *, is_off: bool) -> None:
+        """Remove a node once it is empty; ``is_off``: at once, since its processes are known to have ended."""
+
+
+class Pilots(Protocol):
+    """The records of pilots, by the id of the engine's node."""
+
+    def lives(self, engine: Engine) -> Sequence[Life]:
+        """Return all nodes, in the order of their begins; raises ``EngineSilentError`` if nothing is known."""
+
+    def forget(self, life: str) -> None:
+        """Drop the record of a node that is over and has left the arbiter."""
+
+
+class Keeper:
+    """Keeps as many nodes as are wanted.
+
+    Args:
+        engine: gives nodes.
+        arbiter: uses them.
+        pilots: their records.
+        demand: how many to have.
+        times: periods of the plan.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        arbiter: ArbiterSide,
+        pilots: Pilots,
+        demand: Demand,
+        times: Times,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine, self._arbiter, self._pilots = engine, arbiter, pilots
+        self._demand, self._times, self._clock = demand, times, clock
+        self._idle_since: dict[str, float] = {}
+        self._released: set[str] = set()
+        self._failed: set[str] = set()
+        self._pause_seconds, self._ask_again_at = 0.0, -1.0
+        self.fault = ""
+        """Why the last look could not be carried out, in words; empty: it was."""
+
+    def run(self, stopped: threading.Event, look_seconds: float = LOOK_SECONDS) -> None:
+        """Look until stopped."""
+        while not stopped.is_set():
+            try:
+                self.look()
+                self.fault = ""
+            except EunomiaError as error:  # engine or arbiter is away; nothing is known, so nothing is done
+                if str(error) != self.fault:
+                    log.warning("keeper.waits", why=str(error))
+                self.fault = str(error)
+            stopped.wait(look_seconds)
+
+    def look(self) -> Plan:
+        """Look at both sides once, and carry out the plan.
+
+        Raises:
+            EngineSilentError: the engine does not answer.
+            EunomiaError: the arbiter does not answer.
+        """
+        now, members = self._clock(), self._arbiter.members()
+        lives = self._pilots.lives(self._engine)
+        self._note_idle(now, members)
+        here = [life for life in lives if life.name in members and members[life.name].state == "up"]
+        needs = self._arbiter.needs() if members else ()  # before its first node, an arbiter serves no apps
+        wanted = self._demand.wanted(now, needs, slots=self._arbiter.slots(), nodes=len(here))
+        made = plan(
+            now, lives, members, wanted, self._times, idle_since=self._idle_since, released=frozenset(self._released)
+        )
+        self._note_failures(now, lives)
+        self._carry_out(made, lives, now)
+        return made
+
+    def _note_idle(self, now: float, members: Mapping[str, Member]) -> None:
+        idle = {name for name, member in members.items() if member.held == 0}
+        self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
+
+    def _note_failures(self, now: float, lives: Sequence[Life]) -> None:
+        """Pause before the next ask if nodes ended before their launcher began, or it was refused."""
+        new = {life.id for life in lives if _failed(life)} - self._failed
+        if new:
+            self._failed |= new
+            self._pause(now)
+            log.warning("nodes.ended_early", nodes=sorted(new), again_in_seconds=self._pause_seconds)
+        elif any(life.name and life.node is not None and life.node.state is NodeState.RUNS for life in lives):
+            self._pause_seconds = 0.0
+
+    def _pause(self, now: float) -> None:
+        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(LOOK_SECONDS, 2.0 * self._pause_seconds))
+        self._ask_again_at = now + self._pause_seconds
+
+    def _carry_out(self, made: Plan, lives: Sequence[Life], now: float) -> None:
+        ids = {life.name: life.id for life in lives if life.name}
+        for drain in made.drains:
+            self._try(lambda drain=drain: self._arbiter.drain(drain.name, drain.why, drain.within))  # type: ignore[misc]
+        for name in made.leave:
+            if self._try(lambda name=name: self._arbiter.remove(name, WHY_LEAVES, is_off=False)):  # type: ignore[misc]
+                self._released.add(ids[name])
+        for name in made.gone:
+            if self._try(lambda name=name: self._arbiter.remove(name, WHY_GONE, is_off=True)):  # type: ignore[misc]
+                self._pilots.forget(ids[name])
+        for node in made.give_back:
+            self._released.add(node)
+            self._engine.give_back(node)
+        if made.ask and now >= self._ask_again_at:
+            self._ask(made.ask, now)
+
+    def _ask(self, count: int, now: float) -> None:
+        try:
+            log.info("nodes.asked", nodes=list(self._engine.ask(count)))
+        except EngineRefusedError as error:
+            self._pause(now)
+            log.warning("nodes.refused", why=str(error), again_in_seconds=self._pause_seconds)
+            self.fault = str(error)
+
+    def _try(self, order: Callable[[], None]) -> bool:
+        """Carry out an order to the arbiter; one that it refuses is tried again at the next look."""
+        try:
+            order()
+        except EunomiaError as error:
+            log.warning("keeper.order_refused", why=str(error))
+            return False
+        return True
+
+
+def _failed(life: Life) -> bool:
+    """Return whether a node ended without a launcher that ended everything there."""
+    return (
+        life.node is not None
+        and life.node.state is NodeState.ENDED
+        and not life.name
+        and life.node.began_at is not None
+    )
+
+
+__all__ = ["ArbiterSide", "EngineSilentError", "Keeper", "Pilots"]

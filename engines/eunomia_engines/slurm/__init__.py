@@ -1,0 +1,1 @@
+"""Slurm: each node is a batch job of the user's own, in which a launcher runs."""

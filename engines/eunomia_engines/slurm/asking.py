@@ -1,0 +1,93 @@
+"""Checks of what ``eunomia slurm up`` asks for, against what Slurm says, before anything is submitted."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from eunomia.errors import InputError
+from eunomia.words import did_you_mean
+from eunomia_engines.engine import EngineRefusedError
+from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
+from eunomia_engines.slurm.request import Request, gpus_asked
+from eunomia_engines.slurm.script import job_script
+
+
+def suitable(request: Request, nodes: Sequence[SlurmNodes]) -> Sequence[SlurmNodes]:
+    """Return the nodes of the request's partition that have its GPUs.
+
+    Raises:
+        EngineRefusedError: the partition, its GPUs or a job of this length are not there.
+    """
+    names = sorted({one.partition for one in nodes})
+    chosen = request.partition or next((one.partition for one in nodes if one.is_default), "")
+    if not chosen:
+        raise EngineRefusedError(f"--partition must be given, as Slurm has no default one: {', '.join(names)}")
+    here = [one for one in nodes if one.partition in chosen.split(",")]
+    if not here:
+        hint = did_you_mean(chosen, names)
+        raise EngineRefusedError(f"--partition must be one of {', '.join(names)}", value=f'"{chosen}"{hint}')
+    if request.gres:
+        kind, count = gpus_asked(request.gres)
+        found = [one for one in here if _gpus(one, kind) >= count]
+        if not found:
+            each = "; ".join(f"{one.count} nodes with {_text(one)}" for one in here)
+            rule = f"--gres must be what nodes of partition {chosen} have ({each})"
+            raise EngineRefusedError(rule, value=f'"{request.gres}"')
+        here = found
+    limits = [one.limit_seconds for one in here if one.limit_seconds is not None]
+    if limits and request.seconds > max(limits):
+        rule = f"--time must be at most the limit of partition {chosen}, {max(limits) / 3600:g} h"
+        raise EngineRefusedError(rule, value=f"{request.seconds / 3600:g} h")
+    return here
+
+
+def with_share(request: Request, here: Sequence[SlurmNodes]) -> Request:
+    """Return the request with CPUs and memory: where they are not given, the share of a node that its GPUs are.
+
+    Slurm gives a job one CPU otherwise. The smallest of the nodes counts, so that the job fits on each.
+    """
+    if not request.gres:
+        return request
+    kind, count = gpus_asked(request.gres)
+    share = {id(one): count / _gpus(one, kind) for one in here}
+    cpus = min(math.floor(one.cpus * share[id(one)]) for one in here)
+    memory = min(math.floor(one.memory_mib * share[id(one)]) for one in here)
+    changed: dict[str, int] = {}
+    if request.cpus is None and cpus >= 1:
+        changed["cpus"] = cpus
+    if request.memory_mib is None and memory > 1:  # 1: Slurm was not told the memory of its nodes
+        changed["memory_mib"] = memory
+    return request.model_copy(update=changed)
+
+
+def check_with_slurm(request: Request, state: Path, programs: SlurmPrograms) -> str:
+    """Let Slurm check a node's job without submitting it, and return what it says.
+
+    Raises:
+        EngineRefusedError: Slurm would refuse it, in its own words.
+    """
+    with TemporaryDirectory(prefix="eunomia-slurm-") as folder:
+        path = Path(folder) / "node.sh"
+        path.write_text(job_script(request, state), encoding="utf-8")
+        return programs.submit(str(path), only_test=True)
+
+
+def check_file(path: Path | None) -> None:
+    """Check the setup file.
+
+    Raises:
+        InputError: it is not there.
+    """
+    if path is not None and not path.is_file():
+        raise InputError("--setup must name a file that all nodes see", value=str(path))
+
+
+def _gpus(nodes: SlurmNodes, kind: str) -> int:
+    return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
+
+
+def _text(nodes: SlurmNodes) -> str:
+    return (
+        ",".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in nodes.gpus.items()) or "no GPUs"
+    )

@@ -1,0 +1,74 @@
+"""The engine of Slurm: a batch job of the user's own for each node."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from eunomia.errors import EunomiaError
+from eunomia_engines.engine import EngineFinding, EngineNode
+from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms, missing_programs
+from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
+from eunomia_engines.slurm.script import LOGS, PILOTS, job_script
+from eunomia_engines.slurm.states import node_of
+
+SPREAD = 0.2
+"""Nodes that are asked for together get up to this share of their time less, so that they do not end together."""
+
+
+class SlurmEngine:
+    """Asks Slurm for nodes, by one batch job each.
+
+    Args:
+        request: what was asked for.
+        state: the arbiter's state folder.
+        programs: calls Slurm's programs.
+    """
+
+    def __init__(self, request: Request, state: Path, programs: SlurmPrograms | None = None) -> None:
+        self._request, self._state = request, state
+        self._programs = programs or SlurmPrograms()
+
+    def check(self) -> Sequence[EngineFinding]:
+        """Return what of Slurm is there and what is missing."""
+        return findings(self._programs)
+
+    def nodes(self) -> Sequence[EngineNode]:
+        """Return the jobs in this state folder's name, in one call of ``squeue``."""
+        return [node_of(job) for job in self._programs.jobs([node_job_name(self._state)])]
+
+    def ask(self, count: int) -> Sequence[str]:
+        """Submit batch jobs, and return their ids."""
+        folder = self._state / FOLDER
+        for name in (LOGS, PILOTS):
+            (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        script, made = folder / "node.sh", []
+        for index in range(count):
+            seconds = self._request.seconds * (1.0 - SPREAD * index / count)
+            script.write_text(job_script(self._request, self._state, seconds=seconds), encoding="utf-8")
+            made.append(self._programs.submit(str(script)))
+        return made
+
+    def give_back(self, node: str) -> None:
+        """Cancel a batch job, by its id."""
+        self._programs.cancel(node)
+
+
+def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
+    """Return what of Slurm is there and what is missing, as lines of text."""
+    missing = missing_programs()
+    if missing:
+        text = f"{', '.join(missing)} must be on this machine, a login node of the cluster or one of its nodes"
+        return [EngineFinding(is_good=False, text=text)]
+    found = [EngineFinding(is_good=True, text=f"programs: {', '.join(NEEDED)}")]
+    try:
+        found.append(EngineFinding(is_good=True, text=f"Slurm {programs.version()}"))
+        for each in programs.nodes():
+            gpus = ", ".join(f"{count} {kind or 'of any type'}" for kind, count in each.gpus.items()) or "no GPUs"
+            limit = (
+                "no limit of time" if each.limit_seconds is None else f"at most {each.limit_seconds / 3600:g} h a job"
+            )
+            nodes = f"{each.count} nodes {each.state}, each with {each.cpus} CPUs, {gpus}"
+            what = f"partition {each.partition}: {nodes}; {limit}"
+            found.append(EngineFinding(is_good=each.is_up, text=what))
+    except EunomiaError as error:
+        found.append(EngineFinding(is_good=False, text=str(error)))
+    return found

@@ -1,0 +1,257 @@
+"""Slurm's programs (``sbatch``, ``squeue``, ``scancel``, ``sinfo``, ``scontrol``) and what they print.
+
+Nothing is installed on the cluster, and no right but that of a user who submits jobs is needed. Formats are those of
+``squeue --format``, which are the same from 20.11 to 24.05 by the manuals; 22.05.8 was run.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia_engines.engine import EngineRefusedError, EngineSilentError
+
+NEEDED: Final = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
+CALL_SECONDS: Final = 60.0
+"""Seconds after which a program of Slurm counts as silent; it repeats its request itself for a while."""
+JOB_FORMAT: Final = "%i|%T|%j|%P|%N|%V|%S|%e|%r"
+"""Id, state, name, partition, nodes, submitted, start, end, reason; the reason is last, as it may hold any text."""
+PARTITION_FORMAT: Final = "%P|%a|%l|%D|%c|%m|%T|%G"
+"""Partition, availability, time limit, nodes, CPUs and MiB of a node, state, GRES."""
+REFUSALS: Final = ("error:", "allocation failure:")
+SILENCES: Final = (
+    "unable to contact slurm controller",
+    "socket timed out",
+    "connection refused",
+    "connection timed out",
+    "zero bytes were transmitted or received",
+    "slurm backup controller in standby mode",
+    "could not establish a configuration source",
+)
+"""What programs print if the controller does not answer, in lower case; anything else is a refusal."""
+
+
+@value
+class SlurmJob:
+    """A line of ``squeue``; times are Unix times in seconds, None where Slurm names none."""
+
+    id: str
+    state: str
+    name: str
+    partition: str
+    host: str
+    submitted_at: float | None
+    began_at: float | None
+    ends_at: float | None
+    reason: str
+
+
+@value
+class SlurmNodes:
+    """A line of ``sinfo``: nodes of a partition that are alike.
+
+    Attributes:
+        limit_seconds: the partition's limit on a job's time; None: there is none.
+        gpus: of one node, by type; the type is empty where Slurm names none.
+    """
+
+    partition: str
+    is_default: bool
+    is_up: bool
+    limit_seconds: float | None
+    count: int
+    cpus: int
+    memory_mib: int
+    state: str
+    gpus: Mapping[str, int]
+
+
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+
+
+def run_program(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a program of Slurm with times printed as Unix times, in English, without the user's own formats."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith(("SQUEUE_", "SINFO_", "SCONTROL_"))}
+    env = {**own, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=False, timeout=CALL_SECONDS, env=env
+    )
+
+
+class SlurmPrograms:
+    """Calls Slurm's programs.
+
+    Args:
+        run: runs a command line to its end.
+    """
+
+    def __init__(self, run: Run = run_program) -> None:
+        self._run = run
+
+    def version(self) -> str:
+        """Return the version that the programs here have, such as ``22.05.8``."""
+        text = self._call(["sinfo", "--version"]).strip()
+        found = re.search(r"\d+\.\d+(\.\d+)?\S*", text)
+        return found.group(0) if found else text
+
+    def jobs(self, names: Sequence[str]) -> Sequence[SlurmJob]:
+        """Return this user's jobs of these names, also ended ones that Slurm still lists."""
+        who = str(os.getuid())
+        command = ["squeue", "--noheader", "--states=all", f"--user={who}", f"--name={','.join(names)}"]
+        return [job_of(line) for line in self._call([*command, f"--format={JOB_FORMAT}"]).splitlines() if line.strip()]
+
+    def nodes(self) -> Sequence[SlurmNodes]:
+        """Return the nodes of all partitions that this user sees."""
+        lines = self._call(["sinfo", "--noheader", f"--format={PARTITION_FORMAT}"]).splitlines()
+        return [nodes_of(line) for line in lines if line.strip()]
+
+    def settings(self) -> Mapping[str, str]:
+        """Return Slurm's configuration, by name."""
+        return settings_of(self._call(["scontrol", "show", "config"]))
+
+    def submit(self, script: str, *, only_test: bool = False) -> str:
+        """Submit a batch job and return its id; ``only_test``: let Slurm check it alone, and return what it says.
+
+        Args:
+            script: path of the job script.
+            only_test: submit nothing.
+        """
+        options = ["--test-only"] if only_test else ["--parsable"]
+        made = self._done(["sbatch", *options, script])
+        said = made.stderr.strip() or made.stdout.strip()
+        if only_test:
+            return said
+        found = made.stdout.strip().partition(";")[0]  # "4711" or "4711;cluster"
+        if not found.isdecimal():
+            raise EngineRefusedError("sbatch must answer with the id of a job", value=f'"{said[:200]}"')
+        return found
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job by its id; one that is over already changes nothing."""
+        if not job.isdecimal():
+            raise InputError("a Slurm job must be named by its number", value=f'"{job}"')
+        made = self._program(["scancel", job])
+        if made.returncode != 0 and "invalid job id" not in made.stderr.lower():
+            raise _fault(["scancel", job], made)
+
+    def _call(self, command: Sequence[str]) -> str:
+        return self._done(command).stdout
+
+    def _done(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        made = self._program(command)
+        if made.returncode != 0:
+            raise _fault(command, made)
+        return made
+
+    def _program(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        try:
+            return self._run(command)
+        except FileNotFoundError:
+            raise InputError(f"{command[0]} must be here: this command runs where Slurm's programs are") from None
+        except subprocess.TimeoutExpired:
+            raise EngineSilentError(f"{command[0]} must answer within {CALL_SECONDS:g} s") from None
+
+
+def missing_programs() -> Sequence[str]:
+    """Return Slurm's programs that are not on this machine."""
+    return [name for name in NEEDED if shutil.which(name) is None]
+
+
+def _fault(command: Sequence[str], made: "subprocess.CompletedProcess[str]") -> InputError | EngineSilentError:
+    """Return the error for a program that failed, with Slurm's own words."""
+    words = " ".join((made.stderr.strip() or made.stdout.strip() or f"exit code {made.returncode}").split())
+    if any(silence in words.lower() for silence in SILENCES):
+        return EngineSilentError(f"Slurm's controller must answer {command[0]}", value=f'"{words[:300]}"')
+    return EngineRefusedError(f"Slurm must accept what {command[0]} asks", value=f'"{words[:300]}"')
+
+
+def job_of(line: str) -> SlurmJob:
+    """Return the job of a line in ``JOB_FORMAT``.
+
+    Raises:
+        EngineSilentError: the line has another form, so that nothing is known.
+    """
+    parts = line.split("|", 8)
+    if len(parts) != 9 or not parts[0].strip():
+        raise EngineSilentError("squeue must print the fields that were asked for", value=f'"{line[:200]}"')
+    job, state, name, partition, host, submitted, began, ends, reason = (part.strip() for part in parts)
+    return SlurmJob(
+        id=job,
+        state=state.upper(),
+        name=name,
+        partition=partition,
+        host=host,
+        submitted_at=time_of(submitted),
+        began_at=time_of(began),
+        ends_at=time_of(ends),
+        reason="" if reason == "None" else reason,
+    )
+
+
+def nodes_of(line: str) -> SlurmNodes:
+    """Return the nodes of a line in ``PARTITION_FORMAT``.
+
+    Raises:
+        EngineSilentError: the line has another form, so that nothing is known.
+    """
+    parts = [part.strip() for part in line.split("|", 7)]
+    if len(parts) != 8:
+        raise EngineSilentError("sinfo must print the fields that were asked for", value=f'"{line[:200]}"')
+    name, available, limit, count, cpus, memory, state, gres = parts
+    return SlurmNodes(
+        partition=name.removesuffix("*"),
+        is_default=name.endswith("*"),
+        is_up=available == "up",
+        limit_seconds=seconds_of(limit),
+        count=_number(count),
+        cpus=_number(cpus),
+        memory_mib=_number(memory),
+        state=state.rstrip("*~#!%$@^-+"),
+        gpus=gpus_of(gres),
+    )
+
+
+def gpus_of(gres: str) -> Mapping[str, int]:
+    """Return the GPUs that a GRES text names, by type: ``gpu:a100:4(S:0-1),gpu:2`` is ``{"a100": 4, "": 2}``."""
+    found: dict[str, int] = {}
+    for part in re.sub(r"\([^)]*\)", "", gres).split(","):
+        name, *rest = part.strip().split(":")
+        if name == "gpu" and rest and rest[-1].isdecimal():
+            kind = rest[0] if len(rest) > 1 else ""
+            found[kind] = found.get(kind, 0) + int(rest[-1])
+    return found
+
+
+def time_of(text: str) -> float | None:
+    """Return a time that Slurm prints, as Unix time in seconds; None: it names none, or in a form not known here."""
+    return float(text) if text.isdecimal() and text != "0" else None
+
+
+def seconds_of(text: str) -> float | None:
+    """Return a time limit in seconds: ``2:00``, ``1-12:00:00``, ``30`` (minutes); None: no limit, or not known."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if found is None:
+        return None
+    days, *numbers = (None if part is None else int(part) for part in found.groups())
+    first, second, third = (number or 0 for number in numbers)
+    if days is not None:  # days-hours[:minutes[:seconds]]
+        return 86400.0 * days + 3600.0 * first + 60.0 * second + third
+    if found.group(4) is not None:  # hours:minutes:seconds
+        return 3600.0 * first + 60.0 * second + third
+    return 60.0 * first + second  # minutes[:seconds]
+
+
+def settings_of(text: str) -> Mapping[str, str]:
+    """Return the settings that ``scontrol show config`` prints as ``Name = value``, by name."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): setting.strip() for name, _, setting in pairs}
+
+
+def _number(text: str) -> int:
+    """Return the least number of a text such as ``8`` or ``8+``; 0: none."""
+    found = re.match(r"\d+", text)
+    return int(found.group(0)) if found else 0

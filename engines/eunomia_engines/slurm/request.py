@@ -1,0 +1,147 @@
+"""What ``eunomia slurm up`` was asked for: the request, kept in the state folder, from which head and nodes work."""
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eunomia.errors import InputError
+from eunomia.units import parse_duration
+from eunomia_appmaster.node.private_files import write_private
+from eunomia_engines.slurm.programs import seconds_of
+
+FOLDER: Final = Path("engine") / "slurm"
+"""The engine's files, below the arbiter's state folder."""
+REQUEST: Final = "request.json"
+LEAST_SECONDS: Final = 60.0
+"""Shortest time of a node: a shorter one would end before a job has made a step worth keeping."""
+LONGEST_SIGNAL_SECONDS: Final = 120.0
+SIGNAL_SHARE: Final = 1.0 / 6.0
+"""Share of a node's time that it gets to end after Slurm's signal, at most ``LONGEST_SIGNAL_SECONDS``."""
+DRAIN_SHARE: Final = 0.2
+LONGEST_DRAIN_SECONDS: Final = 600.0
+"""A node is drained for this share of its time before its end, at most this long."""
+
+
+class Request(BaseModel):
+    """The nodes to have, and the jobs that hold them.
+
+    Attributes:
+        least: nodes to have at any time.
+        most: nodes to have while jobs wait for slots.
+        seconds: of a node's batch job.
+        gres: of a node, as Slurm writes it; empty: none.
+        cpu_slots: CPU slots of a node instead of GPUs; None: its GPUs.
+        cpus: of a node; None: Slurm's default.
+        memory_mib: of a node; None: Slurm's default.
+        setup: file that a node's shell sources before the launcher starts; None: none.
+        more: further options of ``sbatch``.
+        python: interpreter on the nodes.
+        node_dir: folder on a node's local disk with the node's own files.
+        idle_seconds: after which a node that is above ``least`` and holds nothing is given back.
+        wait_seconds: for which jobs must have waited for slots before another node is asked for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    least: Annotated[int, Field(ge=1, le=10_000)]
+    most: Annotated[int, Field(ge=1, le=10_000)]
+    seconds: Annotated[float, Field(ge=LEAST_SECONDS)]
+    gres: str = ""
+    cpu_slots: Annotated[int, Field(ge=1)] | None = None
+    cpus: Annotated[int, Field(ge=1)] | None = None
+    memory_mib: Annotated[int, Field(ge=1)] | None = None
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    setup: Path | None = None
+    more: tuple[str, ...] = ()
+    python: str
+    node_dir: Path
+    idle_seconds: Annotated[float, Field(ge=0)] = 600.0
+    wait_seconds: Annotated[float, Field(ge=0)] = 60.0
+
+    @property
+    def signal_seconds(self) -> int:
+        """Seconds before the end of a node at which Slurm signals it; Slurm may be up to a minute early."""
+        return int(min(LONGEST_SIGNAL_SECONDS, SIGNAL_SHARE * self.seconds))
+
+    @property
+    def drain_seconds(self) -> float:
+        """Seconds before the end of a node from which it is drained and replaced."""
+        return min(LONGEST_DRAIN_SECONDS, DRAIN_SHARE * self.seconds) + self.signal_seconds
+
+    def save(self, state: Path) -> None:
+        """Write the request below a state folder."""
+        write_private(state / FOLDER / REQUEST, self.model_dump_json(indent=1).encode(), sync=True)
+
+    @classmethod
+    def load(cls, state: Path) -> "Request":
+        """Read the request of a state folder.
+
+        Raises:
+            InputError: there is none, or it is damaged.
+        """
+        path = state / FOLDER / REQUEST
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise InputError("a state folder must be one of `eunomia slurm up`", value=str(state)) from None
+        except (ValueError, ValidationError, TypeError) as error:
+            raise InputError("the request must be readable", value=str(error)[:200], place=str(path)) from None
+
+
+def mark_of(state: Path) -> str:
+    """Return the mark that names a state folder in the names of its jobs: eight hexadecimal digits."""
+    return hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:8]
+
+
+def node_job_name(state: Path) -> str:
+    """Return the name of the jobs that hold a state folder's nodes."""
+    return f"eunomia-node-{mark_of(state)}"
+
+
+def nodes_range(text: str) -> tuple[int, int]:
+    """Return least and most of ``--nodes``: ``4`` or ``2..8``.
+
+    Raises:
+        InputError: it is neither, or a bound is below 1.
+    """
+    found = re.fullmatch(r"(\d{1,5})(?:\.\.(\d{1,5}))?", text.strip())
+    least, most = (int(found.group(1)), int(found.group(2) or found.group(1))) if found else (0, 0)
+    if not 1 <= least <= most:
+        rule = "--nodes must be a number from 1, or a range from the least to the most, such as 2..8"
+        raise InputError(rule, value=f'"{text}"')
+    return least, most
+
+
+def time_option(text: str) -> float:
+    """Return ``--time`` in seconds: ``24:00:00`` or ``1-12:00:00`` as Slurm writes it, or ``36h``.
+
+    Raises:
+        InputError: it is neither, or a plain number, which is minutes for Slurm and seconds elsewhere.
+    """
+    if text.isdecimal():
+        raise InputError("--time must have a unit, or Slurm's form: 30m or 00:30:00", value=f'"{text}"')
+    seconds = seconds_of(text)
+    if seconds is None:
+        seconds = float(parse_duration(text, name="--time"))
+    if not LEAST_SECONDS <= seconds < math.inf:
+        raise InputError(f"--time must be at least {LEAST_SECONDS:g} s", value=f'"{text}"')
+    return seconds
+
+
+def gpus_asked(gres: str) -> tuple[str, int]:
+    """Return type and number of the GPUs that a ``--gres`` asks for: ``gpu:a100:4`` or ``gpu:4``.
+
+    Raises:
+        InputError: it asks for no GPUs.
+    """
+    found = re.fullmatch(r"gpu(?::([A-Za-z0-9_.-]*[A-Za-z_.-][A-Za-z0-9_.-]*))?:(\d{1,4})", gres)
+    if found is None or int(found.group(2)) == 0:
+        raise InputError("--gres must be gpu:TYPE:NUMBER or gpu:NUMBER", value=f'"{gres}"')
+    return found.group(1) or "", int(found.group(2))

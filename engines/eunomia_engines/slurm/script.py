@@ -1,0 +1,102 @@
+"""The script of the batch job that holds a node."""
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
+
+LOGS: Final = "logs"
+PILOTS: Final = "pilots"
+PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+"""Path of commands in a job, before its setup file changes it."""
+OWN: Final = ("job-name", "output", "error", "nodes", "ntasks", "signal", "export", "array", "requeue", "no-requeue")
+"""Options of sbatch that Eunomia sets itself, so that ``-- sbatch options`` may not."""
+
+
+def check_more(options: tuple[str, ...]) -> None:
+    """Check further options of sbatch.
+
+    Raises:
+        InputError: one is not an option, is set by Eunomia, or has a character that no line of a script can hold.
+    """
+    for option in options:
+        if not option.startswith("--") or any(ord(sign) < 32 for sign in option):
+            rule = "an option of sbatch after -- must be of the form --NAME or --NAME=VALUE"
+            raise InputError(rule, value=f'"{option}"')
+        if option[2:].partition("=")[0] in OWN:
+            raise InputError("an option of sbatch after -- must be none that Eunomia sets", value=f'"{option}"')
+
+
+def job_script(request: Request, state: Path, *, seconds: float | None = None) -> str:
+    """Return the script of a node's batch job; it holds no token.
+
+    Args:
+        request: what was asked for.
+        state: the arbiter's state folder, at the same path on all nodes.
+        seconds: of this job; None: the request's.
+    """
+    folder = state / FOLDER
+    options = {
+        "job-name": node_job_name(state),
+        "nodes": "1",
+        "ntasks": "1",
+        "time": slurm_time(request.seconds if seconds is None else seconds),
+        "gres": request.gres,
+        "cpus-per-task": _given(request.cpus),
+        "mem": "" if request.memory_mib is None else f"{request.memory_mib}M",
+        "partition": request.partition,
+        "account": request.account,
+        "qos": request.qos,
+        "signal": f"B:TERM@{request.signal_seconds}",
+        "output": f"{folder}/{LOGS}/%j.log",
+        "open-mode": "append",
+        "export": f"HOME,USER,LOGNAME,LANG,PATH={PATH}",
+    }
+    lines = [f"#SBATCH --{name}={shlex.quote(text)}" for name, text in options.items() if text]
+    lines += ["#SBATCH --no-requeue", *(f"#SBATCH {shlex.quote(option)}" for option in request.more)]
+    setup = [] if request.setup is None else [f". {shlex.quote(str(request.setup))} || finish 9"]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            "# A node of an arbiter: a launcher runs here until the job ends. Made by `eunomia slurm up`.",
+            *lines,
+            f"record={shlex.quote(str(folder / PILOTS))}/$SLURM_JOB_ID.end",
+            "finish() {",
+            '  printf "%s\\n" "$1" > "$record.new" && mv "$record.new" "$record"',
+            f'  [ "$1" != 0 ] || "$python" -m eunomia_engines.slurm.pilot {shlex.quote(str(state))} --clear',
+            '  exit "$1"',
+            "}",
+            'rm -f "$record"',
+            f"python={shlex.quote(request.python)}",
+            *setup,
+            'python="${EUNOMIA_PYTHON:-$python}"  # the setup file may name another one',
+            "ends=0",
+            "child=0",
+            'trap \'ends=1; [ "$child" = 0 ] || kill -TERM "$child" 2>/dev/null\' TERM INT',
+            "# A launcher that died is started again, since its workers live on as long as this job.",
+            "while [ $ends = 0 ]; do",
+            f'  "$python" -m eunomia_engines.slurm.pilot {shlex.quote(str(state))} &',
+            "  child=$!",
+            '  wait "$child"; code=$?',
+            '  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done  # a signal ends one wait alone',
+            '  case $code in 0|2|126|127) finish "$code";; esac',
+            "  [ $ends = 1 ] || sleep 2",
+            "done",
+            'finish "${code:-0}"',
+            "",
+        ]
+    )
+
+
+def slurm_time(seconds: float) -> str:
+    """Return a time as Slurm writes it: ``1-02:03:04``."""
+    whole = int(seconds)
+    days, rest = divmod(whole, 86400)
+    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+def _given(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -1,0 +1,225 @@
+"""The keeper: as many nodes as are wanted, whatever an engine says late, repeatedly, wrongly or not at all."""
+
+import random
+
+import pytest
+from structlog.testing import capture_logs
+from tests.engines.engine_world import Truth, World, WorldArbiter, WorldEngine, WorldPilots
+
+from eunomia.errors import EunomiaError
+from eunomia_engines.engine import NodeState
+from eunomia_engines.keeper.demand import AppNeed, Demand
+from eunomia_engines.keeper.keeper import LONGEST_PAUSE_SECONDS, Keeper
+from eunomia_engines.keeper.plan import Plan, Times
+
+TIMES = Times(drain=300.0, margin=60.0, idle=600.0)
+HISTORIES, MANY_HISTORIES = 1000, 10_000
+LOOKS = 12
+
+
+def keeper_of(world: World, least: int, most: int) -> Keeper:
+    """A keeper of a world's nodes."""
+    return Keeper(
+        WorldEngine(world),
+        WorldArbiter(world),
+        WorldPilots(world),
+        Demand(least, most, 60.0),
+        TIMES,
+        clock=lambda: world.now,
+    )
+
+
+def look(world: World, keeper: Keeper, seconds: float = 30.0) -> Plan | None:
+    """Let time pass, and let the keeper look once; None: a side did not answer."""
+    world.now += seconds
+    world.sync()
+    try:
+        return keeper.look()
+    except EunomiaError:
+        return None
+
+
+def settle(world: World, keeper: Keeper, looks: int = 4) -> None:
+    """Let the engine give what was asked for, and say what is true."""
+    for _ in range(looks):
+        for node in list(world.nodes.values()):
+            if node.state is NodeState.ASKED:
+                world.begin(node)
+            world.tell(node)
+        look(world, keeper)
+
+
+def running(world: World) -> list[Truth]:
+    """The nodes that run."""
+    return [node for node in world.nodes.values() if node.state is NodeState.RUNS]
+
+
+def test_as_many_nodes_as_are_wanted_are_asked_for_once() -> None:
+    world = World(random.Random(0))
+    keeper = keeper_of(world, 3, 3)
+    assert [getattr(look(world, keeper), "ask", None) for _ in range(3)] == [3, 0, 0]
+    settle(world, keeper)
+    assert len(running(world)) == 3 and world.asked == 3
+
+
+def test_a_node_whose_end_is_near_is_drained_and_replaced() -> None:
+    world = World(random.Random(0))
+    keeper = keeper_of(world, 1, 1)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    (first,) = running(world)
+    first.held = 4
+    world.now = first.ends_at - TIMES.drain - 60.0
+    assert look(world, keeper, 30.0) == Plan()
+    made = look(world, keeper, 31.0)
+    assert made is not None and made.ask == 1
+    (drain,) = made.drains
+    assert drain.name == first.name and drain.within == pytest.approx(first.ends_at - world.now - TIMES.margin)
+    assert world.members[first.name].state == "draining"
+
+
+def test_more_nodes_are_asked_for_once_slots_were_short_for_the_limit_and_idle_ones_are_given_back() -> None:
+    world = World(random.Random(0))
+    keeper = keeper_of(world, 1, 3)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    world.usable = 9
+    running(world)[0].held = 4
+    asked = [getattr(look(world, keeper), "ask", None) for _ in range(3)]
+    assert asked == [0, 0, 2], "after 60 s, three nodes of four slots for nine"
+    settle(world, keeper, 2)
+    assert len(running(world)) == 3
+    world.usable = 0
+    for node in running(world):
+        node.held = 0
+    for _ in range(int(TIMES.idle / 30.0) + 4):
+        settle(world, keeper, 1)
+    assert len(running(world)) == 1
+    assert world.wrong == []
+
+
+def test_a_node_that_still_waits_is_withdrawn_first() -> None:
+    world = World(random.Random(0))
+    keeper = keeper_of(world, 1, 3)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    world.usable, running(world)[0].held = 9, 4
+    for _ in range(3):
+        look(world, keeper)
+    world.usable = 4
+    look(world, keeper)
+    assert sorted(world.cancelled) == ["n1", "n2"]
+
+
+def test_a_silent_engine_changes_nothing() -> None:
+    world = World(random.Random(0), silent=True)
+    keeper = keeper_of(world, 2, 2)
+    assert [look(world, keeper) for _ in range(3)] == [None, None, None]
+    assert world.asked == 0
+
+
+def test_after_a_refusal_the_pauses_grow() -> None:
+    world = World(random.Random(0), refuses=True)
+    keeper = keeper_of(world, 2, 2)
+    look(world, keeper)
+    assert "QOSMaxJobsPerUserLimit" in keeper.fault
+    for _ in range(8):
+        look(world, keeper, LONGEST_PAUSE_SECONDS + 1.0)
+    world.refuses = False
+    look(world, keeper, LONGEST_PAUSE_SECONDS - 1.0)
+    assert world.asked == 0
+    look(world, keeper, 2.0)
+    assert world.asked == 2
+
+
+def test_nodes_that_end_before_their_launcher_begins_are_not_asked_for_without_a_pause() -> None:
+    world = World(random.Random(0))
+    keeper = keeper_of(world, 1, 1)
+    for _ in range(20):
+        look(world, keeper)
+        for node in world.nodes.values():
+            node.state = node.said = NodeState.ENDED
+    assert world.asked <= 6, "in ten minutes"
+
+
+def test_a_node_that_only_looks_lost_is_replaced_and_stays_in_the_arbiter() -> None:
+    world = World(random.Random(0))
+    keeper = keeper_of(world, 1, 1)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    (first,) = running(world)
+    first.said, first.held = NodeState.ENDED, 4
+    made = look(world, keeper)
+    assert made is not None and made.ask == 1 and made.gone == ()
+    assert first.name in world.members
+
+
+def test_a_node_that_ended_everything_leaves_the_arbiter() -> None:
+    world = World(random.Random(0))
+    keeper = keeper_of(world, 1, 1)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    (first,) = running(world)
+    world.end(first, clean=True)
+    world.tell(first)
+    made = look(world, keeper)
+    assert made is not None and made.gone == (first.name,)
+
+
+def test_demand_needs_no_more_than_the_most_and_no_less_than_the_least() -> None:
+    demand = Demand(2, 4, 0.0)
+    assert demand.wanted(0.0, [], slots=0, nodes=0) == 2
+    assert demand.wanted(0.0, [AppNeed(usable=100, held=0)], slots=8, nodes=2) == 4
+    assert demand.wanted(1.0, [AppNeed(usable=12, held=8)], slots=8, nodes=2) == 3
+    assert demand.wanted(2.0, [AppNeed(usable=1, held=1)], slots=16, nodes=4) == 2
+
+
+def history(seed: int) -> list[str]:
+    """Return what went wrong in a random history, whose engine is late, repeats, loses and contradicts."""
+    chance = random.Random(seed)
+    world = World(chance, length=chance.choice([400.0, 1200.0, 3600.0]))
+    least = chance.randint(1, 3)
+    most = least + chance.randint(0, 2)
+    keeper = keeper_of(world, least, most)
+    for _ in range(LOOKS):
+        for node in list(world.nodes.values()):
+            disturb(world, node)
+        world.silent, world.refuses = chance.random() < 0.1, chance.random() < 0.1
+        world.usable = chance.choice([0, 4, 12, 40])
+        look(world, keeper, chance.choice([5.0, 30.0, 300.0]))
+        world.lost |= {node.id for node in world.nodes.values() if _does_not_count(world, node)}
+        if world.asked > most + len(world.lost):
+            world.wrong.append(f"{world.asked} nodes were asked for, {len(world.lost)} were lost, {most} are wanted")
+    return [f"history {seed}: {wrong}" for wrong in world.wrong]
+
+
+def _does_not_count(world: World, node: Truth) -> bool:
+    ends = node.said is not NodeState.ASKED and node.ends_at - world.now <= TIMES.drain
+    return ends or node.said in (NodeState.ENDS, NodeState.ENDED) or not node.listed or node.id in world.cancelled
+
+
+def disturb(world: World, node: Truth) -> None:
+    """Change what is true of a node, and what the engine says of it."""
+    chance = world.chance
+    draw = chance.random()
+    if node.state is NodeState.ASKED and draw < 0.5:
+        world.begin(node)
+    elif node.state is NodeState.RUNS:
+        node.held = chance.choice([0, 0, 2, 4])
+        if draw < 0.05 or world.now >= node.ends_at:
+            world.end(node, clean=chance.random() < 0.7)
+    elif node.state is NodeState.ENDED and node.lives and draw < 0.2:
+        node.lives, node.held = False, 0  # its processes end later
+    if chance.random() < 0.7:
+        world.tell(node)
+    elif chance.random() < 0.1:
+        node.said = chance.choice(list(NodeState))
+    if node.said is NodeState.ENDED and chance.random() < 0.3:
+        node.listed = False
+
+
+@pytest.mark.parametrize("histories", [HISTORIES, pytest.param(MANY_HISTORIES, marks=pytest.mark.slow)])
+def test_no_node_is_freed_while_it_lives_or_holds_slots_in_random_histories(histories: int) -> None:
+    with capture_logs():  # thousands of lines
+        wrong = [each for seed in range(histories) for each in history(seed)]
+    assert wrong == []
