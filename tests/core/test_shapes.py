@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eunomia.model.shapes import Deferred, LazyFields, builds, lazy, replaced, value
+from eunomia.model.shapes import Deferred, LazyFields, builds, lazy, maker, replaced, value
 
 
 @value
@@ -110,6 +110,22 @@ def test_a_column_given_as_a_list_is_an_array_when_it_is_read() -> None:
     assert (other.kinds.dtype, one.kinds) == (np.int64, None)
     assert replaced(one, kinds=[7, 8]).listed == {"rows": [3, 1], "kinds": [7, 8]}
     assert pickle.loads(pickle.dumps(one)).listed == one.listed
+
+
+def test_a_maker_creates_what_the_class_creates() -> None:
+    new_point, new_columns = maker(Point), maker(Columns)
+    point, one = new_point(x=1.0), new_columns(rows=[3, 1])
+    assert type(point) is Point
+    assert point == Point(x=1.0)
+    assert pickle.loads(pickle.dumps(point)) == point
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
+        point.x = 2.0  # type: ignore[misc]
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'x'"):
+        new_point()  # type: ignore[call-arg]
+    assert type(one) is Columns
+    assert (one.listed, one.rows.tolist(), one.kinds) == ({"rows": [3, 1], "kinds": None}, [3, 1], None)
+    later: Any = Deferred(lambda: np.array([5], np.int32))
+    assert new_columns(rows=later).listed == {"rows": [5], "kinds": None}
 
 
 @pytest.mark.parametrize("kind", [Point, Plain])

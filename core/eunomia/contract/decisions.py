@@ -7,7 +7,7 @@ from typing import Self
 from eunomia.contract.offers import Offer
 from eunomia.contract.records import PlainColumn
 from eunomia.contract.verdicts import Reason
-from eunomia.model.shapes import LazyFields, builds, lazy, value
+from eunomia.model.shapes import LazyFields, builds, lazy, maker, value
 from eunomia.units import NEVER, AppId, Cause, Epoch, Ints, JobId, LeaseId, OfferId, Reals, Seconds, Stage, Version
 
 
@@ -218,3 +218,6 @@ class Decision:
     def faulty(self) -> bool:
         """Return whether a stage failed, so that the round changed nothing; refused events make no round faulty."""
         return any(fault.stage is not None for fault in self.faults)
+
+
+new_decision, new_transition = maker(Decision), maker(Transition)

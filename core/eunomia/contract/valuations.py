@@ -43,8 +43,7 @@ class LinearKey:
     slope: Reals | float = 0.0
     """Change of the keys per second."""
     valid_until: Reals | float = np.inf
-    """Time in seconds since the start until which a function is valid; inf: until the job's row changes.
-    """
+    """Time in seconds since the start until which a function is valid; inf: until the job's row changes."""
 
     def at(self, now: Seconds) -> Reals:
         """Return the keys at a time in seconds since the start."""

@@ -78,19 +78,15 @@ class Table(Generic[C]):
 
     def drop(self, row: int) -> None:
         """Free a row: it is emptied, and reused later."""
-        step = self._step
         for line, fill in self._lines:
-            line[row::step] = fill
+            line[row :: self._step] = fill
         self._free.append(row)
 
     def clear(self, rows: Sequence[int]) -> None:
         """Empty rows that stay in use."""
-        if len(rows) == 1:
-            for line, empty in self._lines:
-                line[rows[0] :: self._step] = empty
-            return
-        for block, fill in self._blocks:
-            block[:, rows] = fill[:, None]
+        for row in rows:
+            for line, fill in self._lines:
+                line[row :: self._step] = fill
 
     def state(self) -> dict[str, Any]:
         """Return the content of the table as plain values, for ``restore``."""
@@ -155,10 +151,10 @@ class Table(Generic[C]):
             self._blocks.append((block, fill))
             for name, line, width in lines:
                 columns[name] = block[line, :capacity] if width is None else block[line : line + width, :capacity].T
-        self._lines = [_in_line(block, fill) for block, fill in self._blocks]
+        self._lines = [(_cells(block.reshape(-1)), _cells(fill)) for block, fill in self._blocks]
         """Each block as a flat array, in which a row is every ``_step``-th item, and the items of an empty row."""
-        self._cells = {name: _cells(made) for name, made in columns.items()}
-        self.cells = self._type(**self._cells)
+        self.cells = self._type(**{name: _cells(made) for name, made in columns.items()})
+        self._cells = {name: made if made.ndim > 1 else _cells(made) for name, made in columns.items()}
         return self._type(**columns)
 
     def _grow(self) -> None:
@@ -178,14 +174,9 @@ class Table(Generic[C]):
                 setattr(made, name, column)
 
 
-def _in_line(block: Any, fill: Any) -> tuple[Any, Any]:
-    line = block.reshape(-1)
-    return (line, fill) if block.dtype == object else (memoryview(line), memoryview(fill))
-
-
 def _cells(column: Any) -> Any:
-    """Return a memoryview of a column, whose items are plain Python values; for other dtypes the array itself."""
-    return column if column.dtype == object or column.ndim > 1 else memoryview(column)
+    """Return a memoryview of a column, whose items are plain Python values; of objects the array itself."""
+    return column if column.dtype == object else memoryview(column)
 
 
 def _shut(column: Any) -> Any:

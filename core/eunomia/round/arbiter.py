@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eunomia.contract.decisions import Decision, Fault, MemoChange
+from eunomia.contract.decisions import Decision, Fault, MemoChange, new_decision
 from eunomia.contract.events import Event
 from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Snapshot
@@ -229,7 +229,7 @@ class Arbiter:
         state = self.state
         if causes and fault is None:
             state.counters.faults_in_row = 0
-        decision = Decision(
+        decision = new_decision(
             now=state.now,
             round=state.counters.round,
             version=state.counters.version,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eunomia.contract.allocations import Allocation, AmountRange, Grants
-from eunomia.contract.decisions import Renewal, Transition, TransitionKind, kind_of_resize
+from eunomia.contract.decisions import Renewal, Transition, TransitionKind, kind_of_resize, new_transition
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
@@ -101,7 +101,7 @@ def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> l
             if not 0 <= gpu < state.cluster.gpus or states[gpu] != _FREE or (kind != NONE and types[gpu] != kind):
                 return None
         number, epoch, (ends_at, protected_until) = number + 1, epoch + 1, _terms(state, answers, rounds, claim)
-        order = Transition(
+        order = new_transition(
             kind=_START,
             lease=LeaseId(number),
             epoch=Epoch(epoch),
@@ -354,7 +354,7 @@ class Planner:
             epoch += draft[5] != []
         for kind, lease, app, job, gpus, leaving, after, (ends_at, protected_until) in self.drafts:
             epoch, fence = epoch + 1, fence + (leaving != [])
-            order = Transition(
+            order = new_transition(
                 kind=kind,
                 lease=LeaseId(lease),
                 epoch=Epoch(epoch),

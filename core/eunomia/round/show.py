@@ -14,7 +14,7 @@ from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot, SnapshotSource
 from eunomia.model.ledger import Ledger
-from eunomia.model.shapes import Deferred
+from eunomia.model.shapes import Deferred, maker
 from eunomia.model.space import Space
 from eunomia.model.workload import JobState
 from eunomia.round.invariants import StateError
@@ -23,6 +23,7 @@ from eunomia.round.offering import candidates, may_change, named
 from eunomia.store.state import State
 from eunomia.units import NONE, Cause, OfferId, Row, Rows, Scope, Seconds
 
+_new_snapshot, _new_offer = maker(Snapshot), maker(Offer)
 _NOTHING: frozenset[int] = frozenset()
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUNNING))
 
@@ -40,7 +41,7 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         later = state.stages.index = _StateIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
     state.changes.mark(state.counters.version)
     probing = state.owners.probing
-    made = Snapshot(
+    made = _new_snapshot(
         now=state.now,
         round=state.counters.round,
         version=state.counters.version,
@@ -62,7 +63,7 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
     """Return an offer to all apps of every GPU that the round may reassign; its fields are computed lazily."""
     only_free = scope is Scope.FREE and not state.lease_ends.overdue
     free, every = state.free_gpus.free, slice(None)
-    return Offer(
+    return _new_offer(
         id=OfferId(state.counters.last_offer + 1),
         scope=scope,
         made_at=state.now,

@@ -34,11 +34,13 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
+from eunomia.model.shapes import maker
 from eunomia.units import NONE
 from eunomia_plugins.allocations.gangs import Grant, limit, preempt, serve
 from eunomia_plugins.allocations.ranking import EVENTS, asks
 from eunomia_plugins.allocations.sizes import Serving, serve_sizes
 
+_new_allocation, _new_grants = maker(Allocation), maker(Grants)
 _NONE: Final[tuple[tuple[int, ...], ...]] = ((), (), (), ())
 
 
@@ -134,9 +136,9 @@ class Ordered:
         wake_at = NEVER
         if form.holds is not None and offer.contended and grants:
             wake_at = Seconds(snapshot.now + max(float(form.holds(np.array(granted, np.int32)).min()), 1e-3))
-        return Allocation(
+        return _new_allocation(
             claims=Claims(unit=Unit.JOB, rows=rows),
-            amount=Grants(gpus=sizes, gpu_type=kinds),
+            amount=_new_grants(gpus=sizes, gpu_type=kinds),
             order=order,
             on_misfit=Misfit.STOP if stop else Misfit.SKIP,
             verdicts=impossible,

@@ -32,9 +32,12 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
+from eunomia.model.shapes import maker
 from eunomia.units import NONE, Ints
 from eunomia_plugins.placement.packing import fewest_machines, from_home, packed
 from eunomia_plugins.placement.planning import place
+
+_new_placement = maker(Placement)
 
 
 class Packed:
@@ -81,14 +84,15 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     rows, order, waiting = allocation.claims.listed["rows"], allocation.listed["order"], live.waiting
     if not rows:
         return Placement(claim=[], gpus=[], start=[0])  # type: ignore[arg-type]
-    wanted, sizes = snapshot.jobs.gpu_type[rows].tolist(), grants.listed["gpus"]
+    asked, sizes = snapshot.jobs.gpu_type, grants.listed["gpus"]
+    wanted = asked[rows].tolist() if rows[1:] else [asked.item(rows[0])]
     one_type = len(snapshot.cluster.gpu_types) == 1  # which a job gets that asks for none
     kinds = [kind + 1 if kind < NONE else 0 for kind in wanted] if one_type else _kinds(grants, wanted)
     if order == [0] and not rows[1:] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
         size = sizes[0]
         gpus = _choose(snapshot.cluster, live.free, kinds[0], size) if size > 0 else None
         if gpus is not None:
-            return Placement(claim=[0], gpus=gpus, start=[0, size])  # type: ignore[arg-type]
+            return _new_placement(claim=[0], gpus=gpus, start=[0, size])  # type: ignore[arg-type]
     return _place_claims(snapshot, offer, allocation, (rows, sizes, order), kinds)
 
 
@@ -236,10 +240,8 @@ def _room(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
 
 def _kinds(grants: Grants, wanted: list[int]) -> list[int]:
     """Return the GPU type of each claim; negative if it is not chosen yet or the cluster lacks it."""
-    wanted = [kind if kind >= 0 else NONE for kind in wanted]
-    if grants.gpu_type is None:
-        return wanted
-    return [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(grants.listed["gpu_type"])]
+    given, wanted = grants.listed["gpu_type"], [kind if kind >= 0 else NONE for kind in wanted]
+    return wanted if given is None else [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(given)]
 
 
 def _reason(space: Space, kind: int, gpus: int) -> Reason:

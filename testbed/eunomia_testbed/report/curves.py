@@ -9,6 +9,7 @@ from eunomia.units import Reals
 from eunomia_testbed.report.part import Json
 from eunomia_testbed.report.sums import numbers
 from eunomia_testbed.results.counting import OWN_CHOICE, horizon_seconds
+from eunomia_testbed.results.dots import dot
 from eunomia_testbed.results.run_data import RunData
 
 MOST_QUANTILES, MOST_STEPS, BUCKETS, TAIL = 300, 500, 240, 60
@@ -99,7 +100,7 @@ def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
         moments, waiting, busy = _waiting_and_busy(run)
     lengths = np.append(np.diff(moments), 0.0) * (waiting > 0) if len(moments) else moments
     total = float(lengths.sum())
-    return float(lengths @ busy) / (total * slots) if total > 0.0 else None
+    return dot(lengths, busy) / (total * slots) if total > 0.0 else None
 
 
 def _waiting_and_busy(run: RunData) -> tuple[Reals, Reals, Reals]:

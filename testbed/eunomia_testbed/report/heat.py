@@ -74,18 +74,13 @@ def heat_map(view: View, until: float, groups: Groups) -> Json:
 def _by_group(view: View, leases: pl.DataFrame, row: Ints, rows: int, until: float, groups: Groups) -> Json:
     """Return for each grouping the letters of the groups that held most of each row and bucket."""
     starts, ends = numbers(leases["start_seconds"]), numbers(leases["end_seconds"])
-    held = {way: np.array(found) for way, found in groups.of(view.run.jobs, leases["job"]).items()}
-    return {
-        way: _letters(
-            np.stack(
-                [
-                    used_by_bucket(row[mine], starts[mine], ends[mine], rows, until)
-                    for mine in (group == place for place in (*range(len(groups.names[way])), OTHERS))
-                ]
-            )
-        )
-        for way, group in held.items()
-    }
+    made: dict[str, list[str]] = {}
+    for way, found in groups.of(view.run.jobs, leases["job"]).items():
+        group, many = np.array(found, np.int64), len(groups.names[way]) + 1
+        group[group == OTHERS] = many - 1
+        used = used_by_bucket(group * rows + row, starts, ends, many * rows, until)
+        made[way] = _letters(used.reshape(many, rows, COLUMNS))
+    return made
 
 
 def _letters(used: Reals) -> list[str]:

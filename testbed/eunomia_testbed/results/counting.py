@@ -14,6 +14,7 @@ import polars as pl
 
 from eunomia.contract.decisions import CHANGED
 from eunomia.units import Ints, Reals
+from eunomia_testbed.results.dots import dot
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import numbered
 
@@ -192,7 +193,7 @@ def efficiency_while_waiting(run: RunData) -> float | None:
         return None
     lengths = np.append(np.diff(known["time_seconds"].to_numpy()), 0.0) * (known["waiting_jobs"].to_numpy() > 0)
     total = float(lengths.sum())
-    return float(lengths @ known["efficiency"].to_numpy()) / total if total > 0.0 else None
+    return dot(lengths, known["efficiency"].to_numpy()) / total if total > 0.0 else None
 
 
 def share_above(values: pl.Series, limit: float) -> float | None:

@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 
 from eunomia.errors import InputError, InputErrors
-from eunomia.model.shapes import value
+from eunomia.model.shapes import maker, value
 from eunomia.units import Reals
+from eunomia_testbed.results.dots import dot
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import numbered
@@ -56,6 +57,9 @@ class AppOnTypes:
         return self.lost_seconds >= SLOW_PART * self.run_seconds and self.lost_seconds > self.wait_seconds
 
 
+_new_app_on_types = maker(AppOnTypes)
+
+
 @functools.lru_cache(maxsize=2)
 def apps_by_type(run: RunData) -> Sequence[AppOnTypes] | None:
     """Return the apps with known speeds, sorted by name; None: no speed is known."""
@@ -86,7 +90,7 @@ def apps_by_type(run: RunData) -> Sequence[AppOnTypes] | None:
         *(each.tolist() for each in (*seconds, there, mean)),
     )
     return [
-        AppOnTypes(
+        _new_app_on_types(
             app=name,
             run_seconds=ran_for,
             wait_seconds=waited,
@@ -106,7 +110,7 @@ def mean_speed(rows: pl.DataFrame) -> float | None:
     if known.is_empty():
         return None
     held = known["slot_seconds"].to_numpy()
-    return float(held @ known["speed"].to_numpy() / held.sum())
+    return dot(held, known["speed"].to_numpy()) / float(held.sum())
 
 
 def gpus_by_type(facts: RunFacts | None) -> Mapping[str, int]:

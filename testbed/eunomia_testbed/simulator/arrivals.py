@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from eunomia.contract.events import Event, SingleJobArrived
+from eunomia.model.shapes import maker
 from eunomia.units import Seconds
 from eunomia_testbed.simulator.apps.amount_reports import AmountReports
 from eunomia_testbed.simulator.apps.apps import SimulatedApps
@@ -12,6 +13,8 @@ from eunomia_testbed.simulator.apps.masters import Masters
 from eunomia_testbed.simulator.progress.states import AWAITED, OVER, REJECTED
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.simulation_state import SimulationState
+
+_new_arrival = maker(SingleJobArrived)
 
 
 class Arrivals:
@@ -70,7 +73,7 @@ class Arrivals:
             events.append(added)
         else:
             self._is_here[app] = True
-            events.append(SingleJobArrived(arrival=sim.reporter.apps.arrived(app), job=added))
+            events.append(_new_arrival(arrival=sim.reporter.apps.arrived(app), job=added))
         sim.jobs.wait(job, now if rules is None else sim.rows.arrival[job])
         if self._announces:
             events += sim.reporter.coming(job, None if rules is None else rules.coming(job))

@@ -17,6 +17,7 @@ from eunomia.contract.events import (
     Released,
     SingleJobEnded,
 )
+from eunomia.model.shapes import maker
 from eunomia.units import Epoch, LeaseId, Seconds
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.apps.apps import SimulatedApps
@@ -31,6 +32,7 @@ from eunomia_testbed.simulator.logs.step_log import StepLog
 from eunomia_testbed.simulator.progress.states import FINISHED, REJECTED, RUNNING, WAITING
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
+_new_end = maker(SingleJobEnded)
 Drive = Callable[["Engine"], None]
 """Moves an engine from step to step until the run is over."""
 
@@ -230,7 +232,7 @@ class Engine:
         self._alive[app], sim.apps.finish[app] = 0, sim.now
         app_id, job_id = sim.rows.app_ids[app], sim.rows.job_ids[job]
         # It is folded before starts; an arbiter does not have to sort events that come in order.
-        events.insert(0, SingleJobEnded(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
+        events.insert(0, _new_end(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
         """End a job of an app without an app master."""

@@ -1,5 +1,6 @@
 """Cluster files: machines with host lists, racks, islands, and the bandwidths between their GPUs."""
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,8 +64,9 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
     return parse_cluster(content, place=path.name)
 
 
+@functools.lru_cache(maxsize=2)
 def parse_cluster(text: str, *, place: str) -> ClusterFile:
-    """Read a cluster from the text of its file.
+    """Read a cluster from the text of its file; the parts of a page read the same text in turn.
 
     Raises:
         InputErrors: all errors in the text.

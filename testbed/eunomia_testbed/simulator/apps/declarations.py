@@ -6,11 +6,14 @@ import numpy as np
 
 from eunomia.contract.events import AppArrived, JobAdded
 from eunomia.model.adaptations import Adapts, adapts_named
+from eunomia.model.shapes import maker
 from eunomia.units import AppId, JobId, UserId
 from eunomia_testbed.simulator.apps.misreports import Misreports
 from eunomia_testbed.simulator.progress.truth import GangShape, Speeds
 from eunomia_testbed.simulator.progress.work import Work
 from eunomia_testbed.workload import Workload
+
+_new_app, _new_job = maker(AppArrived), maker(JobAdded)
 
 
 class AppDeclarations:
@@ -32,7 +35,7 @@ class AppDeclarations:
     def arrived(self, app: int) -> AppArrived:
         """Return the event that registers an app."""
         user = self._user[app]
-        return AppArrived(
+        return _new_app(
             app=self._ids[app],
             user=self._user_ids[user],
             weight=self._weight[app],
@@ -77,7 +80,7 @@ class JobDeclarations:
     def added(self, job: int) -> JobAdded:
         """Return the event that adds a job, with its reported values."""
         named, app, serial = self._gpu_type, self.app[job], self._serial[job]
-        return JobAdded(
+        return _new_job(
             job=self.ids[job],
             app=self._app_ids[app],
             least=self.least[job],

@@ -2,9 +2,12 @@
 
 from eunomia.contract.decisions import Transition
 from eunomia.contract.events import Released, Resized, Started
+from eunomia.model.shapes import maker
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
 from eunomia_testbed.simulator.simulation_state import SimulationState
+
+_new_start = maker(Started)
 
 
 class Answers:
@@ -34,7 +37,7 @@ class Answers:
         if lease in self._started:
             return Resized(lease=lease, epoch=epoch, at=now)
         self._started.add(lease)
-        return Started(lease=lease, epoch=epoch, at=now)
+        return _new_start(lease=lease, epoch=epoch, at=now)
 
     def released(self, order: Transition, gpus: tuple[int, ...], now: Seconds) -> None:
         """Answer that the processes of a lease have left these GPUs."""

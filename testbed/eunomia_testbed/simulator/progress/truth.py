@@ -83,6 +83,8 @@ class Speeds:
             raise no_hours(cluster, "Workload.reference_type")
         check_regimes(workload, [name is None for name in taken])
         self._own: dict[int, int] = {}
+        self._commonest = int(np.argmax(cluster.capacity))
+        """The type with the most GPUs."""
         self._settings: dict[tuple[object, ...], float] = {}
         self._near: dict[tuple[int, int], GangShape] = {}
         self.plain = models is None
@@ -128,7 +130,7 @@ class Speeds:
         if 0 <= measured < len(self._types):
             return measured
         if self.plain or self._taken[job] is None:
-            return int(np.argmax(self._cluster.capacity))  # all types have the same speed: no hours hang on it
+            return self._commonest  # all types have the same speed: no hours hang on it
         kinds = self._types_of(job) or list(range(len(self._types)))
         return min(kinds, key=lambda kind: self.at(job, self._nearest(self._most[job], kind)))
 
