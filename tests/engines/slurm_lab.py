@@ -62,14 +62,15 @@ class SlurmLab:
             (self.folder / f"spoolgpu{number}").mkdir()
             self._run(f"gpu{number}", "-D", "-f", str(self.config), "-N", f"gpu{number}", program="slurmd")
         deadline = time.monotonic() + START_SECONDS
-        while self.call("sinfo", "-h", "-N", "-o", "%T").split() != ["idle"] * NODES:
+        while self.call("sinfo", "-h", "-N", "-p", "gpu", "-o", "%T").split() != ["idle"] * NODES:
             assert time.monotonic() < deadline, self.call("sinfo", "-N", "-l")
             time.sleep(0.2)
 
     def call(self, *command: str) -> str:
-        """Run a program of Slurm and return its output."""
+        """Run a program of Slurm and return its output, or its errors where there is none."""
         env = {**os.environ, "SLURM_CONF": str(self.config)}
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60).stdout
+        made = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+        return made.stdout or made.stderr
 
     def kill(self, name: str) -> None:
         """Kill a daemon; what it has started lives on."""
@@ -127,6 +128,8 @@ class SlurmLab:
             "SelectTypeParameters": "CR_Core",
             "GresTypes": "gpu",
             "SchedulerParameters": "sched_min_interval=0,sched_interval=1,bf_interval=1",
+            "PreemptType": "preempt/partition_prio",
+            "PreemptMode": "REQUEUE",
             "SlurmdTimeout": "20",
             "KillWait": "5",
             "MinJobAge": "60",
@@ -142,8 +145,12 @@ class SlurmLab:
             f"Gres=gpu:v100:{GPUS} State=UNKNOWN"
             for number, port in enumerate(ports, 1)
         ]
-        partition = f"PartitionName=gpu Nodes=gpu[1-{NODES}] Default=YES MaxTime=INFINITE State=UP"
-        return "\n".join([*(f"{name}={text}" for name, text in lines.items()), *nodes, partition, ""])
+        every = f"Nodes=gpu[1-{NODES}] MaxTime=INFINITE State=UP"
+        partitions = [
+            f"PartitionName=gpu {every} Default=YES PriorityTier=1",
+            f"PartitionName=high {every} PriorityTier=10",
+        ]
+        return "\n".join([*(f"{name}={text}" for name, text in lines.items()), *nodes, *partitions, ""])
 
 
 def free_ports(count: int) -> list[int]:

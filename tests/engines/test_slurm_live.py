@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -158,13 +159,62 @@ def test_a_node_that_only_looks_lost_keeps_its_slots_until_its_launcher_has_ende
 
 def test_what_slurm_refuses_is_refused_with_its_words_and_leaves_nothing(site: Site) -> None:
     for more, said in (
-        (["--partition", "nope"], '--partition must be one of gpu, but got "nope"'),
+        (["--partition", "nope"], '--partition must be one of gpu, high, but got "nope"'),
         (["--gres", "gpu:9"], "--gres must be what nodes of partition gpu have"),
         (["--", "--nodelist=nope"], "Invalid node name specified"),
     ):
         words = ["slurm", "up", "--nodes", "2", "--gres", "gpu:4", "--cpu-slots", "2", "--time", "10m"]
         assert said in site.eunomia(*words, *more, fails=True)
     assert not site.state.exists() and site.left() == []
+
+
+def test_a_preempted_node_is_replaced_and_loses_at_most_what_it_could_not_save(site: Site) -> None:
+    site.up(nodes=2)
+    wait(all_up(site, 2), "two nodes are up")
+    site.search(iterations=1500, seconds=0.05)
+    wait(lambda: site.app()["slots"] == 4, "the search holds all slots")
+    victim = next(node for node in site.nodes() if node["host"] == "gpu1")
+    other = ["--partition", "high", "--nodelist", "gpu1", "--gres", "gpu:4", "--time", "1", "--wrap", "sleep 30"]
+    site.lab.call("sbatch", *other)
+    wait(lambda: victim["job"] not in running(site), "Slurm preempts it")
+    wait(lambda: len(running(site)) == 2, "it is replaced")
+    wait(lambda: site.app()["state"] == "finished", "the search finishes", 900.0)
+    assert site.app()["trials"] == {"ended": 9, "all": 9}
+    site.eunomia("slurm", "down")
+    assert [str(finding) for finding in check_folder(site.state, over=True).findings] == []
+
+
+def test_a_held_job_is_shown_with_its_reason_and_not_replaced(site: Site) -> None:
+    other = ["--nodelist", "gpu1", "--gres", "gpu:4", "--time", "10", "--wrap", "sleep 600"]
+    blocker = site.lab.call("sbatch", "--parsable", *other).strip()
+    site.up("--", "--nodelist=gpu1", nodes=1)
+    wait(lambda: [node["engine_state"] for node in site.nodes()] == ["asked"], "its job waits")
+    (held,) = site.nodes()
+    site.lab.call("scontrol", "hold", held["job"])
+    wait(lambda: "JobHeldAdmin" in [node["why"] for node in site.nodes()], "its reason is shown")  # root holds it
+    site.lab.call("scancel", blocker)
+    time.sleep(40.0)  # longer than the keeper's look
+    assert [node["job"] for node in site.nodes()] == [held["job"]]
+    site.lab.call("scontrol", "release", held["job"])
+    wait(all_up(site, 1), "it runs once it is released")
+    assert "disabled" in site.lab.call("scontrol", "requeue", held["job"]), "no job is requeued"
+
+
+def test_a_head_that_is_killed_is_followed_by_one_that_takes_up_its_nodes(site: Site) -> None:
+    site.up(nodes=2)
+    wait(all_up(site, 2), "two nodes are up")
+    before = {node["job"] for node in site.nodes()}
+    site.search(iterations=1500, seconds=0.05)
+    wait(lambda: site.app()["slots"] == 4, "the search holds all slots")
+    pid = json.loads(site.eunomia("slurm", "status", "--json"))["head"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait(lambda: json.loads(site.eunomia("slurm", "status", "--json"))["head"] is None, "the head is dead")
+    site.up(nodes=2)
+    assert running(site) == before
+    wait(lambda: site.app()["state"] == "finished", "the search finishes", 900.0)
+    site.eunomia("slurm", "down")
+    assert site.left() == []
+    assert [str(finding) for finding in check_folder(site.state, over=True).findings] == []
 
 
 def test_two_state_folders_have_marks_of_their_own(site: Site) -> None:

@@ -56,7 +56,7 @@ def with_share(request: Request, here: Sequence[SlurmNodes]) -> Request:
     changed: dict[str, int] = {}
     if request.cpus is None and cpus >= 1:
         changed["cpus"] = cpus
-    if request.memory_mib is None and memory > 1:  # 1: Slurm was not told the memory of its nodes
+    if request.memory_mib is None and memory > 1:  # 1: Slurm's configuration does not name it
         changed["memory_mib"] = memory
     return request.model_copy(update=changed)
 
