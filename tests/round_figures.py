@@ -183,7 +183,6 @@ ROLES: Final = {
             "drop_job",
             "drop_lease",
             "grant",
-            "hold",
             "move",
             "release",
         },

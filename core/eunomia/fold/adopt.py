@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
+from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind
 from eunomia.contract.offers import Offer
 from eunomia.fold.revoking import shed
 from eunomia.model.changes import VERSIONS_KEPT
@@ -12,7 +12,7 @@ from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.store.state import STAGE_NUMBER, OpenOffer, State
-from eunomia.store.writers import forget_probe, grant, halt, leave, mark, move, set_ranges, set_verdict
+from eunomia.store.writers import forget_probe, grant, leave, mark, move, set_ranges, set_verdict
 from eunomia.units import NEVER, NONE, Version
 
 
@@ -39,7 +39,10 @@ def adopt(state: State, decision: Decision) -> None:
     if state.amounts.tight:
         state.amounts.give_room(state.leases)
     for waiting in decision.waiting:
-        _explain(state, waiting)
+        if waiting.job in state.names.jobs:
+            reason = 0 if waiting.reason is None else int(waiting.reason)
+            stage = -1 if waiting.stage is None else STAGE_NUMBER[waiting.stage]
+            set_verdict(state, state.names.jobs[waiting.job], (reason, stage, waiting.plugin))
     for name, time in decision.starts_at:
         if state.job_row(name) != NONE:
             state.reports.starts_at[state.job_row(name)] = time
@@ -131,7 +134,6 @@ def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing 
         state.waiting_jobs.moved(job, now_is, now_is, jobs.most[job], len(lease.home))
     elif job != NONE:
         # The job stops on its old GPUs before it starts on the new ones, unless it keeps running until these are ready.
-        halt(state, job)
         move(state, job, JobState.STARTING)
     grant(state, order, lease)
 
@@ -155,11 +157,3 @@ def _renew(state: State, renewal: Renewal) -> None:
     state.holdings.set(mine, ends_at=lease.ends_at, protected_until=lease.protected_until)
     state.lease_ends.granted(lease, state.now)
     state.touch(job=lease.job, app=lease.app)
-
-
-def _explain(state: State, waiting: Waiting) -> None:
-    if waiting.job in state.names.jobs:
-        row = state.names.jobs[waiting.job]
-        reason = 0 if waiting.reason is None else int(waiting.reason)
-        stage = -1 if waiting.stage is None else STAGE_NUMBER[waiting.stage]
-        set_verdict(state, row, (reason, stage, waiting.plugin))

@@ -10,7 +10,7 @@ from eunomia.fold.folding import Folding, await_round
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import close_app, divide, drop_job, drop_lease, halt, leave, leave_all, move, release
+from eunomia.store.writers import close_app, divide, drop_job, drop_lease, leave, leave_all, move, release
 from eunomia.units import NONE, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
@@ -78,7 +78,6 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     lease.gpus = []
     release(state, lease, gpus, at)
     if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.jobs.cells.id[job]):
-        halt(state, job, at)
         await_round(state, job, stopped=True, at=at)
     drop_lease(state, lease)
 
@@ -105,13 +104,11 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
         stopped = lease.job
         drop_lease(state, lease)
         if stopped != NONE and state.jobs.cells.state[stopped] == JobState.STOPPING:
-            halt(state, stopped)
             await_round(state, stopped, stopped=True, at=at)
 
 
 def _lose_division(fold: Folding, job: int) -> None:
     """Stop a job that lost a GPU assigned by its app's tuner, until the tuner assigns it GPUs again."""
-    halt(fold.state, job)
     fold.undivide(job)
     if fold.state.jobs.live.state[job] == JobState.RUNNING:
         await_round(fold.state, job, stopped=True)
@@ -174,7 +171,6 @@ def divided(fold: Folding, event: kinds.JobsDivided) -> None:
         if table.state[job] != JobState.RUNNING or table.gpus[job] != len(gpus):
             _run(state, job, len(gpus))
     for job in before - set(jobs):
-        halt(state, job)
         state.jobs.set(job, gpus=0)
         if table.state[job] == JobState.RUNNING:
             await_round(state, job)

@@ -14,7 +14,8 @@ from eunomia.store.state import State
 from eunomia.store.writers import cause, count, move
 from eunomia.units import NONE, Cause, UserId
 
-_RUNNING = int(JobState.RUNNING)
+_RUNNING, _WAITING = int(JobState.RUNNING), int(JobState.WAITING)
+_AWAITING_ROUND = int(Reason.AWAITING_ROUND)
 
 
 def job_finished(fold: Folding, event: kinds.JobFinished) -> None:
@@ -190,14 +191,21 @@ def _enter_job(state: State, event: kinds.JobAdded, app: int) -> None:
         epochs=event.epochs,
         samples_per_epoch=event.samples_per_epoch,
         order=state.counters.arrivals,
+        state=_WAITING,
+        reason=_AWAITING_ROUND,
+        verdict_round=state.counters.round,
+        verdict_at=state.now,
+        counted_at=state.now,
     )
+    state.waiting_jobs.moved(row, 0, _WAITING, most, most)
+    state.service.job_ledger = None
     if kind < NONE or most < event.most:
         state.reports.wishes[row] = event.gpu_type, event.most
     state.owners.jobs_of.setdefault(app, set()).add(row)
     if -math.inf < event.cpus_per_gpu < math.inf or -math.inf < event.memory_gib_per_gpu < math.inf:  # NaN: not given
         state.amounts.uneven = True
-    await_round(state, row)
-    state.changes.rows.append(~app)
+    state.changes.rows += (row, ~app)
+    cause(state, Cause.ARRIVED)
 
 
 def profile_changed(fold: Folding, event: kinds.ProfileChanged) -> None:

@@ -12,7 +12,7 @@ from eunomia.fold.revoking import revoke
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import cause, close_app, divide, drop_job, halt, move, set_verdict
+from eunomia.store.writers import cause, close_app, divide, drop_job, move, set_verdict
 from eunomia.units import NONE, AppId, Cause, JobId, Seconds
 
 
@@ -88,7 +88,6 @@ class Folding:
     def pause(self, job: int, reason: Reason, *, until: float | None = None) -> None:
         """Pause a job: it releases its GPUs and requests none until a time; None: until its app resumes it."""
         state, backing_off = self.state, self.state.waiting_jobs.backing_off
-        halt(state, job)
         self.leave_all(job)
         self.undivide(job)
         move(state, job, JobState.PAUSED)

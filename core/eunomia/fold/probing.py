@@ -12,7 +12,6 @@ from eunomia.fold.revoking import shed
 from eunomia.model.gpu_sets import NO_GPUS, without
 from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.store.state import State
-from eunomia.store.writers import halt
 from eunomia.units import NEVER, Epoch, LeaseId, Seconds
 
 
@@ -68,6 +67,5 @@ def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
         after=NO_GPUS,
         deadline=Seconds(state.now + fold.grace) if leaving else NEVER,
     )
-    halt(state, job)
     confirm_again(state, lease, order)
     fold.orders.append(order)

@@ -6,7 +6,7 @@ from eunomia.model.gpu_sets import without
 from eunomia.model.leases import Lease
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import drop_lease, forget_probe, halt, leave, leave_all, move
+from eunomia.store.writers import drop_lease, forget_probe, leave, leave_all, move
 from eunomia.units import NONE, LeaseId, Seconds
 
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
@@ -63,11 +63,9 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
         forget_probe(state, lease)
     leave_all(state, lease)
     job, waits = lease.job, lease.id not in state.owners.leaving
-    if job != NONE:
-        halt(state, job)
-        if state.jobs.cells.state[job] in _ON_GPUS:
-            move(state, job, _WAITS if waits else _STOPS, reason=_AWAITING_ROUND)
-            state.changes.rows.append(job)
+    if job != NONE and state.jobs.cells.state[job] in _ON_GPUS:
+        move(state, job, _WAITS if waits else _STOPS, reason=_AWAITING_ROUND)
+        state.changes.rows.append(job)
     if waits:
         drop_lease(state, lease)
     return mine

@@ -211,8 +211,8 @@ class Arbiter:
         free = not causes & triggers.all_on
         if (free or not triggers.when_served) and not jobs.rows and not jobs.short:
             return True
-        full = not any(state.free_gpus.free) and not state.lease_ends.overdue
-        return free and full and not triggers.when_full and not self._serving.refiners
+        served = free and not triggers.when_full and not self._serving.refiners and not state.lease_ends.overdue
+        return served and not any(state.free_gpus.free)
 
     # --- outcomes of a step ----------------------------------------------------------------------------------------
 

@@ -193,9 +193,9 @@ class Planner:
         state, offer, placement, stage = self.state, self.offer, self.placement, Stage.PLACEMENT
         gpus, start, claims = placement.listed["gpus"], placement.listed["start"], placement.listed["claim"]
         many = len(gpus)
-        if len(start) != len(claims) + 1 or start[0] != 0 or start[-1] != many or sorted(start) != start:
-            rule = f"the offsets of a placement must rise from 0 to the number of its GPUs, {many}"
-            raise PlanError(stage, rule, value=str(placement.start[:8]))
+        rising = f"the offsets of a placement must rise from 0 to the number of its GPUs, {many}"
+        if len(start) != len(claims) + 1 or start[0] != 0 or start[-1] != many:
+            raise PlanError(stage, rising, value=str(placement.start[:8]))
         if many > 1 and len(set(gpus)) != many:
             raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
         if gpus and not (0 <= min(gpus) <= max(gpus) < state.cluster.gpus and len(reached(state, offer, gpus)) == many):
@@ -204,6 +204,8 @@ class Planner:
         rows, sizes, jobs, waiting = self.rows, self.amount.listed["gpus"], state.jobs.cells, state.waiting_jobs.rows
         named, smaller = len(rows), dict[int, int]()
         for claim, (first, end) in zip(claims, pairwise(start), strict=True):
+            if end < first:
+                raise PlanError(stage, rising, value=str(placement.start[:8]))
             if not 0 <= claim < named:
                 raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
             if claim in self.placed:

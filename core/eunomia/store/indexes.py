@@ -67,10 +67,6 @@ class WaitingJobs:
             self.off_default.discard(job)
             self.asked -= most
 
-    def judged(self, job: int, verdict: Verdict) -> None:
-        """Record a verdict on a waiting job."""
-        (self.off_default.discard if verdict == self.default else self.off_default.add)(job)
-
     def compare_with(self, default: Verdict) -> None:
         """Set a new default verdict, from which the last verdict of every waiting job may differ."""
         self.default, self.off_default = default, set(self.rows)

@@ -7,7 +7,6 @@ stores besides the tables is an index, which can be rebuilt from them.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -30,12 +29,17 @@ _AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 
 
 def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: int = NONE, reason: int = 0) -> None:
-    """Set a job's state from ``at`` on, with the reason if it stops; with ``gpus``, it starts at its declared rate."""
+    """Set a job's state from ``at`` on, with the reason if it stops; with ``gpus``, it starts at its declared rate.
+
+    A job that ran makes no progress from ``at`` on; one that grew ran at its old size until its new GPUs were ready.
+    """
     jobs, at = state.jobs.cells, state.now if at is None else at
-    before = jobs.state[job]
+    before, since = jobs.state[job], jobs.since[job]
+    if since == since and (to != _RUNNING or gpus != NONE):  # NaN: it did not run
+        ran, iterations = at - since, jobs.iterations[job]
+        done = jobs.done[job] + (ran if ran > 0.0 else 0.0) * jobs.rate[job]
+        jobs.done[job], jobs.since[job] = iterations if done > iterations else done, math.nan  # done NaN: not known
     if gpus != NONE:
-        if jobs.since[job] == jobs.since[job]:
-            halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
         jobs.gpus[job], jobs.reason[job] = gpus, 0
     elif reason:
         jobs.reason[job] = reason
@@ -46,9 +50,8 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: in
     jobs.state[job], state.service.job_ledger = to, None
     most = size = jobs.most[job]
     if to in _ON_GPUS:
-        lease = state.leases.get(jobs.lease[job])
-        begun = gpus != NONE and lease is not None and lease.probe is None
-        size = jobs.gpus[job] if lease is None or begun else len(lease.gpus if lease.probe is None else lease.home)
+        lease = state.leases.get(jobs.lease[job]) if gpus == NONE or state.owners.probing else None
+        size = jobs.gpus[job] if lease is None else len(lease.home)
     if _WAITING in (before, to) or size < most or state.waiting_jobs.short:
         state.waiting_jobs.moved(job, before, to, most, size)
     if gpus != NONE:
@@ -88,18 +91,6 @@ def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
     state.service.job_ledger = None
 
 
-def halt(state: State, job: int, at: float | None = None) -> None:
-    """Store a job's progress until now, or until ``at``, from when on it makes none."""
-    jobs = state.jobs.cells
-    since = jobs.since[job]
-    if since != since:
-        return  # the job does not run
-    ran, iterations = (state.now if at is None else at) - since, jobs.iterations[job]
-    done = jobs.done[job] + (ran if ran > 0.0 else 0.0) * jobs.rate[job]
-    jobs.done[job] = iterations if done > iterations else done  # NaN: not known
-    jobs.since[job] = math.nan
-
-
 def set_verdict(state: State, job: int, verdict: Verdict) -> None:
     """Store the verdict on a job."""
     jobs, (reason, stage, plugin) = state.jobs.cells, verdict
@@ -107,8 +98,9 @@ def set_verdict(state: State, job: int, verdict: Verdict) -> None:
     number = plugins[plugin] if plugin in plugins else plugins.setdefault(plugin, len(plugins))
     jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, number
     jobs.verdict_round[job], jobs.verdict_at[job] = state.counters.round, state.now
-    if job in state.waiting_jobs.rows:
-        state.waiting_jobs.judged(job, verdict)
+    waiting = state.waiting_jobs
+    if job in waiting.rows:
+        (waiting.off_default.discard if verdict == waiting.default else waiting.off_default.add)(job)
 
 
 def drop_job(state: State, job: int) -> None:
@@ -170,7 +162,7 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
 
     The job of a new lease is started.
     """
-    now, gpus, held = state.now, [*order.listed["gpus"]], state.holdings.cells
+    now, gpus, held, jobs = state.now, [*order.listed["gpus"]], state.holdings.cells, state.jobs.cells
     holder, granted = held.lease, lease is not None
     if lease is None:
         names, counters, number, epoch = state.names, state.counters, int(order.lease), int(order.epoch)
@@ -183,27 +175,37 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
             state.owners.shared_by.setdefault(app, set()).add(number)
             state.owners.divided += 1
         else:
-            jobs = state.jobs.cells
             before, waited = jobs.state[job], now - jobs.counted_at[job]
-            if before == _WAITING and waited > 0.0:  # not NaN: the first entry
-                jobs.waited[job] += waited
+            most, waiting = jobs.most[job], state.waiting_jobs
+            if before == _WAITING:
+                jobs.waited[job] += waited if waited > 0.0 else 0.0  # NaN: the first entry
+                waiting.rows.discard(job)
+                waiting.off_default.discard(job)
+                waiting.asked -= most
             elif before == _RUNNING:
                 count(state, job, now)
             jobs.state[job], jobs.counted_at[job], state.service.job_ledger = _STARTING, now, None
             jobs.lease[job], jobs.reason[job] = number, _AWAITING_RELEASE if order.listed["after"] else 0
-            state.waiting_jobs.moved(job, before, _STARTING, jobs.most[job], len(gpus))
-    free = gpus
+            if len(gpus) < most:
+                waiting.short.add(job)
+            elif waiting.short:
+                waiting.short.discard(job)
+    free, job, types = gpus, lease.job, state.capacity.type_of
     if granted or order.listed["after"]:
         free = [gpu for gpu in gpus if holder[gpu] == NONE]
     if free:
         state.free_gpus.take(free)
-        hold(state, lease, free, now)
-    for gpu in gpus if free != gpus else ():
-        if holder[gpu] != lease.id or held.state[gpu] == _LEAVING:
-            held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = lease.id, lease.app, lease.job
-        else:
-            held.epoch[gpu], held.ends_at[gpu] = lease.epoch, lease.ends_at
-            held.protected_until[gpu] = lease.protected_until
+        state.service.app_ledger = None
+        if job != NONE and jobs.state[job] == _RUNNING and jobs.counted_at[job] != now:  # also where it is NaN
+            count(state, job, now)
+    for gpu in free:
+        held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = lease.app, job, lease.id, lease.epoch
+        held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
+        held.state[gpu], held.since[gpu] = _HELD, now
+        if job != NONE:
+            jobs.on[job, types[gpu]] += 1
+    if free != gpus:
+        _promise(state, lease, gpus)
     if state.amounts.are_known or state.amounts.uneven:  # else all are 0
         _set_amounts(state, order, lease)
     if free == gpus and not state.amounts.are_known:
@@ -217,6 +219,17 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
     state.changes.rows += (~lease.app,) if lease.job == NONE else (lease.job, ~lease.app)
 
 
+def _promise(state: State, lease: Lease, gpus: Iterable[int]) -> None:
+    """Make a lease the successor on GPUs that others hold or that leave; set its terms on those that it holds."""
+    held = state.holdings.cells
+    for gpu in gpus:
+        if held.lease[gpu] != lease.id or held.state[gpu] == _LEAVING:
+            held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = lease.id, lease.app, lease.job
+        else:
+            held.epoch[gpu], held.ends_at[gpu] = lease.epoch, lease.ends_at
+            held.protected_until[gpu] = lease.protected_until
+
+
 def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
     """Set the target CPUs and memory of a lease."""
     amounts = state.amounts
@@ -228,22 +241,6 @@ def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
     if amounts.are_known:
         set_ranges(state, order)
         amounts.overtake(lease)
-
-
-def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
-    """Make a lease the holder of GPUs without a holder, from ``at`` on."""
-    held, job, types = state.holdings.cells, lease.job, state.capacity.type_of
-    if job != NONE:
-        jobs, on = state.jobs.cells, state.jobs.cells.on
-        if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:  # also where it is NaN: no entry yet
-            count(state, job, state.now)
-        for gpu in gpus:
-            on[job, types[gpu]] += 1
-    for gpu in gpus:
-        held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = lease.app, job, lease.id, lease.epoch
-        held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
-        held.state[gpu], held.since[gpu] = _HELD, at
-    state.service.app_ledger = None
 
 
 def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[int]:
@@ -266,8 +263,8 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
 
 def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
     """Release GPUs of a lease at ``at``: they pass to their successors or become free."""
-    held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
-    seconds, promised = 0.0, defaultdict[int, list[int]](list)
+    held, jobs, on, types = state.holdings.cells, state.jobs.cells, state.jobs.cells.on, state.capacity.type_of
+    seconds, heirs = 0.0, dict[int, Lease]()
     for gpu in gpus:
         since, job, successor = held.since[gpu], held.job[gpu], held.successor[gpu]
         if since == since:
@@ -275,25 +272,33 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
         if job != NONE:
             if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:
                 count(state, job, state.now)
-            jobs.on[job, types[gpu]] -= 1
+            on[job, types[gpu]] -= 1
         if successor in state.leases:
-            promised[successor].append(gpu)
-    free = [gpu for gpu in gpus if held.successor[gpu] not in state.leases] if promised else gpus
+            heirs[successor] = state.leases[successor]
     state.apps.cells.gpu_seconds[held.app[gpus[0]]] += seconds
     state.service.app_ledger = None
-    for number, taken in promised.items():
-        for gpu in taken:  # the CPUs and memory that are set for the successor stay
+    free = [gpu for gpu in gpus if held.successor[gpu] not in heirs] if heirs else gpus
+    for gpu in gpus if heirs else ():
+        if held.successor[gpu] in heirs:
+            heir = heirs[held.successor[gpu]]
+            job = heir.job
+            if job != NONE:
+                if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:
+                    count(state, job, state.now)
+                on[job, types[gpu]] += 1
+            held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = heir.app, job, heir.id, heir.epoch
+            held.ends_at[gpu], held.protected_until[gpu] = heir.ends_at, heir.protected_until
+            held.state[gpu], held.since[gpu] = _HELD, at
             held.successor[gpu] = held.next_app[gpu] = held.next_job[gpu] = NONE
-            held.cpus_in_use[gpu] = held.memory_gib_in_use[gpu] = 0.0
-        hold(state, state.leases[number], taken, at)
+            held.cpus_in_use[gpu] = held.memory_gib_in_use[gpu] = 0.0  # those that are set for the successor stay
     if free:
         state.holdings.clear(free)
         state.free_gpus.give(free)
         if state.capacity.draining:
             withdraw(state, free)
         cause(state, Cause.FREED)
-    for number in promised:
-        state.amounts.refresh(state.leases[number])
+    for heir in heirs.values():
+        state.amounts.refresh(heir)
     if lease.id in state.owners.leaving:
         state.owners.leaving[lease.id] -= {*gpus}
         if not state.owners.leaving[lease.id]:
