@@ -67,9 +67,9 @@ def test_a_partition_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_gpus_that_no_node_has_are_refused_with_those_that_are() -> None:
-    with pytest.raises(EngineRefusedError, match=r"2 nodes with gpu:v100:4; 1 nodes with gpu:a100:4"):
+    with pytest.raises(EngineRefusedError, match=r"2 nodes with gpu:v100:4; 1 node with gpu:a100:4"):
         suitable(request(gres="gpu:9"), NODES)
-    with pytest.raises(EngineRefusedError, match="nodes with no GPUs"):
+    with pytest.raises(EngineRefusedError, match="10 nodes with no GPUs"):
         suitable(request(partition="cpu"), NODES)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -29,12 +30,16 @@ from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
 from eunomia_engines.slurm.engine import SlurmEngine
 from eunomia_engines.slurm.head import DOWN, LAST_SECONDS, SERVING, head_process
-from eunomia_engines.slurm.pilots import Pilot, pilots
+from eunomia_engines.slurm.pilots import CLEAN, Pilot, pilots
 from eunomia_engines.slurm.programs import SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, gpus_asked, nodes_range, time_option
-from eunomia_engines.slurm.script import check_more, job_script
+from eunomia_engines.slurm.script import LOGS, check_more, job_script
 
 SCHEMA: Final = "eunomia/slurm@1"
+NO_HEAD: Final = (
+    "no head runs on this machine: what runs on the nodes ends within a lease (90 s), unless eunomia slurm up with "
+    "the same options takes them up"
+)
 START_SECONDS: Final = 120.0
 """Seconds in which the head must serve."""
 END_SECONDS: Final = 120.0
@@ -159,7 +164,7 @@ def up(flags: UpFlags) -> int:
         typer.echo(job_script(request, state))
         return 0
     if (pid := head_process(state)) is not None:
-        rule = "a state folder must have one head: eunomia slurm down ends it"
+        rule = "a state folder must have one head: eunomia slurm down ends it, and up begins with other options"
         raise InputError(rule, value=f"pid {pid}", place=str(state))
     check_writable(state)
     (state / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -170,7 +175,9 @@ def up(flags: UpFlags) -> int:
     engine = SlurmEngine(request, state)
     _await(lambda: _active(engine), state, "a node is asked for")
     _show(state, engine, as_json=False)
-    typer.echo("eunomia submit app.toml   eunomia slurm status   eunomia slurm down")
+    where = "" if flags.state_dir is None else f" --state-dir {shlex.quote(str(flags.state_dir))}"
+    commands = ("submit app.toml", "slurm status", "slurm down")
+    typer.echo("   ".join(f"eunomia {command}{where}" for command in commands))
     return 0
 
 
@@ -220,12 +227,13 @@ def _state(given: Path | None) -> Path:
 
 def _asked_lines(request: Request, asked: Request) -> Sequence[str]:
     """Return what Slurm gives a node beside its GPUs, where the command did not name it."""
-    parts = []
+    parts: list[str] = []
     if request.cpus != asked.cpus:
         parts.append(f"{request.cpus} CPUs")
     if request.memory_mib != asked.memory_mib:
         parts.append(f"{request.memory_mib} MiB")
-    return [f"a node: {request.gres} and their share of a node, {' and '.join(parts)}"] if parts else []
+    whose = f"{request.gres} and their share of a node, " if request.gres else ""
+    return [f"a node: {whose}{' and '.join(parts)}"] if parts else []
 
 
 def _start_head(state: Path) -> None:
@@ -273,15 +281,15 @@ def _last_line(log: Path) -> str:
 def _show(state: Path, engine: SlurmEngine, *, as_json: bool) -> None:
     begun, nodes, members = pilots(state), engine.nodes(), _members(state)
     pid = head_process(state)
-    rows = [node for node in nodes if node.state in ACTIVE or (node.id in begun and begun[node.id].ended is None)]
+    rows = [node for node in nodes if node.state in ACTIVE or _has_failed(node, begun.get(node.id))]
     if as_json:
         head = None if pid is None else {"pid": pid}
         facts = [_facts(node, begun.get(node.id), members) for node in rows]
         typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts}))
         return
-    typer.echo("no head runs on this machine" if pid is None else f"head      running here   (pid {pid})")
+    typer.echo(NO_HEAD if pid is None else f"head      running here   (pid {pid})")
     headers = ("JOB", "STATE", "NODE", "SLOTS", "ENDS", "WHY")
-    typer.echo("\n".join(table(headers, [_row(node, begun.get(node.id), members) for node in rows])))
+    typer.echo("\n".join(table(headers, [_row(state, node, begun.get(node.id), members) for node in rows])))
 
 
 def _members(state: Path) -> dict[str, pb.NodeView]:
@@ -292,24 +300,37 @@ def _members(state: Path) -> dict[str, pb.NodeView]:
         return {}
 
 
-def _row(node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView]) -> tuple[str, ...]:
+def _has_failed(node: EngineNode, pilot: Pilot | None) -> bool:
+    """Return whether a node that had begun ended otherwise than in order."""
+    return node.state is NodeState.ENDED and node.began_at is not None and (pilot is None or pilot.ended != CLEAN)
+
+
+def _row(state: Path, node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView]) -> tuple[str, ...]:
     name = "" if pilot is None else pilot.node
-    member = members.get(name)
+    member = members.get(name) if node.state is NodeState.RUNS else None
     slots = NOT_KNOWN if member is None else ", ".join(f"{n} {kind}" for kind, n in sorted(member.slots.items()))
-    why = "; ".join(filter(None, [node.why, "" if member is None or member.state == "up" else member.why]))
-    return (node.id, _words(node, member), name or node.host or NOT_KNOWN, slots, _until(node), why)
+    failed = _failure(state, node.id) if _has_failed(node, pilot) else ""
+    why = "; ".join(filter(None, [node.why, failed, "" if member is None or member.state == "up" else member.why]))
+    words = _words(node, member, heard=bool(members))
+    return (node.id, words, name or node.host or NOT_KNOWN, slots, _until(node), why)
 
 
-def _words(node: EngineNode, member: pb.NodeView | None) -> str:
+def _failure(state: Path, job: str) -> str:
+    """Return the last line of a job's log, with its path."""
+    log = state / FOLDER / LOGS / f"{job}.log"
+    return f"{_last_line(log)} ({log})" if log.exists() else ""
+
+
+def _words(node: EngineNode, member: pb.NodeView | None, *, heard: bool) -> str:
     if node.state is NodeState.ASKED:
         return "pending"
     if node.state is NodeState.RUNS:
-        return "starting" if member is None else member.state
+        return member.state if member is not None else "starting" if heard else "running"
     return str(node.state.value)
 
 
 def _until(node: EngineNode) -> str:
-    if node.ends_at is None:
+    if node.ends_at is None or node.state is NodeState.ENDED:
         return NOT_KNOWN
     at = datetime.fromtimestamp(node.ends_at).astimezone()
     return f"{at:%a %H:%M} (in {duration(max(0.0, node.ends_at - time.time()))})"

@@ -1,5 +1,6 @@
 """The keeper of an arbiter's nodes: looks at engine and arbiter in turn, and carries out the plan."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +106,9 @@ class Keeper:
         lives = self._pilots.lives(self._engine)
         self._note_idle(now, members)
         here = [life for life in lives if life.name in members and members[life.name].state == "up"]
-        needs = self._arbiter.needs() if members else ()  # before its first node, an arbiter serves no apps
+        needs: Sequence[AppNeed] = ()
+        with contextlib.suppress(EunomiaError):  # it serves no apps before it has heard a node
+            needs = self._arbiter.needs()
         wanted = self._demand.wanted(now, needs, slots=self._arbiter.slots(), nodes=len(here))
         made = plan(
             now, lives, members, wanted, self._times, idle_since=self._idle_since, released=frozenset(self._released)

@@ -1,6 +1,7 @@
 """Checks of what ``eunomia slurm up`` asks for, against what Slurm says, before anything is submitted."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +32,10 @@ def suitable(request: Request, nodes: Sequence[SlurmNodes]) -> Sequence[SlurmNod
         kind, count = gpus_asked(request.gres)
         found = [one for one in here if _gpus(one, kind) >= count]
         if not found:
-            each = "; ".join(f"{one.count} nodes with {_text(one)}" for one in here)
+            counts = Counter[str]()
+            for one in here:
+                counts[_text(one)] += one.count
+            each = "; ".join(f"{count} node{'' if count == 1 else 's'} with {gpus}" for gpus, count in counts.items())
             rule = f"--gres must be what nodes of partition {chosen} have ({each})"
             raise EngineRefusedError(rule, value=f'"{request.gres}"')
         here = found
@@ -48,7 +52,7 @@ def with_share(request: Request, here: Sequence[SlurmNodes]) -> Request:
     Slurm gives a job one CPU otherwise. The smallest of the nodes counts, so that the job fits on each.
     """
     if not request.gres:
-        return request
+        return request if request.cpus is not None else request.model_copy(update={"cpus": request.cpu_slots})
     kind, count = gpus_asked(request.gres)
     share = {id(one): count / _gpus(one, kind) for one in here}
     cpus = min(math.floor(one.cpus * share[id(one)]) for one in here)

@@ -1,5 +1,6 @@
 """The engine of Slurm: a batch job of the user's own for each node."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ class SlurmEngine:
     def __init__(self, request: Request, state: Path, programs: SlurmPrograms | None = None) -> None:
         self._request, self._state = request, state
         self._programs = programs or SlurmPrograms()
+        self._ordered: dict[str, float] = {}
+        """When jobs were first given back, by id, on the monotonic clock."""
 
     def check(self) -> Sequence[EngineFinding]:
         """Return what of Slurm is there and what is missing."""
@@ -48,8 +51,16 @@ class SlurmEngine:
         return made
 
     def give_back(self, node: str) -> None:
-        """Cancel a batch job, by its id."""
-        self._programs.cancel(node)
+        """Withdraw a batch job from the queue, or let its launcher end; one that does not end is cancelled by Slurm.
+
+        Slurm kills a cancelled job after its own ``KillWait``, which may be too short for workers to save.
+        """
+        first = self._ordered.setdefault(node, time.monotonic())
+        if time.monotonic() - first > self._request.end_seconds:
+            self._programs.cancel(node)
+        else:
+            self._programs.withdraw(node)
+            self._programs.signal(node)
 
 
 def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
@@ -66,7 +77,8 @@ def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
             limit = (
                 "no limit of time" if each.limit_seconds is None else f"at most {each.limit_seconds / 3600:g} h a job"
             )
-            nodes = f"{each.count} nodes {each.state}, each with {each.cpus} CPUs, {gpus}"
+            count = f"{each.count} node{'' if each.count == 1 else 's'} {each.state}"
+            nodes = f"{count}, each with {each.cpus} CPUs, {each.memory_mib} MiB, {gpus}"
             what = f"partition {each.partition}: {nodes}; {limit}"
             found.append(EngineFinding(is_good=each.is_up, text=what))
     except EunomiaError as error:

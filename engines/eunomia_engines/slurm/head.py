@@ -39,7 +39,7 @@ OVER: Final = ("finished", "failed", "cancelled")
 DOWN: Final = "down"
 """File below the engine's folder: the head, when it is ended, first gives back all nodes."""
 CHECK_SECONDS: Final = 0.5
-LAST_SECONDS: Final = 120.0
+LAST_SECONDS: Final = 180.0
 """Seconds in which nodes that are given back must end, before the head ends without them."""
 LAST_LOOK_SECONDS: Final = 3.0
 
@@ -157,9 +157,8 @@ def give_all_back(engine: Engine) -> None:
         try:
             left = [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]
             for node in left:
-                if node not in ordered:
-                    engine.give_back(node)
-                    ordered.add(node)
+                engine.give_back(node)
+                ordered.add(node)
         except EunomiaError as error:
             log.warning("keeper.waits", why=str(error))
         else:

@@ -62,7 +62,7 @@ def launch(state: Path, env: Mapping[str, str]) -> tuple[list[str], dict[str, st
         node_dir=base / name,
         cpu_only=request.cpu_slots is not None,
         slots=request.cpu_slots,
-        stop_seconds=f"{max(5, request.signal_seconds // 2)}s",
+        stop_seconds=f"{request.stop_seconds}s",
         control_groups="none" if request.cpu_slots is None else "kill",
     )
     command = flags.command

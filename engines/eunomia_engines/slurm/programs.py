@@ -23,6 +23,8 @@ JOB_FORMAT: Final = "%i|%T|%j|%P|%N|%V|%S|%e|%r"
 PARTITION_FORMAT: Final = "%P|%a|%l|%D|%c|%m|%T|%G"
 """Partition, availability, time limit, nodes, CPUs and MiB of a node, state, GRES."""
 REFUSALS: Final = ("error:", "allocation failure:")
+OVER: Final = ("invalid job id", "already completing or completed")
+"""What ``scancel`` prints about a job that is over, in lower case."""
 SILENCES: Final = (
     "unable to contact slurm controller",
     "socket timed out",
@@ -131,11 +133,22 @@ class SlurmPrograms:
         return found
 
     def cancel(self, job: str) -> None:
-        """Cancel a job by its id; one that is over already changes nothing."""
+        """Cancel a job by its id: Slurm kills it ``KillWait`` seconds later; one that is over changes nothing."""
+        self._cancel(job)
+
+    def withdraw(self, job: str) -> None:
+        """Cancel a job by its id if it still waits in the queue."""
+        self._cancel(job, "--state=PENDING")
+
+    def signal(self, job: str) -> None:
+        """Send SIGTERM to the script of a running job, which ends in its own time; one that is over changes nothing."""
+        self._cancel(job, "--batch", "--signal=TERM", "--state=RUNNING")
+
+    def _cancel(self, job: str, *options: str) -> None:
         if not job.isdecimal():
             raise InputError("a Slurm job must be named by its number", value=f'"{job}"')
-        made = self._program(["scancel", job])
-        if made.returncode != 0 and "invalid job id" not in made.stderr.lower():
+        made = self._program(["scancel", *options, job])
+        if made.returncode != 0 and not any(over in made.stderr.lower() for over in OVER):
             raise _fault(["scancel", job], made)
 
     def _call(self, command: Sequence[str]) -> str:

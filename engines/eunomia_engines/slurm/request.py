@@ -22,6 +22,7 @@ LEAST_SECONDS: Final = 60.0
 LONGEST_SIGNAL_SECONDS: Final = 120.0
 SIGNAL_SHARE: Final = 1.0 / 6.0
 """Share of a node's time that it gets to end after Slurm's signal, at most ``LONGEST_SIGNAL_SECONDS``."""
+END_MARGIN_SECONDS: Final = 30.0
 DRAIN_SHARE: Final = 0.2
 LONGEST_DRAIN_SECONDS: Final = 600.0
 """A node is drained for this share of its time before its end, at most this long."""
@@ -69,6 +70,16 @@ class Request(BaseModel):
     def signal_seconds(self) -> int:
         """Seconds before the end of a node at which Slurm signals it; Slurm may be up to a minute early."""
         return int(min(LONGEST_SIGNAL_SECONDS, SIGNAL_SHARE * self.seconds))
+
+    @property
+    def stop_seconds(self) -> int:
+        """Seconds that workers have to save once a node's launcher is ordered to end."""
+        return max(5, self.signal_seconds // 2)
+
+    @property
+    def end_seconds(self) -> float:
+        """Seconds in which a node must end that was ordered to; after them Slurm is asked to kill it."""
+        return self.stop_seconds + END_MARGIN_SECONDS
 
     @property
     def drain_seconds(self) -> float:

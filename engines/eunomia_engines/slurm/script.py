@@ -11,6 +11,9 @@ LOGS: Final = "logs"
 PILOTS: Final = "pilots"
 PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 """Path of commands in a job, before its setup file changes it."""
+SHORT_SECONDS: Final = 20
+MOST_SHORT: Final = 5
+"""A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
 OWN: Final = ("job-name", "output", "error", "nodes", "ntasks", "signal", "export", "array", "requeue", "no-requeue")
 """Options of sbatch that Eunomia sets itself, so that ``-- sbatch options`` may not."""
 
@@ -71,17 +74,22 @@ def job_script(request: Request, state: Path, *, seconds: float | None = None) -
             'rm -f "$record"',
             f"python={shlex.quote(request.python)}",
             *setup,
+            "set +eu; trap - ERR EXIT  # whatever the setup file has set",
             'python="${EUNOMIA_PYTHON:-$python}"  # the setup file may name another one',
             "ends=0",
             "child=0",
+            "short=0",
             'trap \'ends=1; [ "$child" = 0 ] || kill -TERM "$child" 2>/dev/null\' TERM INT',
             "# A launcher that died is started again, since its workers live on as long as this job.",
             "while [ $ends = 0 ]; do",
+            "  began=$SECONDS",
             f'  "$python" -m eunomia_engines.slurm.pilot {shlex.quote(str(state))} &',
             "  child=$!",
             '  wait "$child"; code=$?',
             '  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done  # a signal ends one wait alone',
             '  case $code in 0|2|126|127) finish "$code";; esac',
+            f"  [ $((SECONDS - began)) -lt {SHORT_SECONDS} ] && short=$((short + 1)) || short=0",
+            f'  [ $short -lt {MOST_SHORT} ] || finish "$code"',
             "  [ $ends = 1 ] || sleep 2",
             "done",
             'finish "${code:-0}"',
