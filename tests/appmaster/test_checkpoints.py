@@ -87,7 +87,7 @@ def test_a_corrupt_checkpoint_is_set_aside_and_the_last_good_one_returned(tmp_pa
     assert len(reader.faults) == 1
 
 
-def test_a_checkpoint_is_hashed_once_and_a_changed_record_is_refused(tmp_path: Path) -> None:
+def test_a_changed_record_is_refused_after_its_checkpoint_was_verified(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     record = store.save(10, writes(b"state"), incarnation=1).path.with_suffix(".json")
     assert store.latest() is not None

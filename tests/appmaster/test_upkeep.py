@@ -81,7 +81,7 @@ def test_a_node_in_use_is_removed_once_its_leases_have_ended(two: Two) -> None:
     assert two.lab.client().Health(pb.HealthRequest(), metadata=two.lab.operator).slots == 2
 
 
-def test_a_removal_keeps_the_end_that_a_drain_gave_to_endless_leases(two: Two) -> None:
+def test_a_removal_keeps_the_deadline_that_a_drain_set_for_unlimited_leases(two: Two) -> None:
     master = running(two, "ana", 4)
     assert not two.call("DrainNode", pb.DrainNodeRequest(node="annex")).HasField("ends_in_seconds")
     drained = two.call("DrainNode", pb.DrainNodeRequest(node="annex", within_seconds=1000.0))

@@ -59,7 +59,9 @@ def test_a_queue_updated_incrementally_equals_one_built_from_scratch(
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_with_strict_plugins_a_queue_is_compared_with_all_rows(forgets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_plugins_compare_a_queue_with_one_rebuilt_from_all_rows(
+    forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     site = Cluster.parse("2x4 V100")
     stages = Profile.load("srtf").stages(site)

@@ -133,7 +133,7 @@ def test_the_id_of_a_job_is_read_with_and_without_a_cluster() -> None:
         answering("Submitted batch job 4711\n").submit("x")
 
 
-def test_a_refusal_has_the_words_of_slurm() -> None:
+def test_a_refusal_quotes_the_error_message_of_slurm() -> None:
     words = "sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed"
     with pytest.raises(EngineRefusedError, match="invalid partition specified: nope"):
         answering(code=1, error=words).submit("x")

@@ -40,7 +40,7 @@ def test_waiting_jobs_get_no_leftovers_and_all_gpus_that_help_are_used() -> None
     assert given_out(town(), {"a/1": 1, "b/1": 1, "c/1": 0}, curves) == {"a/1": 4, "b/1": 1, "c/1": 0}
 
 
-def test_a_step_that_does_not_fit_is_skipped_and_a_flat_step_is_crossed() -> None:
+def test_an_increase_that_does_not_fit_is_skipped_and_a_plateau_does_not_stop_growth() -> None:
     curves = {"a/1": {1: 1.0, 4: 4.0}, "b/1": {1: 1.0, 2: 1.0, 3: 1.5}, "c/1": {}}
     assert given_out(town("1x4 V100"), {"a/1": 1, "b/1": 1, "c/1": 0}, curves) == {"a/1": 1, "b/1": 3, "c/1": 0}
 

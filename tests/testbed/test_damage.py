@@ -22,7 +22,7 @@ def test_random_damage_is_either_harmless_or_reported_and_never_a_crash(damages:
     assert {outcome.end for _, _, outcome in found} >= {End.REFUSED, End.ASKED, End.HARMLESS, End.ONE_APP}
 
 
-def test_a_damaged_log_frame_that_sqlite_ignores_leads_to_a_question(tmp_path: Path) -> None:
+def test_a_damaged_wal_frame_that_sqlite_ignores_makes_the_arbiter_ask_the_operator(tmp_path: Path) -> None:
     build_killed(tmp_path / "state", tmp_path / "earlier")
     shutil.copytree(tmp_path / "state", tmp_path / "whole")
     backup(tmp_path / "earlier", tmp_path / "backup.sqlite")

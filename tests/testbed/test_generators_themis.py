@@ -170,7 +170,7 @@ def test_the_option_network_intensive_sets_the_fraction_of_such_apps():
     assert not {"Inception-v3", "WaveNet"} & NETWORK_INTENSIVE_MODELS
 
 
-def test_speeds_are_linear_with_the_slowdown_of_footnote_3():
+def test_speeds_scale_linearly_with_gpus_apart_from_the_locality_slowdown():
     speeds = generated_speeds("themis1")
     for model in MODELS:
         far, near = (

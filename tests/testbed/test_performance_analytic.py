@@ -174,7 +174,7 @@ def test_unknown_names_and_bad_facts_are_refused():
         AnalyticModel(gpu_speed={"V100": float("nan")})
 
 
-def test_declared_speeds_are_linear_with_the_slowdown_of_footnote_3():
+def test_declared_speeds_scale_linearly_with_gpus_apart_from_the_locality_slowdown():
     speeds = DeclaredSpeeds(
         {
             "net": DeclaredModel(seconds_per_iteration=120.0, slowdown=NETWORK_INTENSIVE),

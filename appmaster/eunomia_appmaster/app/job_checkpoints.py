@@ -51,7 +51,7 @@ class JobCheckpoints:
     def latest(self) -> Checkpoint | None:
         """Return the newest good checkpoint of the newest writer that has one; None: no writer has.
 
-        Corrupt ones are skipped and added to ``faults``; they stay in place, since they belong to their writer.
+        Corrupt ones are skipped and added to ``faults``; only this writer's own are renamed.
         """
         return next((found for store in self._stores() if (found := store.latest()) is not None), None)
 

@@ -42,7 +42,7 @@ def clean(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Remove the folders of apps that ended long ago, after a list of them."""
+    """List the folders of apps that ended long ago, then remove them."""
     seconds = float(parse_duration(older_than, name="--older-than", zero=True))
     if keep not in (None, KEEP_BEST):
         raise InputError("--keep must be best", value=f'"{keep}"')

@@ -1,4 +1,4 @@
-"""``eunomia nodes``: the machines of the cluster, and orders about them."""
+"""``eunomia nodes``: list the cluster's nodes, or drain, undrain or remove one."""
 
 import json
 from typing import Annotated, Any, Final

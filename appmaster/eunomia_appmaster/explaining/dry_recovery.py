@@ -24,7 +24,7 @@ class Dry:
     """Damage that the arbiter would ignore or repair, one line each."""
 
     def lines(self) -> list[str]:
-        """Return the result as lines of text."""
+        """Return why recovery is refused and which apps would fail, one line each, without ``said``."""
         made = [f"an arbiter does not begin with this journal: {self.refused}"] if self.refused else []
         return made + [f"app {name} fails at the next start: {LOST_NOTE}" for name in self.lost]
 

@@ -1,8 +1,8 @@
-"""The owner of a node's folder: a folder belongs to one join and to the orders of one arbiter.
+"""The owner of a node's folder, which serves one joined node and one arbiter.
 
-Another arbiter's join would overwrite the credential, and its orders would be refused for their old epochs; so such a
-join is refused before anything is sent or written. An arbiter is recognised by its address or its CA. If that is not
-enough, the node CA in its answer decides.
+Joining another arbiter would overwrite the credential, and that arbiter's orders would be refused because their epochs
+are lower than those recorded; so such a join is refused before anything is sent or written.
+An arbiter is recognised by its address or its CA. If that is not enough, the node CA in its answer decides.
 """
 
 from pathlib import Path

@@ -95,7 +95,7 @@ class Quotas:
         return f"{words} {size_text(limit.bytes)}; it goes on once they take less: {cure}"
 
     async def _size(self, app: str) -> float | None:
-        """Return the size of an app's folder in bytes; infinite: too many files to count; None: the folder is gone."""
+        """Return the size of an app's folder in bytes; infinite: nested too deeply; None: it cannot be read."""
         try:
             return await asyncio.to_thread(self._measure, self._node.app_folder(app))
         except TooDeepError:

@@ -27,7 +27,7 @@ class RefusalLog:
         self._left_out = 0
 
     def log(self, error: EunomiaError) -> None:
-        """Log a refusal, with the number of refusals that were not logged before it."""
+        """Log a refusal; after the lease's end at most one per minute, with the number suppressed since."""
         if not isinstance(error, LeaseEndedError):
             log.info("request.refused", error=str(error))
             return

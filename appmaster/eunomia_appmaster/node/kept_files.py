@@ -118,7 +118,9 @@ def read_kept(path: Path, *, cure: str) -> KeptContent:
 
 
 def opened(text: bytes | str) -> tuple[dict[str, Any], bool]:
-    """Return the object in the text of ``sealed``, and whether it has a checksum; those of earlier versions have none.
+    """Parse text that ``sealed`` wrote, and return the object and whether the text had a checksum.
+
+    Files of earlier versions have none.
 
     Raises:
         ValueError: it is not a JSON object, or its checksum is wrong.

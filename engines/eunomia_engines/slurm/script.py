@@ -14,6 +14,7 @@ PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 SHORT_SECONDS: Final = 20
 MOST_SHORT: Final = 5
 """A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
+MADE: Final = "A node of an arbiter: a launcher runs here until the job ends. Made by `eunomia slurm up`."
 OWN: Final = ("job-name", "output", "error", "nodes", "ntasks", "signal", "export", "array", "requeue", "no-requeue")
 """Options of sbatch that Eunomia sets itself, so that ``-- sbatch options`` may not."""
 
@@ -59,43 +60,43 @@ def job_script(request: Request, state: Path, *, seconds: float | None = None) -
     }
     lines = [f"#SBATCH --{name}={shlex.quote(text)}" for name, text in options.items() if text]
     lines += ["#SBATCH --no-requeue", *(f"#SBATCH {shlex.quote(option)}" for option in request.more)]
+    return "\n".join(["#!/bin/bash", f"# {MADE}", *lines, *_body(request, state), ""])
+
+
+def _body(request: Request, state: Path) -> list[str]:
+    """Return the lines of the script after Slurm's options."""
+    record, whole = shlex.quote(str(state / FOLDER / PILOTS)), shlex.quote(str(state))
     setup = [] if request.setup is None else [f". {shlex.quote(str(request.setup))} || finish 9"]
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            "# A node of an arbiter: a launcher runs here until the job ends. Made by `eunomia slurm up`.",
-            *lines,
-            f"record={shlex.quote(str(folder / PILOTS))}/$SLURM_JOB_ID.end",
-            "finish() {",
-            '  printf "%s\\n" "$1" > "$record.new" && mv "$record.new" "$record"',
-            f'  [ "$1" != 0 ] || "$python" -m eunomia_engines.slurm.pilot {shlex.quote(str(state))} --clear',
-            '  exit "$1"',
-            "}",
-            'rm -f "$record"',
-            f"python={shlex.quote(request.python)}",
-            *setup,
-            "set +eu; trap - ERR EXIT  # whatever the setup file has set",
-            'python="${EUNOMIA_PYTHON:-$python}"  # the setup file may name another one',
-            "ends=0",
-            "child=0",
-            "short=0",
-            'trap \'ends=1; [ "$child" = 0 ] || kill -TERM "$child" 2>/dev/null\' TERM INT',
-            "# A launcher that died is started again, since its workers live on as long as this job.",
-            "while [ $ends = 0 ]; do",
-            "  began=$SECONDS",
-            f'  "$python" -m eunomia_engines.slurm.pilot {shlex.quote(str(state))} &',
-            "  child=$!",
-            '  wait "$child"; code=$?',
-            '  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done  # a signal ends one wait alone',
-            '  case $code in 0|2|126|127) finish "$code";; esac',
-            f"  [ $((SECONDS - began)) -lt {SHORT_SECONDS} ] && short=$((short + 1)) || short=0",
-            f'  [ $short -lt {MOST_SHORT} ] || finish "$code"',
-            "  [ $ends = 1 ] || sleep 2",
-            "done",
-            'finish "${code:-0}"',
-            "",
-        ]
-    )
+    return [
+        f"record={record}/$SLURM_JOB_ID.end",
+        "finish() {",
+        '  printf "%s\\n" "$1" > "$record.new" && mv "$record.new" "$record"',
+        f'  [ "$1" != 0 ] || "$python" -m eunomia_engines.slurm.pilot {whole} --clear',
+        '  exit "$1"',
+        "}",
+        'rm -f "$record"',
+        f"python={shlex.quote(request.python)}",
+        *setup,
+        "set +eu; trap - ERR EXIT  # whatever the setup file has set",
+        'python="${EUNOMIA_PYTHON:-$python}"  # the setup file may name another one',
+        "ends=0",
+        "child=0",
+        "short=0",
+        'trap \'ends=1; [ "$child" = 0 ] || kill -TERM "$child" 2>/dev/null\' TERM INT',
+        "# A launcher that died is started again, since its workers live on as long as this job.",
+        "while [ $ends = 0 ]; do",
+        "  began=$SECONDS",
+        f'  "$python" -m eunomia_engines.slurm.pilot {whole} &',
+        "  child=$!",
+        '  wait "$child"; code=$?',
+        '  while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done  # a signal ends one wait alone',
+        '  case $code in 0|2|126|127) finish "$code";; esac',
+        f"  [ $((SECONDS - began)) -lt {SHORT_SECONDS} ] && short=$((short + 1)) || short=0",
+        f'  [ $short -lt {MOST_SHORT} ] || finish "$code"',
+        "  [ $ends = 1 ] || sleep 2",
+        "done",
+        'finish "${code:-0}"',
+    ]
 
 
 def slurm_time(seconds: float) -> str:

@@ -49,7 +49,7 @@ class AfsCurves:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Value every size of every candidate."""
+        """Value each candidate at its useful sizes (see ``useful_sizes``)."""
         return _valuation(_Curves(snapshot, menus, self._sizes, peak=False), offer)
 
 
@@ -68,7 +68,7 @@ class AfsPeak:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Value every size of every candidate."""
+        """Value each candidate at its useful sizes (see ``useful_sizes``)."""
         return _valuation(_Curves(snapshot, menus, self._sizes, peak=True), offer)
 
 

@@ -129,7 +129,9 @@ def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
 
 
 def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows, known: Known | None = None) -> CurvePoints:
-    """Return the points with those measured at the present batch size, which come before declared ones of a size.
+    """Add rates measured at the current batch size to the points; at equal size, measured points come first.
+
+    Measurements at sizes that a curve does not have are dropped.
 
     Args:
         points: declared points; every measured job has its own curve.

@@ -66,7 +66,7 @@ class Allox:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Request a round at every arrival and whenever GPUs become free."""
+        """Request a round when a job arrives, a GPU becomes free, a lease ends or the cluster changes."""
         return EVENTS
 
     @hookimpl

@@ -39,7 +39,10 @@ def pins_of(snapshot: Snapshot, offer: Offer, jobs: Rows, granted: Ints) -> Pins
 
 
 def _taken(machine_type: Rows, room: Ints, granted: Ints) -> list[tuple[int, int]]:
-    """Return machines and GPUs for one job, by type the machines with most room first; ``room`` is reduced in place."""
+    """Return (machine, number of GPUs) pairs for one job, and reduce ``room`` in place.
+
+    Within each GPU type, machines with the most room come first.
+    """
     found: list[tuple[int, int]] = []
     for kind in np.flatnonzero(granted).tolist():
         left = int(granted[kind])

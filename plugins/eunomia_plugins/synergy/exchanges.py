@@ -162,7 +162,11 @@ class Exchanges:
                 yield first, NONE, machine
 
     def _exchange(self, first: int, second: int, machine: int) -> bool:
-        """Move a job to a machine, and the second one in its place, if that raises the sum of rates; return whether."""
+        """Move job ``first`` to ``machine`` and ``second`` (-1: none) to the one it leaves, if the sum of rates rises.
+
+        Returns:
+            Whether the move was made.
+        """
         here = int(self._at[first])
         sets = {
             here: [job for job in self._on[here] if job != first] + ([second] if second != NONE else []),

@@ -129,7 +129,7 @@ class _Guesses:
 
 
 def _contention(snapshot: Snapshot, offer: Offer, apps: int) -> Reals:
-    """Return N_avg, [app row], of the ledger, else of the offer, else 1; for a single app, that of the offer."""
+    """Return N_avg by app row: from the ledger, else the offer, else 1; if the offer covers one app, from the offer."""
     known, given = snapshot.ledger.apps.contention, offer.contention
     found = np.full(max(apps, known.size), np.nan)
     found[: given.size] = given[: found.size]
