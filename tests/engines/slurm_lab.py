@@ -69,7 +69,9 @@ class SlurmLab:
     def call(self, *command: str) -> str:
         """Run a program of Slurm and return its output, or its errors where there is none."""
         env = {**os.environ, "SLURM_CONF": str(self.config)}
-        made = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+        made = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=env, timeout=60, cwd=self.folder
+        )
         return made.stdout or made.stderr
 
     def kill(self, name: str) -> None:
