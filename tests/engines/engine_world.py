@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eunomia_engines.engine import Engine, EngineFinding, EngineNode, EngineRefusedError, EngineSilentError, NodeState
 from eunomia_engines.keeper.demand import AppNeed
@@ -152,10 +152,7 @@ class WorldArbiter:
         self._world = world
 
     def members(self) -> Mapping[str, Member]:
-        return dict(self._world.members)
-
-    def slots(self) -> int:
-        return 4 * sum(member.state == "up" for member in self._world.members.values())
+        return {name: replace(member, slots=4) for name, member in self._world.members.items()}
 
     def needs(self) -> Sequence[AppNeed]:
         held = sum(node.held for node in self._world.nodes.values())

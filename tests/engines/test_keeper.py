@@ -1,6 +1,7 @@
 """The keeper: as many nodes as are wanted, whatever an engine says late, repeatedly, wrongly or not at all."""
 
 import random
+import threading
 
 import pytest
 from structlog.testing import capture_logs
@@ -116,6 +117,21 @@ def test_a_silent_engine_changes_nothing() -> None:
     keeper = keeper_of(world, 2, 2)
     assert [look(world, keeper) for _ in range(3)] == [None, None, None]
     assert world.asked == 0
+
+
+def test_a_keeper_goes_on_after_a_fault_of_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, stopped = World(random.Random(0)), threading.Event()
+    keeper, looks = keeper_of(world, 1, 1), list[int]()
+
+    def ask(self: WorldEngine, count: int) -> list[str]:
+        looks.append(count)
+        if len(looks) == 2:
+            stopped.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(WorldEngine, "ask", ask)
+    keeper.run(stopped, look_seconds=0.0)
+    assert looks == [1, 1] and "No space left on device" in keeper.fault
 
 
 def test_after_a_refusal_the_pauses_grow() -> None:

@@ -15,7 +15,6 @@ import pytest
 from tests.engines.slurm_lab import SlurmLab, needs_slurm, slurm
 
 from eunomia_appmaster.journal_check import check_folder
-from eunomia_engines.slurm.request import mark_of
 
 pytestmark = [needs_slurm, pytest.mark.slow, pytest.mark.timeout(1200)]
 WORKER = Path(__file__).parent.parent / "appmaster" / "tiny_worker.py"
@@ -206,16 +205,15 @@ def test_a_head_that_is_killed_is_followed_by_one_that_takes_up_its_nodes(site: 
     before = {node["job"] for node in site.nodes()}
     site.search(iterations=1500, seconds=0.05)
     wait(lambda: site.app()["slots"] == 4, "the search holds all slots")
+    site.eunomia("nodes", "token", "--reusable")
     pid = json.loads(site.eunomia("slurm", "status", "--json"))["head"]["pid"]
     os.kill(pid, signal.SIGKILL)
     wait(lambda: json.loads(site.eunomia("slurm", "status", "--json"))["head"] is None, "the head is dead")
     site.up(nodes=2)
     assert running(site) == before
+    tokens = json.loads(site.eunomia("nodes", "tokens", "--json"))["tokens"]
+    assert [token["state"] for token in tokens] == ["revoked", "reusable", "reusable"], "the operator's stays"
     wait(lambda: site.app()["state"] == "finished", "the search finishes", 900.0)
     site.eunomia("slurm", "down")
     assert site.left() == []
     assert [str(finding) for finding in check_folder(site.state, over=True).findings] == []
-
-
-def test_two_state_folders_have_marks_of_their_own(site: Site) -> None:
-    assert mark_of(site.state) != mark_of(site.folder)

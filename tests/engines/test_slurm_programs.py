@@ -13,7 +13,6 @@ from eunomia_engines.slurm.programs import (
     job_of,
     nodes_of,
     seconds_of,
-    settings_of,
     time_of,
 )
 from eunomia_engines.slurm.states import STATES, node_of
@@ -119,11 +118,6 @@ def test_time_limits_are_read_as_the_manual_of_sbatch_writes_them(text: str, sec
 @pytest.mark.parametrize("text", ["N/A", "Unknown", "0", "", "2026-11-28T23:28:13"])
 def test_a_time_that_is_no_unix_time_is_not_known(text: str) -> None:
     assert time_of(text) is None
-
-
-def test_settings_are_read_by_name() -> None:
-    text = "Configuration data as of 2026-11-28\nKillWait                = 5 sec\nPreemptMode             = REQUEUE\n"
-    assert settings_of(text) == {"KillWait": "5 sec", "PreemptMode": "REQUEUE"}
 
 
 def test_the_id_of_a_job_is_read_with_and_without_a_cluster() -> None:

@@ -29,7 +29,7 @@ from eunomia_appmaster.service.settings import default_state_dir
 from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
 from eunomia_engines.slurm.engine import SlurmEngine
-from eunomia_engines.slurm.head import DOWN, LAST_SECONDS, SERVING, head_process
+from eunomia_engines.slurm.head import DOWN, LAST_SECONDS, SERVING, give_all_back, head_process
 from eunomia_engines.slurm.pilots import CLEAN, Pilot, pilots
 from eunomia_engines.slurm.programs import SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, gpus_asked, nodes_range, time_option
@@ -43,11 +43,8 @@ NO_HEAD: Final = (
 START_SECONDS: Final = 120.0
 """Seconds in which the head must serve."""
 END_SECONDS: Final = 120.0
-"""Seconds in which jobs of Slurm and the head must end after they were ordered to."""
+"""Seconds in which the head must end after it was ordered to, beside those of its nodes."""
 POLL_SECONDS: Final = 0.5
-SLURM_POLL_SECONDS: Final = 5.0
-"""Seconds between two calls of ``squeue`` while ``down`` waits."""
-ACTIVE: Final = (NodeState.ASKED, NodeState.RUNS, NodeState.ENDS, NodeState.UNKNOWN)
 
 slurm = typer.Typer(
     add_completion=False,
@@ -208,17 +205,14 @@ def down(
             _wait(lambda: not process.alive, seconds, f"the head (pid {pid}) ends", POLL_SECONDS)
     finally:
         order.unlink(missing_ok=True)
-    left = [node.id for node in engine.nodes() if node.state in ACTIVE]
-    for job in left:
-        engine.give_back(job)
-    if left:
-        jobs = f"jobs {', '.join(left)} of Slurm end"
-        _wait(lambda: not _active(engine), END_SECONDS, jobs, SLURM_POLL_SECONDS)
+    give_all_back(engine)
+    if left := [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]:
+        raise EunomiaError("jobs of Slurm must end once they are cancelled", value=", ".join(left))
     typer.echo(f"down: no head and no job of Slurm is left; the apps stay in {state}, and go on after eunomia slurm up")
 
 
 def _active(engine: SlurmEngine) -> bool:
-    return any(node.state in ACTIVE for node in engine.nodes())
+    return any(node.state is not NodeState.ENDED for node in engine.nodes())
 
 
 def _state(given: Path | None) -> Path:
@@ -281,7 +275,7 @@ def _last_line(log: Path) -> str:
 def _show(state: Path, engine: SlurmEngine, *, as_json: bool) -> None:
     begun, nodes, members = pilots(state), engine.nodes(), _members(state)
     pid = head_process(state)
-    rows = [node for node in nodes if node.state in ACTIVE or _has_failed(node, begun.get(node.id))]
+    rows = [node for node in nodes if node.state is not NodeState.ENDED or _has_failed(node, begun.get(node.id))]
     if as_json:
         head = None if pid is None else {"pid": pid}
         facts = [_facts(node, begun.get(node.id), members) for node in rows]

@@ -31,10 +31,10 @@ class Demand:
         """Return the number of nodes to have.
 
         Args:
-            now: in seconds, on a clock that does not jump.
+            now: Unix time in seconds.
             apps: live apps.
-            slots: of all nodes that are there.
-            nodes: that are there; 0: the slots of a node are not known yet.
+            slots: of the engine's nodes that are there.
+            nodes: of the engine that are there; 0: the slots of a node are not known yet.
         """
         usable, held = sum(app.usable for app in apps), sum(app.held for app in apps)
         needed = self._least if nodes == 0 or slots == 0 else math.ceil(usable * nodes / slots)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from eunomia.errors import EunomiaError
-from eunomia_engines.engine import Engine, EngineRefusedError, EngineSilentError, NodeState
+from eunomia_engines.engine import Engine, EngineRefusedError, NodeState
 from eunomia_engines.keeper.demand import AppNeed, Demand
 from eunomia_engines.keeper.plan import Life, Member, Plan, Times, plan
 
@@ -28,9 +28,6 @@ class ArbiterSide(Protocol):
 
     def members(self) -> Mapping[str, Member]:
         """Return the arbiter's nodes by name."""
-
-    def slots(self) -> int:
-        """Return the number of slots of all nodes that are up."""
 
     def needs(self) -> Sequence[AppNeed]:
         """Return what live apps could use and hold."""
@@ -89,7 +86,7 @@ class Keeper:
             try:
                 self.look()
                 self.fault = ""
-            except EunomiaError as error:  # engine or arbiter is away; nothing is known, so nothing is done
+            except (EunomiaError, OSError) as error:  # a side is away, or a disk is full; tried again at the next look
                 if str(error) != self.fault:
                     log.warning("keeper.waits", why=str(error))
                 self.fault = str(error)
@@ -105,11 +102,11 @@ class Keeper:
         now, members = self._clock(), self._arbiter.members()
         lives = self._pilots.lives(self._engine)
         self._note_idle(now, members)
-        here = [life for life in lives if life.name in members and members[life.name].state == "up"]
+        here = {life.name for life in lives if life.name in members and members[life.name].state == "up"}
         needs: Sequence[AppNeed] = ()
         with contextlib.suppress(EunomiaError):  # it serves no apps before it has heard a node
             needs = self._arbiter.needs()
-        wanted = self._demand.wanted(now, needs, slots=self._arbiter.slots(), nodes=len(here))
+        wanted = self._demand.wanted(now, needs, slots=sum(members[name].slots for name in here), nodes=len(here))
         made = plan(
             now, lives, members, wanted, self._times, idle_since=self._idle_since, released=frozenset(self._released)
         )
@@ -177,6 +174,3 @@ def _failed(life: Life) -> bool:
         and not life.name
         and life.node.began_at is not None
     )
-
-
-__all__ = ["ArbiterSide", "EngineSilentError", "Keeper", "Pilots"]

@@ -19,11 +19,13 @@ class Member:
         state: up, draining, drained or down.
         held: slots that leases hold.
         leaves: whether it is removed once it is empty.
+        slots: that it has now.
     """
 
     state: str
     held: int = 0
     leaves: bool = False
+    slots: int = 0
 
 
 @value

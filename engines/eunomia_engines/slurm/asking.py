@@ -1,6 +1,5 @@
 """Checks of what ``eunomia slurm up`` asks for, against what Slurm says, before anything is submitted."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,9 +53,8 @@ def with_share(request: Request, here: Sequence[SlurmNodes]) -> Request:
     if not request.gres:
         return request if request.cpus is not None else request.model_copy(update={"cpus": request.cpu_slots})
     kind, count = gpus_asked(request.gres)
-    share = {id(one): count / _gpus(one, kind) for one in here}
-    cpus = min(math.floor(one.cpus * share[id(one)]) for one in here)
-    memory = min(math.floor(one.memory_mib * share[id(one)]) for one in here)
+    cpus = min(one.cpus * count // _gpus(one, kind) for one in here)
+    memory = min(one.memory_mib * count // _gpus(one, kind) for one in here)
     changed: dict[str, int] = {}
     if request.cpus is None and cpus >= 1:
         changed["cpus"] = cpus

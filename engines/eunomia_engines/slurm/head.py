@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia_appmaster import Client
+from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.serve import checked
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher.processes import identify
@@ -35,7 +35,6 @@ log = structlog.get_logger()
 SERVING: Final = "serving.json"
 """File below the engine's folder with the flags of the arbiter."""
 TOKEN_DAYS: Final = 365.0
-OVER: Final = ("finished", "failed", "cancelled")
 DOWN: Final = "down"
 """File below the engine's folder: the head, when it is ended, first gives back all nodes."""
 CHECK_SECONDS: Final = 0.5
@@ -53,12 +52,9 @@ class Arbiter:
     def members(self) -> Mapping[str, Member]:
         """Return the arbiter's nodes by name."""
         return {
-            node.node: Member(state=node.state, held=node.held, leaves=node.leaves) for node in self._client.nodes()
+            node.node: Member(state=node.state, held=node.held, leaves=node.leaves, slots=sum(node.slots.values()))
+            for node in self._client.nodes()
         }
-
-    def slots(self) -> int:
-        """Return the number of slots of all nodes that are up."""
-        return sum(sum(node.slots.values()) for node in self._client.nodes() if node.state == "up")
 
     def needs(self) -> Sequence[AppNeed]:
         """Return what live apps could use and hold, in slots."""
@@ -145,6 +141,8 @@ def serve(state: Path, stopped: threading.Event, *, look_seconds: float = LOOK_S
             thread.start()
             while not stopped.wait(CHECK_SECONDS):
                 supervisor.check()
+                if not thread.is_alive():
+                    raise EunomiaError("the keeper of the nodes must run; its error stands above")
             thread.join(60.0)
             if (state / FOLDER / DOWN).exists():
                 give_all_back(engine)
@@ -169,15 +167,15 @@ def give_all_back(engine: Engine) -> None:
 
 
 def write_head(state: Path, client: Client, address: str) -> None:
-    """Write the join token and then the address for the nodes; earlier tokens of this engine end."""
+    """Write the join token and then the address for the nodes; the token of the head before ends."""
     folder = state / FOLDER
-    for token in client.join_tokens():
-        if token.reusable and not token.revoked and token.ends_in_seconds > 0.0:
-            client.revoke_join_token(token.number)
+    if (before := _head(state).get("token")) is not None:
+        client.revoke_join_token(int(before))
     made = client.make_join_token(ends_in_seconds=TOKEN_DAYS * 86400.0, reusable=True)
     write_private(folder / TOKEN, made.text.encode(), sync=True)
     own = identify(os.getpid())
-    record = {"address": address, "pid": os.getpid(), "start_time": None if own is None else own.start_time}
+    start_time = None if own is None else own.start_time
+    record = {"address": address, "pid": os.getpid(), "start_time": start_time, "token": made.token.number}
     write_private(folder / HEAD, json.dumps(record).encode(), sync=True)
 
 
@@ -188,22 +186,24 @@ def serve_flags(state: Path) -> ServeFlags:
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError("the arbiter's flags must be readable", value=str(error)[:200], place=str(path)) from None
-    try:
-        port = str(json.loads((state / FOLDER / HEAD).read_text())["address"]).rpartition(":")[2]
-    except (OSError, ValueError, KeyError, TypeError):
-        port = "0"
+    port = str(_head(state).get("address", ":0")).rpartition(":")[2]
     return ServeFlags(**given, no_launcher=True, address=f"0.0.0.0:{port}", make_certificates=True, state_dir=state)
 
 
 def head_process(state: Path) -> int | None:
     """Return the pid of the head that serves a state folder from this machine; None: none does."""
+    record = _head(state)
+    found = identify(int(record.get("pid", 0)))
+    return found.pid if found is not None and found.start_time == record.get("start_time") else None
+
+
+def _head(state: Path) -> dict[str, Any]:
+    """Return the record of the last head; empty: there was none, or it is damaged."""
     try:
-        record = json.loads((state / FOLDER / HEAD).read_text(encoding="utf-8"))
-        found = identify(int(record["pid"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    alive = found is not None and found.start_time == record["start_time"]
-    return int(record["pid"]) if alive else None
+        found = json.loads((state / FOLDER / HEAD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 if __name__ == "__main__":

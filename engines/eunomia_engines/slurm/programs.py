@@ -1,4 +1,4 @@
-"""Slurm's programs (``sbatch``, ``squeue``, ``scancel``, ``sinfo``, ``scontrol``) and what they print.
+"""Slurm's programs (``sbatch``, ``squeue``, ``scancel``, ``sinfo``) and what they print.
 
 Nothing is installed on the cluster, and no right but that of a user who submits jobs is needed. Formats are those of
 ``squeue --format``, which are the same from 20.11 to 24.05 by the manuals; 22.05.8 was run.
@@ -15,14 +15,13 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_engines.engine import EngineRefusedError, EngineSilentError
 
-NEEDED: Final = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
+NEEDED: Final = ("sbatch", "squeue", "scancel", "sinfo")
 CALL_SECONDS: Final = 60.0
 """Seconds after which a program of Slurm counts as silent; it repeats its request itself for a while."""
 JOB_FORMAT: Final = "%i|%T|%j|%P|%N|%V|%S|%e|%r"
 """Id, state, name, partition, nodes, submitted, start, end, reason; the reason is last, as it may hold any text."""
 PARTITION_FORMAT: Final = "%P|%a|%l|%D|%c|%m|%T|%G"
 """Partition, availability, time limit, nodes, CPUs and MiB of a node, state, GRES."""
-REFUSALS: Final = ("error:", "allocation failure:")
 OVER: Final = ("invalid job id", "already completing or completed")
 """What ``scancel`` prints about a job that is over, in lower case."""
 SILENCES: Final = (
@@ -110,10 +109,6 @@ class SlurmPrograms:
         """Return the nodes of all partitions that this user sees."""
         lines = self._call(["sinfo", "--noheader", f"--format={PARTITION_FORMAT}"]).splitlines()
         return [nodes_of(line) for line in lines if line.strip()]
-
-    def settings(self) -> Mapping[str, str]:
-        """Return Slurm's configuration, by name."""
-        return settings_of(self._call(["scontrol", "show", "config"]))
 
     def submit(self, script: str, *, only_test: bool = False) -> str:
         """Submit a batch job and return its id; ``only_test``: let Slurm check it alone, and return what it says.
@@ -256,12 +251,6 @@ def seconds_of(text: str) -> float | None:
     if found.group(4) is not None:  # hours:minutes:seconds
         return 3600.0 * first + 60.0 * second + third
     return 60.0 * first + second  # minutes[:seconds]
-
-
-def settings_of(text: str) -> Mapping[str, str]:
-    """Return the settings that ``scontrol show config`` prints as ``Name = value``, by name."""
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {name.strip(): setting.strip() for name, _, setting in pairs}
 
 
 def _number(text: str) -> int:
