@@ -11,7 +11,7 @@ implementation may take fewer arguments than its hook has.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pluggy
 
@@ -28,27 +28,17 @@ from eunomia.contract.valuations import Valuations
 from eunomia.model.cluster import Cluster
 from eunomia.units import JobId
 
+F = TypeVar("F")
 if TYPE_CHECKING:
-    from typing import TypeVar
-
-    F = TypeVar("F")
 
     def hookimpl(function: F) -> F:
         """Mark a method as the implementation of a hook."""
         return function
 
-    def hookspec(function: F) -> F:
-        """Mark a hook specification that any number of plugins may implement."""
-        return function
-
-    def stage(function: F) -> F:
-        """Mark a hook specification that exactly one plugin of the profile implements."""
-        return function
-
 else:
     hookimpl = pluggy.HookimplMarker("eunomia")
-    hookspec = pluggy.HookspecMarker("eunomia")
-    stage = hookspec(firstresult=True)
+hookspec = pluggy.HookspecMarker("eunomia")
+stage = hookspec(firstresult=True)
 
 API = 1
 """The version of these hooks; the ``api`` attribute of a plugin names the version for which it was written."""
@@ -233,6 +223,16 @@ class Hooks:
         Returns:
             ``module:class`` for each format name. A built-in format cannot be replaced. A plugin that raises or returns
             ``None`` adds no reader, and a warning is logged.
+        """
+
+    @hookspec
+    def eunomia_engine(self) -> str:  # type: ignore[empty-body]
+        """Name the engine that the plugin ships: a cluster of others that gives machines.
+
+        Called when the engine of the plugin's name is looked up, on a plugin made with its default options.
+
+        Returns:
+            ``module:class`` of an ``eunomia_engines.EngineKind``; built-in ones are not replaced. ``None`` is a fault.
         """
 
     @hookspec

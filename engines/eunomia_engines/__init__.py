@@ -3,17 +3,21 @@
 from eunomia_engines.engine import (
     Engine,
     EngineFinding,
+    EngineKind,
     EngineNode,
     EngineRefusedError,
     EngineSilentError,
     NodeState,
+    each_once,
 )
 
 __all__ = [
     "Engine",
     "EngineFinding",
+    "EngineKind",
     "EngineNode",
     "EngineRefusedError",
     "EngineSilentError",
     "NodeState",
+    "each_once",
 ]

@@ -5,8 +5,10 @@ engine says about the end of a node is a hint, never a proof: with Slurm's daemo
 while all processes on it still live. Slots become free by the fence of a launcher alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
+from pathlib import Path
 from typing import Protocol
 
 from eunomia.errors import EunomiaError, InputError
@@ -55,20 +57,23 @@ class EngineFinding:
 
 
 class Engine(Protocol):
-    """The calls of an engine; each may take seconds, and each may fail with ``EngineSilentError``."""
+    """The nodes of one arbiter at an engine; each call may take seconds, and may fail with ``EngineSilentError``.
 
-    def check(self) -> Sequence[EngineFinding]:
-        """Return what is there and what is missing; changes nothing and raises nothing."""
+    Calls come from one thread, about every 30 s, and again after a failure. What was asked for belongs to a state
+    folder, so that a later process with that folder finds it.
+    """
 
     def nodes(self) -> Sequence[EngineNode]:
         """Return all nodes that were asked for in this arbiter's name, also ended ones that the engine still lists.
+
+        Each once: ``each_once`` merges what an engine says twice.
 
         Raises:
             EngineSilentError: the engine does not answer, so that nothing is known.
         """
 
     def ask(self, count: int) -> Sequence[str]:
-        """Ask for nodes, and return their ids, fewer than ``count`` where the engine's limits allow no more.
+        """Ask for nodes, and return their ids, at most ``count``, fewer where the engine's limits allow no more.
 
         Raises:
             EngineRefusedError: the engine refuses, in its own words.
@@ -83,9 +88,36 @@ class Engine(Protocol):
         """
 
 
+class EngineKind(Protocol):
+    """What the hook ``eunomia_engine`` names, as ``module:class``; the class is made without arguments."""
+
+    def check(self) -> Sequence[EngineFinding]:
+        """Return what of the engine is there and what is missing; changes nothing and raises nothing."""
+
+    def engine(self, state: Path) -> Engine:
+        """Return the engine of an arbiter's state folder, without a call of the engine's programs.
+
+        Raises:
+            InputError: the state folder holds no request for nodes of this engine.
+        """
+
+
 class EngineRefusedError(InputError):
     """The engine refuses a request; the value holds the engine's own words."""
 
 
 class EngineSilentError(EunomiaError):
     """The engine does not answer."""
+
+
+def each_once(nodes: Iterable[EngineNode]) -> Sequence[EngineNode]:
+    """Return nodes with each id once; the state of a node of which two things are said is unknown."""
+    found: dict[str, EngineNode] = {}
+    for node in nodes:
+        before = found.get(node.id)
+        if before is not None and before != node:
+            node = replace(
+                before, state=NodeState.UNKNOWN, why=f"listed as {before.state.value} and as {node.state.value}"
+            )
+        found[node.id] = node
+    return list(found.values())

@@ -146,9 +146,9 @@ def test_a_controller_that_does_not_answer_refuses_nothing(words: str) -> None:
 
 
 def test_a_job_that_is_over_can_be_cancelled_without_effect_and_only_by_its_number() -> None:
-    answering(code=1, error="scancel: error: Kill job error on job id 12: Invalid job id specified").cancel("12")
+    answering(code=1, error="scancel: error: Kill job error on job id 12: Invalid job id specified").cancel("12", "x")
     with pytest.raises(InputError, match="must be named by its number"):
-        answering().cancel("--user=root")
+        answering().cancel("--user=root", "x")
 
 
 def test_a_program_that_is_not_here_is_named() -> None:

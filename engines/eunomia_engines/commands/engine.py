@@ -5,14 +5,12 @@ from typing import Annotated, Final
 
 import typer
 
-from eunomia.errors import InputError
-from eunomia.words import did_you_mean
+from eunomia.errors import PluginError
+from eunomia.platform.registry import default_registry
 from eunomia_appmaster.commands.console import AsJson
-from eunomia_engines.slurm.engine import findings
-from eunomia_engines.slurm.programs import SlurmPrograms
+from eunomia_engines.engines import load_engine
 
 SCHEMA: Final = "eunomia/engine@1"
-CHECKS: Final = {"slurm": lambda: findings(SlurmPrograms())}
 
 engine = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="Engines that give machines to an arbiter: check one."
@@ -25,11 +23,16 @@ def _engine() -> None:
 
 
 @engine.command("check")
-def check(name: Annotated[str, typer.Argument(metavar="ENGINE", help="slurm")], as_json: AsJson = False) -> None:
+def check(
+    name: Annotated[str, typer.Argument(metavar="ENGINE", help="slurm, or that of a plugin.")], as_json: AsJson = False
+) -> None:
     """Say what of an engine is there, and what is missing; exit code 1 where something is."""
-    if name not in CHECKS:
-        raise InputError(f"an engine must be one of {', '.join(CHECKS)}", value=f'"{name}"{did_you_mean(name, CHECKS)}')
-    found = CHECKS[name]()
+    kind = load_engine(name, default_registry())
+    try:
+        found = kind.check()
+    except Exception as error:
+        rule = f'the check of engine "{name}" must raise nothing'
+        raise PluginError(rule, value=f"{type(error).__name__}: {error}") from error
     is_good = all(one.is_good for one in found)
     if as_json:
         rows = [{"good": one.is_good, "text": one.text} for one in found]

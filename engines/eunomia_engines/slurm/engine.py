@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eunomia.errors import EunomiaError
-from eunomia_engines.engine import EngineFinding, EngineNode
-from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms, missing_programs
+from eunomia_engines.engine import EngineFinding, EngineNode, each_once
+from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 from eunomia_engines.slurm.script import LOGS, PILOTS, job_script
 from eunomia_engines.slurm.states import node_of
@@ -30,13 +30,9 @@ class SlurmEngine:
         self._ordered: dict[str, float] = {}
         """When jobs were first given back, by id, on the monotonic clock."""
 
-    def check(self) -> Sequence[EngineFinding]:
-        """Return what of Slurm is there and what is missing."""
-        return findings(self._programs)
-
     def nodes(self) -> Sequence[EngineNode]:
         """Return the jobs in this state folder's name, in one call of ``squeue``."""
-        return [node_of(job) for job in self._programs.jobs([node_job_name(self._state)])]
+        return each_once(node_of(job) for job in self._programs.jobs([node_job_name(self._state)]))
 
     def ask(self, count: int) -> Sequence[str]:
         """Submit batch jobs, and return their ids."""
@@ -55,17 +51,41 @@ class SlurmEngine:
 
         Slurm kills a cancelled job after its own ``KillWait``, which may be too short for workers to save.
         """
+        name = node_job_name(self._state)
         first = self._ordered.setdefault(node, time.monotonic())
         if time.monotonic() - first > self._request.end_seconds:
-            self._programs.cancel(node)
+            self._programs.cancel(node, name)
         else:
-            self._programs.withdraw(node)
-            self._programs.signal(node)
+            self._programs.withdraw(node, name)
+            self._programs.signal(node, name)
+
+
+class SlurmKind:
+    """Slurm, as ``eunomia engine check slurm`` finds it.
+
+    Args:
+        programs: calls Slurm's programs.
+    """
+
+    def __init__(self, programs: SlurmPrograms | None = None) -> None:
+        self._programs = programs or SlurmPrograms()
+
+    def check(self) -> Sequence[EngineFinding]:
+        """Return what of Slurm is there and what is missing; changes nothing and raises nothing."""
+        return findings(self._programs)
+
+    def engine(self, state: Path) -> SlurmEngine:
+        """Return the engine of a state folder of ``eunomia slurm up``.
+
+        Raises:
+            InputError: there is no request in the state folder.
+        """
+        return SlurmEngine(Request.load(state), state, self._programs)
 
 
 def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
     """Return what of Slurm is there and what is missing, as lines of text."""
-    missing = missing_programs()
+    missing = programs.missing()
     if missing:
         text = f"{', '.join(missing)} must be on this machine, a login node of the cluster or one of its nodes"
         return [EngineFinding(is_good=False, text=text)]

@@ -88,10 +88,15 @@ class SlurmPrograms:
 
     Args:
         run: runs a command line to its end.
+        which: returns the path of a program; None: it is not here.
     """
 
-    def __init__(self, run: Run = run_program) -> None:
-        self._run = run
+    def __init__(self, run: Run = run_program, which: Callable[[str], str | None] = shutil.which) -> None:
+        self._run, self._which = run, which
+
+    def missing(self) -> Sequence[str]:
+        """Return Slurm's programs that are not on this machine."""
+        return [name for name in NEEDED if self._which(name) is None]
 
     def version(self) -> str:
         """Return the version that the programs here have, such as ``22.05.8``."""
@@ -127,22 +132,23 @@ class SlurmPrograms:
             raise EngineRefusedError("sbatch must answer with the id of a job", value=f'"{said[:200]}"')
         return found
 
-    def cancel(self, job: str) -> None:
-        """Cancel a job by its id: Slurm kills it ``KillWait`` seconds later; one that is over changes nothing."""
-        self._cancel(job)
+    def cancel(self, job: str, name: str) -> None:
+        """Cancel a job by id and name: Slurm kills it ``KillWait`` seconds later; one that is over changes nothing."""
+        self._cancel(job, name)
 
-    def withdraw(self, job: str) -> None:
-        """Cancel a job by its id if it still waits in the queue."""
-        self._cancel(job, "--state=PENDING")
+    def withdraw(self, job: str, name: str) -> None:
+        """Cancel a job by id and name if it still waits in the queue."""
+        self._cancel(job, name, "--state=PENDING")
 
-    def signal(self, job: str) -> None:
+    def signal(self, job: str, name: str) -> None:
         """Send SIGTERM to the script of a running job, which ends in its own time; one that is over changes nothing."""
-        self._cancel(job, "--batch", "--signal=TERM", "--state=RUNNING")
+        self._cancel(job, name, "--batch", "--signal=TERM", "--state=RUNNING")
 
-    def _cancel(self, job: str, *options: str) -> None:
+    def _cancel(self, job: str, name: str, *options: str) -> None:
+        """Cancel a job by its id, if it has the name: ids begin again from 1 once Slurm has used all."""
         if not job.isdecimal():
             raise InputError("a Slurm job must be named by its number", value=f'"{job}"')
-        made = self._program(["scancel", *options, job])
+        made = self._program(["scancel", f"--name={name}", *options, job])
         if made.returncode != 0 and not any(over in made.stderr.lower() for over in OVER):
             raise _fault(["scancel", job], made)
 
@@ -158,15 +164,11 @@ class SlurmPrograms:
     def _program(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         try:
             return self._run(command)
-        except FileNotFoundError:
-            raise InputError(f"{command[0]} must be here: this command runs where Slurm's programs are") from None
+        except OSError as error:  # not there, or not to be run
+            rule = f"{command[0]} must be here: this command runs where Slurm's programs are"
+            raise InputError(rule, value=error.strerror or str(error)) from None
         except subprocess.TimeoutExpired:
             raise EngineSilentError(f"{command[0]} must answer within {CALL_SECONDS:g} s") from None
-
-
-def missing_programs() -> Sequence[str]:
-    """Return Slurm's programs that are not on this machine."""
-    return [name for name in NEEDED if shutil.which(name) is None]
 
 
 def _fault(command: Sequence[str], made: "subprocess.CompletedProcess[str]") -> InputError | EngineSilentError:

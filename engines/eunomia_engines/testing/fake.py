@@ -1,0 +1,166 @@
+"""An engine in memory: what is true of each node, and what the engine says of it, late, twice or wrongly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eunomia_engines.engine import (
+    EngineFinding,
+    EngineNode,
+    EngineRefusedError,
+    EngineSilentError,
+    NodeState,
+    each_once,
+)
+
+
+@dataclass
+class FakeNode:
+    """A node as it is, and as the engine lists it.
+
+    Attributes:
+        owner: of the node; an engine lists the nodes of one owner alone.
+        state: of the engine's machine.
+        said: the states that the engine lists for it, one in each line; empty: it is not listed.
+        ends_at: end of its time, as Unix time in seconds; 0: it has not begun.
+    """
+
+    id: str
+    owner: str
+    asked_at: float
+    state: NodeState = NodeState.ASKED
+    said: tuple[NodeState, ...] = (NodeState.ASKED,)
+    host: str = ""
+    began_at: float = 0.0
+    ends_at: float = 0.0
+
+
+@dataclass
+class FakeCluster:
+    """The nodes of all owners.
+
+    Attributes:
+        hosts: number of machines.
+        length: of a node's time, in seconds.
+        now: Unix time in seconds.
+        is_late: what the engine lists follows only when ``tell`` is called.
+        is_silent: the engine does not answer.
+        refusal: the engine's words for any further request; empty: it refuses none.
+        most_at_once: nodes that a call of ``ask`` gets at most.
+    """
+
+    hosts: int = 4
+    length: float = 3600.0
+    now: float = 1000.0
+    is_late: bool = False
+    is_silent: bool = False
+    refusal: str = ""
+    most_at_once: int = 10_000
+    nodes: dict[str, FakeNode] = field(default_factory=dict)
+
+    def give(self, node: FakeNode) -> None:
+        """Let a node that waits begin on a machine, unless all are in use."""
+        used = {one.host for one in self.nodes.values() if one.state is NodeState.RUNS}
+        free = [f"h{number}" for number in range(self.hosts) if f"h{number}" not in used]
+        if node.state is not NodeState.ASKED or not free:
+            return
+        node.state, node.host = NodeState.RUNS, free[0]
+        node.began_at, node.ends_at = self.now, self.now + self.length
+        self._changed(node)
+
+    def end(self, node: FakeNode) -> None:
+        """End a node."""
+        node.state = NodeState.ENDED
+        self._changed(node)
+
+    def tell(self, node: FakeNode) -> None:
+        """Let the engine say what is true."""
+        node.said = (node.state,)
+
+    def ask(self, owner: str, count: int) -> Sequence[FakeNode]:
+        """Add nodes that wait."""
+        if self.refusal:
+            raise EngineRefusedError("the engine must accept what it is asked for", value=f'"{self.refusal}"')
+        count = min(count, self.most_at_once)
+        made = [self.new_node(f"n{len(self.nodes) + index}", owner) for index in range(count)]
+        self.nodes |= {node.id: node for node in made}
+        return made
+
+    def new_node(self, node: str, owner: str) -> FakeNode:
+        """Return a new node."""
+        return FakeNode(id=node, owner=owner, asked_at=self.now)
+
+    def give_back(self, node: FakeNode) -> None:
+        """End a node that its owner gives back; one that has ended changes nothing."""
+        if node.state is not NodeState.ENDED:
+            self.end(node)
+
+    def _changed(self, node: FakeNode) -> None:
+        if not self.is_late:
+            self.tell(node)
+
+
+class FakeEngine:
+    """The nodes of one owner at a cluster.
+
+    Args:
+        cluster: has the nodes.
+        owner: whose nodes they are.
+    """
+
+    def __init__(self, cluster: FakeCluster, owner: str = "") -> None:
+        self._cluster, self._owner = cluster, owner
+
+    def nodes(self) -> Sequence[EngineNode]:
+        """Return the owner's nodes as the cluster lists them."""
+        self._answers()
+        return each_once(
+            EngineNode(
+                id=node.id,
+                state=said,
+                host="" if said is NodeState.ASKED else node.host,
+                asked_at=node.asked_at,
+                began_at=None if said is NodeState.ASKED else node.began_at,
+                ends_at=None if said is NodeState.ASKED else node.ends_at,
+            )
+            for node in self._cluster.nodes.values()
+            for said in node.said
+            if node.owner == self._owner
+        )
+
+    def ask(self, count: int) -> Sequence[str]:
+        """Ask for nodes, and return their ids."""
+        self._answers()
+        return [node.id for node in self._cluster.ask(self._owner, count)]
+
+    def give_back(self, node: str) -> None:
+        """End a node; one that is not known, or of another owner, changes nothing."""
+        self._answers()
+        known = self._cluster.nodes.get(node)
+        if known is not None and known.owner == self._owner:
+            self._cluster.give_back(known)
+
+    def _answers(self) -> None:
+        if self._cluster.is_silent:
+            raise EngineSilentError("the engine must answer")
+
+
+class FakeKind:
+    """The engine of a cluster in memory; it takes the name of the state folder for the owner.
+
+    Args:
+        cluster: has the nodes; None: a new one.
+    """
+
+    def __init__(self, cluster: FakeCluster | None = None) -> None:
+        self._cluster = FakeCluster() if cluster is None else cluster
+
+    def check(self) -> Sequence[EngineFinding]:
+        """Return whether the cluster answers."""
+        is_good = not self._cluster.is_silent
+        text = f"{self._cluster.hosts} machines in memory" if is_good else "the cluster must answer"
+        return [EngineFinding(is_good=is_good, text=text)]
+
+    def engine(self, state: Path) -> FakeEngine:
+        """Return the engine of a state folder."""
+        return FakeEngine(self._cluster, str(state))
