@@ -762,6 +762,7 @@ def test_every_rule_has_an_example_that_breaks_it() -> None:
 
 def test_the_reference_lists_every_rule_and_module() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "testing.md").read_text()
+    page = page.partition("## EngineConformance")[0]
     rules = {name for name in dir(PolicyConformance) if name.startswith("test_")}
     assert set(re.findall(r"`(test_\w+)`", page)) == rules
     for module in re.findall(r"^\| `(\w+)` \|", page.split("## PolicyConformance")[0], re.MULTILINE):
