@@ -185,6 +185,7 @@ ROLES: Final = {
             "grant",
             "move",
             "release",
+            "run",
         },
     },
 }

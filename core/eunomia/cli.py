@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message(), err=True)
             return int(error.exit_code)
-        _say([InputError(_sentence(error.format_message()))], as_json)
+        _say([InputError(error.format_message().strip().rstrip("."))], as_json)
         return int(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
@@ -189,10 +189,6 @@ def _say(errors: Sequence[EunomiaError], as_json: bool) -> None:
         return
     for error in errors:
         typer.echo(f"error: {error}", err=True)
-
-
-def _sentence(text: str) -> str:
-    return text.strip().rstrip(".")
 
 
 def _report(error: BaseException, arguments: Sequence[str]) -> Path:

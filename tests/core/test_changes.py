@@ -3,11 +3,16 @@
 from eunomia.model.changes import VERSIONS_KEPT, ChangeLog
 
 
+def see(log: ChangeLog, version: int) -> None:
+    """Record that stages see a version, as a snapshot of it does."""
+    log.marks.setdefault(version, log.dropped + len(log.rows))
+
+
 def log_of(versions: int) -> ChangeLog:
     """A log in which stages see each version, and each changes a job and an app."""
     log = ChangeLog()
     for version in range(1, versions + 1):
-        log.mark(version)
+        see(log, version)
         log.rows += (version, ~version)
         if version % VERSIONS_KEPT == 0:
             log.forget()
@@ -17,7 +22,7 @@ def log_of(versions: int) -> ChangeLog:
 def test_changes_since_a_version_are_those_after_its_first_snapshot() -> None:
     log = log_of(3 * VERSIONS_KEPT)
     last = 3 * VERSIONS_KEPT
-    log.mark(last - 1)
+    see(log, last - 1)
     changes = log.since(last - 1)
     assert changes is not None
     assert (changes.jobs.tolist(), changes.apps.tolist(), changes.touched) == ([last - 1, last],) * 3
@@ -35,4 +40,4 @@ def test_the_log_knows_no_changes_since_a_version_that_no_stage_saw() -> None:
 
 def test_the_size_of_the_log_does_not_depend_on_the_number_of_versions() -> None:
     few, many = log_of(2 * VERSIONS_KEPT), log_of(20 * VERSIONS_KEPT)
-    assert (len(few.rows), len(few._marks)) == (len(many.rows), len(many._marks)) == (2 * VERSIONS_KEPT, VERSIONS_KEPT)
+    assert (len(few.rows), len(few.marks)) == (len(many.rows), len(many.marks)) == (2 * VERSIONS_KEPT, VERSIONS_KEPT)

@@ -40,7 +40,7 @@ def test_after_any_change_of_leases_the_index_equals_its_rebuild(seed: int) -> N
             index.granted(lease, now)
         else:
             lease.state = LeaseState.LEAVING
-            index.released(number)
+            index.overdue.discard(number)
         ended += index.take_ended(now)
         assert index.same(index.rebuild(now), now)
         ends = [lease.ends_at for lease in leases.values() if lease.state is not LeaseState.LEAVING]

@@ -65,7 +65,7 @@ def encode(value: object) -> Json:
     if value is None or type(value) in (bool, int, str):
         return value
     if isinstance(value, float) and not isinstance(value, Enum):
-        return _number(float(value))
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     writer = _WRITERS.get(type(value))
     if writer is not None:
         return writer(value)
@@ -100,10 +100,6 @@ def decode(made: Json) -> Any:
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
-
-
-def _number(value: float) -> Json:
-    return value if math.isfinite(value) else {"float": repr(value)}
 
 
 def _array(value: Any) -> Json:

@@ -346,11 +346,7 @@ class Index(abc.ABC):
         name = (key if owner is None else owner), running, protected, of
         queue, seen = self._queues.pop(name, (None, 0))
         if queue is None or log is None or seen < log.dropped:
-            read = self._job if is_job else self._app
-            queue = Queue(key, read, running=running or not is_job, protected=protected, waiting=self.waiting)
-            rows = self._rows(is_job)
-            if len(self._queues) >= QUEUES_KEPT:
-                del self._queues[next(iter(self._queues))]
+            queue, rows = self._new_queue(key, is_job, running, protected), self._rows(is_job)
         else:
             rows = log.rows[seen - log.dropped :]
             rows = [row for row in rows if row >= 0] if is_job else [~row for row in rows if row < 0]
@@ -358,6 +354,12 @@ class Index(abc.ABC):
         queue.update(self.facts(menus), rows)
         self._queues[name] = queue, 0 if log is None else log.dropped + len(log.rows)
         return queue
+
+    def _new_queue(self, key: Key, is_job: bool, running: bool, protected: bool) -> Queue:
+        if len(self._queues) >= QUEUES_KEPT:
+            del self._queues[next(iter(self._queues))]
+        read = self._job if is_job else self._app
+        return Queue(key, read, running=running or not is_job, protected=protected, waiting=self.waiting)
 
     def facts(self, menus: Menus) -> Facts:
         """Return the facts that keys may read at this moment."""

@@ -70,7 +70,12 @@ class Sizes:
     __slots__ = ("_by_job", "_curve", "_gpus", "_rate", "_start", "menus")
 
     def __init__(self, menus: Menus) -> None:
-        self.menus, points = menus, menus.points
+        self.menus = menus
+        self._curve: Any = None
+
+    def _read(self) -> Any:
+        """Read the menus, for the first key that needs a size; return the curve of each job."""
+        menus, points = self.menus, self.menus.points
         self._by_job = not menus.one_size or points.gpus.size == 0
         columns: tuple[Any, ...] = (points.gpus, points.rate, points.start, menus.curve)
         if self._by_job:
@@ -78,10 +83,11 @@ class Sizes:
             columns = (menus.span(rows)[1], menus.full_rate(rows), *columns[2:])
         cells: list[Any] = [memoryview(column) for column in columns]
         self._gpus, self._rate, self._start, self._curve = cells
+        return self._curve
 
     def largest(self, job: int) -> tuple[int, float]:
         """Return the largest size of a job and its rate; see ``Facts.largest``."""
-        curve = self._curve[job]
+        curve = (self._curve or self._read())[job]
         if curve < 0:
             return 0, math.nan
         at = job if self._by_job else self._start[curve]
@@ -89,8 +95,9 @@ class Sizes:
 
     def smallest(self, job: int) -> tuple[int, float]:
         """Return the smallest size of a job and its rate; see ``Facts.smallest``."""
-        if not self._by_job or self.largest(job)[0] == 0:
-            return self.largest(job)
+        largest = self.largest(job)
+        if not self._by_job or largest[0] == 0:
+            return largest
         least = int(self.menus.sizes(job)[0])
         return least, self.menus.rate(job, least)
 

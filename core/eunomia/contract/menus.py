@@ -1,6 +1,5 @@
 """Menus: the sizes at which each job can run and its speed at each, as curves that jobs of a kind share."""
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,7 +9,7 @@ from eunomia.contract.memos import Memo
 from eunomia.contract.records import Record
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.model.adaptations import ComingRegime
-from eunomia.model.shapes import builds, reads
+from eunomia.model.shapes import LazyFields, builds, lazy, reads
 from eunomia.units import Bools, Ints, Locality, Reals, Rows, Seconds
 
 
@@ -104,7 +103,7 @@ NO_CHANGE_COSTS: Final = ChangeCosts()
 
 
 @builds
-class Menus:
+class Menus(LazyFields):
     """The curve of each job; the sizes on a job's menu are the numbers of GPUs on its curve."""
 
     curve: Rows
@@ -146,19 +145,14 @@ class Menus:
         return ~(more[0] | more[1])
 
     def only(self, job: int) -> tuple[int, float] | None:
-        """Return the only size on the job's menu and its iterations per second; 0 and NaN if the menu is empty.
+        """Return the only size on the job's menu and its iterations per second, as ``span`` and ``full_rate`` do.
 
-        Returns None if menus may have several sizes; otherwise the values equal those of ``span`` and
-        ``full_rate``.
+        They are 0 and NaN if the menu is empty. Returns None if menus may have several sizes.
         """
-        points = self.points
-        if not self.one_size or points.gpus.size == 0:
+        if not self.one_size or self.points.gpus.size == 0:
             return None
-        curve = self.curve.item(job)
-        if curve < 0:
-            return 0, math.nan
-        at, end = points.start.item(curve), points.start.item(curve + 1)
-        return (points.gpus.item(at), points.rate.item(at)) if at < end else None
+        row = np.array([job], np.int32)
+        return self.span(row)[1].item(), self.full_rate(row).item()
 
     def has(self, job: int, gpus: int) -> bool:
         """Return whether the job can run at that size."""
@@ -261,6 +255,9 @@ class Menus:
             amounts = _amount_first(self.points.cpus[nearest]), _amount_first(self.points.memory_gib[nearest])
             nearest = nearest[np.lexsort(amounts[::-1])]
         return float(self.points.rate[nearest[0]])
+
+
+lazy(Menus, "curve", "points")
 
 
 def _amount_first(amount: Reals) -> Reals:

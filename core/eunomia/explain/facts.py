@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision, Fault
+from eunomia.contract.decisions import Decision
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
@@ -201,7 +201,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
     pending = 0 if lease is None else int((held.lease[lease.gpus] != lease.id).sum())
     waiting = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.WAITING)
     fault = next((one for one in decision.faults if one.stage is not None), None) if decision is not None else None
-    opened = state.open
+    opened, stage = state.open, "" if fault is None or fault.stage is None else fault.stage.value
     return Facts(
         reason=reason,
         app=str(state.app_id(int(jobs.app[row]))),
@@ -232,7 +232,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         closes_in=math.inf if opened is None else max(0.0, float(opened.offer.closes_at or NEVER) - float(state.now)),
         faults=state.counters.faults_in_row,
         faults_allowed=arbiter.serving.rounds.faults_allowed,
-        fault="no longer known" if fault is None else f"{fault.plugin} ({_stage(fault)}): {fault.what}",
+        fault="no longer known" if fault is None else f"{fault.plugin} ({stage}): {fault.what}",
         faulty_plugin="" if fault is None else fault.plugin,
     )
 
@@ -322,10 +322,6 @@ def names_of(names: Sequence[str]) -> str:
 def slots(count: int) -> str:
     """Return ``slot`` or ``slots``, depending on the count."""
     return "slot" if count == 1 else "slots"
-
-
-def _stage(fault: Fault) -> str:
-    return "" if fault.stage is None else fault.stage.value
 
 
 def _duration(seconds: float) -> str:

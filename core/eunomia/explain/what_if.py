@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eunomia.contract import events as kinds
-from eunomia.contract.decisions import Decision, Transition
+from eunomia.contract.decisions import Decision
 from eunomia.contract.events import Event
 from eunomia.contract.stages import Stages
 from eunomia.fold.adopt import close_offer
@@ -85,7 +85,9 @@ class Trials:
         row = state.job_row(job)
         mine = state.app_id(int(state.jobs.live.app[row]))
         events: list[Event] = [
-            kinds.AppFinished(app=app) for app, at in state.names.apps.items() if _living(state, at, mine)
+            kinds.AppFinished(app=app)
+            for app, row in state.names.apps.items()
+            if app != mine and not state.apps.live.ended[row]
         ]
         events += [
             kinds.JobFinished(job=other)
@@ -193,23 +195,11 @@ def _forced(arbiter: Arbiter, now: Seconds) -> Decision:
 def _start(decision: Decision, job: JobId, app: AppId) -> Start | None:
     """Return the start that the decision gives to the job, or to its app if that divides its GPUs; None: no start."""
     for order in decision.transitions:
-        if order.gpus.size and not order.kind.effect.ends and _for(order, job, app):
-            preempted = _losing(decision, order.gpus)
-            return Start(at=decision.now, gpus=order.gpus, round=decision.round, preempted=preempted)
+        mine = order.job == job or (order.job is None and order.app == app and order.kind.effect.starts)
+        if mine and order.gpus.size and not order.kind.effect.ends:
+            losing = [int(one.lease) for one in decision.transitions if np.isin(one.leaving, order.gpus).any()]
+            return Start(at=decision.now, gpus=order.gpus, round=decision.round, preempted=frozenset(losing))
     return None
-
-
-def _losing(decision: Decision, gpus: Ints) -> frozenset[int]:
-    """Return the leases from which a decision takes any of these GPUs."""
-    return frozenset(int(order.lease) for order in decision.transitions if np.isin(order.leaving, gpus).any())
-
-
-def _for(order: Transition, job: JobId, app: AppId) -> bool:
-    return order.job == job or (order.job is None and order.app == app and order.kind.effect.starts)
-
-
-def _living(state: State, row: int, mine: AppId) -> bool:
-    return not state.apps.live.ended[row] and state.app_id(row) != mine
 
 
 def down_machines(state: State) -> list[str]:

@@ -12,7 +12,7 @@ from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.store.state import STAGE_NUMBER, OpenOffer, State
-from eunomia.store.writers import forget_probe, grant, leave, mark, move, set_ranges, set_verdict
+from eunomia.store.writers import forget_probe, grant, grant_any, leave, mark, move, set_ranges, set_verdict
 from eunomia.units import NEVER, NONE, Version
 
 
@@ -24,18 +24,12 @@ def adopt(state: State, decision: Decision) -> None:
         close_offer(state)
     for renewal in decision.renewals:  # before orders: a probe protects the lease for longer, and keeps its terms
         _renew(state, renewal)
-    if decision.transitions:
-        others = [order for order in decision.transitions if order.kind is not _START]
-        if others:
-            _take_gpus(state, others)
+    others = [order for order in decision.transitions if order.kind is not _START]
+    if others:
+        _carry_out(state, decision.transitions, others)
+    else:
         for order in decision.transitions:
-            if order.kind is _START:
-                grant(state, order)
-            elif not order.kind.effect.releases and order.kind is not _RETUNE:
-                _resize(state, order)
-        for order in others:
-            if order.kind is _RETUNE:
-                _retune(state, order)
+            grant(state, order)
     if state.amounts.tight:
         state.amounts.give_room(state.leases)
     for waiting in decision.waiting:
@@ -55,6 +49,19 @@ def adopt(state: State, decision: Decision) -> None:
     counters.version = Version(counters.version + 1)
     if counters.version % VERSIONS_KEPT == 0:
         state.changes.forget()
+
+
+def _carry_out(state: State, orders: Sequence[Transition], others: Sequence[Transition]) -> None:
+    """Apply the orders of a round in which other leases change than those that start: releases, grants, retunes."""
+    _take_gpus(state, others)
+    for order in orders:
+        if order.kind is _START:
+            grant(state, order)
+        elif not order.kind.effect.releases and order.kind is not _RETUNE:
+            _resize(state, order)
+    for order in others:
+        if order.kind is _RETUNE:
+            _retune(state, order)
 
 
 def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
@@ -135,7 +142,7 @@ def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing 
     elif job != NONE:
         # The job stops on its old GPUs before it starts on the new ones, unless it keeps running until these are ready.
         move(state, job, JobState.STARTING)
-    grant(state, order, lease)
+    grant_any(state, order, lease)
 
 
 def _retune(state: State, order: Transition) -> None:

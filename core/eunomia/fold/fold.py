@@ -44,6 +44,18 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
                 _fold_parts(folding, event)
         except EventError as error:
             folding.refuse(event, error)
+    if state.lease_ends.ends or state.capacity.draining or state.amounts.tight or state.owners.probing:
+        _end_what_is_due(folding)
+    if state.waiting_jobs.backing_off:
+        _wake_retries(state)
+    if state.reports.held:
+        holding.keep_held(folding)
+    return folding
+
+
+def _end_what_is_due(folding: Folding) -> None:
+    """End the measurements, leases and drains whose time has come, and start leases for which there is room."""
+    state = folding.state
     if state.owners.probing:
         end_overdue(folding)
     if state.lease_ends.ends and state.lease_ends.take_ended(state.now):
@@ -52,11 +64,6 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         fold_machines.end_drained(folding)
     if state.amounts.tight:
         state.amounts.give_room(state.leases)
-    if state.waiting_jobs.backing_off:
-        _wake_retries(state)
-    if state.reports.held:
-        holding.keep_held(folding)
-    return folding
 
 
 def _fold_parts(folding: Folding, event: Event) -> None:

@@ -10,7 +10,7 @@ from eunomia.fold.folding import Folding, await_round
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import close_app, divide, drop_job, drop_lease, leave, leave_all, move, release
+from eunomia.store.writers import close_app, divide, drop_job, drop_lease, leave, move, release, run
 from eunomia.units import NONE, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
@@ -20,10 +20,10 @@ _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING
 
 def released(fold: Folding, event: kinds.Released) -> None:
     """Free released GPUs, except those that have a newer order or another holder by now."""
-    state, at = fold.state, fold.time(event.at)
-    lease = state.leases.get(event.lease)
+    state, lease = fold.state, fold.state.leases.get(event.lease)
     if lease is None:
         return  # late: the lease is gone
+    at = event.at if event.at < state.now else state.now  # NaN: the event carries no time
     gpus = _all_back(state, lease, event)
     if gpus:
         _end(fold, lease, gpus, at)
@@ -88,16 +88,16 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
     lease, job = state.leases[held.lease[gpu]], held.job[gpu]
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
         # The GPU came back without an order, and the rest of a gang cannot run without it.
-        leave(state, lease, [gpu], held.epoch[gpu])
+        leave(state, lease, [gpu], held.epoch[gpu], whole=lease.gpus == [gpu])
         lease.gpus = [one for one in lease.gpus if one != gpu]
         if lease.job != NONE and lease.gpus:
             fold.leave(lease, lease.gpus)
-        elif not lease.gpus:
-            leave_all(state, lease)
-            if lease.job != NONE and state.jobs.cells.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
-                move(state, lease.job, JobState.STOPPING)
+        elif lease.job != NONE and state.jobs.cells.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
+            move(state, lease.job, JobState.STOPPING)
     if job != NONE and lease.job == NONE:
-        _lose_division(fold, job)
+        fold.undivide(job)
+        if state.jobs.live.state[job] == JobState.RUNNING:
+            await_round(state, job, stopped=True)  # until its app's tuner assigns it GPUs again
     state.touch(job=lease.job, app=lease.app)
     release(state, lease, [gpu], at)
     if not lease.gpus and not state.owners.leaving.get(lease.id):
@@ -105,13 +105,6 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
         drop_lease(state, lease)
         if stopped != NONE and state.jobs.cells.state[stopped] == JobState.STOPPING:
             await_round(state, stopped, stopped=True, at=at)
-
-
-def _lose_division(fold: Folding, job: int) -> None:
-    """Stop a job that lost a GPU assigned by its app's tuner, until the tuner assigns it GPUs again."""
-    fold.undivide(job)
-    if fold.state.jobs.live.state[job] == JobState.RUNNING:
-        await_round(fold.state, job, stopped=True)
 
 
 def returned(fold: Folding, event: kinds.GpusReturned) -> None:
@@ -141,7 +134,7 @@ def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:
         fold.state.amounts.begun(lease)
     if lease.job != NONE:
         state, gpus = fold.state, lease.gpus if lease.probe is None else lease.running
-        move(state, lease.job, _RUNNING, event.at if event.at < state.now else state.now, gpus=len(gpus))
+        run(state, lease.job, len(gpus), event.at if event.at < state.now else state.now)
         state.changes.rows += (lease.job, ~lease.app)
 
 

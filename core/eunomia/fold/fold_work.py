@@ -11,7 +11,7 @@ from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.regimes import check_declared, declares_well, reported_back
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import cause, count, move
+from eunomia.store.writers import cause, count, move, subtract
 from eunomia.units import NONE, Cause, UserId
 
 _RUNNING, _WAITING = int(JobState.RUNNING), int(JobState.WAITING)
@@ -73,7 +73,9 @@ def round_ended(fold: Folding, event: kinds.RoundEnded) -> None:
         row = state.job_row(job)
         if row == NONE:
             continue  # the job ended with the round
-        count(state, row, state.now, idle=float(idle))
+        count(state, row, state.now)
+        if idle:
+            subtract(state, row, float(idle))
         state.touch(job=row)
     cause(state, Cause.BOUNDARY)
 

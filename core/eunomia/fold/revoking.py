@@ -6,7 +6,7 @@ from eunomia.model.gpu_sets import without
 from eunomia.model.leases import Lease
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import drop_lease, forget_probe, leave, leave_all, move
+from eunomia.store.writers import drop_lease, forget_probe, leave, move
 from eunomia.units import NONE, LeaseId, Seconds
 
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
@@ -50,8 +50,8 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
 
     A lease without GPUs left is leaving, and its job stops; it is dropped if it has no GPUs to release.
     """
-    mine = leave(state, lease, gpus, fence)
     kept = without(lease.gpus, gpus) if lease.gpus != gpus else []
+    mine = leave(state, lease, gpus, fence, whole=not kept)
     lease.gpus, lease.epoch = kept, int(epoch)
     if epoch > state.counters.last_epoch:
         state.counters.last_epoch = int(epoch)
@@ -61,7 +61,6 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
         return mine
     if lease.probe is not None:
         forget_probe(state, lease)
-    leave_all(state, lease)
     job, waits = lease.job, lease.id not in state.owners.leaving
     if job != NONE and state.jobs.cells.state[job] in _ON_GPUS:
         move(state, job, _WAITS if waits else _STOPS, reason=_AWAITING_ROUND)

@@ -1,6 +1,6 @@
 """The rows changed by each version, so that a plugin can update a cache instead of rebuilding it."""
 
-from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -27,39 +27,29 @@ lazy(Changes, "jobs", "apps")
 class ChangeLog:
     """A log of changed rows of jobs and apps; the state appends rows, and each snapshot marks its position."""
 
-    __slots__ = ("_marks", "_next", "dropped", "rows")
+    __slots__ = ("_next", "dropped", "marks", "rows")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         """Changed rows: rows of jobs as they are, rows of apps as complements (``~row``)."""
         self.dropped = self._next = 0
         """Number of older entries that were dropped, now and after the next call of ``forget``."""
-        self._marks: dict[int, int] = {}
+        self.marks: dict[int, int] = {}
         """Total number of entries, by version, when the first snapshot of that version was made."""
-
-    def mark(self, version: int) -> None:
-        """Record the log's position for a version that stages see from now on."""
-        self._marks.setdefault(version, self.dropped + len(self.rows))
 
     def forget(self) -> None:
         """Drop the entries from before the last call."""
         so_far = self.dropped + len(self.rows)
         self.rows, self.dropped, self._next = self.rows[self._next - self.dropped :], self._next, so_far
-        self._marks = {version: at for version, at in self._marks.items() if at >= self.dropped}
+        self.marks = {version: at for version, at in self.marks.items() if at >= self.dropped}
 
     def since(self, version: int) -> Changes | None:
         """Return the rows changed since stages saw a version; None if no stage saw it, or if it is too old."""
-        at = self._marks.get(version, -1) - self.dropped
+        at = self.marks.get(version, -1) - self.dropped
         if at < 0:
             return None
         rows = self.rows[at:]
-        jobs = [row for row in rows if row >= 0]
-        return Changes(jobs=Deferred(_jobs, jobs), apps=Deferred(_apps, rows), touched=jobs)  # type: ignore[arg-type]
-
-
-def _jobs(rows: Iterable[int]) -> Rows:
-    return np.array(sorted(set(rows)), dtype=np.int32)
-
-
-def _apps(rows: Iterable[int]) -> Rows:
-    return np.array(sorted({~row for row in rows if row < 0}), dtype=np.int32)
+        touched = [row for row in rows if row >= 0]
+        jobs: Any = Deferred(lambda: np.array(sorted({*touched}), dtype=np.int32))
+        apps: Any = Deferred(lambda: np.array(sorted({~row for row in rows if row < 0}), dtype=np.int32))
+        return Changes(jobs=jobs, apps=apps, touched=touched)

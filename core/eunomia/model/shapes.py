@@ -109,46 +109,51 @@ class _Signature:
         return inspect.signature(made.__get__(cls))
 
 
-_BY_CALLS: Final = ("self", "_set_", "(self, ", ")", "", "    pass")
-_IN_OPEN: Final = ("", "self.", " = ", "", "    self = _open()", "    self.__class__ = _made\n    return self")
-
-
 def maker(cls: type[T]) -> type[T]:
     """Return a function that creates instances as ``cls(...)`` does, in less than half the time.
 
     A class gets its arguments in a dictionary, and each field of a frozen instance is set by a call. The function fills
-    an instance of a class that is not frozen, which then becomes one of ``cls``.
+    an instance of a class with the same slots that is not frozen, which then becomes one of ``cls``.
     """
     opened = type(cls.__name__, cls.__bases__, {"__slots__": vars(cls)["__slots__"]})
-    return _init(cls, {"_made": cls, "_open": opened}, _IN_OPEN)  # type: ignore[return-value]
+    return _init(cls, {"_made": cls, "_open": opened}, opens=True)  # type: ignore[return-value]
 
 
-def _init(cls: type[Any], names: dict[str, Any], how: tuple[str, ...] = _BY_CALLS) -> Callable[..., None]:
-    """Compile a keyword-only constructor; it stores a ``Deferred`` for a lazy field in ``_later``."""
-    (own, put, to, done, top, end), asked, body, late = how, list[str](), list[str](), getattr(cls, "__lazy__", ())
-    for name in cls.__slots__:
-        field, value = cls.__dataclass_fields__[name], name
+def _init(cls: type[Any], names: dict[str, Any], *, opens: bool = False) -> Callable[..., None]:
+    """Compile a keyword-only constructor; it stores a ``Deferred`` for a lazy field in ``_later``.
+
+    It fills ``self`` by the functions ``_set_x`` in ``names``, one for each field ``x``. If it ``opens``, it makes an
+    instance of the class ``_open``, which becomes one of ``_made``; see ``maker``.
+    """
+    lazy, listed = getattr(cls, "__lazy__", ()), getattr(cls, "__listed__", {})
+    put = "self.{0} = {1}" if opens else "_set_{0}(self, {1})"
+    asked, body = list[str](), ["self = _open()" if opens else "pass", *["later = {}"] * bool(lazy)]
+    for field in [cls.__dataclass_fields__[name] for name in cls.__slots__]:
+        name = item = field.name
         if not field.init:
             continue
         if field.default is not dataclasses.MISSING:
             names[f"_default_{name}"] = field.default
         elif field.default_factory is not dataclasses.MISSING:
             names[f"_default_{name}"], names[f"_make_{name}"] = dataclasses.MISSING, field.default_factory
-            value = f"_make_{name}() if {name} is _default_{name} else {name}"
+            item = f"_make_{name}() if {name} is _default_{name} else {name}"
         asked.append(f"{name}=_default_{name}" if f"_default_{name}" in names else name)
-        body.append(f"    {put}{name}{to}{value}{done}")
-        if name in late:
-            kinds = "_listed" if name in cls.__listed__ else "_deferred"
-            body[-1:] = [f"    if type({name}) in {kinds}:", f"        later[{name!r}] = {name}", "    else:"]
-            body.append(f"        {put}{name}{to}{value}{done}")
-    if late:
-        names |= _LATE
-        body = ["    later = {}", *body, f"    {put}_later{to}later{done}"]
-        if listed := cls.__listed__:
-            body += [f"    if {' and '.join([f'(type({name}) is list or {name} is None)' for name in listed])}:"]
-            body += [f"        {put}listed{to}{{{', '.join([f'{name!r}: {name}' for name in listed])}}}{done}"]
-    head = f"def __init__({', '.join([own] * bool(own) + ['*'] * bool(asked) + asked)}):"
-    exec("\n".join([head, top, *body, end]), names)
+        if name in lazy:
+            kinds = "_listed" if name in listed else "_deferred"
+            body += [f"if type({name}) in {kinds}: later[{name!r}] = {name}", f"else: {put.format(name, item)}"]
+        else:
+            body.append(put.format(name, item))
+    if lazy:
+        body.append(put.format("_later", "later"))
+    if listed:
+        given = " and ".join([f"(type({name}) is list or {name} is None)" for name in listed])
+        columns = ", ".join([f"{name!r}: {name}" for name in listed])
+        body.append(f"if {given}: {put.format('listed', f'{{{columns}}}')}")
+    if opens:
+        body += ["self.__class__ = _made", "return self"]
+    arguments = [*["self"] * (not opens), *["*"] * bool(asked), *asked]
+    names |= _LATE
+    exec("\n    ".join([f"def __init__({', '.join(arguments)}):", *body]), names)
     made: Callable[..., None] = names["__init__"]
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     return made

@@ -127,13 +127,10 @@ def _units_differ(step: Step, given: Mapping[Feature, Step], others: Others, pla
     if giver is None or not can_read or can_read & units_of(giver.contract):
         return
     takes = others(Stage.VALUATION, lambda contract: bool(can_read & units_of(contract)))
-    wanted, got = (_units(units) for units in (can_read, units_of(giver.contract)))
+    both = (can_read, units_of(giver.contract))
+    wanted, got = (" or ".join(sorted(unit.value for unit in units)) for units in both)
     rule = f"{step} reads {wanted} by size, but {giver} gives {got} by size{_way_out(takes)}"
     yield InputError(rule, place=place)
-
-
-def _units(units: Iterable[SizeUnit]) -> str:
-    return " or ".join(sorted(unit.value for unit in units))
 
 
 def units_of(contract: Contract) -> frozenset[SizeUnit]:

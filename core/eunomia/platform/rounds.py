@@ -81,14 +81,6 @@ def _duration_or_zero(given: object, key: str, place: str) -> Seconds | None:
     return None if given == NOTHING else parse_duration(given, name=key, place=place, zero=True)
 
 
-def _grace(given: object, key: str, place: str) -> Seconds:
-    return parse_duration(given, name=key, place=place, zero=True)
-
-
-def _lease(given: object, key: str, place: str) -> Seconds | None:
-    return None if given == UNLIMITED else parse_duration(given, name=key, place=place)
-
-
 def _scope(given: object, key: str, place: str) -> Scope:
     names = [scope.value for scope in Scope]
     if given not in names:
@@ -113,10 +105,10 @@ _READERS: Mapping[str, Callable[[object, str, str], object]] = {
     "every": _duration,
     "settle": _duration_or_zero,
     "scope": _scope,
-    "lease": _lease,
+    "lease": lambda given, key, place: None if given == UNLIMITED else parse_duration(given, name=key, place=place),
     "protected": _duration_or_zero,
     "when_unprotected": _truth,
     "bid_deadline": _duration,
-    "suspend_grace": _grace,
+    "suspend_grace": lambda given, key, place: parse_duration(given, name=key, place=place, zero=True),
     "faults_allowed": _count,
 }

@@ -14,7 +14,7 @@ from eunomia.fold.adopt import adopt
 from eunomia.fold.fold import fold
 from eunomia.fold.folding import Folding
 from eunomia.model.cluster import Cluster
-from eunomia.round.bids import Closing, close_if_due
+from eunomia.round.bids import close_if_due
 from eunomia.round.invariants import check_state
 from eunomia.round.round import Observer, Round, renewals
 from eunomia.round.show import check_queues, show
@@ -106,20 +106,17 @@ class Arbiter:
             state.counters.round += 1  # seeds depend on it: a round that opened an offer keeps its number
             if self._is_quiet(causes):
                 ended = state.lease_ends.overdue  # leases, which are renewed
-                return self._decided(
-                    folded, causes, {"renewals": renewals(state, self._serving)} if ended else _NOTHING
-                )
+                return self._decided(folded, causes, {"renewals": renewals(state, self._serving)} if ended else {})
         made = Round(state, self._serving, causes, self.asking, self.spent)
         try:
             given = made.run(self.timing, closing)  # 3. menus to 8. check and plan
         except (Exception, SystemExit) as error:
-            fault = self._attributed(made, error)
-            if fault is None:
-                raise
-            return self._decided(folded, causes, self._of_fault(fault), closing, fault)
+            given = self._of_fault(folded, self._attributed(made, error))
         finally:
             self.calls += made.calls
-        return self._decided(folded, causes, given, closing, memos=made.memos)  # 9. adopt
+        if closing is not None:
+            given["closed"] = closing.offer.id
+        return self._decided(folded, causes, given, made.memos)  # 9. adopt
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
         """Replay a step from the journal, without calling plugins."""
@@ -153,7 +150,7 @@ class Arbiter:
         self._serve()
         causes = self.timing.due(self.state)
         self.state.counters.round += 1
-        return self._decided(folded, causes, self._of_fault(fault), fault=fault)
+        return self._decided(folded, causes, self._of_fault(folded, fault))
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the present state, as stages get it."""
@@ -221,47 +218,36 @@ class Arbiter:
         folded: Folding,
         causes: frozenset[Cause] = NO_CAUSES,
         given: Mapping[str, Any] = _NOTHING,
-        closing: Closing | None = None,
-        fault: Fault | None = None,
         memos: _Memos = _NOTHING,
     ) -> Decision:
         """Make and adopt the decision of a step, with the fields that its round gives, and the round's new memos."""
-        state = self.state
-        if causes and fault is None:
-            state.counters.faults_in_row = 0
-        decision = new_decision(
-            now=state.now,
-            round=state.counters.round,
-            version=state.counters.version,
-            causes=causes,
-            closed=None if closing is None else closing.offer.id,
-            orders=tuple(folded.orders),
-            faults=tuple(folded.refused) if fault is None else (*folded.refused, fault),
-            serving=self._serving.profile,
-            **given,
-        )
-        if fault is not None:
+        state, counters, serving = self.state, self.state.counters, self._serving.profile
+        fields = {"orders": tuple(folded.orders), "faults": tuple(folded.refused), "serving": serving, **given}
+        decision = new_decision(now=state.now, round=counters.round, version=counters.version, causes=causes, **fields)
+        if decision.faults and decision.faulty:
             self._count_fault()
+        elif causes:
+            counters.faults_in_row = 0
         adopt(state, decision)
         if decision.memos:
             self._adopt_memos(decision.memos, memos)
         # The decision is not shared yet, and its last two fields follow from the adopted state.
-        _put(decision, "version", state.counters.version)
+        _put(decision, "version", counters.version)
         _put(decision, "wake_at", self.timing.next(state))
         if self.strict:
             check_state(state)
         return decision
 
-    def _attributed(self, made: Round, error: BaseException) -> Fault | None:
-        """Return an exception of a round as a plugin's fault; None if it must be raised again."""
+    def _attributed(self, made: Round, error: BaseException) -> Fault:
+        """Return an exception of a round as a plugin's fault, or raise it again if it is none."""
         fault = made.fault(error)
         if fault is None or (fault is error and self.strict):
-            return None
+            raise error
         if self.strict:
             raise fault from error
         return Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what)
 
-    def _of_fault(self, fault: Fault) -> Mapping[str, Any]:
+    def _of_fault(self, folded: Folding, fault: Fault) -> dict[str, Any]:
         """Return the fields of a faulty round's decision: overdue leases are renewed once, and memos are dropped."""
         state, serving = self.state, self._serving
         gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.stages.memos]
@@ -272,6 +258,7 @@ class Arbiter:
             "memos": tuple(gone),
             "waiting": verdicts_of(state, None, [], (), "", fault=fault),
             "stage_wake_at": Seconds(state.now + again_in),
+            "faults": (*folded.refused, fault),
         }
 
     def _count_fault(self) -> None:

@@ -219,13 +219,10 @@ def _check_gang(state: State, lease: Lease) -> None:
             raise StateError(rule, value=f"lease {lease.id}")
     if (probe is not None) != (lease.id in state.owners.probing):
         raise StateError("the leases that measure must be those listed", value=f"lease {lease.id}")
+    jobs, job = state.jobs.live, lease.job
     for gpus in gangs:
-        if lease.job != NONE and gpus and not _gang(state, lease.job, len(gpus)):
+        if job != NONE and gpus and not jobs.least[job] <= len(gpus) <= jobs.most[job]:
             raise StateError("a gang must be whole", value=f"{len(gpus)} GPUs", place=state.job_id(lease.job))
-
-
-def _gang(state: State, job: int, gpus: int) -> bool:
-    return bool(state.jobs.live.least[job] <= gpus <= state.jobs.live.most[job])
 
 
 def _check_gpu(state: State, gpu: int, now: int, holder: int, successor: int, machine: int) -> None:

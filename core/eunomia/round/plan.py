@@ -33,19 +33,32 @@ _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
 _START, _NO_LEASE = TransitionKind.START, frozenset({NONE})
 _UNPROTECTED = Seconds(-math.inf)
 _Answers = tuple[Offer, Allocation, Placement]
+Granted = tuple[Grants, dict[int, int]]
+"""The grants of an allocation that was checked, and the claim of each lease whose job is a claim."""
 
 
-def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> tuple[Grants, dict[int, int]]:
-    """Check an allocation; return its grants, and the claim of each lease whose job or app is a claim.
+def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Granted:
+    """Check an allocation; return its grants, and the claim of each lease whose job is a claim.
 
     Raises:
         PlanError: the allocation contains shares, claims of groups, a claim twice, a row that is not in use, or a
             number of GPUs that is negative or not whole.
     """
-    stage, amount = Stage.ALLOCATION, allocation.amount
-    if type(amount) is not Grants and not isinstance(amount, Grants):
-        raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=type(amount).__name__)
-    claims, sizes = allocation.claims, amount.listed["gpus"]
+    claims, amount, most = allocation.claims, allocation.amount, state.jobs.cells.most
+    if type(amount) is Grants and claims.unit is _JOB and menus.one_size:
+        rows, sizes, named = claims.listed["rows"], amount.listed["gpus"], {*claims.listed["rows"]}
+        waits = named <= state.waiting_jobs.rows and len(named) == len(rows) and {*map(type, sizes)} <= _WHOLE
+        if waits and sizes == [most[row] for row in rows] and {*allocation.listed["order"]} <= {*range(len(rows))}:
+            return amount, {}  # waiting jobs get their only size
+    if not isinstance(amount, Grants):
+        rule = "after the last refiner an allocation must hold whole GPUs"
+        raise PlanError(Stage.ALLOCATION, rule, value=type(amount).__name__)
+    return amount, _check_claims(state, menus, offer, allocation, amount)
+
+
+def _check_claims(state: State, menus: Menus, offer: Offer, allocation: Allocation, amount: Grants) -> dict[int, int]:
+    """Check the claims of any allocation of whole GPUs; see ``check_allocation``."""
+    stage, claims, sizes = Stage.ALLOCATION, allocation.claims, amount.listed["gpus"]
     if claims.unit is not _JOB and claims.unit is not Unit.APP:
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
     rows, holding, runs = claims.listed["rows"], dict[int, int](), False
@@ -69,9 +82,10 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
             raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is _JOB:
         jobs, asked = (rows, sizes) if least > 0 else ([*compress(rows, sizes)], [*compress(sizes, sizes)])
-        if runs or not menus.have(jobs, asked):
+        known = menus.one_size and not runs and {*jobs} <= state.waiting_jobs.rows
+        if not known or asked != [state.jobs.cells.most[job] for job in jobs]:
             check_sizes(state, menus, offer, jobs, asked, stage)
-    return amount, holding
+    return holding
 
 
 def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> list[Transition] | None:
@@ -153,7 +167,7 @@ class Planner:
         state: the present state, which is not changed.
         menus: the elasticity's answer.
         answers: the offer, and the stages' answers to it; the allocation has been checked.
-        granted: the grants of the allocation, and its claims by lease, for claims with a lease.
+        granted: the grants of the allocation, and its claims by lease.
         rounds: the profile's ``[rounds]``, with the protection and the grace of a lease.
 
     Attributes:
@@ -165,7 +179,7 @@ class Planner:
         state: State,
         menus: Menus,
         answers: _Answers,
-        granted: tuple[Grants, dict[int, int]],
+        granted: Granted,
         rounds: Rounds,
     ) -> None:
         self.state, self.menus, self.rounds, self.answers = state, menus, rounds, answers
@@ -198,9 +212,6 @@ class Planner:
             raise PlanError(stage, rising, value=str(placement.start[:8]))
         if many > 1 and len(set(gpus)) != many:
             raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
-        if gpus and not (0 <= min(gpus) <= max(gpus) < state.cluster.gpus and len(reached(state, offer, gpus)) == many):
-            off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
-            raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
         rows, sizes, jobs, waiting = self.rows, self.amount.listed["gpus"], state.jobs.cells, state.waiting_jobs.rows
         named, smaller = len(rows), dict[int, int]()
         for claim, (first, end) in zip(claims, pairwise(start), strict=True):
@@ -214,6 +225,8 @@ class Planner:
             if not mine:
                 continue  # a claim without GPUs needs no check
             mine.sort()
+            if mine[0] < 0 or mine[-1] >= state.cluster.gpus:
+                raise self.beyond()
             row, size = rows[claim], len(mine)
             if self.amount.pins is not None:
                 check_pins(state, self.amount.pins, claim, mine)
@@ -224,12 +237,19 @@ class Planner:
                 raise PlanError(stage, rule, value=str(size))
             if size < sizes[claim]:
                 smaller[row] = size
+        if gpus and len(reached(state, offer, gpus)) != many:
+            raise self.beyond()
         if smaller and self.is_job:  # the sizes that were granted have been checked
             check_sizes(state, self.menus, offer, list(smaller), list(smaller.values()), stage)
         if placement.retunes is not None:
             check_retunes(state, offer, placement, given_up(state, offer, self.allocation))
         if not _is_even(state, self.amount, placement):
             check_machines(state, offer, self.allocation, placement)
+
+    def beyond(self) -> PlanError:
+        """Return the error of a placement with GPUs that are not on the offer."""
+        off = self.placement.gpus[~np.isin(self.placement.gpus, self.offer.gpus)]
+        return PlanError(Stage.PLACEMENT, "a placement must stay within the offer", value=f"GPU {off[0]}")
 
     def run(self) -> list[Transition]:
         """Return the transitions from the present state to the placement, which must have been checked."""

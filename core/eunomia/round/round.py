@@ -110,8 +110,8 @@ class Round:
         if self.opened is not None:
             return self._outcome(offer, None)
         given = snapshot, menus, offer
-        valued = given if closing is None else (snapshot, menus, dataclasses.replace(offer, apps=closing.silent))
-        valuations = self.ask(_VALUATION, Valuations, stages.valuation, *valued)  # 5. value
+        asked = offer if closing is None else dataclasses.replace(offer, apps=closing.silent)
+        valuations = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, asked)  # 5. value
         if closing is not None:
             valuations = closing.joined(valuations)
         allocation = self.ask(_ALLOCATION, Allocation, stages.allocation, *given, valuations)  # 6. allocate
@@ -120,20 +120,19 @@ class Round:
         self.wake_at = valuations.wake_at if valuations.wake_at < allocation.wake_at else allocation.wake_at
         if not (valuations.wake_at > state.now and allocation.wake_at > state.now):
             raise self._too_soon(valuations.wake_at, allocation.wake_at)
-        granted, holding = check_allocation(state, menus, offer, allocation)
+        granted = check_allocation(state, menus, offer, allocation)
         placement = self.ask(_PLACEMENT, Placement, stages.placement, *given, allocation)  # 7. place
-        answers = offer, allocation, placement
-        general = bool(holding) or allocation.claims.unit is not Unit.JOB or state.stages.plain
-        orders = None if general else starts(state, answers, granted, stages.rounds)  # 8. check and plan
-        starts_only = bool(orders) and menus.probe is None
-        if orders is None:
-            planner = Planner(state, menus, answers, (granted, holding), stages.rounds)
-            orders = planner.run()
-            self.renewals += planner.renewals
-        self.transitions = orders
+        plain = not granted[1] and allocation.claims.unit is Unit.JOB and not state.stages.plain
+        orders = starts(state, (offer, allocation, placement), granted[0], stages.rounds) if plain else None  # 8. plan
+        if orders is not None and menus.probe is None:
+            self.transitions = orders
+            return self._outcome(offer, allocation, starts_only=bool(orders))
+        planner = Planner(state, menus, (offer, allocation, placement), granted, stages.rounds)
+        self.transitions = planner.run() if orders is None else orders
+        self.renewals += planner.renewals
         if menus.probe is not None:
             self._probe(menus.probe)
-        return self._outcome(offer, allocation, starts_only=starts_only)
+        return self._outcome(offer, allocation)
 
     def standings(self) -> Valuations:
         """Return the value of each claim's present GPUs, by the valuation of an empty offer."""
@@ -233,16 +232,9 @@ class Round:
         """Return the fields of the decision; ``allocation`` is None if the round opened its offer."""
         state, transitions = self.state, self.transitions
         found: dict[str, Any] = {"transitions": tuple(transitions), "stage_wake_at": self.wake_at}
-        if allocation is None:
-            found["offers"] = (self.opened,)
-        elif allocation.starts_at is not None:
-            times = zip(allocation.claims.listed["rows"], allocation.starts_at.tolist(), strict=True)
-            found["starts_at"] = tuple((state.job_id(row), time) for row, time in times if math.isfinite(time))
-        if self.memos or self.records:
-            found |= self._kept(state.stages.memos)
+        if self.memos or self.records or self.renewals or allocation is None or allocation.starts_at is not None:
+            found |= self._more(allocation, state.stages.memos)
         self.at = None
-        if self.renewals:
-            found["renewals"] = tuple(self.renewals)
         by, index = "" if allocation is None else self.stages.names[_ALLOCATION], state.waiting_jobs
         if starts_only and not self.verdicts and offer.apps is None and index.default == (*OUTRANKED, by):
             # Only jobs hear of the round whose last verdict is not the default, and that do not start.
@@ -252,9 +244,15 @@ class Round:
         found["waiting"] = verdicts_of(state, offer, self.verdicts, transitions, by, opened=allocation is None)
         return found
 
-    def _kept(self, before: Mapping[tuple[str, Stage], Memo]) -> dict[str, Any]:
-        """Return the memos that differ from ``before``, and the records."""
+    def _more(self, allocation: Allocation | None, before: Mapping[tuple[str, Stage], Memo]) -> dict[str, Any]:
+        """Return the opened offer, planned starts, renewals, memos that differ from ``before``, and records."""
         memos, tables = list[MemoChange](), list[RecordTable]()
+        found: dict[str, Any] = {"renewals": tuple(self.renewals)}
+        if allocation is None:
+            found["offers"] = (self.opened,)
+        elif allocation.starts_at is not None:
+            times = zip(allocation.claims.listed["rows"], allocation.starts_at.tolist(), strict=True)
+            found["starts_at"] = tuple((self.state.job_id(row), time) for row, time in times if math.isfinite(time))
         for (plugin, stage), memo in self.memos.items():
             self.at = plugin, stage
             data, old = memo.to_bytes(), before.get((plugin, stage))
@@ -265,7 +263,7 @@ class Round:
         for plugin, stage, record in self.records:
             self.at = plugin, stage
             tables.append(RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns())))
-        return {"memos": tuple(memos), "records": tuple(tables)}
+        return found | {"memos": tuple(memos), "records": tuple(tables)}
 
     def fault(self, error: BaseException) -> StageFaultError | None:
         """Return the fault of the plugin that caused an exception of this round; None if no plugin did."""

@@ -39,8 +39,9 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
     later: Any = state.stages.index
     if later is None:
         later = state.stages.index = _StateIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
-    state.changes.mark(state.counters.version)
-    probing = state.owners.probing
+    changes, probing = state.changes, state.owners.probing
+    if state.counters.version not in changes.marks:
+        changes.marks[state.counters.version] = changes.dropped + len(changes.rows)
     made = _new_snapshot(
         now=state.now,
         round=state.counters.round,

@@ -63,8 +63,8 @@ def verdicts_of(
         default = int(Reason.PLUGIN_FAULT), STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
     elif offer is not None:
         default = (*_UNTIL_CLOSED, "") if opened else (*OUTRANKED, allocator)
-    if default is not None and default != index.default:
-        index.compare_with(default)
+    if default is not None and (default != index.default or index.plugin == NONE):
+        index.compare_with(default, state.names.plugins.get(default[2], NONE))
     look_at = stopped if default is None else stopped | index.off_default
     if named:
         look_at = look_at - named | changed.keys()

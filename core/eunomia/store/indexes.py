@@ -21,6 +21,7 @@ from eunomia.units import NEVER, NONE, Ints, Seconds
 
 Verdict = tuple[int, int, str]
 """A verdict: the numbers of a reason and of a stage, and the name of a plugin."""
+_NO_VERDICT = NONE, NONE, ""
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
 
 
@@ -37,10 +38,11 @@ class WaitingJobs:
         short: rows of jobs that run or start below their largest size.
         off_default: rows of waiting jobs whose last verdict may differ from ``default``.
         default: the verdict on jobs that no stage turned down; None: none yet.
+        plugin: number of the default's plugin; -1: it has no number yet.
         backing_off: time in seconds at which each failed job is retried, by row.
     """
 
-    __slots__ = ("_jobs", "_leases", "asked", "backing_off", "default", "off_default", "rows", "short")
+    __slots__ = ("_jobs", "_leases", "asked", "backing_off", "default", "off_default", "plugin", "rows", "short")
 
     def __init__(self, jobs: Table[JobRows], leases: Mapping[int, Lease]) -> None:
         self._jobs, self._leases = jobs, leases
@@ -49,6 +51,7 @@ class WaitingJobs:
         self.short: set[int] = set()
         self.off_default: set[int] = set()
         self.default: Verdict | None = None
+        self.plugin = NONE
         self.backing_off: dict[int, float] = {}
 
     def moved(self, job: int, before: int, to: int, most: int, size: int) -> None:
@@ -59,17 +62,19 @@ class WaitingJobs:
             self.short.discard(job)
         if to == _WAITING:
             if before != _WAITING:
+                cells, default = self._jobs.cells, self.default or _NO_VERDICT
                 self.rows.add(job)
-                self.off_default.add(job)
                 self.asked += most
+                if (cells.reason[job], cells.stage[job], cells.plugin[job]) != (default[0], default[1], self.plugin):
+                    self.off_default.add(job)
         elif before == _WAITING:
             self.rows.discard(job)
             self.off_default.discard(job)
             self.asked -= most
 
-    def compare_with(self, default: Verdict) -> None:
-        """Set a new default verdict, from which the last verdict of every waiting job may differ."""
-        self.default, self.off_default = default, set(self.rows)
+    def compare_with(self, default: Verdict, plugin: int) -> None:
+        """Set a new default verdict of a plugin's number; the last verdict of every waiting job may differ from it."""
+        self.default, self.plugin, self.off_default = default, plugin, set(self.rows)
 
     def rebuild(self) -> Self:
         """Return the index rebuilt from the tables."""
@@ -179,10 +184,6 @@ class LeaseEnds:
             heapq.heappush(self.ends, (lease.ends_at, lease.id))
         if lease.protected_until > now:
             heapq.heappush(self.guards, (lease.protected_until, lease.id))
-
-    def released(self, lease: int) -> None:
-        """Remove a lease that releases its GPUs."""
-        self.overdue.discard(lease)
 
     def next_end(self) -> Seconds:
         """Return the time in seconds at which the next lease ends; NEVER: no lease ends."""

@@ -75,7 +75,10 @@ def save_state(state: State) -> bytes:
         "coming_regimes": [
             [row, [encode(one) for one in regimes]] for row, regimes in state.reports.coming_regimes.items()
         ],
-        "leases": [_lease(lease) for lease in state.leases.values()],
+        "leases": [
+            {field.name: _plain(getattr(lease, field.name)) for field in dataclasses.fields(lease)}
+            for lease in state.leases.values()
+        ],
         "leaving": [[lease, sorted(gpus)] for lease, gpus in state.owners.leaving.items()],
         "starts_at": [[job, time] for job, time in state.reports.starts_at.items()],
         "held": state.reports.held,
@@ -175,10 +178,6 @@ def _cluster_of(made: dict[str, Any], cluster: Cluster) -> Cluster:
     return Cluster.build(
         machines, types=types or cluster.gpu_types, racks=racks or cluster.racks, left=made.get("left", ())
     )
-
-
-def _lease(lease: Lease) -> dict[str, Any]:
-    return {field.name: _plain(getattr(lease, field.name)) for field in dataclasses.fields(lease)}
 
 
 def _kept_lease(made: dict[str, Any]) -> Lease:

@@ -28,49 +28,59 @@ _AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 
-def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: int = NONE, reason: int = 0) -> None:
-    """Set a job's state from ``at`` on, with the reason if it stops; with ``gpus``, it starts at its declared rate.
+def move(state: State, job: int, to: int, at: Seconds | None = None, *, reason: int = 0) -> None:
+    """Set a job's state from ``at`` on, with the reason if it stops.
 
     A job that ran makes no progress from ``at`` on; one that grew ran at its old size until its new GPUs were ready.
     """
     jobs, at = state.jobs.cells, state.now if at is None else at
     before, since = jobs.state[job], jobs.since[job]
-    if since == since and (to != _RUNNING or gpus != NONE):  # NaN: it did not run
+    if since == since and to != _RUNNING:  # NaN: it did not run
         ran, iterations = at - since, jobs.iterations[job]
         done = jobs.done[job] + (ran if ran > 0.0 else 0.0) * jobs.rate[job]
         jobs.done[job], jobs.since[job] = iterations if done > iterations else done, math.nan  # done NaN: not known
-    if gpus != NONE:
-        jobs.gpus[job], jobs.reason[job] = gpus, 0
-    elif reason:
+    if reason:
         jobs.reason[job] = reason
     if to == _WAITING:
         jobs.lease[job] = NONE  # its last GPUs have come back
     if jobs.counted_at[job] != at:  # also where it is NaN: no entry yet
         count(state, job, at)
     jobs.state[job], state.service.job_ledger = to, None
-    most = size = jobs.most[job]
-    if to in _ON_GPUS:
-        lease = state.leases.get(jobs.lease[job]) if gpus == NONE or state.owners.probing else None
-        size = jobs.gpus[job] if lease is None else len(lease.home)
-    if _WAITING in (before, to) or size < most or state.waiting_jobs.short:
-        state.waiting_jobs.moved(job, before, to, most, size)
-    if gpus != NONE:
-        jobs.since[job] = jobs.verdict_at[job] = at
-        jobs.starts[job] += 1
-        seconds = jobs.seconds_per_iteration[job]
-        if seconds == seconds:  # NaN: not declared
-            jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
+    if to in _ON_GPUS or state.waiting_jobs.short:
+        _note_size(state, job, before)
+    elif _WAITING in (before, to):
+        state.waiting_jobs.moved(job, before, to, jobs.most[job], 0)
 
 
-def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
-    """Add to a job's account the time that it ran or waited, and its GPU-seconds, until ``at``.
-
-    ``idle`` seconds, for which it held GPUs without running, are subtracted.
-    """
+def run(state: State, job: int, gpus: int, at: Seconds) -> None:
+    """Let a job run on a number of GPUs from ``at`` on, at its declared rate."""
     jobs = state.jobs.cells
-    elapsed = at - jobs.counted_at[job]
+    if jobs.since[job] == jobs.since[job]:  # it has run at its old size until now
+        move(state, job, _STARTING, at)
+    if jobs.counted_at[job] != at:  # also where it is NaN: no entry yet
+        count(state, job, at)
+    before, most, seconds = jobs.state[job], jobs.most[job], jobs.seconds_per_iteration[job]
+    jobs.state[job], state.service.job_ledger = _RUNNING, None
+    jobs.gpus[job], jobs.reason[job], jobs.since[job], jobs.verdict_at[job] = gpus, 0, at, at
+    jobs.starts[job] += 1
+    if before == _WAITING or gpus < most or state.waiting_jobs.short:
+        _note_size(state, job, before)
+    if seconds == seconds:  # NaN: not declared
+        jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
+
+
+def _note_size(state: State, job: int, before: int) -> None:
+    """Tell the index of waiting jobs the new state and size of a job."""
+    jobs, lease = state.jobs.cells, state.leases.get(state.jobs.cells.lease[job])
+    size = jobs.gpus[job] if lease is None else len(lease.home)
+    state.waiting_jobs.moved(job, before, jobs.state[job], jobs.most[job], size)
+
+
+def count(state: State, job: int, at: Seconds) -> None:
+    """Add to a job's account the time that it ran or waited, and its GPU-seconds, until ``at``."""
+    jobs, state.service.job_ledger = state.jobs.cells, None
+    elapsed, now_is = at - jobs.counted_at[job], jobs.state[job]
     if elapsed:  # NaN: the first entry
-        now_is = jobs.state[job]
         if now_is == _RUNNING:
             if elapsed == elapsed:
                 jobs.attained[job] += elapsed
@@ -81,13 +91,14 @@ def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
         elif now_is == _WAITING and elapsed == elapsed:
             jobs.waited[job] += elapsed
         jobs.counted_at[job] = at
-    if idle:
-        attained, received = jobs.attained[job], jobs.received
-        gone = attained if attained < idle else idle
-        jobs.attained[job] = attained - gone
-        for kind in state.capacity.types:
-            left = received[job, kind] - gone * jobs.on[job, kind]
-            received[job, kind] = 0.0 if left < 0.0 else left
+
+
+def subtract(state: State, job: int, idle: float) -> None:
+    """Subtract from a job's account seconds for which it held GPUs without running."""
+    jobs = state.jobs.live
+    gone = min(jobs.attained.item(job), idle)
+    left = np.maximum(jobs.received[job] - gone * jobs.on[job], 0.0)
+    state.jobs.set(job, attained=jobs.attained[job] - gone, received=left)
     state.service.job_ledger = None
 
 
@@ -157,77 +168,90 @@ def cause(state: State, cause: Cause) -> None:
 # --- leases and GPUs ---------------------------------------------------------------------------------------------
 
 
-def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
-    """Grant a lease, or a new one, an order's GPUs: it holds free ones, and becomes the successor on others.
-
-    The job of a new lease is started.
-    """
+def grant(state: State, order: Transition) -> None:
+    """Grant a new lease an order's GPUs and start its job; the lease becomes the successor on GPUs that others hold."""
     now, gpus, held, jobs = state.now, [*order.listed["gpus"]], state.holdings.cells, state.jobs.cells
-    holder, granted = held.lease, lease is not None
-    if lease is None:
-        names, counters, number, epoch = state.names, state.counters, int(order.lease), int(order.epoch)
-        app, job = names.apps[order.app], NONE if order.job is None else names.jobs[order.job]
-        lease = state.leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=gpus, granted_at=now)
-        lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
-        counters.last_lease = number if number > counters.last_lease else counters.last_lease
-        counters.last_epoch = epoch if epoch > counters.last_epoch else counters.last_epoch
-        if job == NONE:
-            state.owners.shared_by.setdefault(app, set()).add(number)
-            state.owners.divided += 1
-        else:
-            before, waited = jobs.state[job], now - jobs.counted_at[job]
-            most, waiting = jobs.most[job], state.waiting_jobs
-            if before == _WAITING:
-                jobs.waited[job] += waited if waited > 0.0 else 0.0  # NaN: the first entry
-                waiting.rows.discard(job)
+    names, counters, number, epoch = state.names, state.counters, int(order.lease), int(order.epoch)
+    app, job, after = names.apps[order.app], NONE if order.job is None else names.jobs[order.job], order.listed["after"]
+    lease = state.leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=gpus, granted_at=now)
+    ends_at, until = lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
+    counters.last_lease = number if number > counters.last_lease else counters.last_lease
+    counters.last_epoch = epoch if epoch > counters.last_epoch else counters.last_epoch
+    if job == NONE:
+        state.owners.shared_by.setdefault(app, set()).add(number)
+        state.owners.divided += 1
+    else:
+        waited, most, waiting = now - jobs.counted_at[job], jobs.most[job], state.waiting_jobs
+        if jobs.state[job] == _WAITING:
+            jobs.waited[job] += waited if waited > 0.0 else 0.0  # NaN: the first entry
+            waiting.rows.discard(job)
+            waiting.asked -= most
+            if job in waiting.off_default:
                 waiting.off_default.discard(job)
-                waiting.asked -= most
-            elif before == _RUNNING:
-                count(state, job, now)
-            jobs.state[job], jobs.counted_at[job], state.service.job_ledger = _STARTING, now, None
-            jobs.lease[job], jobs.reason[job] = number, _AWAITING_RELEASE if order.listed["after"] else 0
-            if len(gpus) < most:
-                waiting.short.add(job)
-            elif waiting.short:
-                waiting.short.discard(job)
-    free, job, types = gpus, lease.job, state.capacity.type_of
-    if granted or order.listed["after"]:
-        free = [gpu for gpu in gpus if holder[gpu] == NONE]
+        elif jobs.state[job] == _RUNNING:
+            count(state, job, now)
+        jobs.state[job], jobs.counted_at[job], state.service.job_ledger = _STARTING, now, None
+        jobs.lease[job], jobs.reason[job] = number, _AWAITING_RELEASE if after else 0
+        if waiting.short or len(gpus) < most:
+            waiting.moved(job, _STARTING, _STARTING, most, len(gpus))
+    if after or state.amounts.are_known or state.amounts.uneven:
+        grant_any(state, order, lease, new=True)
+        return
+    state.free_gpus.take(gpus)
+    state.service.app_ledger, lease.state, types = None, LeaseState.ORDERED, state.capacity.type_of
+    for gpu in gpus:
+        held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = app, job, number, epoch
+        held.ends_at[gpu], held.protected_until[gpu], held.state[gpu], held.since[gpu] = ends_at, until, _HELD, now
+        if job != NONE:
+            jobs.on[job, types[gpu]] += 1
+    if ends_at < math.inf or until > now:
+        state.lease_ends.granted(lease, now)
+    state.changes.rows += (~app,) if job == NONE else (job, ~app)
+
+
+def grant_any(state: State, order: Transition, lease: Lease, *, new: bool = False) -> None:
+    """Grant a lease an order's GPUs, of which it may hold some and others may hold some, with CPUs and memory."""
+    gpus = [*order.listed["gpus"]]
+    free = _hold(state, lease, gpus, state.now)
     if free:
         state.free_gpus.take(free)
         state.service.app_ledger = None
-        if job != NONE and jobs.state[job] == _RUNNING and jobs.counted_at[job] != now:  # also where it is NaN
-            count(state, job, now)
-    for gpu in free:
-        held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = lease.app, job, lease.id, lease.epoch
-        held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
-        held.state[gpu], held.since[gpu] = _HELD, now
-        if job != NONE:
-            jobs.on[job, types[gpu]] += 1
-    if free != gpus:
-        _promise(state, lease, gpus)
     if state.amounts.are_known or state.amounts.uneven:  # else all are 0
         _set_amounts(state, order, lease)
     if free == gpus and not state.amounts.are_known:
         lease.state = LeaseState.ORDERED
-    elif granted or free == gpus:  # a new lease that is promised a GPU waits for it
+    elif free == gpus or not new:  # a new lease that is promised a GPU waits for it
         state.amounts.refresh(lease)
-    if lease.ends_at < math.inf or lease.protected_until > now:
-        state.lease_ends.granted(lease, now)
+    if lease.ends_at < math.inf or lease.protected_until > state.now:
+        state.lease_ends.granted(lease, state.now)
     elif state.lease_ends.overdue:
         state.lease_ends.overdue.discard(lease.id)
     state.changes.rows += (~lease.app,) if lease.job == NONE else (lease.job, ~lease.app)
 
 
-def _promise(state: State, lease: Lease, gpus: Iterable[int]) -> None:
-    """Make a lease the successor on GPUs that others hold or that leave; set its terms on those that it holds."""
-    held = state.holdings.cells
+def _hold(state: State, lease: Lease, gpus: Iterable[int], at: Seconds) -> list[int]:
+    """Let a lease hold those of its order's GPUs that have no holder from ``at`` on, and return them.
+
+    It becomes the successor on GPUs that others hold or that leave; those that it holds get its new terms.
+    """
+    held, jobs, job, types = state.holdings.cells, state.jobs.cells, lease.job, state.capacity.type_of
+    terms, mine = (lease.epoch, lease.ends_at, lease.protected_until), list[int]()
     for gpu in gpus:
-        if held.lease[gpu] != lease.id or held.state[gpu] == _LEAVING:
-            held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = lease.id, lease.app, lease.job
-        else:
-            held.epoch[gpu], held.ends_at[gpu] = lease.epoch, lease.ends_at
-            held.protected_until[gpu] = lease.protected_until
+        if held.lease[gpu] == NONE:
+            if job != NONE:
+                if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:  # also where it is NaN
+                    count(state, job, state.now)
+                jobs.on[job, types[gpu]] += 1
+            held.app[gpu], held.job[gpu], held.lease[gpu] = lease.app, job, lease.id
+            held.state[gpu], held.since[gpu] = _HELD, at
+            held.successor[gpu] = held.next_app[gpu] = held.next_job[gpu] = NONE
+            held.cpus_in_use[gpu] = held.memory_gib_in_use[gpu] = 0.0  # those of the holder before
+            mine += (gpu,)
+        elif held.lease[gpu] != lease.id or held.state[gpu] == _LEAVING:
+            held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = lease.id, lease.app, job
+            continue
+        held.epoch[gpu], held.ends_at[gpu], held.protected_until[gpu] = terms
+    return mine
 
 
 def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
@@ -243,8 +267,8 @@ def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
         amounts.overtake(lease)
 
 
-def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[int]:
-    """Mark GPUs that a lease loses as LEAVING, and withdraw the promises of others.
+def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int, *, whole: bool = False) -> list[int]:
+    """Mark GPUs that a lease loses as LEAVING, and withdraw the promises of others; ``whole``: the lease ends.
 
     Returns:
         The GPUs that the lease holds until executors release them.
@@ -258,51 +282,59 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
             held.successor[gpu] = NONE
     if mine:
         state.owners.leaving.setdefault(number, set()).update(mine)
+    if whole:
+        if lease.job == NONE and lease.state is not LeaseState.LEAVING:
+            state.owners.divided -= 1
+        lease.state = LeaseState.LEAVING
+        if state.lease_ends.overdue:
+            state.lease_ends.overdue.discard(number)
     return mine
 
 
 def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
     """Release GPUs of a lease at ``at``: they pass to their successors or become free."""
     held, jobs, on, types = state.holdings.cells, state.jobs.cells, state.jobs.cells.on, state.capacity.type_of
-    seconds, heirs = 0.0, dict[int, Lease]()
+    seconds, leases, passes = 0.0, state.leases, False
     for gpu in gpus:
-        since, job, successor = held.since[gpu], held.job[gpu], held.successor[gpu]
+        since, job = held.since[gpu], held.job[gpu]
         if since == since:
             seconds += at - since
         if job != NONE:
             if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:
                 count(state, job, state.now)
             on[job, types[gpu]] -= 1
-        if successor in state.leases:
-            heirs[successor] = state.leases[successor]
+        held.lease[gpu], passes = NONE, passes or held.successor[gpu] in leases
     state.apps.cells.gpu_seconds[held.app[gpus[0]]] += seconds
     state.service.app_ledger = None
-    free = [gpu for gpu in gpus if held.successor[gpu] not in heirs] if heirs else gpus
-    for gpu in gpus if heirs else ():
-        if held.successor[gpu] in heirs:
-            heir = heirs[held.successor[gpu]]
-            job = heir.job
-            if job != NONE:
-                if jobs.state[job] == _RUNNING and jobs.counted_at[job] != state.now:
-                    count(state, job, state.now)
-                on[job, types[gpu]] += 1
-            held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = heir.app, job, heir.id, heir.epoch
-            held.ends_at[gpu], held.protected_until[gpu] = heir.ends_at, heir.protected_until
-            held.state[gpu], held.since[gpu] = _HELD, at
-            held.successor[gpu] = held.next_app[gpu] = held.next_job[gpu] = NONE
-            held.cpus_in_use[gpu] = held.memory_gib_in_use[gpu] = 0.0  # those that are set for the successor stay
-    if free:
-        state.holdings.clear(free)
-        state.free_gpus.give(free)
+    passed = _pass_on(state, gpus, at) if passes else {NONE: [*gpus]}
+    if NONE in passed:
+        state.holdings.clear(passed[NONE])
+        state.free_gpus.give(passed[NONE])
         if state.capacity.draining:
-            withdraw(state, free)
+            withdraw(state, passed[NONE])
         cause(state, Cause.FREED)
-    for heir in heirs.values():
-        state.amounts.refresh(heir)
+    for heir in passed:
+        if heir != NONE:
+            state.amounts.refresh(leases[heir])
     if lease.id in state.owners.leaving:
         state.owners.leaving[lease.id] -= {*gpus}
         if not state.owners.leaving[lease.id]:
             del state.owners.leaving[lease.id]
+
+
+def _pass_on(state: State, gpus: Sequence[int], at: Seconds) -> dict[int, list[int]]:
+    """Pass released GPUs to their successors; return them by the lease that gets them, or -1 for no lease."""
+    successor, leases = state.holdings.cells.successor, state.leases
+    passed: dict[int, list[int]] = {}
+    for gpu in gpus:
+        heir = successor[gpu] if successor[gpu] in leases else NONE
+        if heir not in passed:
+            passed[heir] = []
+        passed[heir] += (gpu,)
+    for heir, mine in passed.items():
+        if heir != NONE:
+            _hold(state, leases[heir], mine, at)
+    return passed
 
 
 def mark(state: State, gpus: Sequence[int], to: int) -> None:
@@ -331,13 +363,13 @@ def withdraw(state: State, gpus: Iterable[int]) -> None:
 
 def divide(state: State, gpu: int, job: int) -> None:
     """Assign a GPU of an app to another of the app's jobs, or to none."""
-    held, on, kind = state.holdings.cells, state.jobs.cells.on, state.capacity.type_of[gpu]
-    for one, sign in ((held.job[gpu], -1), (job, 1)):
+    jobs, kind = state.jobs.cells, state.capacity.type_of[gpu]
+    for one, more in ((state.holdings.cells.job[gpu], -1), (job, 1)):
         if one != NONE:
-            if state.jobs.cells.counted_at[one] != state.now:
+            if jobs.counted_at[one] != state.now:
                 count(state, one, state.now)
-            on[one, kind] += sign
-    held.job[gpu] = job
+            state.jobs.set((one, kind), on=jobs.on[one, kind] + more)
+    state.holdings.set(gpu, job=job)
 
 
 def set_ranges(state: State, order: Transition) -> None:
@@ -351,15 +383,6 @@ def set_ranges(state: State, order: Transition) -> None:
         state.holdings.set(gpus, least_memory_gib=least / size, most_memory_gib=most / size)
 
 
-def leave_all(state: State, lease: Lease) -> None:
-    """Mark a lease as leaving: all its GPUs must be released."""
-    if lease.job == NONE and lease.state is not LeaseState.LEAVING:
-        state.owners.divided -= 1
-    lease.state = LeaseState.LEAVING
-    if state.lease_ends.overdue:
-        state.lease_ends.released(lease.id)
-
-
 def forget_probe(state: State, lease: Lease) -> None:
     """End a lease's measurement, which a newer order for the lease replaces."""
     lease.probe = None
@@ -368,21 +391,20 @@ def forget_probe(state: State, lease: Lease) -> None:
 
 def drop_lease(state: State, lease: Lease) -> None:
     """Drop a lease without GPUs; an ended app is dropped with its last lease."""
-    number, job, owners = lease.id, lease.job, state.owners
+    number, job = lease.id, lease.job
     del state.leases[number]
     if state.amounts.are_known:
         state.amounts.drop(number)
-    if state.owners.probing:
+    if state.owners.probing or state.lease_ends.overdue:
         state.owners.probing.pop(number, None)
-    if state.lease_ends.overdue:
-        state.lease_ends.released(number)
+        state.lease_ends.overdue.discard(number)
     if job != NONE:
         if state.jobs.cells.lease[job] == number:
             state.jobs.set(job, lease=NONE)
         return
-    shared = owners.shared_by[lease.app]
+    shared = state.owners.shared_by[lease.app]
     shared.discard(number)
     if lease.state is not LeaseState.LEAVING:
-        owners.divided -= 1
+        state.owners.divided -= 1
     if not shared and state.apps.cells.ended[lease.app]:
         drop_app(state, lease.app)

@@ -23,7 +23,7 @@ from eunomia.model.leases import GpuState, Holdings
 from eunomia.model.ledger import AppLedger, JobLedger, Ledger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.round.narrowing import narrowed
-from eunomia.units import NEVER, NONE, Cause, Ints, Locality, OfferId, Rows, Scope, Seconds, Stage, Version
+from eunomia.units import NEVER, NONE, Cause, Locality, OfferId, Rows, Scope, Seconds, Stage, Version
 
 
 class World:
@@ -281,10 +281,7 @@ class World:
             candidates=order[np.isin(order, candidates)],
             free_gpus=int(gpus.size),
             lease=Seconds(lease),
-            capacity=self._capacity(up),
+            capacity=np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(np.int64),
             contention=self._app_ledger.live.contention.copy(),
             named=np.unique(self.cluster.machine[kept]).astype(np.int64),
         )
-
-    def _capacity(self, up: "np.ndarray[Any, np.dtype[np.bool_]]") -> Ints:
-        return np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(np.int64)

@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from eunomia import Basis, Contract, Feature, JobState, Menus, Snapshot, Stage, hookimpl
+from eunomia import Basis, Contract, EunomiaError, Feature, JobState, Menus, Snapshot, Stage, hookimpl
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.snapshot import Measured
+from eunomia.model.shapes import Deferred
 from eunomia.model.workload import Jobs
 from eunomia.units import Reals, Version
 from eunomia_plugins.elasticity.by_kind import with_kinds
@@ -30,11 +31,18 @@ class Fixed:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each job row a curve with one size; rates are measured ones if available, else declared ones."""
-        menus, changed = self._cache.declared(snapshot)
-        if snapshot.reports.measured:
-            menus = self._cache.with_measured(snapshot, changed=changed)
-        return with_kinds(snapshot, menus) if snapshot.reports.profiles else menus
+        """Give each job row a curve with one size; rates are measured ones if available, else declared ones.
+
+        Menus whose rates no stage needs are built only if a stage reads them.
+        """
+        cache, reports = self._cache, snapshot.reports
+        if not (Feature.RATES in snapshot.needs or reports.measured or reports.profiles):
+            cache.snapshot = snapshot
+            return cache.unread or cache.not_read_yet()
+        menus, changed = cache.declared(snapshot)
+        if reports.measured:
+            menus = cache.with_measured(snapshot, changed=changed)
+        return with_kinds(snapshot, menus) if reports.profiles else menus
 
 
 def menus_of(snapshot: Snapshot) -> Menus:
@@ -63,6 +71,10 @@ class _Cache:
     """A cache of the last menus; only rows that changed are rewritten."""
 
     def __init__(self) -> None:
+        self.snapshot: Snapshot | None = None
+        """The present state, for menus that are read later in the round."""
+        self.unread: Menus | None = None
+        """Menus of declared rates that no stage has read since they were made."""
         self._jobs: Jobs | None = None
         self._menus: Menus | None = None
         self._given: tuple[Any, ...] = ()
@@ -72,6 +84,19 @@ class _Cache:
         self._version = Version(0)
         self._measured: Mapping[int, tuple[Measured, ...]] = {}
         self._merged: Menus | None = None
+
+    def not_read_yet(self) -> Menus:
+        """Return menus of declared rates, whose columns are built when one is read; they stay valid until then."""
+        curve: Any = Deferred(lambda: self._read().curve)
+        points: Any = Deferred(lambda: self._read().points)
+        self.unread = Menus(curve=curve, points=points, one_size=True)
+        return self.unread
+
+    def _read(self) -> Menus:
+        self.unread = None
+        if self.snapshot is None:
+            raise EunomiaError("menus must be read in a round")
+        return self.declared(self.snapshot)[0]
 
     def with_measured(self, snapshot: Snapshot, *, changed: bool) -> Menus:
         """Return the menus with measured rates; ``changed``: whether declared menus differ from last round's."""
