@@ -98,7 +98,7 @@ class Driver:
         self._observers = observers
         self._watchdog = watchdog
         if watchdog is not None:
-            arbiter.asking = watchdog.asking
+            arbiter.note = watchdog.note
         self._checkpoint_steps = checkpoint_steps
         self._since_checkpoint = 0
         self._unwritten = False

@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from eunomia.contract.decisions import Fault
+from eunomia.contract.stages import CallNote
 from eunomia.units import Stage
 from eunomia_appmaster.node.loop_clock import MOST_GAP_SECONDS, LoopClock
 from eunomia_appmaster.node.stopped_processes import STOPPED_LIMITS
@@ -40,6 +41,29 @@ _OWN = re.compile(r"^  File .* in _watch$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
 
 
+class _Codes(dict[tuple[str, Stage], int]):
+    """Codes by plugin and stage, from 0 in the order in which they are first looked up."""
+
+    def __missing__(self, call: tuple[str, Stage]) -> int:
+        return self.setdefault(call, len(self))
+
+
+class _Called:
+    """The numbers of the present call: each call's plugin and stage are written to a file before it starts."""
+
+    def __init__(self, file: int) -> None:
+        self.codes = _Codes()
+        self._file, self._code = file, 0
+
+    def __setitem__(self, at: int, number: int) -> None:
+        if at == 1:
+            self._code = number
+        elif at == 0:
+            plugin, stage = list(self.codes)[self._code]
+            note = json.dumps({"plugin": plugin, "stage": stage.value}).encode()
+            os.pwrite(self._file, note.ljust(NOTE_BYTES), 0)
+
+
 class Watchdog:
     """Watches the steps of one arbiter.
 
@@ -52,17 +76,15 @@ class Watchdog:
         self.limit = float(limit)
         self._hung = (folder / HUNG_FILE).open("a+", encoding="utf-8", errors="replace")
         self._note = os.open(folder / ASKING_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        called = _Called(self._note)
+        self.note = CallNote(called, called.codes)
+        """The record of the plugin that a round calls, for the arbiter."""
         self._look_seconds = min(_LOOK_SECONDS, self.limit / 8.0)
         self._clock = LoopClock(most_gap=min(MOST_GAP_SECONDS, self.limit / 4.0))
         self._lock = threading.Lock()
         self._began: float | None = None
         """Start of the step by the clock, in seconds; None: no step runs."""
         self._watched = False
-
-    def asking(self, plugin: str, stage: Stage) -> None:
-        """Record the plugin that is called next."""
-        note = json.dumps({"plugin": plugin, "stage": stage.value}).encode()
-        os.pwrite(self._note, note.ljust(NOTE_BYTES), 0)
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:

@@ -266,7 +266,10 @@ class ByBundle(LazyFields):
         if classes is not None and not self.classes.same(classes):
             raise _refuse("a bid must group the machines as its offer does", f"{len(self.classes)} classes", place)
         _check_shape(self, place)
-        _check_values(self, place)
+        for column in (self.now, self.rho):
+            bad = column[~(np.isfinite(column) & (column > 0))]
+            if bad.size:
+                raise _refuse("rho of a bid must be a positive number", bad[0], place)
         _check_parts(self, place)
 
 
@@ -316,14 +319,6 @@ def _check_shape(table: ByBundle, place: str | None) -> None:
         longest = int(np.diff(offsets).max(initial=0))
         if longest > most:
             raise _refuse(f"a bid must have at most {most} {what}", longest, place)
-
-
-def _check_values(table: ByBundle, place: str | None) -> None:
-    """Check that every ρ is positive and finite."""
-    for column in (table.now, table.rho):
-        bad = column[~(np.isfinite(column) & (column > 0))]
-        if bad.size:
-            raise _refuse("rho of a bid must be a positive number", bad[0], place)
 
 
 def _check_parts(table: ByBundle, place: str | None) -> None:

@@ -1,6 +1,7 @@
 """The stages of a profile as typed callables, looked up once and called without pluggy."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import NO_CONTRACT, Contract, Contracts, Feature, Triggers
@@ -93,3 +94,11 @@ class Stages:
     def contract(self, stage: Stage) -> Contract:
         """Return the contract of a stage's plugin for that stage."""
         return self.contracts.get(stage, {}).get(stage, NO_CONTRACT)
+
+
+class CallNote(NamedTuple):
+    """The driver's record of the call that a round makes, which tells another process which plugin hangs."""
+
+    numbers: Any
+    """Items 2, 1 and 0 are set in this order: number of the round, code of plugin and stage, number of the call."""
+    codes: dict[tuple[str, Stage], int]

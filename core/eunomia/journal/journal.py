@@ -255,7 +255,9 @@ class _Tables:
                 reached = row.id
                 yield row
             for row in self._rows("id > ? ORDER BY id", reached):
-                if row.id > reached + 1 and self._is_archived(reached + 1):
+                if row.id > reached + 1 and any(
+                    file is not None and first <= reached + 1 <= last for (first, last), file in self._segments()
+                ):
                     break
                 reached = row.id
                 yield row
@@ -269,9 +271,6 @@ class _Tables:
                     check_row(row, self.path, None)
                     if row.id > after:
                         yield row
-
-    def _is_archived(self, number: int) -> bool:
-        return any(first <= number <= last and file is not None for (first, last), file in self._segments())
 
 
 class JournalReader(_Tables):

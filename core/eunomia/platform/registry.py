@@ -351,11 +351,6 @@ def _in_files(paths: Iterable[Path]) -> dict[str, Found]:
     return found
 
 
-def _has_hooks(kind: type) -> bool:
-    """Return whether a class is public and implements a hook; private classes count as base classes."""
-    return not kind.__name__.startswith("_") and any(name.startswith("eunomia_") for name in vars(kind))
-
-
 def _in_file(path: Path) -> list[Found]:
     """Return the plugins that a file defines: classes with a name and an api.
 
@@ -373,8 +368,9 @@ def _in_file(path: Path) -> list[Found]:
         item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__
     ]
     plugins = [kind for kind in kinds if hasattr(kind, "api") and isinstance(getattr(kind, "name", None), str)]
-    for kind in kinds:
-        if kind not in plugins and _has_hooks(kind) and not any(issubclass(plugin, kind) for plugin in plugins):
+    for kind in kinds:  # private classes count as base classes
+        has_hooks = kind.__name__[0] != "_" and any(name.startswith("eunomia_") for name in vars(kind))
+        if has_hooks and kind not in plugins and not any(issubclass(plugin, kind) for plugin in plugins):
             rule = "a class with hooks must have the attributes name and api, to be a plugin"
             raise InputError(rule, value=kind.__qualname__, place=f"--plugin-path {path.name}")
     if not plugins:

@@ -8,7 +8,7 @@ from eunomia.contract.decisions import Decision, Fault, MemoChange, new_decision
 from eunomia.contract.events import Event
 from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Snapshot
-from eunomia.contract.stages import Stages
+from eunomia.contract.stages import CallNote, Stages
 from eunomia.contract.valuations import Valuations
 from eunomia.fold.adopt import adopt
 from eunomia.fold.fold import fold
@@ -16,7 +16,7 @@ from eunomia.fold.folding import Folding
 from eunomia.model.cluster import Cluster
 from eunomia.round.bids import close_if_due
 from eunomia.round.invariants import check_state
-from eunomia.round.round import Observer, Round, renewals
+from eunomia.round.round import Round, renewals
 from eunomia.round.show import check_queues, show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing, lease_of
@@ -52,8 +52,8 @@ class Arbiter:
         """Read-only view of the arbiter's state, for all code outside core; ``load`` replaces it."""
         self.chosen = stages
         self.fallback = fallback
-        self.asking: Observer | None = None
-        """Callback with the plugin and the stage before each call of a stage; None: no callback."""
+        self.note: CallNote | None = None
+        """The driver's record of the present call of a stage; None: the driver keeps none."""
         self.spent: defaultdict[str, int] = defaultdict(int)
         """Wall-clock time of the calls in rounds in nanoseconds, by stage; ``offer`` is the narrowing of offers."""
         self.strict = is_strict()
@@ -107,13 +107,13 @@ class Arbiter:
             if self._is_quiet(causes):
                 ended = state.lease_ends.overdue  # leases, which are renewed
                 return self._decided(folded, causes, {"renewals": renewals(state, self._serving)} if ended else {})
-        made = Round(state, self._serving, causes, self.asking, self.spent)
+        made = Round(state, self._serving, causes, self.note, self.calls, self.spent)
         try:
             given = made.run(self.timing, closing)  # 3. menus to 8. check and plan
         except (Exception, SystemExit) as error:
             given = self._of_fault(folded, self._attributed(made, error))
         finally:
-            self.calls += made.calls
+            self.calls = made.calls
         if closing is not None:
             given["closed"] = closing.offer.id
         return self._decided(folded, causes, given, made.memos)  # 9. adopt
@@ -176,7 +176,7 @@ class Arbiter:
         Raises:
             StageFaultError: the valuation failed.
         """
-        made = Round(self.state, self.serving, frozenset(), self.asking)
+        made = Round(self.state, self.serving, frozenset(), self.note, self.calls)
         try:
             return made.standings()
         except (Exception, SystemExit) as error:
@@ -185,7 +185,7 @@ class Arbiter:
                 raise
             raise fault from error
         finally:
-            self.calls += made.calls
+            self.calls = made.calls
 
     def _serve(self) -> None:
         """Select the stages of the chosen profile or of the fallback, and their timing."""

@@ -22,7 +22,7 @@ from eunomia.contract.menus import Menus, Probes, announced
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.records import Record
-from eunomia.contract.stages import Stages
+from eunomia.contract.stages import CallNote, Stages
 from eunomia.contract.valuations import Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.gpu_sets import NO_GPUS
@@ -40,8 +40,6 @@ from eunomia.store.state import State
 from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
 
 T = TypeVar("T")
-Observer = Callable[[str, Stage], None]
-"""The driver's callback with the plugin and the stage before each call, which identifies a plugin that hangs."""
 NARROWING: Final = "offer"
 """Key of the time spent in an allocation that narrows offers."""
 _NAMES: Final = {stage: stage.value for stage in Stage}
@@ -59,7 +57,8 @@ class Round:
         state: the present state, which is not changed.
         stages: stages of the profile in use.
         causes: causes of the round.
-        observer: callback before each stage.
+        note: a record of the present call; None: the driver needs none.
+        calls: number of stage calls before this round.
         spent: wall-clock time in nanoseconds by name of a stage, to which each call is added.
 
     Attributes:
@@ -74,7 +73,6 @@ class Round:
     opened: Offer | None = None
     unit = Unit.JOB
     wake_at: Seconds = NEVER
-    calls = 0
     at: tuple[str, Stage] | None = None
 
     def __init__(
@@ -82,10 +80,11 @@ class Round:
         state: State,
         stages: Stages,
         causes: frozenset[Cause],
-        observer: Observer | None = None,
+        note: CallNote | None = None,
+        calls: int = 0,
         spent: defaultdict[str, int] | None = None,
     ) -> None:
-        self.state, self.stages, self.observer = state, stages, observer
+        self.state, self.stages, self.note, self.calls = state, stages, note, calls
         self.spent = defaultdict(int) if spent is None else spent
         self.snapshot = show(state, causes, stages.needs)
         self.transitions: list[Transition] = []
@@ -200,10 +199,11 @@ class Round:
     ) -> T:
         """Call a stage and return its answer; with ``keep``, store answer, memo and record, and check its verdicts."""
         plugin = name or self.stages.names[stage]
-        self.at = plugin, stage
+        self.at = at = plugin, stage
         self.calls += 1
-        if self.observer is not None:
-            self.observer(plugin, stage)
+        if self.note is not None:
+            numbers, codes = self.note
+            numbers[2], numbers[1], numbers[0] = self.state.counters.round, codes[at], self.calls
         timed, began = NARROWING if kind is Offer else _NAMES[stage], perf_counter_ns()
         try:
             made = call(*given)

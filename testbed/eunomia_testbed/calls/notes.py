@@ -4,7 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 
-from eunomia.arbiter import ClusterView
+from eunomia.contract.stages import CallNote
 from eunomia.units import Stage
 from eunomia_testbed.calls.page import CallPage
 
@@ -24,30 +24,20 @@ class CallNotes:
         self.page = CallPage() if page is None else page
         self.page.begin(place)
         self.numbers = self.page.numbers
-        self._next = itertools.count(1).__next__
+        self._next = itertools.count(-1, -1).__next__
+        """Returns the number of a call outside the stages of a round; those of stages are positive."""
         self._codes: dict[tuple[str, str], int] = {}
 
-    def observer(self, view: ClusterView, names: Mapping[Stage, str]) -> Callable[[str, Stage], None]:
-        """Return a callback for the arbiter that records each call of a stage before it starts.
+    def of_rounds(self, names: Mapping[Stage, str]) -> CallNote:
+        """Return the note on which an arbiter's rounds record each call of a stage before it starts.
 
         Args:
-            view: the arbiter's view of the cluster.
             names: the plugins' names by stage, which are written on the page before the first call.
         """
-        numbers, follow = self.numbers, self._next
-        codes: dict[str, dict[Stage, int]] = {}
+        codes = _Codes(self._code)
         for stage, plugin in names.items():
-            codes.setdefault(plugin, {})[stage] = self._code(plugin, stage.value)
-
-        def asked(plugin: str, stage: Stage) -> None:
-            try:
-                numbers[1] = codes[plugin][stage]
-            except KeyError:
-                numbers[1] = codes.setdefault(plugin, {})[stage] = self._code(plugin, stage.value)
-            numbers[2] = view.round
-            numbers[0] = follow()
-
-        return asked
+            codes[plugin, stage] = self._code(plugin, stage.value)
+        return CallNote(self.numbers, codes)
 
     @contextlib.contextmanager
     def asking(self, plugin: str, what: str) -> Iterator[None]:
@@ -63,3 +53,15 @@ class CallNotes:
         if (plugin, what) not in self._codes:
             self._codes[plugin, what] = self.page.add(plugin, what)
         return self._codes[plugin, what]
+
+
+class _Codes(dict[tuple[str, Stage], int]):
+    """Codes by plugin and stage; a missing one is registered when it is looked up."""
+
+    def __init__(self, register: Callable[[str, str], int]) -> None:
+        self._register = register
+
+    def __missing__(self, call: tuple[str, Stage]) -> int:
+        plugin, stage = call
+        self[call] = self._register(plugin, stage.value)
+        return self[call]

@@ -169,7 +169,7 @@ def note_calls(engine: Engine, notes: CallNotes) -> None:
     """Record each call of a plugin before it begins; to be called before the engine runs."""
     arbiter = engine.sim.arbiter
     engine.note(notes)
-    arbiter.asking = notes.observer(arbiter.view, arbiter.chosen.names)
+    arbiter.note = notes.of_rounds(arbiter.chosen.names)
     arbiter.use(_noted(arbiter.chosen, notes))
 
 
