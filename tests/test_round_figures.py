@@ -18,7 +18,7 @@ LIMITS = {
     "FIFO round with one START: functions": 44,
     "FIFO round with one START: modules": 18,
     "FIFO round with one START: calls": 62,
-    "FIFO round with one START: lines": 881,
+    "FIFO round with one START: lines": 880,
     "FIFO round with one START: percent of functions that are upkeep": 25,
     "Themis round: functions": 193,
     "Themis round: modules": 46,

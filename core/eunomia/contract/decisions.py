@@ -133,7 +133,7 @@ class Transition(LazyFields):
     """With PROBE: the setting at which the job measures its rate; None: it returns to its own GPUs."""
 
 
-lazy(Transition, gpus="int64", leaving="int64", after="int64")
+lazy(Transition, "cpus", "memory_gib", gpus="int64", leaving="int64", after="int64")
 
 
 @builds

@@ -19,6 +19,7 @@ from eunomia.contract.placements import Placement
 from eunomia.contract.stages import Rounds
 from eunomia.model.gpu_sets import joined, without
 from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.shapes import Deferred
 from eunomia.round.answers import PlanError
 from eunomia.round.invariants import check_job, check_machines, check_pins, check_sizes, given_up
 from eunomia.round.offering import reached
@@ -95,9 +96,8 @@ def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> l
     """
     offer, allocation, placement = answers
     claims, gpus, start = placement.listed["claim"], placement.listed["gpus"], placement.listed["start"]
-    if not offer.whole or allocation.rest is not Rest.KEEP or amount.pins is not None or state.lease_ends.overdue:
-        return None
-    if not _is_even(state, amount, placement):
+    plain = offer.whole and allocation.rest is Rest.KEEP and amount.pins is None and not state.lease_ends.overdue
+    if not (plain and _is_even(state, amount, placement)):
         return None
     if len(start) != len(claims) + 1 or start[0] != 0 or start[-1] != len(gpus) or len(set(gpus)) != len(gpus):
         return None
@@ -123,8 +123,8 @@ def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> l
             app=state.apps.cells.id[jobs.app[row]],
             job=jobs.id[row],
             gpus=mine,  # type: ignore[arg-type]
-            cpus=cpus[mine],
-            memory_gib=memory_gib[mine],
+            cpus=Deferred(cpus.take, mine),  # type: ignore[arg-type]
+            memory_gib=Deferred(memory_gib.take, mine),  # type: ignore[arg-type]
             ends_at=ends_at,
             protected_until=protected_until,
             leaving=[],  # type: ignore[arg-type]
