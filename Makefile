@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml market/pyproject.toml constraints.txt
 	@echo "setup: done; \`make clean\` takes it away"
 
 demo: setup
-	@echo "demo: four apps share this machine for two to four minutes"
+	@echo "demo: four apps share this machine for one to three minutes"
 	$(BIN)/eunomia demo
 
 # mypy takes one core for as long as everything else before the tests takes the other.

@@ -60,11 +60,11 @@ def _put(text: str, key: str, value: object) -> str:
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:
     """Adapt the apps to a machine: gangs fit its number of slots, and trials have more work the more GPUs there are.
 
-    For these small models a step takes 4 to 9 ms on one H200 and about 30 ms on half a core, so each GPU gets the work
-    of four such CPU slots.
+    For these small models a step takes 4 to 9 ms on one H200 and about 30 ms on half a core, and a start takes longer
+    on a GPU, so each GPU gets the work of eight such CPU slots.
     """
     made = [source if slots >= 2 else source.with_setting("slots", 1) for source in sources]
-    factor = slots if on_gpus else 1
+    factor = 2 * slots if on_gpus else 1
     return [source.with_setting("max_iterations", factor * source.max_iterations) for source in made]
 
 

@@ -1,4 +1,4 @@
-"""``eunomia demo``: runs an arbiter and four apps on this machine, for about two minutes."""
+"""``eunomia demo``: runs an arbiter and four apps on this machine, for one to two minutes."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ from eunomia_testbed.demo.flags import DemoFlags
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
 from eunomia_testbed.results.facts import versions_of
 
-ABOUT_SECONDS = 130.0
+ABOUT_SECONDS = 90.0
 """Expected seconds on two cores, for the progress bar."""
 LOOK_SECONDS = 0.5
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
