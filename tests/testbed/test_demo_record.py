@@ -327,7 +327,7 @@ def test_apps_of_the_demo_accept_a_seed_and_settings() -> None:
     assert [source.path.stem for source in sources] == ["curves", "halving", "hyperband", "single"]
     assert all("seed = 11" in source.text for source in sources if source.path.stem != "single")
     smaller = sources[0].with_setting("max_iterations", 60)
-    assert "max_iterations = 60\n" in smaller.text and "max_iterations = 240" not in smaller.text
+    assert "max_iterations = 60\n" in smaller.text and "max_iterations = 300" not in smaller.text
     brackets = sources[2].with_setting("max_iterations", 40)
     assert "max_iterations = 40\n" in brackets.text and "min_iterations = 10\n" in brackets.text
 
