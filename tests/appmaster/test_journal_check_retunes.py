@@ -43,7 +43,7 @@ def checked(scenario: Scenario, history: Any, cluster: Any) -> Report:
 
 
 @pytest.mark.parametrize("probes", [False, True])
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
 def test_the_journal_of_a_random_run_with_retunes_has_no_findings(probes: bool, scenario: Scenario) -> None:
     _, history, cluster = lab.played(scenario, probes=probes)
