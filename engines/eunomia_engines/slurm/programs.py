@@ -115,6 +115,16 @@ class SlurmPrograms:
         lines = self._call(["sinfo", "--noheader", f"--format={PARTITION_FORMAT}"]).splitlines()
         return [nodes_of(line) for line in lines if line.strip()]
 
+    def read(self, *command: str) -> str:
+        """Return what a program prints that changes nothing: ``scontrol show`` or ``sacctmgr show``.
+
+        Raises:
+            EngineRefusedError: it refuses, in its own words.
+            EngineSilentError: it does not answer.
+            InputError: it is not here.
+        """
+        return self._call(command)
+
     def submit(self, script: str, *, only_test: bool = False) -> str:
         """Submit a batch job and return its id; ``only_test``: let Slurm check it alone, and return what it says.
 

@@ -1,0 +1,202 @@
+"""Limits that Slurm prints: those of partitions, of the site, of a user's accounts, and of QOS.
+
+``scontrol`` prints pairs ``Name=value``, and every version adds and drops some; one that is missing, or whose value has
+another form, is not known (None), and then limits nothing.
+"""
+
+import getpass
+import re
+from collections.abc import Mapping, Sequence
+
+from eunomia.model.shapes import value
+from eunomia_engines.engine import EngineSilentError
+from eunomia_engines.slurm.programs import SlurmPrograms, seconds_of
+
+ASSOCIATION_FORMAT = "Cluster,Account,Partition,MaxJobs,MaxSubmitJobs,MaxWall,DefaultQOS,QOS"
+QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitJobsPU,MaxWall,GraceTime"
+ALL = "ALL"
+
+
+@value
+class PartitionLimits:
+    """A partition.
+
+    Attributes:
+        state: UP, or what keeps it from starting jobs: DOWN, DRAIN, INACTIVE; empty: not known.
+        least_nodes: of a job; None: no limit, or not known.
+        most_nodes: of a job.
+        grace_seconds: between the signal and the kill of a job that is preempted.
+        accounts: that may use it; None: all, or not known. ``groups`` are not read.
+        qos: that may be used in it.
+        own_qos: the QOS whose limits hold for each of its jobs; empty: none.
+    """
+
+    name: str
+    state: str
+    least_nodes: int | None
+    most_nodes: int | None
+    grace_seconds: float | None
+    accounts: frozenset[str] | None
+    qos: frozenset[str] | None
+    own_qos: str
+
+
+@value
+class Site:
+    """The site's configuration.
+
+    Attributes:
+        cluster: its name; empty: not known.
+        kill_wait_seconds: between SIGTERM and SIGKILL of a job that is cancelled or over its time; None: not known.
+    """
+
+    cluster: str
+    kill_wait_seconds: float | None
+
+
+@value
+class Association:
+    """What a user may have under an account.
+
+    Attributes:
+        partition: to which it is limited; empty: it holds for all.
+        most_jobs: that run at once; None: no limit.
+        most_submitted: that run and wait at once.
+        most_seconds: of a job.
+        qos: that may be named; the first of ``default_qos`` and of these is used where none is named.
+    """
+
+    cluster: str
+    account: str
+    partition: str
+    most_jobs: int | None
+    most_submitted: int | None
+    most_seconds: float | None
+    default_qos: str
+    qos: tuple[str, ...]
+
+
+@value
+class Qos:
+    """A quality of service, with its limits for each user; None: no limit."""
+
+    name: str
+    most_jobs: int | None
+    most_submitted: int | None
+    most_seconds: float | None
+    grace_seconds: float | None
+
+
+def partitions(programs: SlurmPrograms) -> Sequence[PartitionLimits]:
+    """Return all partitions that this user sees."""
+    return [partition_of(line) for line in _lines(programs.read("scontrol", "show", "partition", "--oneliner"))]
+
+
+def site(programs: SlurmPrograms) -> Site:
+    """Return the site's configuration."""
+    return site_of(programs.read("scontrol", "show", "config"))
+
+
+def associations(programs: SlurmPrograms) -> Sequence[Association]:
+    """Return what this user may have; a site without a database of accounts has none, and ``sacctmgr`` fails."""
+    what = ("show", "associations", f"user={getpass.getuser()}", f"format={ASSOCIATION_FORMAT}")
+    return [association_of(line) for line in _lines(programs.read("sacctmgr", "--noheader", "--parsable2", *what))]
+
+
+def qualities(programs: SlurmPrograms) -> Sequence[Qos]:
+    """Return all QOS of the site."""
+    what = ("show", "qos", f"format={QOS_FORMAT}")
+    return [qos_of(line) for line in _lines(programs.read("sacctmgr", "--noheader", "--parsable2", *what))]
+
+
+def partition_of(line: str) -> PartitionLimits:
+    """Return the partition of a line of ``scontrol show partition --oneliner``.
+
+    Raises:
+        EngineSilentError: the line names no partition.
+    """
+    found = _pairs(line)
+    if "PartitionName" not in found:
+        raise EngineSilentError("scontrol must print a partition in each line", value=f'"{line[:200]}"')
+    own_qos = found.get("QoS", "")
+    return PartitionLimits(
+        name=found["PartitionName"],
+        state=found.get("State", ""),
+        least_nodes=_whole(found.get("MinNodes", "")),
+        most_nodes=_whole(found.get("MaxNodes", "")),
+        grace_seconds=_seconds(found.get("GraceTime", "")),
+        accounts=_names(found.get("AllowAccounts", ALL)),
+        qos=_names(found.get("AllowQos", ALL)),
+        own_qos="" if own_qos in ("N/A", "(null)") else own_qos,
+    )
+
+
+def site_of(text: str) -> Site:
+    """Return the site of the text of ``scontrol show config``."""
+    found = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE))
+    return Site(cluster=found.get("ClusterName", ""), kill_wait_seconds=_seconds(found.get("KillWait", "")))
+
+
+def association_of(line: str) -> Association:
+    """Return the association of a line in ``ASSOCIATION_FORMAT``.
+
+    Raises:
+        EngineSilentError: the line has another form.
+    """
+    cluster, account, partition, jobs, submitted, wall, default, qos = _fields(line, 8)
+    return Association(
+        cluster=cluster,
+        account=account,
+        partition=partition,
+        most_jobs=_whole(jobs),
+        most_submitted=_whole(submitted),
+        most_seconds=seconds_of(wall),
+        default_qos=default,
+        qos=tuple(name for name in qos.split(",") if name),
+    )
+
+
+def qos_of(line: str) -> Qos:
+    """Return the QOS of a line in ``QOS_FORMAT``.
+
+    Raises:
+        EngineSilentError: the line has another form.
+    """
+    name, jobs, submitted, wall, grace = _fields(line, 5)
+    return Qos(
+        name=name,
+        most_jobs=_whole(jobs),
+        most_submitted=_whole(submitted),
+        most_seconds=seconds_of(wall),
+        grace_seconds=_seconds(grace),
+    )
+
+
+def _lines(text: str) -> Sequence[str]:
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _pairs(line: str) -> Mapping[str, str]:
+    return dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+
+
+def _fields(line: str, count: int) -> list[str]:
+    parts = [part.strip() for part in line.split("|")]
+    if len(parts) != count:
+        raise EngineSilentError("sacctmgr must print the fields that were asked for", value=f'"{line[:200]}"')
+    return parts
+
+
+def _names(text: str) -> frozenset[str] | None:
+    return None if text.upper() == ALL or not text else frozenset(text.split(","))
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _seconds(text: str) -> float | None:
+    """Return seconds of ``30``, ``30 sec`` or ``00:00:30``; None: of another form."""
+    if found := re.fullmatch(r"(\d+)(?: sec)?", text):
+        return float(found.group(1))
+    return seconds_of(text) if ":" in text else None
