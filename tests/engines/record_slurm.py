@@ -165,7 +165,10 @@ def main() -> None:
     text = json.dumps({"version": made.programs.version(), "answers": made.answers}, indent=1)
     RECORDED.mkdir(exist_ok=True)
     path = RECORDED / f"slurm-{made.programs.version()}.json"
-    path.write_text(text.replace(str(folder), "/lab").replace(socket.gethostname(), "head") + "\n", encoding="utf-8")
+    host = socket.gethostname()
+    for own, general in ((str(folder), "/lab"), (host, "head"), (host.partition(".")[0], "head")):
+        text = text.replace(own, general)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ REFUSAL = (
     "and/or time limits)\n"
 )
 SILENCE = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+NO_ACCOUNTS = (
+    "You are not running a supported accounting_storage plugin\nOnly 'accounting_storage/slurmdbd' is supported.\n"
+)
 NOT_KNOWN = "scancel: error: Kill job error on job id {job}: Invalid job id specified\n"
 
 
@@ -68,6 +71,8 @@ class RecordedSlurm:
             return _done(command, VERSION)
         if self.is_silent:
             return _done(command, error=SILENCE, code=1)
+        if program in ("scontrol", "sacctmgr"):
+            return _done(command, error=NO_ACCOUNTS, code=1) if program == "sacctmgr" else _done(command)
         answers = {"squeue": self._squeue, "sinfo": self._sinfo, "sbatch": self._sbatch, "scancel": self._scancel}
         return answers[program](options)
 

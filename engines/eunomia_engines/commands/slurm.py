@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -30,8 +30,9 @@ from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
 from eunomia_engines.slurm.engine import SlurmEngine
 from eunomia_engines.slurm.head import DOWN, LAST_SECONDS, SERVING, give_all_back, head_process
+from eunomia_engines.slurm.limits_check import check_limits, read_limits, room_note, save_note
 from eunomia_engines.slurm.pilots import CLEAN, Pilot, pilots
-from eunomia_engines.slurm.programs import SlurmPrograms
+from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, gpus_asked, nodes_range, time_option
 from eunomia_engines.slurm.script import LOGS, check_more, job_script
 
@@ -90,7 +91,12 @@ class UpFlags(BaseModel):
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; all nodes must see it.")
     ] = None
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=1, max=65535, help="Of the head; default: of its last start, or free."),
+    ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job script, and submit nothing.")] = False
+    as_json: AsJson = False
     more: Annotated[
         list[str] | None, typer.Argument(metavar="[-- SBATCH OPTIONS]", help="Further options of sbatch.")
     ] = None
@@ -153,12 +159,15 @@ def up(flags: UpFlags) -> int:
     asked = flags.request()
     policy = flags.policy or os.environ.get("EUNOMIA_POLICY") or "default"
     Profile.load(policy, settings=flags.settings or ())
-    request = with_share(asked, suitable(asked, programs.nodes()))
-    for line in _asked_lines(request, asked):
-        typer.echo(line)
+    here = suitable(asked, programs.nodes())
+    request = with_share(asked, here)
+    notes = _notes(request, here, programs)
+    if not flags.as_json:
+        typer.echo("\n".join([*_asked_lines(request, asked), *(f"note: {note}" for note in notes)]))
     check_with_slurm(request, state, programs)
     if flags.dry_run:
-        typer.echo(job_script(request, state))
+        script = job_script(request, state)
+        typer.echo(json.dumps({"schema": SCHEMA, "notes": notes, "script": script}) if flags.as_json else script)
         return 0
     if (pid := head_process(state)) is not None:
         rule = "a state folder must have one head: eunomia slurm down ends it, and up begins with other options"
@@ -166,11 +175,14 @@ def up(flags: UpFlags) -> int:
     check_writable(state)
     (state / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
     request.save(state)
-    serving = {"policy": policy, "settings": list(flags.settings or ())}
+    serving = {"policy": policy, "settings": list(flags.settings or ()), "port": flags.port}
     write_private(state / FOLDER / SERVING, json.dumps(serving).encode(), sync=True)
     _start_head(state)
     engine = SlurmEngine(request, state)
     _await(lambda: _active(engine), state, "a node is asked for")
+    if flags.as_json:
+        _show(state, engine, as_json=True, more={"notes": notes, "request": request.model_dump(mode="json")})
+        return 0
     _show(state, engine, as_json=False)
     where = "" if flags.state_dir is None else f" --state-dir {shlex.quote(str(flags.state_dir))}"
     commands = ("submit app.toml", "slurm status", "slurm down")
@@ -190,6 +202,7 @@ def down(
     now: Annotated[
         bool, typer.Option("--now", help="End the head first, so that it hears of nothing that nodes save last.")
     ] = False,
+    as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
     """End the nodes, their jobs of Slurm and the head; running jobs save first and go on after the next `up`."""
@@ -208,6 +221,9 @@ def down(
     give_all_back(engine)
     if left := [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]:
         raise EunomiaError("jobs of Slurm must end once they are cancelled", value=", ".join(left))
+    if as_json:
+        typer.echo(json.dumps({"schema": SCHEMA, "head": None, "nodes": [], "state_dir": str(state)}))
+        return
     typer.echo(f"down: no head and no job of Slurm is left; the apps stay in {state}, and go on after eunomia slurm up")
 
 
@@ -217,6 +233,16 @@ def _active(engine: SlurmEngine) -> bool:
 
 def _state(given: Path | None) -> Path:
     return (given or default_state_dir()).resolve()
+
+
+def _notes(request: Request, here: Sequence[SlurmNodes], programs: SlurmPrograms) -> list[str]:
+    """Return what limits of the site do to a request.
+
+    Raises:
+        InputError: they let none of its jobs run, or not as many.
+    """
+    names, limits = sorted({one.partition for one in here}), read_limits(programs)
+    return [*check_limits(request, names, limits), *room_note(request, here), save_note(request, names, limits)]
 
 
 def _asked_lines(request: Request, asked: Request) -> Sequence[str]:
@@ -272,14 +298,14 @@ def _last_line(log: Path) -> str:
     return lines[-1][:500] if lines else "nothing in its log"
 
 
-def _show(state: Path, engine: SlurmEngine, *, as_json: bool) -> None:
+def _show(state: Path, engine: SlurmEngine, *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
     begun, nodes, members = pilots(state), engine.nodes(), _members(state)
     pid = head_process(state)
     rows = [node for node in nodes if node.state is not NodeState.ENDED or _has_failed(node, begun.get(node.id))]
     if as_json:
         head = None if pid is None else {"pid": pid}
         facts = [_facts(node, begun.get(node.id), members) for node in rows]
-        typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts}))
+        typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts, **(more or {})}))
         return
     typer.echo(NO_HEAD if pid is None else f"head      running here   (pid {pid})")
     headers = ("JOB", "STATE", "NODE", "SLOTS", "ENDS", "WHY")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from eunomia.errors import EunomiaError
 from eunomia_engines.engine import EngineFinding, EngineNode, each_once
+from eunomia_engines.slurm.limits_check import Limits, read_limits
 from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 from eunomia_engines.slurm.script import LOGS, PILOTS, job_script
@@ -101,6 +102,28 @@ def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
             nodes = f"{count}, each with {each.cpus} CPUs, {each.memory_mib} MiB, {gpus}"
             what = f"partition {each.partition}: {nodes}; {limit}"
             found.append(EngineFinding(is_good=each.is_up, text=what))
+        found += [EngineFinding(is_good=True, text=text) for text in _limit_texts(read_limits(programs))]
     except EunomiaError as error:
         found.append(EngineFinding(is_good=False, text=str(error)))
+    return found
+
+
+def _limit_texts(limits: Limits) -> Sequence[str]:
+    """Return what a user should know of the site's limits before a request, as lines of text."""
+    found = list(limits.unknown)
+    if limits.site is not None and limits.site.kill_wait_seconds is not None:
+        seconds = limits.site.kill_wait_seconds
+        found.append(f"KillWait {seconds:g} s: after scancel or a preemption, a checkpoint may take no longer")
+        if limits.site.warns_preempted:
+            found += [
+                f"GraceTime {one.grace_seconds:g} s of partition {one.name} comes before it when a job is preempted"
+                for one in limits.partitions
+                if one.grace_seconds
+            ]
+    for one in limits.associations if limits.has_accounts else ():
+        where = f" in partition {one.partition}" if one.partition else ""
+        most = {"MaxJobs": one.most_jobs, "MaxSubmitJobs": one.most_submitted}
+        counts = [f"{name} {most_jobs}" for name, most_jobs in most.items() if most_jobs is not None]
+        hours = [] if one.most_seconds is None else [f"MaxWall {one.most_seconds / 3600:g} h"]
+        found.append(f"account {one.account}{where}: {', '.join([*counts, *hours]) or 'no limits of its own'}")
     return found

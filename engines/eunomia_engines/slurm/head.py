@@ -180,13 +180,17 @@ def write_head(state: Path, client: Client, address: str) -> None:
 
 
 def serve_flags(state: Path) -> ServeFlags:
-    """Return the flags of the arbiter: those that ``up`` was given, and the port of its last start."""
+    """Return the flags of the arbiter: those that ``up`` was given, and where it named no port that of its last start.
+
+    Raises:
+        InputError: the file with the flags is missing or damaged.
+    """
     path = state / FOLDER / SERVING
     try:
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError("the arbiter's flags must be readable", value=str(error)[:200], place=str(path)) from None
-    port = str(_head(state).get("address", ":0")).rpartition(":")[2]
+    port = given.pop("port", None) or str(_head(state).get("address", ":0")).rpartition(":")[2]
     return ServeFlags(**given, no_launcher=True, address=f"0.0.0.0:{port}", make_certificates=True, state_dir=state)
 
 

@@ -7,14 +7,24 @@ another form, is not known (None), and then limits nothing.
 import getpass
 import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from eunomia.model.shapes import value
 from eunomia_engines.engine import EngineSilentError
 from eunomia_engines.slurm.programs import SlurmPrograms, seconds_of
 
 ASSOCIATION_FORMAT = "Cluster,Account,Partition,MaxJobs,MaxSubmitJobs,MaxWall,DefaultQOS,QOS"
-QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitJobsPU,MaxWall,GraceTime"
+QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitJobsPU,MaxWall,GraceTime,Flags"
 ALL = "ALL"
+IMPLIED: Final = {
+    "associations": ("associations",),
+    "wckeys": ("associations",),
+    "limits": ("associations", "limits"),
+    "safe": ("associations", "limits"),
+    "qos": ("associations", "qos"),
+    "all": ("associations", "limits", "qos"),
+}
+"""What each word of ``AccountingStorageEnforce`` turns on, by the manual of slurm.conf."""
 
 
 @value
@@ -26,7 +36,8 @@ class PartitionLimits:
         least_nodes: of a job; None: no limit, or not known.
         most_nodes: of a job.
         grace_seconds: between the signal and the kill of a job that is preempted.
-        accounts: that may use it; None: all, or not known. ``groups`` are not read.
+        accounts: that may use it; None: all, or not known. Its groups are not read.
+        denied_accounts: that may not.
         qos: that may be used in it.
         own_qos: the QOS whose limits hold for each of its jobs; empty: none.
     """
@@ -37,6 +48,7 @@ class PartitionLimits:
     most_nodes: int | None
     grace_seconds: float | None
     accounts: frozenset[str] | None
+    denied_accounts: frozenset[str]
     qos: frozenset[str] | None
     own_qos: str
 
@@ -48,10 +60,14 @@ class Site:
     Attributes:
         cluster: its name; empty: not known.
         kill_wait_seconds: between SIGTERM and SIGKILL of a job that is cancelled or over its time; None: not known.
+        enforced: which of ``associations``, ``limits`` and ``qos`` Slurm holds jobs to; empty: none, or not known.
+        warns_preempted: whether a job's script is signalled at the begin of its grace, when it is preempted.
     """
 
     cluster: str
     kill_wait_seconds: float | None
+    enforced: frozenset[str]
+    warns_preempted: bool
 
 
 @value
@@ -78,13 +94,18 @@ class Association:
 
 @value
 class Qos:
-    """A quality of service, with its limits for each user; None: no limit."""
+    """A quality of service, with its limits for each user; None: no limit.
+
+    Attributes:
+        is_above_partition: whether its limits come before those of the partition's own QOS.
+    """
 
     name: str
     most_jobs: int | None
     most_submitted: int | None
     most_seconds: float | None
     grace_seconds: float | None
+    is_above_partition: bool
 
 
 def partitions(programs: SlurmPrograms) -> Sequence[PartitionLimits]:
@@ -126,6 +147,7 @@ def partition_of(line: str) -> PartitionLimits:
         most_nodes=_whole(found.get("MaxNodes", "")),
         grace_seconds=_seconds(found.get("GraceTime", "")),
         accounts=_names(found.get("AllowAccounts", ALL)),
+        denied_accounts=_names(found.get("DenyAccounts", ALL)) or frozenset(),
         qos=_names(found.get("AllowQos", ALL)),
         own_qos="" if own_qos in ("N/A", "(null)") else own_qos,
     )
@@ -134,7 +156,13 @@ def partition_of(line: str) -> PartitionLimits:
 def site_of(text: str) -> Site:
     """Return the site of the text of ``scontrol show config``."""
     found = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE))
-    return Site(cluster=found.get("ClusterName", ""), kill_wait_seconds=_seconds(found.get("KillWait", "")))
+    enforced = set(found.get("AccountingStorageEnforce", "").lower().split(","))
+    return Site(
+        cluster=found.get("ClusterName", ""),
+        kill_wait_seconds=_seconds(found.get("KillWait", "")),
+        enforced=frozenset().union(*(IMPLIED.get(word, ()) for word in enforced)),
+        warns_preempted="send_user_signal" in found.get("PreemptParameters", "").lower().split(","),
+    )
 
 
 def association_of(line: str) -> Association:
@@ -162,13 +190,14 @@ def qos_of(line: str) -> Qos:
     Raises:
         EngineSilentError: the line has another form.
     """
-    name, jobs, submitted, wall, grace = _fields(line, 5)
+    name, jobs, submitted, wall, grace, flags = _fields(line, 6)
     return Qos(
         name=name,
         most_jobs=_whole(jobs),
         most_submitted=_whole(submitted),
         most_seconds=seconds_of(wall),
         grace_seconds=_seconds(grace),
+        is_above_partition="overpartqos" in flags.lower().split(","),
     )
 
 

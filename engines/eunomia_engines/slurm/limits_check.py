@@ -1,0 +1,261 @@
+"""Checks of a request against the limits of partition, account and QOS, before anything is submitted."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from eunomia.errors import EunomiaError, InputError, InputErrors
+from eunomia.model.shapes import value
+from eunomia_engines.engine import EngineRefusedError
+from eunomia_engines.slurm.limits import (
+    Association,
+    PartitionLimits,
+    Qos,
+    Site,
+    associations,
+    partitions,
+    qualities,
+    site,
+)
+from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
+from eunomia_engines.slurm.request import Request, gpus_asked
+
+NO_DATABASE: Final = "not running a supported accounting_storage"
+"""What ``sacctmgr`` prints where Slurm keeps no accounts, in lower case: then there are no limits of accounts."""
+TAKES_NONE: Final = ("DRAIN", "INACTIVE")
+"""States of a partition that takes no new jobs; one that is DOWN takes them and starts none."""
+Read = TypeVar("Read")
+
+
+@value
+class Limits:
+    """What Slurm prints about limits; what it does not print is empty, and limits nothing.
+
+    Attributes:
+        site: None: not known.
+        has_accounts: whether Slurm keeps accounts; False also where that is not known.
+        unknown: why something is not known, in words.
+    """
+
+    partitions: Sequence[PartitionLimits]
+    site: Site | None
+    associations: Sequence[Association]
+    qualities: Sequence[Qos]
+    has_accounts: bool
+    unknown: Sequence[str]
+
+
+@value
+class _Cap:
+    """A limit with the words for what sets it."""
+
+    most: float
+    whose: str
+
+
+def read_limits(programs: SlurmPrograms) -> Limits:
+    """Return what Slurm prints about limits; changes nothing and raises nothing."""
+    unknown: list[str] = []
+
+    def tried(read: Callable[[SlurmPrograms], Read], what: str) -> Read | None:
+        try:
+            return read(programs)
+        except EunomiaError as error:
+            unknown.append(f"{what} are not known: {error}")
+            return None
+
+    each_partition = tried(partitions, "the limits of partitions")
+    this_site = tried(site, "the site's settings")
+    before = len(unknown)
+    own = tried(associations, "the limits of accounts")
+    if any(NO_DATABASE in words.lower() for words in unknown[before:]):
+        del unknown[before:]
+    qos = None if own is None else tried(qualities, "the limits of QOS")
+    return Limits(
+        partitions=each_partition or (),
+        site=this_site,
+        associations=own or (),
+        qualities=qos or (),
+        has_accounts=own is not None and qos is not None,
+        unknown=tuple(unknown),
+    )
+
+
+def check_limits(request: Request, names: Sequence[str], limits: Limits) -> Sequence[str]:
+    """Return notes on what limits do to a request.
+
+    Args:
+        request: what is asked for.
+        names: partitions in which its nodes can be.
+        limits: what Slurm prints.
+
+    Raises:
+        InputError: jobs of this request can run in none of the partitions, or not as many; each reason is an error.
+    """
+    chosen = [one for one in limits.partitions if one.name in names]
+    if not chosen:
+        return limits.unknown
+    found = {one.name: _problems(request, one, limits) for one in chosen}
+    if all(found.values()):
+        every = [problem for problems in found.values() for problem in problems]
+        raise every[0] if len(every) == 1 else InputErrors(every)
+    notes = [str(problem) for problems in found.values() for problem in problems]
+    for one in chosen:
+        if not found[one.name]:
+            notes += _notes(request, one, limits)
+    return [*dict.fromkeys(notes), *limits.unknown]
+
+
+def room_note(request: Request, here: Sequence[SlurmNodes]) -> Sequence[str]:
+    """Return a note where fewer nodes of this kind are there than are asked for; more wait in the queue."""
+    if not request.gres:
+        return ()
+    kind, count = gpus_asked(request.gres)
+    by_partition: dict[str, int] = {}
+    for one in here:
+        gpus = one.gpus.get(kind, 0) if kind else sum(one.gpus.values())
+        by_partition[one.partition] = by_partition.get(one.partition, 0) + one.count * (gpus // count)
+    room = max(by_partition.values())
+    if room >= request.most:
+        return ()
+    asked = str(request.least) if request.least == request.most else f"{request.least}..{request.most}"
+    return [f"of --nodes {asked}, the cluster has room for {room} of {request.gres}; more wait in the queue"]
+
+
+def save_note(request: Request, names: Sequence[str], limits: Limits) -> str:
+    """Return how many seconds a checkpoint may take when a node ends, as text.
+
+    Slurm signals a job's script ``KillWait`` before it kills a job that is cancelled or preempted. The grace of a
+    preemption comes before, and the script hears of its begin only where the site sends the job's own signal.
+    """
+    text = f"a checkpoint may take {request.stop_seconds} s at the end of --time"
+    if limits.site is None or limits.site.kill_wait_seconds is None:
+        return f"{text}; after scancel or a preemption as long as KillWait (not known) lasts"
+    kill_wait = limits.site.kill_wait_seconds
+    text += f", {min(kill_wait, request.stop_seconds):g} s after scancel (KillWait {kill_wait:g} s)"
+    grace = _grace(request, names, limits) if limits.site.warns_preempted else 0.0
+    if not grace:
+        return f"{text} or a preemption"
+    return f"{text}, {min(kill_wait + grace, request.stop_seconds):g} s when preempted (GraceTime {grace:g} s)"
+
+
+def _grace(request: Request, names: Sequence[str], limits: Limits) -> float:
+    """Return the grace of a preemption, the shortest of the partitions; that of a named QOS where it has one."""
+    own = [one.grace_seconds for one in limits.qualities if one.name == request.qos and one.grace_seconds]
+    found = own or [one.grace_seconds or 0.0 for one in limits.partitions if one.name in names]
+    return min(found, default=0.0)
+
+
+def _problems(request: Request, partition: PartitionLimits, limits: Limits) -> Sequence[InputError]:
+    """Return why no job of a request can run in a partition, or fewer at once than its least."""
+    found: list[InputError] = []
+
+    def refuse(rule: str, what: str) -> None:
+        found.append(EngineRefusedError(rule, value=what))
+
+    if partition.state in TAKES_NONE:
+        refuse(f"partition {partition.name} must take jobs", partition.state)
+    if (partition.least_nodes or 1) > 1 or partition.most_nodes == 0:
+        bounds = f"MinNodes {partition.least_nodes}" if partition.most_nodes != 0 else "MaxNodes 0"
+        refuse(f"partition {partition.name} must take jobs of one node", bounds)
+    own = _association(request, partition, limits)
+    account = request.account or ("" if own is None else own.account)
+    if account and partition.accounts is not None and account not in partition.accounts:
+        refuse(f"--account must be one of partition {partition.name} ({_list(partition.accounts)})", f'"{account}"')
+    if account in partition.denied_accounts:
+        refuse(f"--account must be none that partition {partition.name} denies", f'"{account}"')
+    if request.qos and partition.qos is not None and request.qos not in partition.qos:
+        refuse(f"--qos must be one of partition {partition.name} ({_list(partition.qos)})", f'"{request.qos}"')
+    if limits.has_accounts and _holds("associations", limits):
+        accounts = {one.account for one in _here(limits)}
+        if request.account and request.account not in accounts:
+            refuse(f"--account must be one of yours ({_list(accounts) or 'none'})", f'"{request.account}"')
+        if request.qos and own is not None and own.qos and request.qos not in own.qos:
+            refuse(f"--qos must be one of account {own.account} ({', '.join(own.qos)})", f'"{request.qos}"')
+    longest = _cap(request, partition, limits, lambda one: one.most_seconds)
+    if longest is not None and request.seconds > longest.most:
+        rule = f"--time must be at most {longest.most / 3600:g} h, MaxWall of {longest.whose}"
+        refuse(rule, f"{request.seconds / 3600:g} h")
+    for name, cap in _counts(request, partition, limits):
+        if cap is not None and request.least > cap.most:
+            refuse(f"--nodes must begin with at most {cap.most:g}, {name} of {cap.whose}", str(request.least))
+    return found
+
+
+def _notes(request: Request, partition: PartitionLimits, limits: Limits) -> Sequence[str]:
+    """Return what limits keep a request that can run from."""
+    notes = []
+    if partition.state == "DOWN":
+        notes.append(f"partition {partition.name} is DOWN: jobs wait in its queue, and none starts")
+    for name, cap in _counts(request, partition, limits):
+        if cap is None:
+            continue
+        if request.most > cap.most:
+            notes.append(f"at most {cap.most:g} of the nodes are there at once, {name} of {cap.whose}")
+        elif request.most == cap.most:
+            text = f"{name} of {cap.whose} is {cap.most:g}: with as many nodes, one is replaced only after its end"
+            notes.append(text)
+    return notes
+
+
+def _counts(request: Request, partition: PartitionLimits, limits: Limits) -> Sequence[tuple[str, _Cap | None]]:
+    """Return the limits on jobs at once, by Slurm's names."""
+    return (
+        ("MaxJobs", _cap(request, partition, limits, lambda one: one.most_jobs)),
+        ("MaxSubmitJobs", _cap(request, partition, limits, lambda one: one.most_submitted)),
+    )
+
+
+def _cap(
+    request: Request,
+    partition: PartitionLimits,
+    limits: Limits,
+    field: Callable[[Association | Qos], float | None],
+) -> _Cap | None:
+    """Return a limit: of the partition's QOS, else of the job's QOS, else of the account, as Slurm looks them up.
+
+    Source: the page "Resource Limits" of Slurm's manual, "Hierarchy". None: there is none, it is not known, or Slurm
+    does not hold jobs to limits here.
+    """
+    if not _holds("limits", limits):
+        return None
+    own = _association(request, partition, limits)
+    by_name = {one.name: one for one in limits.qualities}
+    of_job = by_name.get(request.qos or ("" if own is None else own.default_qos))
+    of_partition = by_name.get(partition.own_qos)
+    order: list[tuple[str, Association | Qos]] = [
+        *([] if of_partition is None else [(f"QOS {of_partition.name} of partition {partition.name}", of_partition)]),
+        *([] if of_job is None else [(f"QOS {of_job.name}", of_job)]),
+    ]
+    if of_job is not None and of_job.is_above_partition:
+        order.reverse()
+    if own is not None:
+        order.append((f"account {own.account}", own))
+    for whose, one in order:
+        most = field(one)
+        if most is not None:
+            return _Cap(most=float(most), whose=whose)
+    return None
+
+
+def _holds(what: str, limits: Limits) -> bool:
+    return limits.site is not None and what in limits.site.enforced
+
+
+def _here(limits: Limits) -> Sequence[Association]:
+    """Return the user's associations on this cluster."""
+    cluster = "" if limits.site is None else limits.site.cluster
+    return [one for one in limits.associations if not cluster or one.cluster == cluster]
+
+
+def _association(request: Request, partition: PartitionLimits, limits: Limits) -> Association | None:
+    """Return the association under which jobs run; None: which one is not known."""
+    found = [one for one in _here(limits) if one.partition in ("", partition.name)]
+    if request.account:
+        found = [one for one in found if one.account == request.account]
+    elif len({one.account for one in found}) > 1:  # Slurm takes the default one, which is not read
+        return None
+    return max(found, key=lambda one: one.partition != "", default=None)
+
+
+def _list(names: "frozenset[str] | set[str]") -> str:
+    return ", ".join(sorted(names))
