@@ -7,6 +7,7 @@ writes what the programs printed to ``recorded/slurm-VERSION.json``. Ids and tim
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -166,8 +167,9 @@ def main() -> None:
     RECORDED.mkdir(exist_ok=True)
     path = RECORDED / f"slurm-{made.programs.version()}.json"
     host = socket.gethostname()
-    for own, general in ((str(folder), "/lab"), (host, "head"), (host.partition(".")[0], "head")):
-        text = text.replace(own, general)
+    text = text.replace(str(folder), "/lab")
+    for own in (host, host.partition(".")[0]):  # as words: a short name may be part of others
+        text = re.sub(rf"\b{re.escape(own)}\b", "head", text)
     path.write_text(text + "\n", encoding="utf-8")
 
 
