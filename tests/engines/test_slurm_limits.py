@@ -11,7 +11,7 @@ from eunomia.errors import InputError
 from eunomia_engines.engine import EngineSilentError
 from eunomia_engines.slurm.engine import findings
 from eunomia_engines.slurm.limits import association_of, partition_of, qos_of, site_of
-from eunomia_engines.slurm.limits_check import Limits, check_limits, read_limits, room_note, save_note
+from eunomia_engines.slurm.limits_check import SiteLimits, check_limits, read_limits, room_note, save_note
 from eunomia_engines.slurm.programs import SlurmPrograms, nodes_of
 from eunomia_engines.slurm.request import Request
 
@@ -46,9 +46,9 @@ def request(**more: object) -> Request:
 
 def limits(
     *, partition: str = PARTITION, config: str = CONFIG, own: Sequence[str] = (), qos: Sequence[str] = ()
-) -> Limits:
+) -> SiteLimits:
     """What a site with accounts prints."""
-    return Limits(
+    return SiteLimits(
         partitions=(partition_of(partition),),
         site=site_of(config),
         associations=tuple(map(association_of, own)),
@@ -162,7 +162,7 @@ def test_slurm_looks_a_limit_up_in_the_qos_of_the_partition_then_of_the_job_then
     assert "MaxJobs of QOS q" in _only(limits(partition=partition, own=own, qos=above))
 
 
-def _only(known: Limits) -> str:
+def _only(known: SiteLimits) -> str:
     (note,) = check_limits(request(), ["gpu"], known)
     return note
 

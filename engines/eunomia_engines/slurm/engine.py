@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eunomia.errors import EunomiaError
 from eunomia_engines.engine import EngineFinding, EngineNode, each_once
-from eunomia_engines.slurm.limits_check import Limits, read_limits
+from eunomia_engines.slurm.limits_check import SiteLimits, read_limits
 from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 from eunomia_engines.slurm.script import LOGS, PILOTS, job_script
@@ -108,7 +108,7 @@ def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
     return found
 
 
-def _limit_texts(limits: Limits) -> Sequence[str]:
+def _limit_texts(limits: SiteLimits) -> Sequence[str]:
     """Return what a user should know of the site's limits before a request, as lines of text."""
     found = list(limits.unknown)
     if limits.site is not None and limits.site.kill_wait_seconds is not None:

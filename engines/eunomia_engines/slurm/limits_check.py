@@ -27,7 +27,7 @@ Read = TypeVar("Read")
 
 
 @value
-class Limits:
+class SiteLimits:
     """What Slurm prints about limits; what it does not print is empty, and limits nothing.
 
     Attributes:
@@ -52,7 +52,7 @@ class _Cap:
     whose: str
 
 
-def read_limits(programs: SlurmPrograms) -> Limits:
+def read_limits(programs: SlurmPrograms) -> SiteLimits:
     """Return what Slurm prints about limits; changes nothing and raises nothing."""
     unknown: list[str] = []
 
@@ -70,7 +70,7 @@ def read_limits(programs: SlurmPrograms) -> Limits:
     if any(NO_DATABASE in words.lower() for words in unknown[before:]):
         del unknown[before:]
     qos = None if own is None else tried(qualities, "the limits of QOS")
-    return Limits(
+    return SiteLimits(
         partitions=each_partition or (),
         site=this_site,
         associations=own or (),
@@ -80,7 +80,7 @@ def read_limits(programs: SlurmPrograms) -> Limits:
     )
 
 
-def check_limits(request: Request, names: Sequence[str], limits: Limits) -> Sequence[str]:
+def check_limits(request: Request, names: Sequence[str], limits: SiteLimits) -> Sequence[str]:
     """Return notes on what limits do to a request.
 
     Args:
@@ -121,7 +121,7 @@ def room_note(request: Request, here: Sequence[SlurmNodes]) -> Sequence[str]:
     return [f"of --nodes {asked}, the cluster has room for {room} of {request.gres}; more wait in the queue"]
 
 
-def save_note(request: Request, names: Sequence[str], limits: Limits) -> str:
+def save_note(request: Request, names: Sequence[str], limits: SiteLimits) -> str:
     """Return how many seconds a checkpoint may take when a node ends, as text.
 
     Slurm signals a job's script ``KillWait`` before it kills a job that is cancelled or preempted. The grace of a
@@ -138,14 +138,14 @@ def save_note(request: Request, names: Sequence[str], limits: Limits) -> str:
     return f"{text}, {min(kill_wait + grace, request.stop_seconds):g} s when preempted (GraceTime {grace:g} s)"
 
 
-def _grace(request: Request, names: Sequence[str], limits: Limits) -> float:
+def _grace(request: Request, names: Sequence[str], limits: SiteLimits) -> float:
     """Return the grace of a preemption, the shortest of the partitions; that of a named QOS where it has one."""
     own = [one.grace_seconds for one in limits.qualities if one.name == request.qos and one.grace_seconds]
     found = own or [one.grace_seconds or 0.0 for one in limits.partitions if one.name in names]
     return min(found, default=0.0)
 
 
-def _problems(request: Request, partition: PartitionLimits, limits: Limits) -> Sequence[InputError]:
+def _problems(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[InputError]:
     """Return why no job of a request can run in a partition, or fewer at once than its least."""
     found: list[InputError] = []
 
@@ -181,7 +181,7 @@ def _problems(request: Request, partition: PartitionLimits, limits: Limits) -> S
     return found
 
 
-def _notes(request: Request, partition: PartitionLimits, limits: Limits) -> Sequence[str]:
+def _notes(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[str]:
     """Return what limits keep a request that can run from."""
     notes = []
     if partition.state == "DOWN":
@@ -197,7 +197,7 @@ def _notes(request: Request, partition: PartitionLimits, limits: Limits) -> Sequ
     return notes
 
 
-def _counts(request: Request, partition: PartitionLimits, limits: Limits) -> Sequence[tuple[str, _Cap | None]]:
+def _counts(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[tuple[str, _Cap | None]]:
     """Return the limits on jobs at once, by Slurm's names."""
     return (
         ("MaxJobs", _cap(request, partition, limits, lambda one: one.most_jobs)),
@@ -208,7 +208,7 @@ def _counts(request: Request, partition: PartitionLimits, limits: Limits) -> Seq
 def _cap(
     request: Request,
     partition: PartitionLimits,
-    limits: Limits,
+    limits: SiteLimits,
     field: Callable[[Association | Qos], float | None],
 ) -> _Cap | None:
     """Return a limit: of the partition's QOS, else of the job's QOS, else of the account, as Slurm looks them up.
@@ -237,17 +237,17 @@ def _cap(
     return None
 
 
-def _holds(what: str, limits: Limits) -> bool:
+def _holds(what: str, limits: SiteLimits) -> bool:
     return limits.site is not None and what in limits.site.enforced
 
 
-def _here(limits: Limits) -> Sequence[Association]:
+def _here(limits: SiteLimits) -> Sequence[Association]:
     """Return the user's associations on this cluster."""
     cluster = "" if limits.site is None else limits.site.cluster
     return [one for one in limits.associations if not cluster or one.cluster == cluster]
 
 
-def _association(request: Request, partition: PartitionLimits, limits: Limits) -> Association | None:
+def _association(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Association | None:
     """Return the association under which jobs run; None: which one is not known."""
     found = [one for one in _here(limits) if one.partition in ("", partition.name)]
     if request.account:
