@@ -130,6 +130,7 @@ BUILT_IN: Final = (
     _calls_arbiter("nodes", "Machines of the cluster: list, drain, undrain, remove, token."),
     _calls_arbiter("launcher", "Run a machine that joins an arbiter."),
     _calls_arbiter("slurm", "Serve on batch jobs of Slurm: up, status, down.", "cryptography", package=_ENGINES),
+    _calls_arbiter("kubernetes", "Serve on Kubernetes: print the manifest of a cluster.", package=_ENGINES),
     _calls_arbiter("engine", "Check an engine that gives machines, such as Slurm.", package=_ENGINES),
     Command(
         name="plugins",
@@ -144,10 +145,7 @@ OF_EXTRAS: Final[Mapping[str, str]] = {"market": "eunomia_market"}
 
 
 def built_in(name: str) -> Command | None:
-    """Return the built-in command with a name, without loading installed packages.
-
-    Returns None if no built-in command has the name.
-    """
+    """Return the built-in command with a name, None if there is none, without loading installed packages."""
     return next((command for command in BUILT_IN if command.name == name), None)
 
 

@@ -52,6 +52,8 @@ def parse(text: str) -> None:
     for words in steps(text):
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             words = words[1:]
+        if ">" in words[:-1]:
+            words = words[: words.index(">")]
         program = words[0].rpartition("/")[2]
         if program not in PROGRAMS:
             raise NotParsedError(f"no parser is known of {program!r}")
@@ -269,14 +271,56 @@ def _export(words: Words) -> None:
             raise NotParsedError(f"export: no code reads {name}")
 
 
+def _kubectl(words: Words) -> None:
+    """Parse verb, and options that the pages use; what ``exec`` runs in a pod, by its own parser."""
+    options = argparse.ArgumentParser(prog="kubectl", add_help=False)
+    options.add_argument("-n", dest="namespace")
+    verbs = options.add_subparsers(required=True)
+    for verb in ("create", "logs", "cp"):
+        verbs.add_parser(verb).add_argument("names", nargs="+")
+    verbs.choices["create"].add_argument("--from-file")
+    apply, delete = verbs.add_parser("apply"), verbs.add_parser("delete")
+    apply.add_argument("-f", required=True)
+    apply.add_argument("--dry-run", choices=["server", "client"])
+    delete.add_argument("kinds")
+    delete.add_argument("-l", required=True)
+    verbs.add_parser("exec").add_argument("pod")
+    own, inner = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, ())
+    options.parse_args(list(own))
+    if inner:
+        code, found, said = parsed(inner[1:])
+        if inner[0] != "eunomia" or code != 0 or found is None:
+            raise NotParsedError(f"kubectl exec: {said or inner[0]}")
+
+
+def _docker(words: Words) -> None:
+    options = argparse.ArgumentParser(prog="docker", add_help=False)
+    verbs = options.add_subparsers(required=True, dest="verb")
+    build = verbs.add_parser("build")
+    build.add_argument("-f", dest="file", required=True)
+    build.add_argument("-t", dest="tag", required=True)
+    build.add_argument("folder", choices=["."])
+    verbs.add_parser("push").add_argument("tag")
+    given = options.parse_args(list(words))
+    if given.verb == "build" and not (ROOT / given.file).is_file():
+        raise NotParsedError(f"no file {given.file}")
+
+
+def _rm(words: Words) -> None:
+    argparse.ArgumentParser(prog="rm").parse_args([word for word in words if word.startswith("-")])
+
+
 PROGRAMS: Final[Mapping[str, Callable[[Words], None]]] = {
     "cd": _cd,
     "curl": _curl,
+    "docker": _docker,
     "eunomia": _eunomia,
     "export": _export,
+    "kubectl": _kubectl,
     "make": _make,
     "pip": _pip,
     "python": _python,
+    "rm": _rm,
     "sqlite3": _sqlite3,
 }
 """By program, its parser."""

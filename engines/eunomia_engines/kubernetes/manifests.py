@@ -1,0 +1,192 @@
+"""The objects of a cluster: what ``eunomia kubernetes manifest`` prints."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from eunomia_engines.kubernetes.pods import APPS, ORDERED_END, WORK, arbiter_pod, labels_of, launcher_pod
+from eunomia_engines.kubernetes.request import ARBITER_PORT, LAUNCHER_PORT, METRICS_PORT, KubernetesCluster, NodeKind
+from eunomia_engines.kubernetes.yaml_text import yaml_text
+
+Document = dict[str, Any]
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+CLIENT_LABEL: Final = "eunomia-client"
+"""Pods of the namespace with this label, whose value is the cluster's name, may call the arbiter."""
+KIND_LABEL: Final = "eunomia-kind"
+MOST_FAILURES: Final = 50
+"""Failures of a Job's node after which it is not started again; an end that Kubernetes has ordered is none."""
+
+
+def manifest(cluster: KubernetesCluster) -> str:
+    """Return the manifest of a cluster as YAML, with a comment that says what to do with it."""
+    return "".join(f"# {line}\n".replace("# \n", "#\n") for line in _notes(cluster)) + yaml_text(documents(cluster))
+
+
+def documents(cluster: KubernetesCluster) -> Sequence[Document]:
+    """Return the objects of a cluster, in an order in which they can be made."""
+    return list(_documents(cluster))
+
+
+def _documents(cluster: KubernetesCluster) -> Iterator[Document]:
+    for component in ("arbiter", "launcher"):
+        name = f"{cluster.name}-{component}"
+        yield {**_head(cluster, "v1", "ServiceAccount", name), "automountServiceAccountToken": False}
+    if not cluster.storage.shared_claim:
+        spec = _claim_spec(cluster.storage.shared_class, str(cluster.storage.shared_size), "ReadWriteMany")
+        yield {**_head(cluster, "v1", "PersistentVolumeClaim", cluster.shared_claim), "spec": spec}
+    if cluster.join_token:
+        secret = {"type": "Opaque", "stringData": {"token": cluster.join_token}}
+        yield {**_head(cluster, "v1", "Secret", f"{cluster.name}-join"), **secret}
+    yield _service(cluster)
+    yield _arbiter_policy(cluster)
+    yield _launcher_policy(cluster)
+    yield _arbiter(cluster)
+    for kind in cluster.kinds:
+        yield _job(cluster, kind) if cluster.nodes else _daemon_set(cluster, kind)
+
+
+def _head(
+    cluster: KubernetesCluster, version: str, kind: str, name: str, *, labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    own = {"app.kubernetes.io/name": "eunomia", "app.kubernetes.io/instance": cluster.name}
+    meta = {"name": name, "namespace": cluster.namespace, "labels": own | dict(labels or {})}
+    return {"apiVersion": version, "kind": kind, "metadata": meta}
+
+
+def _service(cluster: KubernetesCluster) -> Document:
+    """Return the arbiter's Service, without an address of its own.
+
+    The arbiter is not ready while no node answers, and nodes join through this Service: so it names a pod that is not
+    ready, too.
+    """
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": labels_of(cluster, "arbiter"),
+        "ports": [
+            {"name": "arbiter", "port": ARBITER_PORT, "targetPort": "arbiter"},
+            {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"},
+        ],
+    }
+    return {**_head(cluster, "v1", "Service", cluster.name), "spec": spec}
+
+
+def _arbiter_policy(cluster: KubernetesCluster) -> Document:
+    """Return the rule that launchers, app masters on them, and labelled clients reach the arbiter, and nothing else."""
+    clients = [_pods({CLIENT_LABEL: cluster.name})]
+    calls = {"from": [_pods(labels_of(cluster, "launcher")), *clients], "ports": [_port(ARBITER_PORT)]}
+    return _network_policy(cluster, "arbiter", [calls, {"from": clients, "ports": [_port(METRICS_PORT)]}])
+
+
+def _launcher_policy(cluster: KubernetesCluster) -> Document:
+    """Return the rule that the arbiter calls back, and launchers, app masters and gangs reach each other."""
+    calls_back = {"from": [_pods(labels_of(cluster, "arbiter"))], "ports": [_port(LAUNCHER_PORT)]}
+    return _network_policy(cluster, "launcher", [calls_back, {"from": [_pods(labels_of(cluster, "launcher"))]}])
+
+
+def _network_policy(cluster: KubernetesCluster, component: str, ingress: Sequence[Mapping[str, Any]]) -> Document:
+    spec = {
+        "podSelector": {"matchLabels": labels_of(cluster, component)},
+        "policyTypes": ["Ingress"],
+        "ingress": list(ingress),
+    }
+    return {**_head(cluster, "networking.k8s.io/v1", "NetworkPolicy", f"{cluster.name}-{component}"), "spec": spec}
+
+
+def _arbiter(cluster: KubernetesCluster) -> Document:
+    """Return the arbiter: one pod at a time, as a journal has one writer."""
+    labels = labels_of(cluster, "arbiter")
+    claim = {
+        "metadata": {"name": "state"},
+        "spec": _claim_spec(cluster.storage.state_class, str(cluster.storage.state_size), "ReadWriteOnce"),
+    }
+    spec = {
+        "serviceName": cluster.name,
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": arbiter_pod(cluster)},
+        "volumeClaimTemplates": [claim],
+    }
+    return {**_head(cluster, "apps/v1", "StatefulSet", cluster.name), "spec": spec}
+
+
+def _daemon_set(cluster: KubernetesCluster, kind: NodeKind) -> Document:
+    """Return the launchers of a kind: one on each of its nodes, under the node's name."""
+    labels = {**labels_of(cluster, "launcher"), KIND_LABEL: kind.name}
+    template = {"metadata": {"labels": labels}, "spec": launcher_pod(cluster, kind)}
+    spec = {
+        "selector": {"matchLabels": labels},
+        # The next launcher of a node begins once the one before it has ended; one node at a time.
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        "template": template,
+    }
+    return {**_head(cluster, "apps/v1", "DaemonSet", f"{cluster.name}-{kind.name}"), "spec": spec}
+
+
+def _job(cluster: KubernetesCluster, kind: NodeKind) -> Document:
+    """Return the launchers of a kind as an indexed Job, whose pods have the host names ``NAME-KIND-0`` and so on.
+
+    A pod is replaced once it has ended, not while it ends. One that Kubernetes ends (its machine is drained, Kueue
+    suspends the Job) counts neither as completed nor as failed. The launcher of a node that the operator removed ends
+    with 0: its index is completed.
+    """
+    labels = {**labels_of(cluster, "launcher"), KIND_LABEL: kind.name}
+    pod = launcher_pod(cluster, kind) | {"restartPolicy": "Never"}
+    ordered = {"containerName": "launcher", "operator": "In", "values": [ORDERED_END]}
+    spec = {
+        "completionMode": "Indexed",
+        "completions": cluster.nodes,
+        "parallelism": cluster.nodes,
+        "backoffLimitPerIndex": MOST_FAILURES,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "Ignore", "onExitCodes": ordered},
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            ]
+        },
+        **({"suspend": True} if cluster.queue else {}),  # Kueue ends the suspension once it admits the Job
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    queue = {QUEUE_LABEL: cluster.queue} if cluster.queue else {}
+    return {**_head(cluster, "batch/v1", "Job", f"{cluster.name}-{kind.name}", labels=queue), "spec": spec}
+
+
+def _pods(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"podSelector": {"matchLabels": dict(labels)}}
+
+
+def _port(number: int) -> dict[str, Any]:
+    return {"protocol": "TCP", "port": number}
+
+
+def _claim_spec(storage_class: str, size: str, mode: str) -> dict[str, Any]:
+    named = {"storageClassName": storage_class} if storage_class else {}
+    return {"accessModes": [mode], **named, "resources": {"requests": {"storage": size}}}
+
+
+def _notes(cluster: KubernetesCluster) -> Sequence[str]:
+    """Return the lines of the comment."""
+    exec_ = f"kubectl -n {cluster.namespace} exec {cluster.name}-0 --"
+    token = (
+        [f"The join token is in the Secret {cluster.name}-join below: keep this text as you keep a password."]
+        if cluster.join_token
+        else [
+            f"Launchers wait for the Secret {cluster.name}-join. Once the arbiter's pod runs, make it:",
+            f"  {exec_} eunomia nodes token --reusable --ends 365d > token",
+            f"  kubectl -n {cluster.namespace} create secret generic {cluster.name}-join --from-file=token",
+        ]
+    )
+    kept = (
+        []
+        if cluster.storage.shared_claim
+        else [f"`kubectl delete -f` of this file deletes the claim {cluster.shared_claim}, and so all checkpoints."]
+    )
+    return [
+        "Made by `eunomia kubernetes manifest`, which has never run against a real API server.",
+        f"The namespace {cluster.namespace} must be there; nothing here needs a right at the API server.",
+        *token,
+        *kept,
+        f"{WORK} in all pods is for what you submit, {APPS} for the apps' folders:",
+        f"  {exec_} eunomia submit {WORK}/app.toml",
+        "",
+    ]

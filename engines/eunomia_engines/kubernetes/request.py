@@ -1,0 +1,201 @@
+"""What ``eunomia kubernetes manifest`` was asked for, checked against the rules of Kubernetes and of Eunomia."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia.units import format_duration
+from eunomia_engines.kubernetes.names import Amount, Label, Taint, check_dns_label, check_object_name, label_of, quoted
+
+ARBITER_PORT, METRICS_PORT, LAUNCHER_PORT = 7720, 7721, 7730
+END_MARGIN_SECONDS: Final = 30.0
+"""Seconds between the end of what a launcher runs and the SIGKILL of its pod."""
+LONGEST_NAME, LONGEST_KIND = 30, 20
+"""Letters of a cluster's name and of a kind's, so that names of pods fit into host names of 63 letters."""
+MOST_NODES: Final = 1000
+_KIND: Final = re.compile(r"([^:@]*):([0-9]{1,3})(?:@(.+))?\Z")
+
+
+@value
+class NodeKind:
+    """Nodes of one kind.
+
+    Attributes:
+        name: DNS label.
+        gpus: of a node, all of which its launcher asks for; 0: CPU slots.
+        label: that the nodes have; None: any node with so many free GPUs.
+    """
+
+    name: str
+    gpus: int
+    label: Label | None = None
+
+
+@value
+class Storage:
+    """Volumes of a cluster.
+
+    Attributes:
+        state_size: of the journal's volume.
+        state_class: its storage class; empty: the cluster's default one.
+        shared_size: of the volume with the apps' folders.
+        shared_class: its storage class, whose volumes many nodes mount; empty: ``shared_claim`` is there already.
+        shared_claim: name of a claim that is there; empty: one is made.
+    """
+
+    state_size: Amount
+    state_class: str
+    shared_size: Amount
+    shared_class: str
+    shared_claim: str
+
+
+@value
+class KubernetesCluster:
+    """An arbiter with its launchers, as manifests describe them.
+
+    Attributes:
+        name: of all objects.
+        namespace: of all objects; it is not made.
+        image: with Eunomia, one for all pods.
+        kinds: of nodes.
+        cpu_slots: of a node without GPUs; 0: nodes have GPUs.
+        taints: of GPU nodes.
+        nodes: of each kind, as an indexed Job; 0: a DaemonSet for each kind.
+        queue: Kueue's LocalQueue that admits the Job; empty: none.
+        cpus: of a slot.
+        memory: of a slot.
+        stop_seconds: that workers have to save once a launcher is ordered to end.
+        storage: its volumes.
+        tls_secret: with the arbiter's certificate; empty: one is made at the first start.
+        policy: of the arbiter.
+        settings: of the policy: ``KEY=VALUE``.
+        join_token: its text; empty: the Secret is made by hand.
+    """
+
+    name: str
+    namespace: str
+    image: str
+    kinds: tuple[NodeKind, ...]
+    cpu_slots: int
+    taints: tuple[Taint, ...]
+    nodes: int
+    queue: str
+    cpus: int
+    memory: Amount
+    stop_seconds: float
+    storage: Storage
+    tls_secret: str
+    policy: str
+    settings: tuple[str, ...] = ()
+    join_token: str = ""
+
+    @property
+    def host(self) -> str:
+        """The host name by which launchers reach the arbiter."""
+        return f"{self.name}.{self.namespace}.svc"
+
+    @property
+    def shared_claim(self) -> str:
+        """The claim with the apps' folders."""
+        return self.storage.shared_claim or f"{self.name}-shared"
+
+    @property
+    def grace_seconds(self) -> int:
+        """Seconds between the SIGTERM and the SIGKILL of a launcher's pod."""
+        return int(self.stop_seconds + END_MARGIN_SECONDS)
+
+
+def kinds_of(texts: Sequence[str], *, cpu_slots: int, nodes: int) -> tuple[NodeKind, ...]:
+    """Return the kinds of nodes, each ``NAME:GPUS`` or ``NAME:GPUS@LABEL=VALUE``.
+
+    Args:
+        texts: the options.
+        cpu_slots: of a node without GPUs; 0: nodes must have GPUs.
+        nodes: of each kind; 0: a DaemonSet, which runs on each node with the kind's label.
+
+    Raises:
+        InputError: a kind has another form, no GPUs, a name or label that another one has, or lacks a label.
+    """
+    made: list[NodeKind] = []
+    for text in texts:
+        kind = _kind(text, cpu_slots=cpu_slots)
+        if nodes == 0 and kind.label is None:
+            rule = (
+                "a kind must name a label of its nodes (NAME:GPUS@LABEL=VALUE), since a DaemonSet runs on each of them"
+            )
+            raise InputError(rule, value=quoted(text), place="--kind")
+        for before in made:
+            if kind.name == before.name or (kind.label is not None and kind.label == before.label):
+                rule = "kinds must differ in name and label, since each node has one launcher"
+                raise InputError(rule, value=quoted(text), place="--kind")
+        made.append(kind)
+    if not made:
+        raise InputError("a cluster must have a kind of nodes: --kind NAME:GPUS@LABEL=VALUE", value="none")
+    return tuple(made)
+
+
+def _kind(text: str, *, cpu_slots: int) -> NodeKind:
+    found = _KIND.match(text)
+    if found is None:
+        rule = "a kind must be NAME:GPUS or NAME:GPUS@LABEL=VALUE"
+        raise InputError(rule, value=quoted(text), place="--kind")
+    name, gpus = check_dns_label(found[1], "--kind", longest=LONGEST_KIND), int(found[2])
+    if (gpus == 0) is not (cpu_slots > 0):
+        rule = "a kind must have at least 1 GPU, or 0 with --cpu-slots N"
+        raise InputError(
+            rule, value=quoted(text) + (f" and --cpu-slots {cpu_slots}" if cpu_slots else ""), place="--kind"
+        )
+    return NodeKind(name=name, gpus=gpus, label=None if found[3] is None else label_of(found[3], "--kind"))
+
+
+def check_grace(seconds: float, suspend_seconds: float) -> float:
+    """Check the time that workers have to save, and return it.
+
+    Args:
+        seconds: of ``--save``.
+        suspend_seconds: the policy's ``suspend_grace``.
+
+    Raises:
+        InputError: it is less than what the policy gives a job that it suspends.
+    """
+    if seconds < suspend_seconds:
+        rule = f"the time to save must be at least the policy's suspend_grace, {format_duration(suspend_seconds)}"
+        raise InputError(rule, value=format_duration(seconds) if seconds else "0s", place="--save")
+    return seconds
+
+
+def check_queue(queue: str, nodes: int) -> str:
+    """Check the name of Kueue's queue, and return it.
+
+    Raises:
+        InputError: it is no DNS label, or there is no Job that it could admit.
+    """
+    if queue:
+        check_dns_label(queue, "--queue")
+        if nodes == 0:
+            rule = "a queue admits a Job, so --nodes N must be given (a DaemonSet waits in no queue)"
+            raise InputError(rule, value=f'"{queue}" without --nodes', place="--queue")
+    return queue
+
+
+def check_storage(storage: Storage) -> Storage:
+    """Check the volumes, and return them.
+
+    Raises:
+        InputError: nothing says where the apps' folders are, or two options do.
+    """
+    for name, option in ((storage.state_class, "--state-class"), (storage.shared_class, "--shared-class")):
+        if name:
+            check_object_name(name, option)
+    if storage.shared_claim:
+        check_object_name(storage.shared_claim, "--shared-claim")
+    if bool(storage.shared_class) is bool(storage.shared_claim):
+        rule = (
+            "all nodes must share the apps' folders, so a storage class whose volumes many nodes mount (ReadWriteMany) "
+            "must be named by --shared-class, or a claim that is there by --shared-claim"
+        )
+        raise InputError(rule, value="both" if storage.shared_class else "neither")
+    return storage
