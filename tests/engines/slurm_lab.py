@@ -7,6 +7,7 @@ groups do (limits of memory and CPUs, an end of all processes of a job) is not s
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -83,6 +84,10 @@ class SlurmLab:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.call("scancel", f"--user={os.getuid()}")
             time.sleep(1.0)
+        scripts = subprocess.run(["pgrep", "-f", f"{self.folder}/spool"], capture_output=True, text=True, check=False)
+        for pid in scripts.stdout.split():  # of jobs that no controller could cancel
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGTERM)
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.slurm_lab import SlurmLab, needs_slurm, slurm
+from tests.engines.slurm_lab import SlurmLab, free_ports, needs_slurm, slurm
 
 from eunomia_appmaster.journal_check import check_folder
 
@@ -217,3 +218,71 @@ def test_a_head_that_is_killed_is_followed_by_one_that_takes_up_its_nodes(site: 
     site.eunomia("slurm", "down")
     assert site.left() == []
     assert [str(finding) for finding in check_folder(site.state, over=True).findings] == []
+
+
+def test_the_first_step_comes_soon_after_up(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    first = site.folder / "first_step"
+    begin = (
+        f"import contextlib\n\nwith contextlib.suppress(FileExistsError):\n    open({str(first)!r}, 'x').close()\n\n\n"
+    )
+    train = WORKER.read_text(encoding="utf-8")
+    assert train.count("class Orders:") == 1, "what stands before it are imports"
+    (site.folder / "train.py").write_text(train.replace("class Orders:", f"{begin}class Orders:"), encoding="utf-8")
+    began = time.time()
+    site.up(nodes=1)
+    served = time.time()
+    wait(all_up(site, 1), "a node is up")
+    joined = time.time()
+    site.search(iterations=200, seconds=0.02)
+    wait(first.exists, "a worker begins its first step")
+    stepped = first.stat().st_mtime
+    (times,) = site.lab.call("squeue", "-h", "-o", "%V %S").splitlines()
+    submitted, started = map(datetime.fromisoformat, times.split())
+    seconds = {
+        "from up to the first step": stepped - began,
+        "until up returned": served - began,
+        "then until the node was up": joined - served,
+        "then until the first step": stepped - joined,
+        "of these in Slurm's queue, in whole seconds": (started - submitted).total_seconds(),
+    }
+    with capsys.disabled():
+        sys.stdout.write("".join(f"\n{value:6.1f} s {name}" for name, value in seconds.items()) + "\n")
+    assert seconds["from up to the first step"] < 60.0
+    assert "pending" not in site.eunomia("nodes")
+
+
+def test_a_job_that_waits_is_shown_by_nodes_and_its_folder_is_not_served_otherwise(site: Site) -> None:
+    other = ["--nodelist", "gpu1", "--gres", "gpu:4", "--time", "10", "--wrap", "sleep 600"]
+    blocker = site.lab.call("sbatch", "--parsable", *other).strip()
+    made = json.loads(
+        site.eunomia(
+            "slurm",
+            "up",
+            "--json",
+            "--nodes",
+            "1",
+            "--gres",
+            "gpu:4",
+            "--cpu-slots",
+            "2",
+            "--time",
+            "30m",
+            "--port",
+            str(free_ports(1)[0]),
+            "--node-dir",
+            str(site.node_dir),
+            "--",
+            "--nodelist=gpu1",
+        )
+    )
+    (node,) = made["nodes"]
+    assert any("KillWait 5 s" in note for note in made["notes"]) and made["request"]["least"] == 1
+    wait(lambda: f"1 asked of slurm: job {node['job']}, pending: " in site.eunomia("nodes"), "nodes shows it", 90.0)
+    assert json.loads(site.eunomia("nodes", "--json"))["asked"][0]["id"] == node["job"]
+    os.kill(made["head"]["pid"], signal.SIGKILL)
+    assert "must be served by `eunomia slurm up`" in site.eunomia("serve", "--cpu-only", fails=True)
+    site.lab.call("scancel", blocker)
+    down = json.loads(site.eunomia("slurm", "down", "--json"))
+    assert (down["head"], down["nodes"]) == (None, [])
+    assert site.left() == []
+    assert not (site.state / "engine" / "note.json").exists()

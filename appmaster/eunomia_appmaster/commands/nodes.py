@@ -1,6 +1,7 @@
 """``eunomia nodes``: list the cluster's nodes, or drain, undrain or remove one."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,6 +10,7 @@ from eunomia.units import parse_duration
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands import join_tokens
 from eunomia_appmaster.commands.console import NOT_KNOWN, Address, AsJson, StateDir, duration, given, number, table
+from eunomia_appmaster.node.engine_note import AskedNode, note_here
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 SCHEMA: Final = "eunomia/nodes@1"
@@ -39,7 +41,11 @@ def _nodes(
 def list_nodes(as_json: AsJson = False, address: Address = None, state_dir: StateDir = None) -> None:
     """List the nodes: state, slots, load, when they were heard, and why one is not up."""
     with Client(address, state_dir=state_dir) as client:
-        _show(list(client.nodes()), as_json=as_json)
+        known = list(client.nodes())
+    note = note_here(address, state_dir)
+    _show(known, as_json=as_json, asked=() if note is None else note.asked)
+    if note is not None and note.lines and not as_json:
+        typer.echo("\n".join(note.lines))
 
 
 @nodes.command("drain")
@@ -116,13 +122,14 @@ def _holders(node: pb.NodeView) -> str:
 join_tokens.add_to(nodes)
 
 
-def _show(known: list[pb.NodeView], *, as_json: bool) -> None:
+def _show(known: list[pb.NodeView], *, as_json: bool, asked: Sequence[AskedNode] | None = None) -> None:
     if as_json:
-        typer.echo(json.dumps({"schema": SCHEMA, "nodes": [_facts(node) for node in known]}))
+        of_engine = {} if asked is None else {"asked": [node.model_dump() for node in asked]}
+        typer.echo(json.dumps({"schema": SCHEMA, "nodes": [_facts(node) for node in known], **of_engine}))
         return
     headers = ("NODE", "STATE", "SLOTS", "LEASE", "LOAD", "HEARD", "WHY")
     typer.echo("\n".join(table(headers, [_row(node) for node in known])))
-    if not known:
+    if not known and not asked:
         typer.echo(NO_NODE)
 
 

@@ -43,6 +43,7 @@ def serve(flags: ServeFlags) -> int:
     """Run the arbiter and this machine's launcher; returns the exit code once all processes have ended."""
     from eunomia_appmaster.node import local_machine
     from eunomia_appmaster.node.control_groups import choose
+    from eunomia_appmaster.node.engine_note import check_no_engine
     from eunomia_appmaster.node.patience import StopAskedError
     from eunomia_appmaster.node.supervisor import Supervisor
 
@@ -50,6 +51,7 @@ def serve(flags: ServeFlags) -> int:
     if flags.accept_loss and (accepted := _accepted(flags.home)):
         typer.echo(f"accepted: {accepted}; the arbiter decides from now on")
         return 0
+    check_no_engine(flags.home)
     serving = checked(flags)
     if flags.no_launcher:
         return _serve_alone(flags, serving)

@@ -22,6 +22,7 @@ from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import NOT_KNOWN, AsJson, StateDir, duration, table
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.launcher.processes import identify
+from eunomia_appmaster.node.engine_note import drop_note
 from eunomia_appmaster.node.private_files import write_private
 from eunomia_appmaster.node.writable import check_writable
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -221,6 +222,7 @@ def down(
     give_all_back(engine)
     if left := [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]:
         raise EunomiaError("jobs of Slurm must end once they are cancelled", value=", ".join(left))
+    drop_note(state)
     if as_json:
         typer.echo(json.dumps({"schema": SCHEMA, "head": None, "nodes": [], "state_dir": str(state)}))
         return

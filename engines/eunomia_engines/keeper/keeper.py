@@ -59,6 +59,7 @@ class Keeper:
         demand: how many to have.
         times: periods of the plan.
         clock: Unix time in seconds.
+        heard: is told what the engine said, at each look.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class Keeper:
         times: Times,
         *,
         clock: Callable[[], float] = time.time,
+        heard: Callable[[Sequence[Life]], None] = lambda lives: None,
     ) -> None:
         self._engine, self._arbiter, self._pilots = engine, arbiter, pilots
-        self._demand, self._times, self._clock = demand, times, clock
+        self._demand, self._times, self._clock, self._heard = demand, times, clock, heard
         self._idle_since: dict[str, float] = {}
         self._released: set[str] = set()
         self._failed: set[str] = set()
@@ -101,6 +103,7 @@ class Keeper:
         """
         now, members = self._clock(), self._arbiter.members()
         lives = self._pilots.lives(self._engine)
+        self._heard(lives)
         self._note_idle(now, members)
         here = {life.name for life in lives if life.name in members and members[life.name].state == "up"}
         needs: Sequence[AppNeed] = ()

@@ -17,6 +17,7 @@ from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.serve import checked
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher.processes import identify
+from eunomia_appmaster.node.engine_note import AskedNode, EngineNote
 from eunomia_appmaster.node.private_files import write_private
 from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.process_name import name_process
@@ -37,6 +38,10 @@ SERVING: Final = "serving.json"
 TOKEN_DAYS: Final = 365.0
 DOWN: Final = "down"
 """File below the engine's folder: the head, when it is ended, first gives back all nodes."""
+UP: Final = "eunomia slurm up"
+DOWN_COMMAND: Final = "eunomia slurm down"
+MOST_WORDS: Final = 2000
+"""Signs of a reason that are kept."""
 CHECK_SECONDS: Final = 0.5
 LAST_SECONDS: Final = 180.0
 """Seconds in which nodes that are given back must end, before the head ends without them."""
@@ -136,6 +141,7 @@ def serve(state: Path, stopped: threading.Event, *, look_seconds: float = LOOK_S
                 SlurmPilots(state),
                 Demand(request.least, request.most, request.wait_seconds),
                 times_of(request),
+                heard=lambda lives: note_asked(state, lives),
             )
             thread = threading.Thread(target=keeper.run, args=(stopped, look_seconds), daemon=True)
             thread.start()
@@ -146,6 +152,13 @@ def serve(state: Path, stopped: threading.Event, *, look_seconds: float = LOOK_S
             thread.join(60.0)
             if (state / FOLDER / DOWN).exists():
                 give_all_back(engine)
+
+
+def note_asked(state: Path, lives: Sequence[Life]) -> None:
+    """Note for commands on this machine that Slurm gives the nodes of a state folder, and which of them it owes."""
+    waiting = [life.node for life in lives if life.node is not None and life.node.state is NodeState.ASKED]
+    asked = tuple(AskedNode(id=node.id, why=node.why[:MOST_WORDS]) for node in waiting)
+    EngineNote(engine="slurm", up=UP, down=DOWN_COMMAND, at=time.time(), asked=asked).save(state)
 
 
 def give_all_back(engine: Engine) -> None:

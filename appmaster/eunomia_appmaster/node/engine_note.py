@@ -1,0 +1,111 @@
+"""The note on an engine in an arbiter's state folder: which engine gives its nodes, and which it was asked for.
+
+The arbiter and its journal know nothing of engines. The keeper of the nodes, a process beside the arbiter, writes the
+note; commands on its machine read it.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eunomia.errors import InputError
+from eunomia_appmaster.node.private_files import write_private
+from eunomia_appmaster.service.settings import default_state_dir
+
+NOTE: Final = Path("engine") / "note.json"
+"""Below the state folder."""
+
+
+class AskedNode(BaseModel):
+    """A node that waits in an engine's queue.
+
+    Attributes:
+        id: the engine's own, such as the id of a Slurm job.
+        why: the engine's own word for its wait, such as ``Priority``; empty: it says none.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: Annotated[str, Field(max_length=200)]
+    why: Annotated[str, Field(max_length=2000)] = ""
+
+
+class EngineNote(BaseModel):
+    """The engine of a state folder.
+
+    Attributes:
+        engine: its name, such as ``slurm``.
+        up: the command that serves the state folder.
+        down: the command after which another one may serve it.
+        at: when the engine was looked at, as Unix time in seconds.
+        asked: nodes that wait in its queue, as the engine said then.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    engine: Annotated[str, Field(max_length=200)]
+    up: Annotated[str, Field(max_length=200)]
+    down: Annotated[str, Field(max_length=200)]
+    at: float
+    asked: tuple[AskedNode, ...] = ()
+
+    def save(self, state: Path) -> None:
+        """Write the note into a state folder.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        (state / NOTE).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(state / NOTE, self.model_dump_json().encode())
+
+    @property
+    def lines(self) -> list[str]:
+        """What waits in the engine's queue, as lines of text with one for each reason."""
+        by_why: dict[str, list[str]] = {}
+        for node in self.asked:
+            by_why.setdefault(" ".join(node.why.split()), []).append(node.id)
+        return [
+            f"{len(ids)} asked of {self.engine}: job{'s' if len(ids) > 1 else ''} {', '.join(ids)}, pending"
+            f"{f': {why}' if why else ''}"
+            for why, ids in by_why.items()
+        ]
+
+
+def read_note(state: Path) -> EngineNote | None:
+    """Return the note of a state folder; None: no engine gives its nodes, or the note cannot be read."""
+    try:
+        return EngineNote(**json.loads((state / NOTE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, ValidationError):
+        return None
+
+
+def drop_note(state: Path) -> None:
+    """Remove the note of a state folder: the engine has no node of it any more."""
+    (state / NOTE).unlink(missing_ok=True)
+
+
+def note_here(address: str | None, state: Path | None) -> EngineNote | None:
+    """Return the note of the arbiter that a command asks; None: there is none, or it is named by its address.
+
+    Args:
+        address: the command's ``--address``.
+        state: the command's ``--state-dir``.
+    """
+    if address is not None or (state is None and os.environ.get("EUNOMIA_ADDRESS")):
+        return None
+    return read_note(state or default_state_dir())
+
+
+def check_no_engine(state: Path) -> None:
+    """Check that no engine gives the nodes of a state folder.
+
+    Raises:
+        InputError: one does, so that its nodes would call an address at which this arbiter is not.
+    """
+    note = read_note(state)
+    if note is not None:
+        rule = f"a state folder whose nodes {note.engine} gives must be served by `{note.up}`, or by others after"
+        raise InputError(f"{rule} `{note.down}`", value="eunomia serve", place=str(state))
