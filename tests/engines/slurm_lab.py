@@ -84,10 +84,7 @@ class SlurmLab:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.call("scancel", f"--user={os.getuid()}")
             time.sleep(1.0)
-        scripts = subprocess.run(["pgrep", "-f", f"{self.folder}/spool"], capture_output=True, text=True, check=False)
-        for pid in scripts.stdout.split():  # of jobs that no controller could cancel
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGTERM)
+        self._end_scripts()
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
@@ -103,6 +100,18 @@ class SlurmLab:
                 stderr=out,
                 env={**os.environ, "SLURM_CONF": str(self.config)},
             )
+
+    def _end_scripts(self) -> None:
+        """End the scripts of jobs that no controller could cancel, and Slurm's process for each, which would wait."""
+        found = subprocess.run(["pgrep", "-f", f"{self.folder}/spool"], capture_output=True, text=True, check=False)
+        for pid in map(int, found.stdout.split()):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                parent = int(status.partition("PPid:")[2].split()[0])
+                os.kill(pid, signal.SIGTERM)
+                if Path(f"/proc/{parent}/comm").read_text().startswith("slurmstepd"):
+                    time.sleep(0.5)
+                    os.kill(parent, signal.SIGKILL)
 
     def _make_devices(self) -> None:
         (self.folder / "dev").mkdir()
