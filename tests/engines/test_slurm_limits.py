@@ -21,7 +21,7 @@ PARTITION = (
     "MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=gpu[1-3] PriorityTier=1 OverSubscribe=NO PreemptMode=REQUEUE "
     "State=UP TotalCPUs=24 TotalNodes=3 SelectTypeParameters=NONE"
 )
-# As the manuals of 20.11 and 24.05 have it (not seen): fields come and go, and an unknown state is no reason to refuse.
+# Taken to be the form of 20.11 and of 24.05 (not seen, and not read in their manuals): fields come and go, and an unknown state is no reason to refuse.
 OTHER_VERSIONS = {
     "20.11": PARTITION.replace("PreemptMode=REQUEUE ", "").replace("GraceTime=60 ", "GraceTime=0 "),
     "24.05": PARTITION.replace("ExclusiveUser=NO", "ExclusiveTopo=NO ExclusiveUser=NO") + " TRES=cpu=24,gres/gpu=12",
@@ -67,7 +67,7 @@ def test_a_partition_and_a_site_are_read() -> None:
 
 
 @pytest.mark.parametrize("version", OTHER_VERSIONS)
-def test_partitions_of_other_versions_are_read_by_their_manuals(version: str) -> None:
+def test_partitions_in_the_forms_of_other_versions_are_read(version: str) -> None:
     one = partition_of(OTHER_VERSIONS[version])
     assert (one.name, one.state, one.most_nodes, one.accounts) == ("gpu", "UP", None, None)
     assert check_limits(request(), ["gpu"], limits(partition=OTHER_VERSIONS[version])) == []
