@@ -21,7 +21,8 @@ PARTITION = (
     "MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=gpu[1-3] PriorityTier=1 OverSubscribe=NO PreemptMode=REQUEUE "
     "State=UP TotalCPUs=24 TotalNodes=3 SelectTypeParameters=NONE"
 )
-# Taken to be the form of 20.11 and of 24.05 (not seen, and not read in their manuals): fields come and go, and an unknown state is no reason to refuse.
+# Taken to be the forms of 20.11 and 24.05 (neither seen nor read in their manuals): fields come and go, and an unknown
+# state is no reason to refuse.
 OTHER_VERSIONS = {
     "20.11": PARTITION.replace("PreemptMode=REQUEUE ", "").replace("GraceTime=60 ", "GraceTime=0 "),
     "24.05": PARTITION.replace("ExclusiveUser=NO", "ExclusiveTopo=NO ExclusiveUser=NO") + " TRES=cpu=24,gres/gpu=12",
