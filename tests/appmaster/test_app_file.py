@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputErrors
+from eunomia_appmaster.app import app_file
 from eunomia_appmaster.app.app_file import AppFile
 from eunomia_appmaster.app.command import Filling
 from eunomia_appmaster.app.space import Categorical, Float, Int
@@ -137,6 +138,17 @@ def test_python_in_a_command_is_the_interpreter_of_the_submitter(folder: Path, t
             "slots = 2",
             "slots = { min = 3, max = 2 }",
             "slots must have a min that is at most its max, but got {'min': 3, 'max': 2} (resnet.toml, [job].slots)",
+        ),
+        (
+            "slots = 2",
+            'slots = { min = 1, max = 2 }\nelastic = "always"',
+            'elastic must be "restart" or "live", but got "always" (resnet.toml, [job].elastic)',
+        ),
+        (
+            "slots = 2",
+            'slots = { min = 1, max = 2 }\nelastic = "live"',
+            'elastic must be "restart": live changes need a training helper that forms its group again, '
+            'but got "live" (resnet.toml, [job].elastic)',
         ),
         (
             "slots = 2",
@@ -379,3 +391,32 @@ def test_a_grid_without_a_number_of_trials_runs_all_of_its_points(folder: Path) 
     file = AppFile.parse(text + '[tuner]\nsampler = "grid"\n', place="a.toml", folder=folder)
     points = [trial.parameters for trial in file.make_tuner().trials()]
     assert points == [{"lr": lr, "b": b} for lr in (1, 2, 3) for b in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("slots", "batch_size", "error"),
+    [
+        ("2", 64, 'slots must have a min below its max where elastic is "live", but got 2 (resnet.toml, [job].slots)'),
+        ("{ min = 1, max = 8 }", 4, 'batch_size must be at least the 8 of slots where elastic is "live", but got 4 '),
+        ("{ min = 1, max = 8 }", 8, ""),
+    ],
+)
+def test_a_job_that_changes_live_has_several_sizes_and_a_sample_for_each_worker(
+    slots: str, batch_size: int, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_file, "LIVE_CHANGES", True)
+    (tmp_path / "train.py").touch()
+    text = f"""[app]
+name = "resnet"
+[job]
+command = "python train.py"
+slots = {slots}
+batch_size = {batch_size}
+elastic = "live"
+"""
+    if not error:
+        assert app_file.AppFile.parse(text, place="resnet.toml", folder=tmp_path).job.elastic == "live"
+        return
+    with pytest.raises(InputErrors) as found:
+        app_file.AppFile.parse(text, place="resnet.toml", folder=tmp_path)
+    assert error in str(found.value)

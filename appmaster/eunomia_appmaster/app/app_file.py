@@ -30,6 +30,8 @@ from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner
 
 M = TypeVar("M", bound=BaseModel)
 
+LIVE_CHANGES = False
+"""Whether ``elastic = "live"`` is accepted."""
 STAND_INS: Mapping[type[BaseModel], Mapping[str, str]] = {AppTable: {"name": "x"}, JobTable: {"command": "x"}}
 """Valid values of required keys, with which the rest of a table is checked if a key is missing or faulty."""
 
@@ -262,6 +264,7 @@ class _Reader:
             self.note(rule, key="[job].max_iterations", value="none")
         if job is None or space is None:
             return None
+        self._check_elastic(job)
         trials = self.trials(tuner, space, found, options, job)
         self._check_more(tuner, found, space, trials)
         if self.errors or options is None or trials is None:
@@ -273,6 +276,20 @@ class _Reader:
             self.note(error.rule, key="[tuner]", value=error.value)
             return None
         return search, found, options
+
+    def _check_elastic(self, job: JobTable) -> None:
+        """Check that a job that changes its size live has sizes to change between, and a sample for each worker."""
+        if job.elastic != "live" or "[job].slots" in self.faulty:
+            return
+        if not LIVE_CHANGES:
+            rule = 'elastic must be "restart": live changes need a training helper that forms its group again'
+            self.note(rule, key="[job].elastic", value='"live"')
+        elif job.slots.min == job.slots.max:
+            rule = 'slots must have a min below its max where elastic is "live"'
+            self.note(rule, key="[job].slots", value=str(job.slots.min))
+        elif job.batch_size is not None and job.batch_size < job.slots.max:
+            rule = f'batch_size must be at least the {job.slots.max} of slots where elastic is "live"'
+            self.note(rule, key="[job].batch_size", value=str(job.batch_size))
 
     def _check_sampler(self, tuner: TunerTable) -> None:
         for key in ("max_concurrent_trials", "startup_trials"):

@@ -211,6 +211,8 @@ class JobTable(_Table):
     """Number of step times without progress, and at least a minute, after which a job is ended as stalled."""
     trust_checkpoints: Annotated[bool, _truth("trust_checkpoints")] = False
     """Whether checkpoints may hold objects of any class, whose unpickling can run code."""
+    elastic: Annotated[Literal["restart", "live"], _choice("elastic", ("restart", "live"))] = "restart"
+    """How a running job changes its size: by a restart from a checkpoint, or live, without one."""
     kind: Annotated[str, _name("kind")] | None = None
     """Kind of the jobs; jobs of one kind, in any app, share their measured rates. None: a kind of the app's own."""
     epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None

@@ -42,6 +42,7 @@ from eunomia_appmaster.launcher.own_machine import OwnMachine
 from eunomia_appmaster.launcher.quotas import Quotas
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
+from eunomia_appmaster.launcher.stores import keep_stores
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.launcher.zygotes import Zygotes
@@ -288,6 +289,7 @@ def _lives(
     yield watch_output(lambda: _run_folders(node, containers), node.name, lambda: node.limits.output_bytes)
     yield quotas.run()
     yield keep(node.lease, containers)
+    yield keep_stores(containers)
     yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()
     if DEVICES not in groups.controllers:  # else control groups block GPUs of other slots
         yield ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end").run()

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 from google.protobuf import json_format
 
+from eunomia_appmaster.launcher import live_words
 from eunomia_appmaster.launcher.files import put_aside, read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.prepared import Prepared
@@ -28,7 +29,7 @@ REFUSED = "refused.json"
 """Name of the file in which a shepherd records why it started no worker."""
 WORKERS_OWN = "worker"
 SUSPENDED = 75  # EX_TEMPFAIL
-NO_SLOT = -1  # of an app master
+NO_SLOT = -1  # of an app master, or of a job's store
 MOST_ANNOUNCEMENTS = 64
 """Most announcements of a worker in its status; older ones are dropped."""
 MOST_NUMBER, MOST_ANNOUNCED = 1e15, 10_000
@@ -51,6 +52,7 @@ class Container:
         shepherd: the worker's parent process, once it is known.
         kill_at: time at which it is killed, in seconds of ``System.uptime``.
         stop_at: the step of the last ``stop_at`` order, sent again to a worker that connects.
+        change: the newest ``change`` order, likewise.
         group: its control group.
         gang_slots: slots on this machine of all containers of its gang, whose GPUs it may use.
         prepared: the wait of a prepared container for its start; None: it starts at once.
@@ -80,6 +82,7 @@ class Container:
         self.kill_at: float | None = None
         self.unsaved = False
         self.stop_at: dict[str, Any] | None = None
+        self.change: dict[str, Any] | None = None
         self.orders: OrderSocket | None = None
         self.killer: asyncio.Task[None] | None = None
         self.group: ControlGroup = NO_GROUP
@@ -170,6 +173,7 @@ class Container:
             "shepherd_start_time": self.shepherd.start_time if self.shepherd else None,
             "kill_at_boot_seconds": self.kill_at,
             "stop_at": self.stop_at,
+            "change": self.change,
             "group": record_of(self.group),
             "status": json_format.MessageToDict(status, preserving_proto_field_name=True),
         }
@@ -198,7 +202,7 @@ class Container:
                 system=system,
             )
             container.kill_at = record["kill_at_boot_seconds"]
-            container.stop_at = record["stop_at"]
+            container.stop_at, container.change = record["stop_at"], record.get("change")
             container.group = of_record(record.get("group"))  # none: of an earlier version
         except (KeyError, TypeError, json_format.ParseError) as error:  # a file without a sum, of an earlier version
             put_aside(folder / RECORD, repr(error))
@@ -234,6 +238,24 @@ class Container:
         self.status.started_at = record["started_at"]
         return True
 
+    def keeps(self, order: dict[str, Any]) -> bool:
+        """Store an order that a worker gets again whenever it connects; returns whether the order is such a one.
+
+        Of several changes, the one of the highest generation counts.
+        """
+        if "change" in order:
+            if order["change"]["generation"] >= self.status.live.ordered:
+                self.change, self.status.live.ordered = order, order["change"]["generation"]
+            return True
+        if order["order"] == "stop_at":
+            self.stop_at = order
+            return True
+        return False
+
+    def standing_orders(self) -> list[dict[str, Any]]:
+        """Return the orders for a worker that connects."""
+        return [order for order in (self.stop_at, self.change) if order is not None]
+
     def heard(self, kind: str, content: dict[str, Any]) -> None:
         """Store a message of the worker; a malformed message raises KeyError, TypeError or ValueError."""
         status = self.status
@@ -253,6 +275,8 @@ class Container:
             if len(announced) > MOST_ANNOUNCED:
                 raise ValueError(f"an announcement must have at most {MOST_ANNOUNCED} letters")
             self._announce(announced)
+        elif kind in live_words.SAID and status.HasField("live"):
+            live_words.hear(status.live, kind, content)
         else:
             raise ValueError(f"no such message: {kind}")
 

@@ -331,10 +331,9 @@ class Containers:
             container.give_up()
 
     def order(self, container: Container, order: dict[str, Any]) -> bool:
-        """Send an order, ``checkpoint`` or ``stop_at``, to the worker; returns whether the worker is connected."""
-        if order["order"] == "stop_at":
-            container.stop_at = order
-            container.save()
+        """Send an order, except ``suspend``, to the worker; returns whether the worker is connected."""
+        if container.keeps(order):
+            self._changed(container)
         return container.orders is not None and container.orders.send(order)
 
     def _order_suspension(self, container: Container, deadline_seconds: float) -> None:
@@ -371,7 +370,7 @@ class Containers:
                 self._changed(container)
 
         def joined() -> list[dict[str, Any]]:
-            orders = [] if container.stop_at is None else [container.stop_at]
+            orders = container.standing_orders()
             cores = self._cores.of(container.status.slot, container.status.epoch)
             orders += [] if cores is None else [_threads(cores)]
             if container.status.state == pb.STOPPING:

@@ -1,6 +1,7 @@
 """Requests to start the containers of one incarnation: their checks, and the environment of each worker."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.owners import account_of, check_owner, rights_of
 from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.stores import start_store
 from eunomia_appmaster.launcher.zygote_client import PASSED_ON, THREADS, can_fork, interpreter
 from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.file_rights import as_owner
@@ -49,7 +51,7 @@ async def start_gang(
     if known := _already_known(request, containers):
         return known
     node.lease.check()
-    if not request.master_port and all(wanted.rank for wanted in request.containers):
+    if not request.master_port and not request.HasField("live") and all(wanted.rank for wanted in request.containers):
         rule = "a start without rank 0 must name the master_port that the node of rank 0 reserved"
         raise InputError(rule, value="0", place=f"{request.app}/{request.job}")
     for wanted in request.containers:
@@ -130,6 +132,9 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
         raise InputError("an incarnation must be 1 or more", value=str(request.incarnation))
     if request.job < 0 or any(wanted.rank < 0 for wanted in request.containers):
         raise InputError("a job's number and ranks must be 0 or more", value=str(request.job))
+    if request.HasField("live") and not set(request.live.members) >= {one.container_id for one in request.containers}:
+        rule = "containers of a job that changes its size live must be members of their generation"
+        raise InputError(rule, value=", ".join(request.live.members)[:100], place=f"{request.app}/{request.job}")
     run_folder(request, node)
     slots = [wanted.slot for wanted in request.containers]
     if not slots or len(set(slots)) < len(slots):
@@ -226,12 +231,16 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
     new = [_new_container(request, wanted, folder, node) for wanted in request.containers]
     if taken := [container.id for container in new if container.folder.exists()]:
         raise InputError("a container id must be used once", value=taken[0])
-    port = None if request.master_port else node.system.reserve_port()
+    joins = bool(request.live.store)  # a running gang, whose workers meet at its store
+    port = None if request.master_port or joins else node.system.reserve_port()
     first = min(new, key=lambda container: container.status.rank)
     first.port = port
     master_port = request.master_port if port is None else port.number
+    store = _store(request, node, containers, first, master_port)
     for local_rank, container in enumerate(new):
-        env = environment(request, node, container, local_rank, master_port)
+        env = environment(request, node, container, local_rank, master_port) | live_environment(request, store)
+        if store:
+            container.status.live.store = store
         with rights_of(container.account):
             argv = (interpreter(request.command[0], env), *request.command[1:])
         command = ContainerCommand(
@@ -251,6 +260,37 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
                 port.close()
             raise not_written("folders of a container must be writable", error) from error
     return [container.status for container in new]
+
+
+def _store(
+    request: pb.StartContainersRequest, node: Node, containers: Containers, first: Container, master_port: int
+) -> str:
+    """Return where the gang's store listens, and start it if it is of this node; empty: the gang has none.
+
+    Raises:
+        OSError: it could not be started; nothing was started.
+    """
+    if not request.HasField("live") or request.live.store:
+        return request.live.store
+    try:
+        env = environment(request, node, first, 0, master_port)
+        return start_store(request, first.folder.parent, env, node, containers)
+    except OSError as error:
+        if first.port is not None:
+            first.port.close()
+        raise not_written("folders of a store must be writable", error) from error
+
+
+def live_environment(request: pb.StartContainersRequest, store: str) -> dict[str, str]:
+    """Return the variables for workers of a job that changes its size live; empty for other jobs."""
+    if not request.HasField("live"):
+        return {}
+    return {
+        "EUNOMIA_ELASTIC": "live",
+        "EUNOMIA_GENERATION": str(request.live.generation),
+        "EUNOMIA_MEMBERS": json.dumps(list(request.live.members)),
+        "EUNOMIA_STORE": store,
+    }
 
 
 def _output(request: pb.StartContainersRequest, node: Node, folder: Path, stream: str) -> Path:
@@ -274,6 +314,7 @@ def _new_container(
         epoch=wanted.epoch,
         rank=wanted.rank,
         state=pb.NEW,
+        live=pb.LiveStatus() if request.HasField("live") else None,
     )
     account = account_of(request.login)
     own = folder / "containers" if account is None else node.records_folder(request.app)
@@ -318,8 +359,3 @@ def environment(
     fixed = {name: str(value) for name, value in {**ranks, **own}.items()}
     of_account = {} if container.account is None else container.account.environment
     return {**base_environment(), **dict.fromkeys(THREADS, "1"), **interfaces, **request.env, **of_account, **fixed}
-
-
-def parse_stop_at(order: pb.StopAt) -> dict[str, object]:
-    """Return a ``stop_at`` order in the form in which workers read it."""
-    return {"order": "stop_at", **({"step": order.step} if order.HasField("step") else {})}

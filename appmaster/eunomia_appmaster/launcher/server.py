@@ -21,8 +21,9 @@ from eunomia_appmaster.launcher.errors import (
     UnknownContainerError,
     not_written,
 )
-from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
+from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, start_gang
 from eunomia_appmaster.launcher.listening import ListenAddress, not_bound
+from eunomia_appmaster.launcher.live_words import order_of
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.node_checks import NodeChecks
 from eunomia_appmaster.launcher.refusal_log import RefusalLog
@@ -129,14 +130,14 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def OrderContainers(  # noqa: N802
         self, request: pb.OrderContainersRequest, context: Context
     ) -> pb.OrderContainersResponse:
-        """Send a ``checkpoint`` or ``stop_at`` order to workers that are connected."""
+        """Send a ``checkpoint``, ``stop_at`` or ``change`` order to workers that are connected."""
         try:
             chosen = self._own(request, context)
             if request.WhichOneof("order") is None:
-                raise InputError("an order must be checkpoint or stop_at", value="none")
+                raise InputError("an order must be checkpoint, stop_at or change", value="none")
+            order = order_of(request)
         except EunomiaError as error:
             await _refuse(context, error)
-        order = parse_stop_at(request.stop_at) if request.HasField("stop_at") else {"order": "checkpoint"}
         delivered = [container.id for container in chosen if self._containers.order(container, order)]
         return pb.OrderContainersResponse(delivered=delivered)
 

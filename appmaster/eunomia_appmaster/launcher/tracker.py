@@ -15,8 +15,10 @@ import structlog
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.launcher.access import ArbiterAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
+from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError, SupersededError
+from eunomia_appmaster.launcher.live_leaving import leaves_live, wait_for_change
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.storage import read_back
 from eunomia_appmaster.node.accounts import uid_of
@@ -91,6 +93,8 @@ class Tracker:
         self._leaves = False
         self._said_away: tuple[str, str | None] = ("", None)
         self._said_away_at = 0.0
+        self._leaving_live: set[str] = set()
+        """Workers that their app masters are to tell to leave their gangs."""
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
@@ -369,7 +373,18 @@ class Tracker:
         if revocation.leave_warning_to_app_master:
             self._containers.kill_at(holder, seconds)
             return
+        if seconds > 0.0 and leaves_live(holder):
+            self._containers.kill_at(holder, seconds)
+            if holder.id not in self._leaving_live:
+                self._leaving_live.add(holder.id)
+                self._spawn(wait_for_change(holder, seconds, lambda: self._suspend_gang(holder, reason)))
+            return
         self._containers.stop(holder, seconds, reason)
+        self._suspend_gang(holder, reason)
+
+    def _suspend_gang(self, holder: Container, reason: str) -> None:
+        """Order all containers of a container's incarnation here to suspend before it is killed."""
+        seconds = holder.seconds_left or 0.0
         lease = (holder.status.app, holder.status.job, holder.status.incarnation)
         for mate in self._containers.on_slots():
             if (mate.status.app, mate.status.job, mate.status.incarnation) == lease:

@@ -1304,6 +1304,7 @@ class StartContainersRequest(_message.Message):
     APP_FOLDER_FIELD_NUMBER: _builtins.int
     LOGIN_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     job: _builtins.int
     """EUNOMIA_JOB is "<app>/<job>" """
@@ -1345,6 +1346,10 @@ class StartContainersRequest(_message.Message):
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """added to PATH, HOME, LANG, VIRTUAL_ENV of the launcher; overrides them"""
 
+    @_builtins.property
+    def live(self) -> Global___LiveStart:
+        """present where the job changes its size live"""
+
     def __init__(
         self,
         *,
@@ -1365,14 +1370,53 @@ class StartContainersRequest(_message.Message):
         app_folder: _builtins.str = ...,
         login: _builtins.str = ...,
         attempt: _builtins.int = ...,
+        live: Global___LiveStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["live", b"live"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "app_folder", b"app_folder", "attempt", b"attempt", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "login", b"login", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "app_folder", b"app_folder", "attempt", b"attempt", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "live", b"live", "login", b"login", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartContainersRequest: _TypeAlias = StartContainersRequest  # noqa: Y015
+
+@_typing.final
+class LiveStart(_message.Message):
+    """The generation in which containers of a job that changes its size live begin. Its workers have EUNOMIA_ELASTIC=live,
+    EUNOMIA_GENERATION, EUNOMIA_MEMBERS (a JSON list of container ids by rank) and EUNOMIA_STORE (host:port of the store).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    REACHABLE_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """0: that in which the incarnation began"""
+    store: _builtins.str
+    """host:port; empty: this node starts the store of the incarnation"""
+    reachable: _builtins.bool
+    """the store listens on master_address, for workers of other nodes, not on loopback"""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ids of all its containers, by rank"""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+        store: _builtins.str = ...,
+        reachable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "members", b"members", "reachable", b"reachable", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveStart: _TypeAlias = LiveStart  # noqa: Y015
 
 @_typing.final
 class StartContainersResponse(_message.Message):
@@ -1578,6 +1622,7 @@ class OrderContainersRequest(_message.Message):
     CONTAINER_IDS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     STOP_AT_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     node_token: _builtins.str
@@ -1589,6 +1634,8 @@ class OrderContainersRequest(_message.Message):
     def checkpoint(self) -> Global___Checkpoint: ...
     @_builtins.property
     def stop_at(self) -> Global___StopAt: ...
+    @_builtins.property
+    def change(self) -> Global___Change: ...
     def __init__(
         self,
         *,
@@ -1597,13 +1644,14 @@ class OrderContainersRequest(_message.Message):
         container_ids: _abc.Iterable[_builtins.str] | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
         stop_at: Global___StopAt | None = ...,
+        change: Global___Change | None = ...,
         attempt: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "checkpoint", b"checkpoint", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "checkpoint", b"checkpoint", "container_ids", b"container_ids", "node_token", b"node_token", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "change", b"change", "checkpoint", b"checkpoint", "container_ids", b"container_ids", "node_token", b"node_token", "order", b"order", "stop_at", b"stop_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["checkpoint", "stop_at"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["checkpoint", "stop_at", "change"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -1645,6 +1693,39 @@ class StopAt(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
 
 Global___StopAt: _TypeAlias = StopAt  # noqa: Y015
+
+@_typing.final
+class Change(_message.Message):
+    """Workers enter the generation at a step boundary on which all agree; one that is no member leaves there. Of several, the
+    one with the highest number counts, and older ones are ignored.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    timeout_seconds: _builtins.float
+    """for which a worker waits for the others"""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ids of containers, by rank"""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        members: _abc.Iterable[_builtins.str] | None = ...,
+        timeout_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "members", b"members", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Change: _TypeAlias = Change  # noqa: Y015
 
 @_typing.final
 class OrderContainersResponse(_message.Message):
@@ -1829,6 +1910,110 @@ class Announcement(_message.Message):
 Global___Announcement: _TypeAlias = Announcement  # noqa: Y015
 
 @_typing.final
+class LiveStatus(_message.Message):
+    """What a worker of a job that changes its size live has said last."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDERED_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    RESIZED_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    BROKEN_FIELD_NUMBER: _builtins.int
+    UNFIT_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    STORE_LOST_FIELD_NUMBER: _builtins.int
+    ordered: _builtins.int
+    """the newest generation that was passed on to it; 0: none"""
+    ready: _builtins.int
+    """a newcomer that is built waits to enter this generation"""
+    leaving: _builtins.int
+    """it is no member of this generation, and exits"""
+    broken: _builtins.int
+    """a member of this generation is gone; it holds its last whole step, and waits"""
+    unfit: _builtins.str
+    """why it cannot join, or why its job cannot change live; empty: nothing is wrong"""
+    store: _builtins.str
+    """host:port of the incarnation's store"""
+    store_lost: _builtins.bool
+    """that store, on this node, has ended"""
+    @_builtins.property
+    def resized(self) -> Global___Resized:
+        """rank 0 of a generation has made its first step there"""
+
+    def __init__(
+        self,
+        *,
+        ordered: _builtins.int = ...,
+        ready: _builtins.int | None = ...,
+        resized: Global___Resized | None = ...,
+        leaving: _builtins.int | None = ...,
+        broken: _builtins.int | None = ...,
+        unfit: _builtins.str = ...,
+        store: _builtins.str = ...,
+        store_lost: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broken", b"_broken", "_leaving", b"_leaving", "_ready", b"_ready", "broken", b"broken", "leaving", b"leaving", "ready", b"ready", "resized", b"resized"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broken", b"_broken", "_leaving", b"_leaving", "_ready", b"_ready", "broken", b"broken", "leaving", b"leaving", "ordered", b"ordered", "ready", b"ready", "resized", b"resized", "store", b"store", "store_lost", b"store_lost", "unfit", b"unfit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broken: _TypeAlias = _typing.Literal["broken"]  # noqa: Y015
+    _WhichOneofArgType__broken: _TypeAlias = _typing.Literal["_broken", b"_broken"]  # noqa: Y015
+    _WhichOneofReturnType__leaving: _TypeAlias = _typing.Literal["leaving"]  # noqa: Y015
+    _WhichOneofArgType__leaving: _TypeAlias = _typing.Literal["_leaving", b"_leaving"]  # noqa: Y015
+    _WhichOneofReturnType__ready: _TypeAlias = _typing.Literal["ready"]  # noqa: Y015
+    _WhichOneofArgType__ready: _TypeAlias = _typing.Literal["_ready", b"_ready"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broken) -> _WhichOneofReturnType__broken | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leaving) -> _WhichOneofReturnType__leaving | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ready) -> _WhichOneofReturnType__ready | None: ...
+
+Global___LiveStatus: _TypeAlias = LiveStatus  # noqa: Y015
+
+@_typing.final
+class Resized(_message.Message):
+    """A generation that has been entered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    JOIN_SECONDS_FIELD_NUMBER: _builtins.int
+    PAUSE_SECONDS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    size: _builtins.int
+    """workers"""
+    step: _builtins.int
+    """optimizer steps done at the change"""
+    join_seconds: _builtins.float
+    """from the order to the boundary"""
+    pause_seconds: _builtins.float
+    """from the end of the last step before to the start of the first one after"""
+    at: _builtins.float
+    """Unix seconds"""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        size: _builtins.int = ...,
+        step: _builtins.int = ...,
+        join_seconds: _builtins.float = ...,
+        pause_seconds: _builtins.float = ...,
+        at: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "generation", b"generation", "join_seconds", b"join_seconds", "pause_seconds", b"pause_seconds", "size", b"size", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resized: _TypeAlias = Resized  # noqa: Y015
+
+@_typing.final
 class ContainerStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1858,6 +2043,7 @@ class ContainerStatus(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     PULSES_FIELD_NUMBER: _builtins.int
     STALL_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     container_id: _builtins.str
     app: _builtins.str
@@ -1906,6 +2092,10 @@ class ContainerStatus(_message.Message):
     def announcements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Announcement]:
         """the last ones, oldest first"""
 
+    @_builtins.property
+    def live(self) -> Global___LiveStatus:
+        """present where its job changes its size live"""
+
     def __init__(
         self,
         *,
@@ -1935,11 +2125,12 @@ class ContainerStatus(_message.Message):
         phase: Global___Phase.ValueType = ...,
         pulses: _builtins.int = ...,
         stall: Global___Stall.ValueType = ...,
+        live: Global___LiveStatus | None = ...,
         version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "ended_at", b"ended_at", "exit", b"exit", "progress", b"progress", "saved_step", b"saved_step", "started_at", b"started_at", "suspended_step", b"suspended_step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "ended_at", b"ended_at", "exit", b"exit", "live", b"live", "progress", b"progress", "saved_step", b"saved_step", "started_at", b"started_at", "suspended_step", b"suspended_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "out_of_memory", b"out_of_memory", "phase", b"phase", "pid", b"pid", "progress", b"progress", "pulses", b"pulses", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "stall", b"stall", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "live", b"live", "out_of_memory", b"out_of_memory", "phase", b"phase", "pid", b"pid", "progress", b"progress", "pulses", b"pulses", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "stall", b"stall", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015

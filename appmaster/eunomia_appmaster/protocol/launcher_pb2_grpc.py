@@ -496,8 +496,9 @@ class ContainerManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OrderContainers(self, request, context):
-        """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
-        says hello later gets the last stop_at then. Workers without the helper never get it.
+        """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
+        {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+        the newest change then. Workers without the helper never get it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

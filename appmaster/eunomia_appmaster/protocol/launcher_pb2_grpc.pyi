@@ -309,8 +309,9 @@ class ContainerManagerStub:
     life within silent_seconds, or this launcher itself did not run for so long.
     """
     OrderContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]
-    """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
-    says hello later gets the last stop_at then. Workers without the helper never get it.
+    """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
+    {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+    the newest change then. Workers without the helper never get it.
     """
     WatchContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse]
     """A long poll over one app's containers: answers at once with all statuses that changed after since_version, else when
@@ -367,8 +368,9 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     life within silent_seconds, or this launcher itself did not run for so long.
     """
     OrderContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]  # type: ignore[assignment]
-    """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
-    says hello later gets the last stop_at then. Workers without the helper never get it.
+    """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
+    {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+    the newest change then. Workers without the helper never get it.
     """
     WatchContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse]  # type: ignore[assignment]
     """A long poll over one app's containers: answers at once with all statuses that changed after since_version, else when
@@ -452,8 +454,9 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _launcher_pb2.OrderContainersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.OrderContainersResponse, _abc.Awaitable[_launcher_pb2.OrderContainersResponse]]:
-        """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
-        says hello later gets the last stop_at then. Workers without the helper never get it.
+        """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
+        {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+        the newest change then. Workers without the helper never get it.
         """
 
     @_abc_1.abstractmethod

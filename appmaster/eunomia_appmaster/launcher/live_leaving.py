@@ -1,0 +1,40 @@
+"""Workers of jobs that change their size live, when their lease ends: their app master orders the change.
+
+Such a worker leaves at a step boundary, and the rest of its gang goes on. Where no order to leave has come by half of
+the time until the kill, since the app master is away, the gang is ordered to suspend as any other.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from eunomia_appmaster.launcher.container import Container
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+log = structlog.get_logger()
+
+PATIENCE: Final = 0.5
+"""Part of the time until the kill for which a worker waits for its app master."""
+
+
+def leaves_live(container: Container) -> bool:
+    """Return whether a container's worker may leave its gang while the others go on."""
+    status = container.status
+    return status.HasField("live") and status.hello and status.state not in (pb.STOPPING, pb.COMPLETED)
+
+
+def is_told_to_leave(container: Container) -> bool:
+    """Return whether the newest generation that a worker was ordered to enter does not have it as a member."""
+    return container.change is not None and container.id not in container.change["change"]["members"]
+
+
+async def wait_for_change(container: Container, seconds: float, suspend: Callable[[], None]) -> None:
+    """Call ``suspend`` unless the worker leaves, or is told to, in part of the seconds until it is killed."""
+    try:
+        await asyncio.wait_for(container.done.wait(), PATIENCE * seconds)
+    except TimeoutError:
+        if not is_told_to_leave(container):
+            log.warning("container.not_told_to_leave", container=container.id)
+            suspend()

@@ -1,0 +1,188 @@
+"""Live changes of a gang's membership: which generation comes next, as a state machine without clocks and processes.
+
+A *generation* is one membership of a running gang: a number, and its members by rank. The workers train in the
+*current* generation; they have been ordered to enter the *forming* one; the newcomers of the *planned* one get ready.
+Members that are gone, or whose slots are, are left out at once; newcomers join once all of them are ready. A newer
+generation replaces a forming one at any point, so numbers only rise, and each is saved before it is ordered.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import Any
+
+from eunomia.model.shapes import value
+
+
+@value
+class Generation:
+    """One membership of a gang."""
+
+    number: int
+    members: tuple[str, ...]
+    """Ids of the containers, by rank."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {"number": self.number, "members": list(self.members)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Generation":
+        """Read the values of ``to_json``."""
+        return cls(number=int(values["number"]), members=tuple(values["members"]))
+
+
+@value
+class Membership:
+    """The generations of one incarnation of a job."""
+
+    current: Generation
+    forming: Generation | None = None
+    """The last generation that the workers were ordered to enter; None: they have entered it."""
+    planned: Generation | None = None
+    """The generation that is ordered once its newcomers are ready; None: no newcomers get ready."""
+    highest: int = 0
+    """The highest number given so far."""
+
+    @property
+    def ordered(self) -> Generation:
+        """The last generation that was ordered."""
+        return self.current if self.forming is None else self.forming
+
+    @property
+    def newcomers(self) -> tuple[str, ...]:
+        """The containers that get ready for the planned generation."""
+        if self.planned is None:
+            return ()
+        return tuple(each for each in self.planned.members if each not in self.ordered.members)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "current": self.current.to_json(),
+            "forming": None if self.forming is None else self.forming.to_json(),
+            "planned": None if self.planned is None else self.planned.to_json(),
+            "highest": self.highest,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Membership":
+        """Read the values of ``to_json``."""
+        forming, planned = values["forming"], values["planned"]
+        return cls(
+            current=Generation.from_json(values["current"]),
+            forming=None if forming is None else Generation.from_json(forming),
+            planned=None if planned is None else Generation.from_json(planned),
+            highest=int(values["highest"]),
+        )
+
+
+@value
+class Worker:
+    """The known state of one container of the incarnation."""
+
+    gpu: int
+    alive: bool = True
+    """Whether its processes run; False too for one that counts as dead, such as a stopped process."""
+    ready: bool = False
+    """Whether it has said that it is ready to join a generation."""
+    useless: bool = False
+    """Whether it may not join: its model differs, or it was not ready in time."""
+    resized: int = -1
+    """The newest generation that it has reported as entered; -1: none."""
+    heard: int = -1
+    """The newest generation that its launcher has passed on to it; -1: none."""
+
+
+class What(Enum):
+    """What a step has decided."""
+
+    NOTHING = "nothing"
+    """All is as wanted, or something that was ordered is awaited."""
+    ENTERED = "entered"
+    """The forming generation has made a step, and is the current one."""
+    ORDER = "order"
+    """The workers are to be ordered to enter the forming generation."""
+    PLAN = "plan"
+    """There is another planned generation: its newcomers are to be started."""
+    DROP = "drop"
+    """No newcomers are awaited any more."""
+
+
+@value
+class Decision:
+    """The result of one step."""
+
+    what: What
+    membership: Membership
+    given_up: tuple[str, ...] = ()
+    """Newcomers that are not awaited any more; none of them is a member of an ordered generation."""
+
+
+def decide(
+    membership: Membership,
+    workers: Mapping[str, Worker],
+    wanted: Collection[int],
+    name: Callable[[int], str],
+) -> Decision:
+    """Return the next step towards a gang on the wanted GPUs; called again until it is ``NOTHING``.
+
+    Args:
+        membership: the present generations.
+        workers: all containers of the incarnation that are not known to have left, by id.
+        wanted: GPUs on which the gang is to run.
+        name: returns the id of a new container on a GPU, which no other container ever has.
+    """
+    known = max((worker.heard for worker in workers.values()), default=-1)
+    membership = dataclasses.replace(membership, highest=max(membership.highest, membership.ordered.number, known))
+    forming = membership.forming
+    if forming is not None and any(worker.resized >= forming.number for worker in workers.values()):
+        entered = dataclasses.replace(membership, current=forming, forming=None)
+        return Decision(what=What.ENTERED, membership=entered)
+    kept = tuple(each for each in membership.ordered.members if _stays(workers.get(each), wanted))
+    if not kept:
+        return Decision(what=What.NOTHING, membership=membership)
+    if kept != membership.ordered.members or known > membership.ordered.number:
+        return _order(membership, kept)
+    return _grow(membership, workers, wanted, kept, name)
+
+
+def _stays(worker: Worker | None, wanted: Collection[int]) -> bool:
+    return worker is not None and worker.alive and worker.gpu in wanted
+
+
+def _order(membership: Membership, members: tuple[str, ...]) -> Decision:
+    """Order a generation of these members, under the planned number if it is the planned generation."""
+    planned = membership.planned
+    if planned is not None and planned.members == members and planned.number > membership.ordered.number:
+        return Decision(what=What.ORDER, membership=dataclasses.replace(membership, forming=planned, planned=None))
+    number = membership.highest + 1
+    forming = Generation(number=number, members=members)
+    return Decision(what=What.ORDER, membership=dataclasses.replace(membership, forming=forming, highest=number))
+
+
+def _grow(
+    membership: Membership,
+    workers: Mapping[str, Worker],
+    wanted: Collection[int],
+    kept: tuple[str, ...],
+    name: Callable[[int], str],
+) -> Decision:
+    """Plan the generation with newcomers on the GPUs that have no member, or order it if all of them are ready."""
+    before = membership.newcomers
+    coming = tuple(each for each in before if _stays(workers.get(each), wanted) and not workers[each].useless)
+    taken = {worker.gpu for each, worker in workers.items() if worker.alive or each in (*kept, *coming)}
+    new = tuple(name(gpu) for gpu in sorted(set(wanted) - taken))
+    target = (*kept, *coming, *new)
+    given_up = tuple(each for each in before if each not in target)
+    planned = membership.planned
+    if target == kept:
+        made = dataclasses.replace(membership, planned=None)
+        return Decision(what=What.NOTHING if planned is None else What.DROP, membership=made, given_up=given_up)
+    if planned is None or planned.members != target or planned.number <= membership.ordered.number:
+        number = membership.highest + 1
+        made = dataclasses.replace(membership, planned=Generation(number=number, members=target), highest=number)
+        return Decision(what=What.PLAN, membership=made, given_up=given_up)
+    if all(workers[each].ready for each in coming):
+        return _order(membership, target)
+    return Decision(what=What.NOTHING, membership=membership)
