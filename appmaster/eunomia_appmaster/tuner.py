@@ -43,6 +43,7 @@ JsonState = dict[str, Any]
 TUNERS: Mapping[str, str] = {
     "none": "eunomia_hpo_adapters.none:NoTuner",
     "curve_stopping": "eunomia_hpo_adapters.curve_stopping:CurveStopping",
+    "external": "eunomia_hpo_adapters.external:External",
     "hyperband": "eunomia_hpo_adapters.hyperband:Hyperband",
     "median_stopping": "eunomia_hpo_adapters.median_stopping:MedianStopping",
     "successive_halving": "eunomia_hpo_adapters.successive_halving:SuccessiveHalving",
@@ -199,6 +200,9 @@ class Tuner(Protocol):
 
     # A tuner with ``takes_more_trials = True`` goes on with further trials after it is done: it reads
     # ``Search.more_trials``, and restores states of the same search with fewer groups.
+    # A tuner that follows something outside, such as a file of orders, has ``poll()``, which the app master calls at
+    # each turn, several times a second: it returns whether the tuner's answers may have changed, and errors for users.
+    # One with ``simulates = False`` is refused in a simulation.
 
     @classmethod
     def create(cls, search: Search, options: Any) -> Self:

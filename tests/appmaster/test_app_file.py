@@ -225,7 +225,7 @@ def test_python_in_a_command_is_the_interpreter_of_the_submitter(folder: Path, t
         (
             "max_iterations = 20000",
             '[tuner]\nkind = "sucessive_halving"',
-            "kind must name a tuner: curve_stopping, hyperband, median_stopping, none, successive_halving, "
+            "kind must name a tuner: curve_stopping, external, hyperband, median_stopping, none, successive_halving, "
             'but got "sucessive_halving"; did you mean "successive_halving"? (resnet.toml, [tuner].kind)',
         ),
         ("[app]", "[app", "an app file must be TOML, but got"),

@@ -17,7 +17,8 @@ STEPS = 3000
 
 
 def test_every_built_in_tuner_is_checked() -> None:
-    assert {kind for kind, _ in KINDS} == set(TUNERS)
+    # `external` runs what it is told to: test_external.py
+    assert {kind for kind, _ in KINDS} == set(TUNERS) - {"external"}
 
 
 @every_kind

@@ -26,9 +26,9 @@ WHOLE = 64
 
 
 def search(trials: int, *, sampler: Sampler = "random", mode: str = "max", concurrent: int = 3, **more: Any) -> Search:
-    settings: dict[str, Any] = {"seed": 7, "least": 1, "most": 4, "max_iterations": WHOLE} | more
+    space = {"lr": Float(low=1e-4, high=1.0, log=True), "dropout": Float(low=0.0, high=0.5, step=0.1)}
+    settings: dict[str, Any] = {"space": space, "seed": 7, "least": 1, "most": 4, "max_iterations": WHOLE} | more
     return Search(
-        space={"lr": Float(low=1e-4, high=1.0, log=True), "dropout": Float(low=0.0, high=0.5, step=0.1)},
         metric="val/accuracy", mode="max" if mode == "max" else "min", trials=trials, sampler=sampler,
         max_concurrent_trials=concurrent, startup_trials=2 if sampler in ("tpe", "gp") else None, **settings,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from eunomia.errors import InputError
 from eunomia_appmaster.tuner import Action, JsonState, Trial, TrialRun, Tuner
 
 
@@ -33,6 +34,16 @@ class CachedTuner:
         return self.inner.needs_metric
 
     # -- reports
+
+    def poll(self) -> Sequence[InputError]:
+        """Let a tuner that follows something outside look there; returns errors for users."""
+        poll = getattr(self.inner, "poll", None)
+        if poll is None:
+            return ()
+        changed, errors = poll()
+        if changed or errors:
+            self._changed()
+        return tuple(errors)
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
         """As ``Tuner.on_result``; drops the cached answers if the metric may change them."""

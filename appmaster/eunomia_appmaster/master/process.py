@@ -283,6 +283,8 @@ class AppMaster:
         """Act on the present state; return whether the app has ended."""
         now = self._clock.now()
         conductor = self._conductor
+        for error in conductor.tuner.poll():
+            self._notices.add(str(error))
         conductor.hear_logs(now)
         self._stalled.look(now)
         conductor.is_cut_off = self._link.is_cut_off

@@ -332,7 +332,7 @@ class Reporter:
             best_params_json="" if job is None else json.dumps(dict(job.parameters)),
             best_checkpoint="" if kept is None else str(kept.path),
             last=conductor.last,
-            trials=search.trials,
+            trials=max(search.trials, len(conductor.jobs)),
             best_step=None if job is None or job.best_step < 0 else job.best_step,
             checkpoint_step=None if kept is None else kept.step,
             checkpoint_metric=None if kept is None else kept.metric,

@@ -45,6 +45,9 @@ def make_tuner(
     if search.mode not in ("min", "max"):
         raise InputError('mode must be "min" or "max"', value=f'"{search.mode}"', place=place)
     kind = load_tuner(search.tuner, place=place)
+    if not getattr(kind, "simulates", True):
+        rule = "the tuner of a simulated search must decide by itself, not follow what happens outside"
+        raise InputError(rule, value=f'"{search.tuner}"', place=place)
     whole = Search(
         space={},
         metric=search.metric,
