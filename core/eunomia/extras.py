@@ -26,6 +26,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "solvers": ("clarabel", "cvxpy", "gurobipy"),
     "fast": ("numba",),
     "optuna": ("optuna",),
+    "kubernetes": ("kubernetes", "urllib3"),
     "market": ("eunomia_market",),
     "testing": ("hypothesis", "pytest"),
 }
