@@ -62,6 +62,8 @@ class DrivenApp:
                 self.folder = Path(client.app(self.name).folder)
         except BaseException:
             self.orders.close()
+            if not path.stat().st_size:
+                path.unlink()
             raise
 
     def states(self) -> dict[int, JobState]:
