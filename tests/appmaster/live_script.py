@@ -1,0 +1,128 @@
+"""A worker without torch that speaks the words of live changes, as a script with the training helper does.
+
+Rank 0 says how far it is. A newcomer says that it is ready, and joins when it is ordered to; ``--never-ready`` and
+``--unfit`` are newcomers that cannot. Each worker writes what it does into ``trace.CONTAINER`` of the run folder.
+"""
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+NAME = os.environ["EUNOMIA_CONTAINER_ID"].partition("@")[0]
+TRACE = Path(os.environ["EUNOMIA_RUN_DIR"]) / f"trace.{NAME}"
+
+
+class Orders:
+    """The worker's end of orders.sock."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, Any] = {}
+        self._socket: socket.socket | None = None
+        self.say(hello={"pid": os.getpid(), "rank": int(os.environ["RANK"])})
+
+    def _connect(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        folder = os.open(os.environ["EUNOMIA_CONTAINER_DIR"], os.O_RDONLY)
+        try:
+            made.connect(f"/proc/self/fd/{folder}/orders.sock")
+        finally:
+            os.close(folder)
+        made.setblocking(False)
+        for kind, content in self._said.items():
+            made.sendall(json.dumps({kind: content}).encode() + b"\n")
+        return made
+
+    def say(self, **words: Any) -> None:
+        self._said |= words
+        try:
+            if self._socket is None:
+                self._socket = self._connect()
+            else:
+                self._socket.sendall(json.dumps(words).encode() + b"\n")
+        except OSError:
+            self._socket = None
+
+    def poll(self) -> list[dict[str, Any]]:
+        try:
+            if self._socket is None:
+                self._socket = self._connect()
+            data = self._socket.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self._socket = None
+        return [json.loads(line) for line in data.splitlines()]
+
+
+def trace(*words: object) -> None:
+    with TRACE.open("a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=10**9)
+    parser.add_argument("--unfit", action="store_true")
+    options = parser.parse_args()
+    assert os.environ["EUNOMIA_ELASTIC"] == "live"
+    host, _, port = os.environ["EUNOMIA_STORE"].rpartition(":")
+    generation, members = int(os.environ["EUNOMIA_GENERATION"]), json.loads(os.environ["EUNOMIA_MEMBERS"])
+    trace("began", generation, *members)
+    orders, step, joined = Orders(), 0, generation == 0
+    if generation == 0:
+        while True:  # the store listens soon
+            try:
+                socket.create_connection((host, int(port)), 1.0).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+    elif options.unfit:
+        orders.say(unfit={"generation": generation, "why": "its model has other shapes"})
+        return 1
+    else:
+        orders.say(ready={"generation": generation})
+    while step < options.steps:
+        time.sleep(0.01)
+        for order in orders.poll():
+            if order.get("order") == "suspend":
+                trace("suspended", step)
+                if joined:
+                    orders.say(suspended={"step": step})
+                return 75
+            change = order.get("change")
+            if change is None or change["generation"] <= (generation if joined else 0):
+                continue
+            generation, members = change["generation"], change["members"]
+            if NAME not in members:
+                trace("leaving", generation)
+                orders.say(leaving={"generation": generation, "step": step})
+                return 75
+            joined = True
+            trace("entered", generation, *members)
+            if members[0] == NAME:
+                orders.say(
+                    resized={
+                        "generation": generation,
+                        "size": len(members),
+                        "step": step,
+                        "join_seconds": 0.02,
+                        "pause_seconds": 0.01,
+                        "at": time.time(),
+                    }
+                )
+        if joined:
+            step += 1
+            if members[0] == NAME:
+                orders.say(progress={"step": step, "seconds_per_step": 0.01})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
