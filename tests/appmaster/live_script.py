@@ -1,7 +1,7 @@
 """A worker without torch that speaks the words of live changes, as a script with the training helper does.
 
-Rank 0 says how far it is. A newcomer says that it is ready, and joins when it is ordered to; ``--never-ready`` and
-``--unfit`` are newcomers that cannot. Each worker writes what it does into ``trace.CONTAINER`` of the run folder.
+Rank 0 says how far it is. A newcomer says that it is ready, and joins when it is ordered to; with ``--unfit``
+it cannot. Each worker writes what it does into ``trace.CONTAINER`` of the run folder.
 """
 
 import argparse
@@ -70,6 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--unfit", action="store_true")
+    parser.add_argument("--slow", action="store_true", help="a newcomer is ready once there is a file named quick")
     options = parser.parse_args()
     assert os.environ["EUNOMIA_ELASTIC"] == "live"
     host, _, port = os.environ["EUNOMIA_STORE"].rpartition(":")
@@ -87,6 +88,8 @@ def main() -> int:
         orders.say(unfit={"generation": generation, "why": "its model has other shapes"})
         return 1
     else:
+        while options.slow and not Path("quick").exists():
+            time.sleep(0.02)
         orders.say(ready={"generation": generation})
     while step < options.steps:
         time.sleep(0.01)
