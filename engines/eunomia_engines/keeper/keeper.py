@@ -153,7 +153,8 @@ class Keeper:
 
     def _ask(self, count: int, now: float) -> None:
         try:
-            log.info("nodes.asked", nodes=list(self._engine.ask(count)))
+            if ids := list(self._engine.ask(count)):
+                log.info("nodes.asked", nodes=ids)
         except EngineRefusedError as error:
             self._pause(now)
             log.warning("nodes.refused", why=str(error), again_in_seconds=self._pause_seconds)
@@ -175,5 +176,6 @@ def _failed(life: Life) -> bool:
         life.node is not None
         and life.node.state is NodeState.ENDED
         and not life.name
+        and not life.is_clean
         and life.node.began_at is not None
     )
