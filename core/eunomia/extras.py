@@ -27,6 +27,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "fast": ("numba",),
     "optuna": ("optuna",),
     "kubernetes": ("kubernetes", "urllib3"),
+    "ray": ("ray",),
     "market": ("eunomia_market",),
     "testing": ("hypothesis", "pytest"),
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eunomia_appmaster.client import OVER, Client
-from eunomia_engines.engine import Engine
+from eunomia_engines.engine import Engine, EngineNode
 from eunomia_engines.keeper.demand import AppNeed
 from eunomia_engines.keeper.plan import Life, Member
 from eunomia_engines.pilots.records import CLEAN, drop_ends, drop_pilot, end_of, pilots
@@ -53,12 +53,7 @@ class RecordedPilots:
         begun = pilots(self._folder)
         drop_ends(self._folder, listed.keys() | begun.keys())
         found = [
-            Life(
-                id=job,
-                node=listed.get(job),
-                name=begun[job].node if job in begun else "",
-                is_clean=end_of(self._folder, job) == CLEAN,
-            )
+            _life(job, listed.get(job), begun[job].node if job in begun else "", end_of(self._folder, job))
             for job in {**listed, **begun}
         ]
         return sorted(found, key=lambda life: begun[life.id].began_at if life.id in begun else float("inf"))
@@ -66,3 +61,7 @@ class RecordedPilots:
     def forget(self, life: str) -> None:
         """Drop the record of a node that is over; how it ended is known until the engine lists it no more."""
         drop_pilot(self._folder, life)
+
+
+def _life(job: str, node: EngineNode | None, name: str, code: int | None) -> Life:
+    return Life(id=job, node=node, name=name, is_clean=code == CLEAN, has_failed=code not in (None, CLEAN))

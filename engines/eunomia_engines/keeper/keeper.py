@@ -171,11 +171,11 @@ class Keeper:
 
 
 def _failed(life: Life) -> bool:
-    """Return whether a node ended without a launcher that ended everything there."""
+    """Return whether a node ended without a launcher, or with one that failed."""
     return (
         life.node is not None
         and life.node.state is NodeState.ENDED
-        and not life.name
         and not life.is_clean
+        and (not life.name or life.has_failed)
         and life.node.began_at is not None
     )
