@@ -21,7 +21,7 @@ FLOORS = {
     "solvers/eunomia_solvers": {"solvers"},
     "plugins/eunomia_plugins": {"fast", "solvers"},
     "appmaster/eunomia_appmaster": {"live", "dev"},
-    "engines/eunomia_engines": {"live", "kubernetes"},
+    "engines/eunomia_engines": {"live", "kubernetes", "ray"},
     "hpo_adapters/eunomia_hpo_adapters": {"optuna", "syne-tune"},
     "testbed/eunomia_testbed": {"live"},
     "market/eunomia_market": {"solvers"},

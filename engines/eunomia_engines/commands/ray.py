@@ -22,8 +22,8 @@ from eunomia_engines.pilots.records import Pilot, pilots
 from eunomia_engines.ray.ending import end_all
 from eunomia_engines.ray.engine import LOGS, RayEngine
 from eunomia_engines.ray.head import NAMES
-from eunomia_engines.ray.request import FOLDER, Request, check_address, nodes_option, read_runtime_env
-from eunomia_engines.ray.starting import Serving, begin
+from eunomia_engines.ray.request import FOLDER, RayRequest, check_address, nodes_option, read_runtime_env
+from eunomia_engines.ray.starting import ArbiterFlags, begin
 
 SCHEMA: Final = "eunomia/ray@1"
 ID_LENGTH: Final = 8
@@ -79,14 +79,14 @@ class UpFlags(BaseModel):
     ] = None
     as_json: AsJson = False
 
-    def request(self) -> Request:
+    def request(self) -> RayRequest:
         """Return the request.
 
         Raises:
             InputError: a value is invalid.
         """
         least, most = nodes_option(self.nodes)
-        return Request(
+        return RayRequest(
             address=check_address(self.address),
             least=least,
             most=most,
@@ -111,7 +111,7 @@ def up(flags: UpFlags) -> int:
     """Serve an arbiter from this machine, on the nodes of a Ray cluster."""
     state = _state(flags.state_dir)
     policy = flags.policy or os.environ.get("EUNOMIA_POLICY") or "default"
-    serving = Serving(policy=policy, settings=tuple(flags.settings or ()), port=flags.port)
+    serving = ArbiterFlags(policy=policy, settings=tuple(flags.settings or ()), port=flags.port)
     engine, notes = begin(flags.request(), serving, state)
     try:
         _show(state, engine, as_json=flags.as_json, notes=notes)
@@ -128,7 +128,7 @@ def up(flags: UpFlags) -> int:
 def status(as_json: AsJson = False, state_dir: StateDir = None) -> None:
     """Show the actors of Ray, and the nodes whose launchers they watch."""
     state = _state(state_dir)
-    engine = RayEngine(Request.load(state), state)
+    engine = RayEngine(RayRequest.load(state), state)
     try:
         _show(state, engine, as_json=as_json)
     finally:
@@ -145,7 +145,7 @@ def down(
 ) -> None:
     """End the launchers, their actors of Ray and the head; running jobs save first and go on after the next `up`."""
     state = _state(state_dir)
-    end_all(state, RayEngine(Request.load(state), state), now=now)
+    end_all(state, RayEngine(RayRequest.load(state), state), now=now)
     if as_json:
         typer.echo(json.dumps({"schema": SCHEMA, "head": None, "nodes": [], "state_dir": str(state)}))
         return

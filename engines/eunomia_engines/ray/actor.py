@@ -17,7 +17,7 @@ from typing import Any, Final
 from eunomia_engines.pilots.names import private_folder
 from eunomia_engines.pilots.records import Pilot, end_of, pilots, write_pilot
 from eunomia_engines.ray.launchers import is_held, living, read_record, write_record
-from eunomia_engines.ray.request import FOLDER, Request
+from eunomia_engines.ray.request import FOLDER, RayRequest
 from eunomia_engines.requests import mark_of
 
 LOOK_SECONDS: Final = 1.0
@@ -28,7 +28,7 @@ THREADS: Final = "OMP_NUM_THREADS"
 """Ray sets it to the CPUs of an actor, which would slow all that is trained below the launcher."""
 
 
-class Watch:
+class LauncherWatch:
     """Watches the launcher of one node.
 
     Args:
@@ -40,7 +40,7 @@ class Watch:
 
     def __init__(self, state: Path, node: str, actor: str, env: Mapping[str, str]) -> None:
         self._state, self._node, self._actor = state, node, actor
-        self._request = Request.load(state)
+        self._request = RayRequest.load(state)
         self._base = private_folder(self._request.node_dir, mark_of(state))
         self._env = launcher_env(env, self._request)
         self._started_at, self._ordered_at, self._is_known = -AGAIN_SECONDS, -AGAIN_SECONDS, False
@@ -112,7 +112,7 @@ class EunomiaLauncher:
 
         context = ray.get_runtime_context()
         self._self: Any = context.current_actor
-        self._watch = Watch(Path(state), node, context.get_actor_id(), os.environ)
+        self._watch = LauncherWatch(Path(state), node, context.get_actor_id(), os.environ)
         threading.Thread(target=self._run, daemon=True).start()
 
     def end(self) -> None:
@@ -138,7 +138,7 @@ class EunomiaLauncher:
             return False
 
 
-def launcher_env(env: Mapping[str, str], request: Request) -> Mapping[str, str]:
+def launcher_env(env: Mapping[str, str], request: RayRequest) -> Mapping[str, str]:
     """Return the environment of a node's launcher: the actor's, without what Ray has set for the actor itself."""
     kept: MutableMapping[str, str] = {name: text for name, text in env.items() if not name.startswith(OF_RAY)}
     given = request.runtime_env.get("env_vars", {})

@@ -45,7 +45,8 @@ class Bridge:
 
         table = _table()
         free, draining = table.available_resources_per_node(), table.get_draining_nodes()
-        return [_node(one, free.get(one["NodeID"], {}), draining).model_dump() for one in ray.nodes()]
+        found = [_node(one, free.get(one["NodeID"], {}), draining) for one in ray.nodes()]
+        return [one.model_dump() for one in sorted(found, key=lambda one: (one.host, one.address))]
 
     def actors(self) -> list[dict[str, Any]]:
         """Return all actors of the cluster."""

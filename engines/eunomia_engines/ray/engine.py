@@ -10,7 +10,7 @@ from eunomia_engines.engine import EngineFinding, EngineNode, EngineRefusedError
 from eunomia_engines.pilots.records import PILOTS
 from eunomia_engines.ray.cluster import NewActor, RayActor, RayCluster, RayNode
 from eunomia_engines.ray.driver import RayDriver
-from eunomia_engines.ray.request import FOLDER, Request, namespace_of
+from eunomia_engines.ray.request import FOLDER, RayRequest, namespace_of
 
 PREFIX: Final = "eunomia-launcher-"
 LOGS: Final = "logs"
@@ -35,7 +35,7 @@ class RayEngine:
         cluster: calls Ray, in the state folder's namespace; None: the request's cluster.
     """
 
-    def __init__(self, request: Request, state: Path, cluster: RayCluster | None = None) -> None:
+    def __init__(self, request: RayRequest, state: Path, cluster: RayCluster | None = None) -> None:
         self._request, self._state = request, state
         self.cluster: RayCluster = cluster or RayDriver(
             request.address, namespace_of(state), state / FOLDER / "bridge.log"
@@ -141,7 +141,7 @@ class RayKind:
         Raises:
             InputError: there is no request in the state folder.
         """
-        return RayEngine(Request.load(state), state, self._cluster)
+        return RayEngine(RayRequest.load(state), state, self._cluster)
 
 
 def node_of(actor: RayActor, node: RayNode | None) -> EngineNode:
@@ -158,7 +158,7 @@ def node_of(actor: RayActor, node: RayNode | None) -> EngineNode:
     )
 
 
-def is_able(node: RayNode, request: Request) -> bool:
+def is_able(node: RayNode, request: RayRequest) -> bool:
     """Return whether a node that Ray calls alive, and not to end soon, has what was asked for."""
     return (
         node.alive
@@ -167,13 +167,13 @@ def is_able(node: RayNode, request: Request) -> bool:
     )
 
 
-def resources_of(node: RayNode, request: Request) -> Mapping[str, float]:
+def resources_of(node: RayNode, request: RayRequest) -> Mapping[str, float]:
     """Return what the actor of a node holds in Ray: all of its GPUs, and its CPU slots where they were asked for."""
     held = {"GPU": node.gpus, "CPU": float(request.cpu_slots or 0)}
     return {name: amount for name, amount in held.items() if amount}
 
 
-def why_not_free(node: RayNode, request: Request, actors: Sequence[RayActor] = ()) -> str:
+def why_not_free(node: RayNode, request: RayRequest, actors: Sequence[RayActor] = ()) -> str:
     """Return what others hold of a node that an actor of this arbiter would need, in words; empty: nothing."""
     users = sorted(
         {one.name or one.class_name for one in actors if one.node == node.id and one.gpus and one.state != DEAD}
@@ -186,7 +186,7 @@ def why_not_free(node: RayNode, request: Request, actors: Sequence[RayActor] = (
     return ""
 
 
-def wanted_words(request: Request) -> str:
+def wanted_words(request: RayRequest) -> str:
     """Return what a node must have, in words."""
     return "GPUs (--cpu-slots N: CPU slots)" if request.cpu_slots is None else f"at least {request.cpu_slots} CPUs"
 
@@ -204,7 +204,7 @@ def findings(cluster: RayCluster) -> Sequence[EngineFinding]:
         nodes, actors = [node for node in cluster.nodes() if node.alive], cluster.actors()
     except EunomiaError as error:
         return [EngineFinding(is_good=False, text=" ".join(str(error).split()))]
-    request = Request(address=LOCAL)
+    request = RayRequest(address=LOCAL)
     for node in nodes:
         text = f"node {node.name} ({node.address}): {node.gpus:g} GPUs, {node.cpus:g} CPUs"
         why = why_not_free(node, request, actors)

@@ -8,7 +8,7 @@ from eunomia_engines.head.head import HeadNames, HeadParts, run_head
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.plan import Times
 from eunomia_engines.ray.engine import RayEngine
-from eunomia_engines.ray.request import FOLDER, Request
+from eunomia_engines.ray.request import FOLDER, RayRequest
 
 NAMES: Final = HeadNames(engine="ray", folder=FOLDER, unit="actor")
 LOOK_SECONDS: Final = 5.0
@@ -23,7 +23,7 @@ def parts_of(state: Path) -> HeadParts:
     Raises:
         InputError: the request is invalid.
     """
-    request = Request.load(state)
+    request = RayRequest.load(state)
     engine = RayEngine(request, state)
     return HeadParts(
         engine=engine,

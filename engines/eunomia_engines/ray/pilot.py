@@ -22,7 +22,7 @@ from eunomia_engines.head.files import TOKEN, head_address
 from eunomia_engines.pilots.names import check_gpus, clear_locked, lock_name, private_folder
 from eunomia_engines.pilots.records import CLEAN, ended_clean, write_end
 from eunomia_engines.ray.launchers import NodeRecord, own_id, read_record, record_path, write_record
-from eunomia_engines.ray.request import FOLDER, Request
+from eunomia_engines.ray.request import FOLDER, RayRequest
 from eunomia_engines.requests import mark_of
 
 HELD: Final = 75
@@ -49,7 +49,7 @@ class Pilot:
 
     def __init__(self, state: Path, node: str, actor: str, env: Mapping[str, str]) -> None:
         self._state, self._node, self._actor, self._env = state, node, actor, env
-        self._request = Request.load(state)
+        self._request = RayRequest.load(state)
         self._base = private_folder(self._request.node_dir, mark_of(state))
         self._child: subprocess.Popen[bytes] | None = None
         self._ends = False

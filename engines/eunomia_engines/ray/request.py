@@ -18,7 +18,7 @@ MOST_NODES: Final = 10_000
 END_MARGIN_SECONDS: Final = 30.0
 
 
-class Request(BaseModel):
+class RayRequest(BaseModel):
     """The nodes of a Ray cluster to use.
 
     Attributes:
@@ -54,7 +54,7 @@ class Request(BaseModel):
         save_request(state / FOLDER, self)
 
     @classmethod
-    def load(cls, state: Path) -> "Request":
+    def load(cls, state: Path) -> "RayRequest":
         """Read the request of a state folder.
 
         Raises:

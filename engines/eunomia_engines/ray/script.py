@@ -11,8 +11,8 @@ from eunomia_appmaster.client import Client
 from eunomia_appmaster.service.settings import default_state_dir
 from eunomia_engines.ray.ending import end_all
 from eunomia_engines.ray.engine import RayEngine
-from eunomia_engines.ray.request import Request, check_address, nodes_option, read_runtime_env
-from eunomia_engines.ray.starting import Serving, begin, serves
+from eunomia_engines.ray.request import RayRequest, check_address, nodes_option, read_runtime_env
+from eunomia_engines.ray.starting import ArbiterFlags, begin, serves
 
 
 class RayArbiter:
@@ -64,9 +64,9 @@ def start(
     require(["ray"], of="eunomia_engines.ray.start")
     state = (default_state_dir() if state_dir is None else Path(state_dir)).resolve()
     if serves(state):
-        return RayArbiter(state, RayEngine(Request.load(state), state))
+        return RayArbiter(state, RayEngine(RayRequest.load(state), state))
     least, most = nodes_option(str(nodes))
-    request = Request(
+    request = RayRequest(
         address=_of_driver(check_address(address)),
         least=least,
         most=most,
@@ -74,7 +74,7 @@ def start(
         runtime_env=read_runtime_env(None if runtime_env is None else Path(runtime_env)),
     )
     named = policy or os.environ.get("EUNOMIA_POLICY") or "default"
-    engine, notes = begin(request, Serving(policy=named, settings=settings), state)
+    engine, notes = begin(request, ArbiterFlags(policy=named, settings=settings), state)
     sys.stderr.write("".join(f"note: {note}\n" for note in notes))
     return RayArbiter(state, engine)
 

@@ -11,11 +11,11 @@ from eunomia_engines.head.files import head_process, save_serving
 from eunomia_engines.head.starting import await_head, check_may_begin, start_head
 from eunomia_engines.ray.engine import RayEngine, is_able, nodes_words, wanted_words
 from eunomia_engines.ray.head import NAMES
-from eunomia_engines.ray.request import FOLDER, MOST_NODES, Request
+from eunomia_engines.ray.request import FOLDER, MOST_NODES, RayRequest
 
 
 @value
-class Serving:
+class ArbiterFlags:
     """The flags of the arbiter.
 
     Attributes:
@@ -29,7 +29,7 @@ class Serving:
     port: int | None = None
 
 
-def checked_notes(request: Request, engine: RayEngine) -> tuple[Request, Sequence[str]]:
+def checked_notes(request: RayRequest, engine: RayEngine) -> tuple[RayRequest, Sequence[str]]:
     """Return the request with the cluster's address, and what the cluster has less than was asked for, in words.
 
     Raises:
@@ -47,7 +47,7 @@ def checked_notes(request: Request, engine: RayEngine) -> tuple[Request, Sequenc
     return request.model_copy(update={"address": engine.cluster.address()}), notes
 
 
-def begin(request: Request, serving: Serving, state: Path) -> tuple[RayEngine, Sequence[str]]:
+def begin(request: RayRequest, serving: ArbiterFlags, state: Path) -> tuple[RayEngine, Sequence[str]]:
     """Serve an arbiter on a Ray cluster, and return its engine and notes on what is less than was asked for.
 
     Raises:
@@ -72,7 +72,7 @@ def begin(request: Request, serving: Serving, state: Path) -> tuple[RayEngine, S
     return engine, notes
 
 
-def check_request(request: Request) -> None:
+def check_request(request: RayRequest) -> None:
     """Check a request by itself.
 
     Raises:
