@@ -26,8 +26,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "solvers": ("clarabel", "cvxpy", "gurobipy"),
     "fast": ("numba",),
     "optuna": ("optuna",),
-    "kubernetes": ("kubernetes", "urllib3"),
-    "ray": ("ray",),
     "market": ("eunomia_market",),
     "testing": ("hypothesis", "pytest"),
 }

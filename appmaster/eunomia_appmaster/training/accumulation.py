@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from eunomia_appmaster.training.batches import Piece
 
@@ -20,12 +19,17 @@ _WHOLE = Piece(indices=[], samples=1, weight=1.0, first=True, last=True)
 
 
 class Accumulation:
-    """Tracks the piece of a global batch that is being computed."""
+    """Tracks the piece of a global batch that is being computed.
 
-    def __init__(self) -> None:
+    Args:
+        is_torn: whether the gradient of the present batch is lost with a peer, so that no step may be made.
+    """
+
+    def __init__(self, is_torn: Callable[[], bool] = lambda: False) -> None:
+        self._is_torn = is_torn
         self.piece = _WHOLE
         self._gradient_came = False
-        self._models: list[DistributedDataParallel] = []
+        self._models: list[Any] = []
         self._unsynchronised = contextlib.ExitStack()
 
     @property
@@ -51,7 +55,7 @@ class Accumulation:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_hook(self._weigh)  # type: ignore[no-untyped-call]
-        if isinstance(model, DistributedDataParallel):
+        if hasattr(model, "no_sync"):
             self._models.append(model)
 
     def gate_model(self, model: nn.Module) -> None:
@@ -80,7 +84,7 @@ class Accumulation:
         return gradient * weight if weight else torch.zeros_like(gradient)
 
     def _complete(self) -> bool:
-        return self.piece.last
+        return self.piece.last and not self._is_torn()
 
     def _may_clear(self) -> bool:
         """Return whether gradients may be cleared: before the first piece's gradient or after the last piece's."""

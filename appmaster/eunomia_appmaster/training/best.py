@@ -55,7 +55,7 @@ class BestKeeper:
     def note(self, values: Mapping[str, float], step: int) -> None:
         """Process logged values of a step: if the metric is the best so far, copy the present state."""
         value = values.get(self._metric, math.nan)
-        if self._store is None or not math.isfinite(value):
+        if self._store is None or self._keeper.gang.rank or not math.isfinite(value):
             return
         if self._is_better(value) and self._copies.may_go_on():
             self._best = value
@@ -66,7 +66,7 @@ class BestKeeper:
 
     def write(self) -> None:
         """Write the best state unless it is written already; a full disk does not end the training."""
-        if self._store is None or self._unsaved is None:
+        if self._store is None or self._unsaved is None or self._keeper.gang.rank:
             return
         snapshot, value = self._unsaved
         try:

@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
-
-from eunomia_appmaster.training.orders import OrderClient
+from typing import Any, Protocol
 
 FORGETTING = 0.9
 """Factor by which the longest write time so far decays with each write."""
@@ -27,6 +25,16 @@ class Directive:
     suspend: bool = False
     checkpoint: bool = False
     stop_at: int | None = None
+    generation: int = 0
+    """Newest generation of the gang that all workers have heard of."""
+
+
+class OrderSource(Protocol):
+    """Where orders come from; a protocol."""
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Return the orders since the last call, oldest first."""
+        ...
 
 
 class CheckpointClock:
@@ -85,7 +93,7 @@ class Commands:
 
     def __init__(
         self,
-        client: OrderClient | None,
+        client: OrderSource | None,
         *,
         stop_at: int | None,
         every_seconds: float | None,
@@ -111,6 +119,11 @@ class Commands:
             self._take(order)
         due = self._due is not None and self._due.ask(self._clock())
         return Directive(suspend=self._suspend, checkpoint=self._checkpoint or due, stop_at=self._stop_at)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker was told to leave, by an order or by SIGTERM."""
+        return self._suspend
 
     @property
     def ordered(self) -> bool:

@@ -38,6 +38,15 @@ class Environment:
     local_rank: int = 0
     world_size: int = 1
     threads: int | None = None
+    live: bool = False
+    """Whether the job's gang grows and shrinks without a restart (``elastic = "live"``)."""
+    container_id: str = ""
+    store: str = ""
+    """Address of the job's store, as ``host:port``; empty unless the job is live."""
+    generation: int = 0
+    """Number of the generation with which this worker starts."""
+    members: tuple[str, ...] = ()
+    """Ids of that generation's containers, in order of rank."""
 
     @property
     def attached(self) -> bool:
@@ -71,6 +80,11 @@ class Environment:
             local_rank=reader.get("LOCAL_RANK", int, "a whole number") or 0,
             world_size=reader.get("WORLD_SIZE", int, "a whole number") or 1,
             threads=reader.get("OMP_NUM_THREADS", _positive, "a positive whole number"),
+            live=reader.get("EUNOMIA_ELASTIC", _mode_of_change, '"live" or "restart"') == "live",
+            container_id=reader.get("EUNOMIA_CONTAINER_ID", str, "an id") or "",
+            store=reader.get("EUNOMIA_STORE", str, "host:port") or "",
+            generation=reader.get("EUNOMIA_GENERATION", int, "a whole number") or 0,
+            members=reader.get("EUNOMIA_MEMBERS", _members, "a JSON list of ids") or (),
         )
 
 
@@ -105,6 +119,19 @@ def _mode(text: str) -> str:
     if text not in ("max", "min"):
         raise ValueError(text)
     return text
+
+
+def _mode_of_change(text: str) -> str:
+    if text not in ("live", "restart"):
+        raise ValueError(text)
+    return text
+
+
+def _members(text: str) -> tuple[str, ...]:
+    members = json.loads(text)
+    if not isinstance(members, list) or not members or not all(isinstance(each, str) for each in members):
+        raise ValueError(text)
+    return tuple(members)
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -16,10 +16,21 @@ class Gang:
     """One worker's view of its gang; a gang of one never communicates.
 
     If the script has initialised ``torch.distributed`` itself, its process group is used.
+
+    Attributes:
+        live: whether the gang may change while the script runs; see ``LiveGang``.
+        newcomer: whether this worker waits for its first generation.
+        torn: whether the gradient of the present batch is lost.
+        catches_up: whether this newcomer skips operations until it stands where its peers wait for it.
     """
 
+    live = False
+    newcomer = False
+    torn = False
+    catches_up = False
+
     def __init__(self, environment: Environment) -> None:
-        self.device = _device(environment.local_rank)
+        self.device = device_of(environment.local_rank)
         if environment.world_size > 1 and not dist.is_initialized():
             _join(environment, self.device)
         grouped = dist.is_initialized()
@@ -30,6 +41,21 @@ class Gang:
     def alone(self) -> bool:
         """Whether the gang has only this worker."""
         return self.size == 1
+
+    @property
+    def broken(self) -> bool:
+        """Whether a peer was lost; never in a gang of fixed size, which a lost peer ends."""
+        return False
+
+    @property
+    def generation(self) -> int:
+        """Number of the present generation."""
+        return 0
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest generation that this worker has heard of."""
+        return 0
 
     def highest(self, values: list[int]) -> list[int]:
         """Return the maximum over workers at each position; a collective call of all workers."""
@@ -55,6 +81,15 @@ class Gang:
         dist.all_gather_object(values, value)
         return values
 
+    def uncount(self) -> None:
+        """Take back the last operation, which failed and will be made again in the next generation."""
+
+    def has_caught_up(self) -> None:
+        """Take part in the next operation."""
+
+    def pin(self, why: str) -> None:
+        """Stay in the present generation from now on, since the script cannot change live."""
+
     def check_same_place(self, place: int, highest: int, lowest: int) -> None:
         """Check that all workers are at the same point of the script, so that their collective calls match."""
         if highest != lowest:
@@ -70,7 +105,8 @@ class Gang:
         return torch.device("cpu") if "gloo" in backend else self.device
 
 
-def _device(local_rank: int) -> torch.device:
+def device_of(local_rank: int) -> torch.device:
+    """Return the device of a worker, and make it torch's present one."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     # A worker of Eunomia sees its own GPU only, one of torchrun sees all of its machine.

@@ -66,6 +66,30 @@ class Keeper:
         self.loaded_step: int | None = None
         self._kept: list[Kept] = []
         self._loaded: dict[str, Any] | None = None
+        self._attempt: int | None = None
+
+    @property
+    def kept(self) -> list[Kept]:
+        """The registered objects, in order."""
+        return self._kept
+
+    def take(self, state: dict[str, Any]) -> None:
+        """Go on from the state of another worker of the gang, as from a checkpoint."""
+        self.seed = state["seed"]
+        self._go_to(state)
+
+    def restore_taken(self) -> None:
+        """Restore all objects from the state that was taken, within the loop that runs; random states stay."""
+        if self._loaded is not None:
+            for index, kept in enumerate(self._kept):
+                kept.restore(self._loaded_state(index, kept.kind))
+            self._restore_state(self._loaded)
+            self._loaded = None
+
+    def take_over(self) -> None:
+        """Become the store's writer, as the new rank 0 of a gang that goes on."""
+        if self.store is not None and self.store.fence is None:
+            self.store.begin(self._attempt, self.incarnation, adopt=False)
 
     def load(self, attempt: int | None = None, incarnation: int | None = None) -> int:
         """Become the store's writer, and load the last good checkpoint if there is one; returns its step, else 0.
@@ -74,8 +98,9 @@ class Keeper:
             attempt: number of the app master's attempt; None: there is no app master.
             incarnation: of the job; None: the one after the last writer's.
         """
+        self._attempt = attempt
         path, self.incarnation = self.gang.share(self._begun(attempt, incarnation))
-        if path is None:
+        if path is None or self.gang.newcomer:
             return 0
         loaded = self._read(path)
         if loaded["format"] != FORMAT:
@@ -177,8 +202,9 @@ class Keeper:
     def capture_copy(self, step: int) -> Snapshot:
         """Capture the present state in host memory, where neither later steps nor the script's other code change it."""
         snapshot = self.capture(step)
-        # Only rank 0 writes objects, so no other rank needs the copy.
-        snapshot.objects = [_copied(state()) for state in snapshot.objects] if self.gang.rank == 0 else []
+        # Only rank 0 writes objects, so no other rank needs the copy, unless it may become rank 0.
+        writes = self.gang.rank == 0 or self.gang.live
+        snapshot.objects = [_copied(state()) for state in snapshot.objects] if writes else []
         return snapshot
 
     def save(self, snapshot: Snapshot) -> None:
@@ -188,11 +214,11 @@ class Keeper:
         payload: dict[str, Any] = {"format": FORMAT, "seed": self.seed, "kinds": [kept.kind for kept in self._kept]}
         payload |= self._state_of(snapshot)
         payload["redo"] = None if snapshot.redo is None else self._state_of(snapshot.redo)
-        if self.gang.rank == 0:
+        if self.gang.rank == 0 and not self.gang.broken:
             payload = self.plain(payload)
             self.store.save(snapshot.step, lambda path: torch.save(payload, path), incarnation=self.incarnation)
         self.gang.highest([0])
-        snapshot.saved = True
+        snapshot.saved = not self.gang.broken
 
     def alone(self, snapshot: Snapshot) -> dict[str, Any]:
         """Return the content of a checkpoint without other workers' random states, for a write by rank 0 alone."""
@@ -225,7 +251,7 @@ class Keeper:
 
     def _begun(self, attempt: int | None, incarnation: int | None) -> tuple[Path | None, int]:
         """Return the checkpoint to resume from, and the number of this incarnation, both as rank 0 determines them."""
-        if self.store is None or self.gang.rank != 0:
+        if self.store is None or self.gang.rank != 0 or self.gang.newcomer:
             return None, incarnation or 1
         found = self.store.begin(attempt, incarnation)
         number = incarnation if self.store.fence is None else self.store.fence.incarnation

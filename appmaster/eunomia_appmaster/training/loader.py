@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import torch
@@ -69,6 +70,7 @@ class PreparedLoader:
         self._accumulation = accumulation
         self._pace = pace
         self._plan = _Plan()
+        self._replan = False
         self._feed = _feed(loader, self._plan)
         self._generators = _own_generators(loader)
         self._restored = place.passes > 0
@@ -77,8 +79,8 @@ class PreparedLoader:
         # How many steps the run had made when the pass began, and when a batch was last asked for.
         self.steps_before = 0
         self.steps_seen = 0
-        # Batches of the current pass still to be handed out; how many the last step took, and those handed out by it.
-        self.left = 0
+        # Batches of the current pass; how many the last step took, and those handed out by it.
+        self._total = 0
         self.batches_a_step = 1
         self.handed_at_step = 0
 
@@ -88,12 +90,27 @@ class PreparedLoader:
     @property
     def last_ahead(self) -> bool:
         """Whether the next step is the last of this pass, if it takes as many batches as the previous step."""
-        return 0 < self.left <= self.batches_a_step
+        return 0 < self._total - self.place.handed <= self.batches_a_step
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all batches of the current pass were handed out."""
+        return self.place.done or self.place.handed >= self._total
 
     def took_step(self) -> None:
         """Record that a step was made with the batches handed out since the previous step."""
         self.batches_a_step = max(1, self.place.handed - self.handed_at_step)
         self.handed_at_step = self.place.handed
+
+    def redivide(self, rank: int, workers: int) -> None:
+        """Divide the batches that are still to come over another number of workers; fetched pieces are dropped."""
+        self._division = replace(self._division, rank=rank, workers=workers)
+        self._replan = True
+
+    def go_back(self) -> None:
+        """Hand out again the batches since the last step, whose gradient was lost."""
+        self.place.handed = self.handed_at_step
+        self._replan = True
 
     def __getattr__(self, name: str) -> Any:
         if name == "_loader":
@@ -156,23 +173,30 @@ class PreparedLoader:
         return [] if self.place.done else batches
 
     def _pieces(self, batches: list[list[Any]]) -> Iterator[Any]:
-        divided = [divide(batch, self._division) for batch in batches]
-        self._plan.pieces = [piece for pieces in divided for piece in pieces]
-        generator = cast("torch.Generator", self._feed.generator)
-        generator.manual_seed(randomness.mix(self._pace.seed, self.index, self.place.passes, self.place.handed))
-        data = iter(self._feed) if divided else iter(())
-        self.handed_at_step = self.place.handed
-        for number, pieces in enumerate(divided):
-            self.left = len(divided) - number
-            if not self._pace.next_batch(self):
+        before = self.place.handed
+        self._total = before + len(batches)
+        self.handed_at_step = before
+        divided, data = self._fed(batches)
+        while divided and self._pace.next_batch(self):
+            if self._replan:
+                divided, data = self._fed(batches[self.place.handed - before :])
+            if not divided:
                 return
             self.place.handed += 1
-            self.left -= 1
-            for piece in pieces:
+            for piece in divided.pop(0):
                 self._accumulation.begin(piece)
                 fetched = to_device(next(data), self._pace.device)
                 self._pace.signs.else_works()  # what a script does with it before its forward pass is its own
                 yield fetched
+
+    def _fed(self, batches: list[list[Any]]) -> tuple[list[list[Piece]], Iterator[Any]]:
+        """Return this worker's pieces of global batches, and their data."""
+        self._replan = False
+        divided = [divide(batch, self._division) for batch in batches]
+        self._plan.pieces = [piece for pieces in divided for piece in pieces]
+        generator = cast("torch.Generator", self._feed.generator)
+        generator.manual_seed(randomness.mix(self._pace.seed, self.index, self.place.passes, self.place.handed))
+        return divided, iter(self._feed) if divided else iter(())
 
 
 class _Plan:

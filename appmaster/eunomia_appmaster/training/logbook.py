@@ -43,6 +43,16 @@ class Logbook:
         self._writer: SummaryWriter | None = None
         self._again_at = 0.0
 
+    def take_over(self, suffix: str, purge_step: int) -> None:
+        """Write from now on, in a file of its own, what is logged from a step on."""
+        self.close()
+        self._suffix, self.purge_step, self._active = suffix, purge_step, True
+
+    def stop(self) -> None:
+        """Write nothing any more, since another worker does."""
+        self.close()
+        self._active = False
+
     @property
     def is_open(self) -> bool:
         """Whether anything was written yet."""

@@ -8,25 +8,24 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
 from eunomia.errors import InputError
 from eunomia_appmaster.app.job_checkpoints import CHECKPOINTS_FOLDER, JobCheckpoints
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division
+from eunomia_appmaster.training.boundary import Boundary
 from eunomia_appmaster.training.commands import Directive
 from eunomia_appmaster.training.environment import Environment
-from eunomia_appmaster.training.gang import Gang
+from eunomia_appmaster.training.joined import joined
 from eunomia_appmaster.training.keeper import Keeper, Snapshot
-from eunomia_appmaster.training.kept import ChangedError, KeptModel, KeptOptimizer, KeptOther, is_trained
+from eunomia_appmaster.training.kept import ChangedError
+from eunomia_appmaster.training.live.swap import Swap
 from eunomia_appmaster.training.loader import PreparedLoader
 from eunomia_appmaster.training.logbook import STEP_SECONDS_TAG, Logbook, Mean, StepClock, as_number, ordinary_log_dir
 from eunomia_appmaster.training.place import Place
-from eunomia_appmaster.training.poll import Poll
+from eunomia_appmaster.training.preparing import PreparedObjects
 from eunomia_appmaster.training.supervision import At, Supervision
 
 
@@ -55,8 +54,6 @@ class Run:
 
     Attributes:
         device: of models and batches.
-        rank: of this worker, from 0.
-        world_size: number of workers.
         params: the trial's parameters, by name.
         step: number of optimizer steps since the job began, over all incarnations.
         state: plain values that checkpoints include.
@@ -69,26 +66,35 @@ class Run:
         self._environment = environment
         if environment.attached and environment.seed is not None:
             randomness.seed_all(environment.seed)
-        self.gang = Gang(environment)
+        self.gang, client = joined(environment)
         named = filter(None, [environment.checkpoint])
         store = None if folder is None else JobCheckpoints(folder / CHECKPOINTS_FOLDER, named=named)
         self._keeper = Keeper(self.gang, store, trusted=environment.trust_checkpoints)
         self.device = self.gang.device
-        self.rank = self.gang.rank
-        self.world_size = self.gang.size
         self.params: Mapping[str, Any] = MappingProxyType(dict(environment.params))
         self.step = self._keeper.load(environment.attempt, environment.incarnation)
         self.state = self._keeper.state
         self.log_dir = ordinary_log_dir() if folder is None else folder / "logs"
         self._set_up_logs(resumable=folder is not None)
         self._supervision = Supervision(
-            environment, gang=self.gang, keeper=self._keeper, logbook=self._logbook, clock=self._clock
+            environment, client, gang=self.gang, keeper=self._keeper, logbook=self._logbook, clock=self._clock
         )
         self.signs = self._supervision.signs
-        self.accumulation = Accumulation()
-        self._models: list[nn.Module] = []
-        self._counted: Optimizer | None = None
-        self._loaders: list[PreparedLoader] = []
+        self.accumulation = Accumulation(lambda: self.gang.torn)
+        self._prepared = PreparedObjects(
+            self.gang,
+            self._keeper,
+            self.accumulation,
+            pace=self,
+            on_forward=self.on_forward,
+            on_step=self._on_step,
+        )
+        self._swap = Swap(
+            self.gang, self._keeper, self._supervision, self._logbook, self._log_suffix, self._prepared.loaders
+        )
+        self._boundary = Boundary(
+            self, self.gang, keeper=self._keeper, supervision=self._supervision, swap=self._swap, clock=self._clock
+        )
         self._phase = -1
         self._rewind = self._keeper.loaded_step is not None
         self._resumed_passes = self._place.running_passes
@@ -108,6 +114,16 @@ class Run:
         atexit.register(self._supervision.best.write)
 
     # -- what a script calls
+
+    @property
+    def rank(self) -> int:
+        """The rank of this worker, from 0; it may differ after a live change."""
+        return self.gang.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of workers; it may differ after a live change."""
+        return self.gang.size
 
     @property
     def is_main(self) -> bool:
@@ -152,7 +168,7 @@ class Run:
             InputError: an object has no state, or a loader cannot be split.
             EunomiaError: the checkpoint has other objects.
         """
-        newcomer = self._counted is None and not self._models and self._keeper.loaded_step is None
+        first = not self._prepared.optimizers and not self._prepared.models and self._keeper.loaded_step is None
         division = Division(
             rank=self.rank,
             workers=self.world_size,
@@ -160,8 +176,8 @@ class Run:
             micro_batch_size=micro_batch_size or self._environment.micro_batch_size,
         )
         _ = self.seed
-        prepared = tuple(self._prepare(each, division, dict(ddp or {})) for each in objects)
-        if newcomer and self.rank:
+        prepared = tuple(self._prepared.add(each, division, dict(ddp or {})) for each in objects)
+        if first and self.rank:
             # Models begin alike on every worker, dropout must not go on alike.
             randomness.seed_all(randomness.mix(self.seed, self.rank))
         self._keeper.restore_randomness()
@@ -193,7 +209,7 @@ class Run:
             return
         goal = self._goal = self._place.phase_start + count
         if not self._resumed_passes:
-            self._captured()
+            self.captured()
         while self.step < goal and not self._exhausted:
             self._steps_before = self._steps_made
             yield from self._pass_until(loader, goal)
@@ -232,14 +248,23 @@ class Run:
         self._supervision.announce(regime, self.step)
         self.log({f"eunomia/{name}": value for name, value in regime.items()})
 
-    # -- the interface of loaders (Pace)
+    # -- the interface of loaders (Pace) and of boundaries (Stepping)
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether a loop over a prepared loader runs."""
+        return bool(self._running)
 
     def evaluates(self) -> bool:
         """Whether there are models, and all are in evaluation mode."""
-        return bool(self._models) and not any(model.training for model in self._models)
+        models = self._prepared.models
+        return bool(models) and not any(model.training for model in models)
 
     def begin_pass(self, loader: PreparedLoader) -> bool:
         """Begin a loop over a loader; returns whether it continues the pass of the checkpoint."""
+        self._begin_loop()
+        if self._running:
+            self._boundary.stay("it reads two loaders at once")
         resumed = loader.index in self._resumed_passes
         if resumed:
             self._resumed_passes.discard(loader.index)
@@ -253,9 +278,17 @@ class Run:
         """End a loop's body: count its step, follow directives, and return whether the loop continues."""
         self._mean.clear()
         self.signs.works()
+        if self.gang.torn:
+            loader.go_back()
         stepped = self._take_step(loader)
         if loader.place.trains and self._exhausted:
             return False
+        if self.gang.broken and self._boundary.mend():
+            # Another worker had made the step that was torn here: this one goes on as if it had made it, too.
+            self._steps_made += 1
+            loader.steps_seen, stepped = self._steps_made, True
+            if loader.is_over or self._exhausted or (self._goal is not None and self.step >= self._goal):
+                return False
         if stepped:
             self._obey_in_loop()
         elif not self._dirty:
@@ -278,7 +311,7 @@ class Run:
             # Without that state, as after a `break`, orders wait until what follows the loop has run.
             self._snapshot, self._dirty = self._redo, False
         else:
-            self._captured()
+            self.captured()
         if not broken_off:
             self._obey(At.LOOP_END)
 
@@ -291,63 +324,13 @@ class Run:
     def _set_up_logs(self, *, resumable: bool) -> None:
         number = self._keeper.incarnation
         attempt = f".a{self._environment.attempt}" if self._environment.attempt else ""
-        self._logbook = Logbook(self.log_dir, suffix=f"{attempt}.r{number}" if resumable else "", active=self.is_main)
+        self._log_suffix = f"{attempt}.r{number}" if resumable else ""
+        self._logbook = Logbook(self.log_dir, suffix=self._log_suffix, active=self.is_main and not self.gang.newcomer)
         if number > 1:
             # The first step that will be logged again.
             self._logbook.purge_step = self.step + 1 if self._keeper.loaded_step is not None else 0
         self._mean = Mean()
         self._clock = StepClock(self.device)
-
-    def _prepare(self, thing: Any, division: Division, ddp: dict[str, Any]) -> Any:
-        if isinstance(thing, DataLoader):
-            return self._prepare_loader(thing, division)
-        if isinstance(thing, nn.Module) and is_trained(thing):
-            return self._prepare_model(thing, division, ddp)
-        if isinstance(thing, nn.Module):
-            thing.to(self.device)
-        if isinstance(thing, Optimizer):
-            return self._prepare_optimizer(thing, division)
-        if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
-            rule = "prepare() must be given models, loaders, or objects with state_dict and load_state_dict"
-            raise InputError(rule, value=type(thing).__name__, place="prepare()")
-        self._keeper.add(KeptOther(thing))
-        if division.accumulates:
-            self.accumulation.gate_other(thing)
-        return thing
-
-    def _prepare_loader(self, loader: DataLoader[Any], division: Division) -> PreparedLoader:
-        prepared = PreparedLoader(
-            loader,
-            place=self._place.loader(len(self._loaders)),
-            index=len(self._loaders),
-            division=division,
-            accumulation=self.accumulation,
-            pace=self,
-        )
-        self._loaders.append(prepared)
-        return prepared
-
-    def _prepare_model(self, model: nn.Module, division: Division, ddp: dict[str, Any]) -> nn.Module:
-        model.to(self.device)
-        self._keeper.add(KeptModel(model))
-        if self.world_size > 1 and not isinstance(model, DistributedDataParallel):
-            devices = [self.device] if self.device.type == "cuda" else None
-            model = DistributedDataParallel(model, device_ids=devices, **ddp)
-        if not division.whole:
-            self.accumulation.weigh(model)
-        if division.accumulates:
-            self.accumulation.gate_model(model)
-        model.register_forward_pre_hook(Poll(self.on_forward))
-        self._models.append(model)
-        return model
-
-    def _prepare_optimizer(self, optimizer: Optimizer, division: Division) -> Optimizer:
-        self._keeper.add(KeptOptimizer(optimizer))
-        if division.accumulates:
-            self.accumulation.gate_optimizer(optimizer)
-        self._counted = self._counted or optimizer
-        optimizer.register_step_post_hook(self._on_step)
-        return optimizer
 
     # -- boundaries
 
@@ -372,7 +355,9 @@ class Run:
         self.signs.stepped()
         self._steps_made += 1
         self._stepped = self._dirty = True
-        if optimizer is self._counted:
+        if not self._running:
+            self._boundary.stay("its steps are not in a loop over a prepared loader")
+        if optimizer is self._prepared.counted:
             self.step += 1
             self._supervision.say_progress_now_and_then(self.step)  # a loop may have no prepared loader
 
@@ -386,6 +371,7 @@ class Run:
         if not (made and self._stepped):
             return False
         self._stepped = False
+        self._swap.stepped()
         loader.took_step()
         loader.place.trains = True
         self._tick()
@@ -399,6 +385,7 @@ class Run:
 
     def _begin_phase(self, is_over: Callable[[int, int], bool]) -> bool:
         """Begin one of the script's loops; returns False if the checkpoint is from a later loop."""
+        self._begin_loop()
         self._phase += 1
         if self._phase < self._place.phase:
             return False
@@ -423,19 +410,30 @@ class Run:
 
     def _end_phase(self) -> None:
         """End a loop: save a checkpoint regardless of directives, since the loop's work is done."""
-        snapshot = self._captured()
-        # A later start has the work's last step to do again, so that variables of the loop have values after it.
-        snapshot.redo = self._redo
-        self._supervision.save(snapshot)
+        while True:
+            snapshot = self.captured()
+            # A later start has the work's last step to do again, so that variables of the loop have values after it.
+            snapshot.redo = self._redo
+            self._supervision.save(snapshot)
+            if not self.gang.broken:
+                break
+            self._boundary.mend()
         self._supervision.say_progress(self.step)
         self._supervision.flush()
+
+    def _begin_loop(self) -> None:
+        """Begin a loop; a newcomer of a live gang goes on from its peers' state, as from a checkpoint."""
+        if self._boundary.begin_loop():
+            self._rewind = True
+            self._resumed_passes = self._place.running_passes
+            self._snapshot = self._keeper.loaded_snapshot()
 
     def _begin_epoch(self) -> None:
         self._steps_before = self._steps_made
         if self._resumed_passes:
             return
         self._redo = None
-        self._captured()
+        self.captured()
         self._obey(At.EPOCH, rung=True)
 
     def _pass_until(self, loader: PreparedLoader, goal: int) -> Iterator[Any]:
@@ -454,11 +452,11 @@ class Run:
 
     def _obey_in_loop(self) -> None:
         """Follow directives at a step boundary inside a loop, where the present state is that of the boundary."""
-        directive = self._supervision.directive(At.BATCH, self.step)
+        directive = self._boundary.directive(At.BATCH)
         leaves = self._leaves(directive, rung=True)
         if leaves or directive.checkpoint:
             self._clock.stop()
-            self._do(directive, self._captured(), leaves=leaves)
+            self._do(directive, self.captured(), leaves=leaves)
             self._clock.start()
 
     def _obey(self, at: At, *, rung: bool = False) -> None:
@@ -471,7 +469,7 @@ class Run:
         """
         if self._snapshot is None:
             return
-        directive = self._supervision.directive(at, self.step)
+        directive = self._boundary.directive(at)
         try:
             self._do(directive, self._snapshot, leaves=self._leaves(directive, rung=rung))
         except ChangedError:
@@ -487,7 +485,7 @@ class Run:
         if directive.checkpoint:
             self._supervision.save(snapshot)
 
-    def _captured(self) -> Snapshot:
+    def captured(self) -> Snapshot:
         """Capture the present step boundary; the snapshot is valid until the next step."""
         self._snapshot, self._dirty = self._keeper.capture(self.step), False
         return self._snapshot

@@ -1,10 +1,9 @@
 """A run's side of the app master's protocol: directives, checkpoints, suspension, progress reports."""
 
-import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NoReturn
 
@@ -19,12 +18,13 @@ from eunomia_appmaster.training.best import BestKeeper
 from eunomia_appmaster.training.commands import Commands, Directive
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
+from eunomia_appmaster.training.joined import Orders
 from eunomia_appmaster.training.keeper import Keeper, Snapshot
+from eunomia_appmaster.training.leaving import end_process
+from eunomia_appmaster.training.live.change_orders import ChangeOrders
 from eunomia_appmaster.training.logbook import Logbook, StepClock
-from eunomia_appmaster.training.orders import OrderClient
 from eunomia_appmaster.training.signs import Signs
 
-LEFT_WHEN_TOLD = 75  # EX_TEMPFAIL
 ALONE_CHECKPOINT_SECONDS = 60.0
 PROGRESS_SECONDS = 1.0
 
@@ -45,7 +45,14 @@ class Supervision:
     """
 
     def __init__(
-        self, environment: Environment, *, gang: Gang, keeper: Keeper, logbook: Logbook, clock: StepClock
+        self,
+        environment: Environment,
+        client: Orders | None,
+        *,
+        gang: Gang,
+        keeper: Keeper,
+        logbook: Logbook,
+        clock: StepClock,
     ) -> None:
         name_worker()
         container = environment.container_dir
@@ -56,14 +63,16 @@ class Supervision:
         self._logbook = logbook
         self._clock = clock
         store = None if keeper.store is None else JobCheckpoints(keeper.store.folder.with_name(BEST_FOLDER), keep=1)
-        self.best = BestKeeper(keeper, store if gang.rank == 0 else None, environment.metric, environment.metric_mode)
+        self.best = BestKeeper(keeper, store, environment.metric, environment.metric_mode)
         self.signs = Signs(container)
-        self._client = None if container is None else OrderClient(container, gang.rank)
+        self._client = client
         self._obeys = keeper.store is not None
         self._progress_said, self._step_said = 0.0, 0
         self._saved_said: int | None = None
         alone = self._obeys and not environment.attached
         every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
+        if isinstance(client, ChangeOrders):
+            client.signalled = lambda: self._commands.leaving
         self._commands = Commands(
             self._client, stop_at=environment.stop_at, every_seconds=every, set_threads=torch.set_num_threads
         )
@@ -82,7 +91,9 @@ class Supervision:
         if not self._obeys:
             return Directive()
         directive = self._commands.collect()
-        return directive if self._gang.alone else self._agreed(directive, step * len(At) + at)
+        if self._gang.alone:
+            return replace(directive, generation=self._gang.newest)
+        return self._agreed(directive, step * len(At) + at)
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint, unless it is written already; a collective call of all workers.
@@ -118,7 +129,15 @@ class Supervision:
             sys.stderr.write(f"eunomia: left at step {snapshot.step}, to go on from its checkpoint\n")
         self.say("suspended", {"step": snapshot.step})
         self.flush()
-        _exit(LEFT_WHEN_TOLD)
+        end_process("")
+
+    def go(self, kind: str, content: dict[str, Any], why: str) -> NoReturn:
+        """Leave a gang that goes on: say so, and exit with code 75; nothing is saved."""
+        self.best.write()
+        self._logbook.close()
+        self.say(kind, content)
+        self.flush()
+        end_process(why)
 
     def say(self, kind: str, content: dict[str, Any]) -> None:
         """Send a message to the launcher, if there is one."""
@@ -162,17 +181,12 @@ class Supervision:
         # Only rank 0 knows rungs and periodic checkpoints; a suspend order may reach any worker first.
         main = self._gang.rank == 0
         stop_at = directive.stop_at + 1 if main and directive.stop_at is not None else 0
-        agreed = self._gang.highest([directive.suspend, main and directive.checkpoint, stop_at, place, -place])
+        wanted = [directive.suspend, main and directive.checkpoint, stop_at, place, -place, -self._gang.newest]
+        agreed = self._gang.highest(wanted)
         self._gang.check_same_place(place, agreed[3], -agreed[4])
         return Directive(
-            suspend=bool(agreed[0]), checkpoint=bool(agreed[1]), stop_at=agreed[2] - 1 if agreed[2] else None
+            suspend=bool(agreed[0]),
+            checkpoint=bool(agreed[1]),
+            stop_at=agreed[2] - 1 if agreed[2] else None,
+            generation=-agreed[5],
         )
-
-
-def _exit(code: int) -> NoReturn:
-    """End the process at once, since destroying a process group regularly can deadlock (gloo's threads)."""
-    for child in multiprocessing.active_children():
-        child.kill()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -1,0 +1,57 @@
+"""Whether what a script prepares can change live; what cannot is trained as under ``elastic = "restart"``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from eunomia_appmaster.training.gang import Gang
+from eunomia_appmaster.training.live.gang import LiveGang
+
+UNDERSTOOD = frozenset({"find_unused_parameters", "bucket_cap_mb", "gradient_as_bucket_view", "init_sync"})
+"""Arguments of DDP without which a live model gives the same gradients."""
+_UNFIT_OBJECTS = {
+    "OptimizedModule": "a compiled model",
+    "ZeroRedundancyOptimizer": "ZeroRedundancyOptimizer",
+    "FullyShardedDataParallel": "FullyShardedDataParallel",
+    "FSDPModule": "a model of fully_shard",
+    "SyncBatchNorm": "SyncBatchNorm",
+}
+
+
+class Fitness:
+    """Looks at all that a script prepares; the first object that cannot change live makes the gang a fixed one.
+
+    Args:
+        gang: this worker's gang.
+    """
+
+    def __init__(self, gang: Gang) -> None:
+        self._gang = gang
+        self.fixed = False
+        """Whether models are wrapped in DDP, in a group that stays."""
+
+    def check(self, thing: Any, ddp: Mapping[str, Any]) -> None:
+        """Look at an object before it is prepared; a collective call of all workers if it cannot change live."""
+        if not isinstance(self._gang, LiveGang) or self.fixed:
+            return
+        why = self._unfit(thing, ddp)
+        if why:
+            self.fixed = True
+            self._gang.fix(why)
+
+    def _unfit(self, thing: Any, ddp: Mapping[str, Any]) -> str:
+        if dist.is_initialized():
+            return "the script has a process group of its own"
+        if unknown := sorted(name for name in ddp if name not in UNDERSTOOD):
+            return f"DDP is given {', '.join(unknown)}"
+        if isinstance(thing, DistributedDataParallel):
+            return "the script has wrapped its model in DistributedDataParallel"
+        inside = thing.modules() if isinstance(thing, nn.Module) else (thing,)
+        for each in inside:
+            for kind in type(each).__mro__:
+                if kind.__name__ in _UNFIT_OBJECTS:
+                    return f"{_UNFIT_OBJECTS[kind.__name__]} cannot change its workers"
+        return ""

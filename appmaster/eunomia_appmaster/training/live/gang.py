@@ -1,0 +1,355 @@
+"""A worker's view of a live gang: drives the state machine of ``training.changes`` with a store and process groups."""
+
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+
+import torch
+from torch import distributed as dist
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.training.changes import NO_STATE, Act, Decided, Member, Membership, MemberStage
+from eunomia_appmaster.training.environment import Environment
+from eunomia_appmaster.training.gang import Gang, device_of
+from eunomia_appmaster.training.leaving import end_process
+from eunomia_appmaster.training.live.change_orders import ChangeOrders
+from eunomia_appmaster.training.live.groups import InFlight, PeerGroup, PeerLostError
+from eunomia_appmaster.training.live.rendezvous import Rendezvous, StoreLostError
+
+LOOK_SECONDS = 0.0005
+"""Seconds between two looks into the store while peers are expected at once."""
+IDLE_SECONDS = 0.002
+"""Seconds between two looks of a newcomer whose peers still train, and of a worker that waits for an order."""
+T = TypeVar("T")
+
+
+class EntryRow(NamedTuple):
+    """What each member tells the others as it enters a generation."""
+
+    step: int
+    counted: int
+    """Number of the gang's collective operations that it has made or skipped."""
+
+
+class Entry(Protocol):
+    """The side of a run that enters a generation; a protocol."""
+
+    def exchange(self, group: PeerGroup | None, rows: list[EntryRow]) -> int:
+        """Take or give the state; returns the number of whole steps that this worker has then."""
+        ...
+
+    def leave(self, generation: int) -> NoReturn:
+        """End the process, since the gang goes on without it."""
+        ...
+
+    def stop(self, why: str) -> NoReturn:
+        """End the process, since it was ordered to, or since no gang is formed."""
+        ...
+
+
+class LiveGang(Gang):
+    """The present generation of a gang that may change at each step boundary.
+
+    Each collective operation has a number, the same on all members. After the loss of a peer a worker skips its
+    operations (each returns this worker's own value) until the next boundary at which it can enter a new generation;
+    there all skip on to the number of the furthest.
+
+    Args:
+        environment: of this worker.
+        orders: to this worker.
+    """
+
+    live = True
+
+    def __init__(self, environment: Environment, orders: ChangeOrders) -> None:
+        self.device = device_of(environment.local_rank)
+        self.orders = orders
+        self.torn = False
+        self._name = environment.container_id
+        self._timeout_seconds = orders.timeout_seconds
+        self._meeting = Rendezvous(environment.store)
+        self._group: PeerGroup | None = None
+        self._retired: list[PeerGroup] = []
+        self._counted, self._skip_until, self.catches_up = 0, 0, environment.generation > 0
+        change = Membership(environment.generation, environment.members)
+        self._member = Member.newcomer(self._name, change)
+        self.newcomer = environment.generation > 0
+        self.pinned = ""
+        self.heard_at = time.monotonic()
+        """When this worker heard of the newest generation, by the monotonic clock."""
+        if not self.newcomer:
+            self._member = replace(self._member, step=0)
+        self._place(change)
+
+    # -- what a run asks
+
+    @property
+    def generation(self) -> int:
+        """Number of the generation that this worker belongs to; -1: none yet."""
+        return -1 if self._member.current is None else self._member.current.generation
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest generation that this worker has heard of, unless it cannot change any more."""
+        self._hear()
+        return self.generation if self.pinned else self._member.newest.generation
+
+    @property
+    def broken(self) -> bool:
+        """Whether its group has failed, so that it must enter a new generation at the next boundary."""
+        return self._member.stage in (MemberStage.HOLDING, MemberStage.FORMING) and not self.newcomer
+
+    def pin(self, why: str) -> None:
+        """Stay in the present generation from now on, since the script cannot change live; said once."""
+        if not self.pinned:
+            self.pinned = why
+            self.orders.say("unfit", {"generation": self._member.newest.generation, "why": why})
+
+    def fix(self, why: str) -> None:
+        """Stay in the present generation, with torch's default group for what needs it; a newcomer ends."""
+        self.pin(why)
+        self.live = False
+        if self.newcomer:
+            self.orders.flush()
+            end_process(f"left: {why}")
+        if self.size > 1 and not dist.is_initialized():
+            store = self._meeting.of_generation(self.generation, "default")
+            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size)
+
+    # -- collective operations
+
+    def highest(self, values: list[int]) -> list[int]:
+        """Return the maximum over workers at each position, or this worker's own values if the group has failed."""
+
+        def made(group: PeerGroup) -> list[int]:
+            tensor = torch.tensor(values, dtype=torch.int64)
+            group.highest(tensor)
+            return [int(value) for value in tensor.tolist()]
+
+        return self._numbered(made, values)
+
+    def share(self, value: Any) -> Any:
+        """Return rank 0's value on every worker, or this worker's own if the group has failed."""
+
+        def made(group: PeerGroup) -> Any:
+            data = pickle.dumps(value) if group.rank == 0 else b""
+            return _loaded(_broadcast(group, data))
+
+        return self._numbered(made, value)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every worker's value, in order of ranks, or only this worker's own if the group has failed."""
+        return self._numbered(lambda group: _gathered(group, value), [value])
+
+    def same(self, tensors: list[torch.Tensor]) -> None:
+        """Replace tensors by those of rank 0, unless the group has failed."""
+
+        def made(group: PeerGroup) -> None:
+            same_as(group, 0, tensors)
+
+        if tensors:
+            self._numbered(made, None)
+
+    def uncount(self) -> None:
+        """Take back the number of the last operation, which failed and will be made again in the next generation."""
+        self._counted -= 1
+
+    def has_caught_up(self) -> None:
+        """Take part in the next operation."""
+        self.catches_up = False
+
+    def total(self, tensor: torch.Tensor) -> InFlight | None:
+        """Begin to add up a gradient over the workers; None: the group has failed, so the gradient is torn."""
+        if self._group is None:
+            self.torn = True
+            return None
+        try:
+            return self._group.total(tensor)
+        except PeerLostError as error:
+            self.loses(str(error))
+            return None
+
+    def loses(self, why: str) -> None:
+        """Process that a collective operation has failed."""
+        self.torn = True
+        self._fail(why)
+
+    # -- changes
+
+    def leaves_group(self, generation: int) -> None:
+        """Leave the group at a step boundary, on which all members agreed, for a newer generation."""
+        self._member = self._member.agrees(generation)
+        self._retire()
+
+    def form(self, entry: Entry, step: int) -> None:
+        """Enter the newest generation; returns once this worker is in a group and has the state of the furthest."""
+        if not self.newcomer:
+            self._member = replace(self._member, step=step)
+        began = time.monotonic()
+        while self._member.stage is not MemberStage.STEPPING:
+            if self.orders.stops():
+                entry.stop("it was told to")
+            if time.monotonic() - began > self.orders.timeout_seconds:
+                entry.stop("no generation was formed in time")
+            self._hear()
+            try:
+                self._go_on(entry)
+            except StoreLostError as error:
+                self.pin(str(error))
+                entry.stop(str(error))
+        self.newcomer = False
+
+    def drop_old_group(self) -> None:
+        """Close the connections of the generation before, after a step of the new one."""
+        self._retired.clear()
+
+    def fingerprint(self, text: str) -> str:
+        """Return rank 0's description of what is trained, which rank 0 sets at its first call."""
+        key = "fingerprint"
+        if self.newcomer:
+            return self._meeting.get(key) or text
+        if self.rank == 0:
+            self._meeting.put(key, text)
+        return text
+
+    def says_ready(self) -> None:
+        """Say that this newcomer has built what it trains, and waits."""
+        self.orders.say("ready", {"generation": self._member.newest.generation})
+
+    def _go_on(self, entry: Entry) -> None:
+        stage = self._member.stage
+        if stage is MemberStage.LEFT:
+            entry.leave(self._member.newest.generation)
+        elif stage is MemberStage.ENTERING:
+            self._enter(entry)
+        elif stage is MemberStage.HOLDING:
+            time.sleep(IDLE_SECONDS)
+        else:
+            self._forms()
+
+    def _forms(self) -> None:
+        member = self._member
+        target = member.newest if member.target is None else member.target
+        here = target.members if member.appeared and self._meeting.all_present(target) else ()
+        decided = self._meeting.decided(target.generation) if member.appeared or self._leaves(target) else Decided.OPEN
+        act, generation = member.next_act(decided, here)
+        if act is Act.APPEAR:
+            self._meeting.appear(generation, self._name)
+            self._member = member.appears()
+        elif act is Act.WAIT:
+            self._member = member.learns(target.generation, decided)
+            if self._member.stage is MemberStage.FORMING:
+                time.sleep(IDLE_SECONDS if self.newcomer and not self._meeting.has(_called(target)) else LOOK_SECONDS)
+        else:
+            wanted = Decided.FORMED if act is Act.FORM else Decided.ABANDONED
+            self._member = member.learns(generation, self._meeting.decide(generation, wanted))
+
+    def _leaves(self, target: Membership) -> bool:
+        return self._name not in target.members or self._member.newest.generation > target.generation
+
+    def _enter(self, entry: Entry) -> None:
+        change = self._member.current
+        if change is None:
+            raise EunomiaError("a worker must enter a formed generation", value="none", place=self._name)
+        self._place(change)
+        try:
+            if self.size > 1:
+                store = self._meeting.of_generation(change.generation)
+                self._group = PeerGroup(
+                    store, self.rank, self.size, host=self._meeting.host, timeout_seconds=self._timeout_seconds
+                )
+            mine = EntryRow(self._member.step, self._counted)
+            rows = [mine] if self._group is None else [EntryRow(*each) for each in _gathered(self._group, tuple(mine))]
+            step = entry.exchange(self._group, rows)
+        except PeerLostError as error:
+            self._fail(str(error))
+            return
+        self._skip_until = max(row.counted for row in rows)
+        if self.catches_up:
+            self._counted = self._skip_until
+        self.torn = False
+        self._member = self._member.enters(step)
+        if step == NO_STATE:
+            self.orders.say("unfit", {"generation": change.generation, "why": "no member has the job's state"})
+
+    def _place(self, change: Membership) -> None:
+        self.rank = change.members.index(self._name) if self._name in change.members else 0
+        self.size = len(change.members)
+
+    def _fail(self, why: str) -> None:
+        if self._member.stage not in (MemberStage.STEPPING, MemberStage.ENTERING):
+            return
+        content = {"generation": self.generation, "step": self._member.step, "why": why.partition("\n")[0][:200]}
+        self._member = self._member.loses_a_peer()
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+        self.orders.say("broken", content)
+
+    def _retire(self) -> None:
+        if self._group is not None:
+            self._retired.append(self._group)
+        self._group = None
+
+    def _hear(self) -> None:
+        for change in self.orders.changes():
+            if change.generation > self._member.newest.generation:
+                self.heard_at = time.monotonic()
+            self._member = self._member.hears(change)
+        self._timeout_seconds = self.orders.timeout_seconds
+
+    def _numbered(self, make: Callable[[PeerGroup], T], otherwise: T) -> T:
+        if self.catches_up:
+            return otherwise
+        self._counted += 1
+        if self._group is None or self._counted <= self._skip_until:
+            return otherwise
+        try:
+            return make(self._group)
+        except PeerLostError as error:
+            self._fail(str(error))
+            return otherwise
+
+
+def _called(change: Membership) -> str:
+    """Return a key that is in the store once a member has appeared in a generation that others train without yet."""
+    return f"g{change.generation}/here/{change.members[0]}"
+
+
+def _broadcast(group: PeerGroup, data: bytes, root: int = 0) -> bytes:
+    length = torch.tensor([len(data)], dtype=torch.int64)
+    group.broadcast(length, root)
+    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    if group.rank != root:
+        tensor = torch.empty(int(length), dtype=torch.uint8)
+    group.broadcast(tensor, root)
+    return tensor.numpy().tobytes()
+
+
+def _gathered(group: PeerGroup, value: Any) -> list[Any]:
+    data = pickle.dumps(value)
+    lengths = [int(each) for each in group.gather(torch.tensor([len(data)], dtype=torch.int64))]
+    padded = torch.zeros(max(lengths), dtype=torch.uint8)
+    padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    rows = group.gather(padded)
+    return [_loaded(row.numpy().tobytes()[:length]) for row, length in zip(rows, lengths, strict=True)]
+
+
+def _loaded(data: bytes) -> Any:
+    # From a process of the same job, over connections that only the job's processes have the addresses of.
+    return pickle.loads(data)
+
+
+def same_as(group: PeerGroup, root: int, tensors: list[torch.Tensor]) -> None:
+    """Replace tensors by those of one member, those of one kind at once; a collective call of all members."""
+    by_kind: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+    for tensor in tensors:
+        by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
+    for alike in by_kind.values():
+        flat = torch.cat([each.reshape(-1) for each in alike])
+        group.broadcast(flat, root)
+        for each, part in zip(alike, torch.split(flat, [each.numel() for each in alike]), strict=True):
+            each.copy_(part.view_as(each))

@@ -1,0 +1,141 @@
+"""Process groups of one generation, and all that torch calls private: other modules of ``live`` use only this one.
+
+A group is an object of its own: neither torch's default group, which can be destroyed only as a whole, nor
+``DistributedDataParallel``, whose destructor can deadlock with gloo's threads while a loss lives.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+from torch import distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+SEEN_WITH = ("2.13",)
+"""Versions of torch with which the tests of live changes were run."""
+CONNECT_SECONDS = 10.0
+"""Seconds in which all members of a formed generation must have connected to each other."""
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class PeerLostError(Exception):
+    """A collective operation has failed: a peer has died, or has closed its connections."""
+
+
+class InFlight(Protocol):
+    """An operation in flight; a protocol."""
+
+    def wait(self) -> None:
+        """Wait until the operation has ended.
+
+        Raises:
+            PeerLostError: it has failed.
+        """
+        ...
+
+
+class PeerGroup:
+    """The connections of one generation's members.
+
+    Args:
+        store: torch's store, with the generation's prefix.
+        rank: of this worker.
+        size: number of members.
+        host: of the store; on loopback, so is the group.
+        timeout_seconds: longest time that an operation waits for a peer.
+
+    Raises:
+        PeerLostError: a member has not connected in time.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, *, host: str, timeout_seconds: float) -> None:
+        self.rank, self.size = rank, size
+        if host in _LOOPBACK:
+            # Else gloo asks the resolver for this machine's name, which may not resolve.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        self._store, self._timeout = store, timedelta(seconds=timeout_seconds)
+        self._backends: dict[str, Any] = {"cpu": self._made("cpu")}
+
+    def total(self, tensor: torch.Tensor) -> InFlight:
+        """Begin to replace a tensor by the sum over members."""
+        return self._reduced(tensor, dist.ReduceOp.SUM)
+
+    def highest(self, tensor: torch.Tensor) -> None:
+        """Replace a tensor by the maximum over members."""
+        self._reduced(tensor, dist.ReduceOp.MAX).wait()
+
+    def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
+        """Replace a tensor by that of one member."""
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        self._begun(lambda: self._of(tensor).broadcast([tensor], options)).wait()
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of all members, which have the same shape."""
+        rows = [torch.empty_like(tensor) for _ in range(self.size)]
+        self._begun(lambda: self._of(tensor).allgather([rows], [tensor])).wait()
+        return rows
+
+    def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> InFlight:
+        """Begin to send a tensor to a member; those in flight at the same time have different tags."""
+        return self._begun(lambda: self._of(tensor).send([tensor], to, tag))
+
+    def receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> InFlight:
+        """Begin to receive a tensor from a member, that of the same tag."""
+        return self._begun(lambda: self._of(tensor).recv([tensor], source, tag))
+
+    def close(self) -> None:
+        """Close the connections at once, so that no peer waits for this worker."""
+        for backend in self._backends.values():
+            with contextlib.suppress(RuntimeError):
+                backend.abort()
+        self._backends = {}
+
+    def _reduced(self, tensor: torch.Tensor, operation: Any) -> InFlight:
+        options = dist.AllreduceOptions()
+        options.reduceOp = operation
+        return self._begun(lambda: self._of(tensor).allreduce([tensor], options))
+
+    def _begun(self, begin: Callable[[], Any]) -> InFlight:
+        try:
+            return _Work(begin())
+        except RuntimeError as error:
+            raise PeerLostError(str(error)) from None
+
+    def _of(self, tensor: torch.Tensor) -> Any:
+        kind = tensor.device.type
+        if kind not in self._backends:
+            self._backends[kind] = self._made(kind)
+        return self._backends[kind]
+
+    def _made(self, kind: str) -> Any:
+        store = PrefixStore(kind, self._store)
+        try:
+            if kind == "cuda":
+                options = dist.ProcessGroupNCCL.Options()
+                options._timeout = self._timeout
+                return dist.ProcessGroupNCCL(store, self.rank, self.size, options)
+            made = dist.ProcessGroupGloo(store, self.rank, self.size, timedelta(seconds=CONNECT_SECONDS))
+            made._set_default_timeout(self._timeout)
+        except RuntimeError as error:
+            raise PeerLostError(str(error)) from None
+        return made
+
+
+class _Work:
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            raise PeerLostError(str(error)) from None
+
+
+def after_backward(call: Callable[[], None]) -> None:
+    """Have a function called at the end of the backward pass that is running, before ``backward()`` returns."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)

@@ -1,0 +1,199 @@
+"""What a run changes for another generation: state, division of batches, rank 0's duties, and what it says of it."""
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from torch import nn
+
+from eunomia_appmaster.training.changes import NO_STATE
+from eunomia_appmaster.training.gang import Gang
+from eunomia_appmaster.training.keeper import Keeper
+from eunomia_appmaster.training.kept import KeptModel, KeptOptimizer
+from eunomia_appmaster.training.live import transfer
+from eunomia_appmaster.training.live.gang import EntryRow, LiveGang, same_as
+from eunomia_appmaster.training.live.groups import PeerGroup
+from eunomia_appmaster.training.loader import PreparedLoader
+from eunomia_appmaster.training.logbook import Logbook
+from eunomia_appmaster.training.supervision import Supervision
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """How a worker has entered a generation: at which step, and whether it took the state of another."""
+
+    step: int
+    taken: bool
+
+
+@dataclass(slots=True)
+class _Report:
+    """What rank 0 says of a change once the next step can begin; times are of the monotonic clock."""
+
+    heard_at: float
+    boundary_at: float
+
+
+class Swap:
+    """Enters generations for a run.
+
+    Args:
+        gang: this worker's gang.
+        keeper: of the run's state.
+        supervision: of the run.
+        logbook: of the run.
+        suffix: end of the name of a log file of this incarnation.
+        loaders: all that the run has prepared so far.
+    """
+
+    def __init__(
+        self,
+        gang: Gang,
+        keeper: Keeper,
+        supervision: Supervision,
+        logbook: Logbook,
+        suffix: str,
+        loaders: list[PreparedLoader],
+    ) -> None:
+        self._gang, self._keeper, self._supervision, self._logbook = gang, keeper, supervision, logbook
+        self._suffix, self._loaders = suffix, loaders
+        self._was_main = gang.rank == 0 and not gang.newcomer
+        self._step, self._taken = 0, False
+        self._report: _Report | None = None
+
+    def begins(self) -> None:
+        """Describe what is trained, for newcomers to compare, as the first loop begins."""
+        if isinstance(self._gang, LiveGang) and not self._gang.newcomer:
+            self._gang.fingerprint(self._fingerprint())
+            if self._gang.generation == 0 and self._report is None:
+                self._report = _Report(time.monotonic(), time.monotonic())
+
+    def joins(self) -> Entered:
+        """Wait for the first generation, as a newcomer that has built what it trains."""
+        gang = self._live
+        mine, theirs = self._fingerprint(), gang.fingerprint("") or self._fingerprint()
+        if mine != theirs:
+            why = f"it trains {mine}, and its peers {theirs}"
+            self._supervision.go("unfit", {"generation": gang.newest, "why": why}, f"left: {why}")
+        gang.says_ready()
+        return self._enters(NO_STATE)
+
+    def changes(self, step: int, generation: int) -> Entered:
+        """Enter a newer generation at a step boundary on which all workers agreed."""
+        self._report = _Report(self._live.heard_at, time.monotonic())
+        self._live.leaves_group(generation)
+        return self._enters(step)
+
+    def mends(self, step: int) -> Entered:
+        """Enter a newer generation after the loss of a peer."""
+        now = time.monotonic()
+        self._report = _Report(now, now)
+        return self._enters(step)
+
+    def goes_on(self, step: int) -> None:
+        """Process that all workers of the present generation are at the same boundary, and begin a step."""
+        report, self._report = self._report, None
+        if report is None or not self._gang.live:
+            return
+        if self._gang.rank == 0:
+            now = time.monotonic()
+            content = {
+                "generation": self._gang.generation,
+                "size": self._gang.size,
+                "step": step,
+                "join_seconds": report.boundary_at - report.heard_at,
+                "pause_seconds": now - report.boundary_at,
+                "at": time.time(),
+            }
+            self._supervision.say("resized", content)
+
+    def stepped(self) -> None:
+        """Process that a step was made in the present generation."""
+        if self._gang.live:
+            self._live.drop_old_group()
+
+    # -- the interface of gangs (Entry)
+
+    def exchange(self, group: PeerGroup | None, rows: list[EntryRow]) -> int:
+        """Take the state of a member that is further, or give the own to those that are behind."""
+        furthest = max(row.step for row in rows)
+        if group is None or furthest == NO_STATE:
+            return furthest
+        holders = [rank for rank, row in enumerate(rows) if row.step == furthest]
+        lacking = [rank for rank, row in enumerate(rows) if row.step < furthest]
+        same_as(group, holders[0], [buffer for model in self._modules for buffer in model.buffers()])
+        for number, rank in enumerate(lacking):
+            source = holders[number % len(holders)]
+            if group.rank == source:
+                transfer.send(group, self._state(), rank)
+            elif group.rank == rank:
+                self._take(transfer.receive(group, source, self._gang.device))
+        return furthest
+
+    def leave(self, generation: int) -> NoReturn:
+        """End the process: the gang goes on without it."""
+        content = {"generation": generation, "step": self._step}
+        self._supervision.go("leaving", content, f"left at step {self._step}, the other workers go on")
+
+    def stop(self, why: str) -> NoReturn:
+        """End the process, since it was told to, or no gang can be formed."""
+        content = {"generation": self._gang.generation, "step": self._step}
+        self._supervision.go("leaving", content, f"left at step {self._step} between two generations: {why}")
+
+    # -- parts
+
+    @property
+    def _live(self) -> LiveGang:
+        if not isinstance(self._gang, LiveGang):
+            raise TypeError("only a live gang changes")
+        return self._gang
+
+    @property
+    def _modules(self) -> list[nn.Module]:
+        return [kept.module for kept in self._keeper.kept if isinstance(kept, KeptModel)]
+
+    def _enters(self, step: int) -> Entered:
+        self._step, self._taken = step, False
+        newcomer = self._gang.newcomer
+        self._live.form(self, step)
+        if self._taken and not newcomer:
+            self._keeper.restore_taken()
+        self._settle()
+        return Entered(self._step, self._taken)
+
+    def _state(self) -> dict[str, Any]:
+        return self._keeper.alone(self._keeper.capture(self._step)) | {"randomness": []}
+
+    def _take(self, state: dict[str, Any]) -> None:
+        self._keeper.take(state)
+        self._step, self._taken = int(state["step"]), True
+
+    def _settle(self) -> None:
+        """Fit the run to the generation that it has entered."""
+        gang = self._gang
+        os.environ["RANK"], os.environ["WORLD_SIZE"] = str(gang.rank), str(gang.size)
+        for loader in self._loaders:
+            loader.redivide(gang.rank, gang.size)
+        for model in self._modules:
+            for parameter in model.parameters():
+                parameter.grad = None
+        if gang.rank == 0 and not self._was_main:
+            self._keeper.take_over()
+            self._logbook.take_over(f"{self._suffix}.g{gang.generation}", self._step + 1)
+        elif gang.rank and self._was_main:
+            self._logbook.stop()
+        self._was_main = gang.rank == 0
+
+    def _fingerprint(self) -> str:
+        """Return what is trained: shapes by name, numbers of parameters by group, and kinds of all other objects."""
+        parts = []
+        for kept in self._keeper.kept:
+            if isinstance(kept, KeptModel):
+                shapes = {name: tuple(each.shape) for name, each in kept.module.state_dict().items()}
+                parts.append(f"{kept.kind} {shapes}")
+            elif isinstance(kept, KeptOptimizer):
+                parts.append(f"{kept.kind} {[len(group['params']) for group in kept.optimizer.param_groups]}")
+            else:
+                parts.append(kept.kind)
+        return "; ".join(parts)

@@ -1,0 +1,115 @@
+"""Sends a run's state from a member that has it to one that lacks it: plain values first, then tensor after tensor."""
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from eunomia_appmaster.training.live.groups import PeerGroup
+
+SMALL_BYTES = 1 << 16
+"""Tensors of fewer bytes travel together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """The place of a tensor in a state that travels."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+
+
+def send(group: PeerGroup, state: Any, to: int) -> None:
+    """Send a state of tensors and plain values to a member.
+
+    Raises:
+        PeerLostError: the member is gone.
+    """
+    tensors: list[torch.Tensor] = []
+    data = pickle.dumps(_taken_apart(state, tensors))
+    group.send(torch.tensor([len(data)], dtype=torch.int64), to).wait()
+    group.send(torch.frombuffer(bytearray(data), dtype=torch.uint8), to).wait()
+    flats, large = _packed(tensors)
+    waiting = [group.send(each, to, tag) for tag, each in enumerate((*flats.values(), *large))]
+    for each in waiting:
+        each.wait()
+
+
+def receive(group: PeerGroup, source: int, device: torch.device) -> Any:
+    """Receive a state from a member; tensors of a GPU come to ``device``.
+
+    Raises:
+        PeerLostError: the member is gone.
+    """
+    length = torch.empty(1, dtype=torch.int64)
+    group.receive(length, source).wait()
+    data = torch.empty(int(length), dtype=torch.uint8)
+    group.receive(data, source).wait()
+    # From a process of the same job, over connections that only the job's processes have the addresses of.
+    skeleton = pickle.loads(data.numpy().tobytes())
+    slots: list[_Slot] = []
+    _slots(skeleton, slots)
+    where = {"cpu": torch.device("cpu"), "cuda": device}
+    tensors = [torch.empty(slot.shape, dtype=slot.dtype, device=where[slot.device]) for slot in slots]
+    flats, large = _packed(tensors)
+    waiting = [group.receive(each, source, tag) for tag, each in enumerate((*flats.values(), *large))]
+    for each in waiting:
+        each.wait()
+    _unpack(flats, tensors)
+    return _put_together(skeleton, tensors)
+
+
+def _taken_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return a state with each tensor replaced by its slot; the tensors are appended to a list."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach().contiguous())
+        return _Slot(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type)
+    if isinstance(value, dict):
+        return {key: _taken_apart(each, tensors) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_taken_apart(each, tensors) for each in value)
+    return value
+
+
+def _put_together(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, _Slot):
+        return tensors[value.number]
+    if isinstance(value, dict):
+        return {key: _put_together(each, tensors) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_put_together(each, tensors) for each in value)
+    return value
+
+
+def _slots(value: Any, found: list[_Slot]) -> None:
+    if isinstance(value, _Slot):
+        found.append(value)
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        _slots(each, found)
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() * tensor.element_size() < SMALL_BYTES
+
+
+def _packed(
+    tensors: list[torch.Tensor],
+) -> tuple[dict[tuple[torch.dtype, torch.device], torch.Tensor], list[torch.Tensor]]:
+    """Return the small tensors of each kind as one, and the large ones."""
+    alike: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+    for tensor in filter(_is_small, tensors):
+        alike.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(-1))
+    flats = {kind: torch.cat(each) for kind, each in alike.items()}
+    return flats, [tensor for tensor in tensors if not _is_small(tensor)]
+
+
+def _unpack(flats: dict[tuple[torch.dtype, torch.device], torch.Tensor], tensors: list[torch.Tensor]) -> None:
+    used = dict.fromkeys(flats, 0)
+    for tensor in filter(_is_small, tensors):
+        kind = tensor.dtype, tensor.device
+        end = used[kind] + tensor.numel()
+        tensor.copy_(flats[kind][used[kind] : end].view_as(tensor))
+        used[kind] = end

@@ -1,0 +1,154 @@
+"""Gangs that grow and shrink without a restart: real workers, a real store, and a coordinator in the place of the app
+master."""
+
+import itertools
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.appmaster.live_lab import LiveJob, live_job
+from tests.appmaster.training_lab import Lab
+
+SCRIPT = Path(__file__).with_name("live_script.py")
+SAMPLES, BATCH = 50, 8
+
+
+@pytest.fixture(scope="module")
+def lab() -> Any:
+    return Lab.shared()
+
+
+@pytest.fixture(scope="module")
+def fixed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the final state of a run of one worker with given arguments."""
+    found: dict[tuple[str, ...], Any] = {}
+
+    def final(*args: str) -> Any:
+        if args not in found:
+            with live_job(lab, SCRIPT, tmp_path_factory.mktemp("fixed"), *args) as job:
+                job.start(1)
+                assert job.finish() == {"c0": 0}, job.output()
+                found[args] = torch.load(job.folder / "final.pt", weights_only=True)
+        return found[args]
+
+    return final
+
+
+def started(job: LiveJob, workers: int) -> None:
+    job.start(workers)
+    job.until(lambda: job.confirmed, 60.0, "it did not start")
+
+
+def rows_by_step(job: LiveJob) -> dict[int, list[dict[str, Any]]]:
+    rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(job.folder.glob("steps.*")):
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            rows[row["step"]].append(row)
+    return dict(sorted(rows.items()))
+
+
+def checked(job: LiveJob, steps: int, *, samples: int = SAMPLES, batch: int = BATCH) -> dict[int, list[dict[str, Any]]]:
+    """Check that all workers were equal after each step, and that each sample of an epoch was seen once."""
+    rows = rows_by_step(job)
+    assert list(rows) == list(range(1, steps + 1))
+    for step, of_step in rows.items():
+        assert len({row["hash"] for row in of_step}) == 1, (step, of_step)
+        assert len({row["size"] for row in of_step}) == 1, (step, of_step)
+        assert len(of_step) == of_step[0]["size"] or step_died(job), (step, of_step)
+    of_epoch = -(-samples // batch)
+    by_step = [sorted(itertools.chain(*(row["seen"] for row in of_step))) for of_step in rows.values()]
+    for first in range(0, steps - steps % of_epoch, of_epoch):
+        seen = sorted(itertools.chain(*by_step[first : first + of_epoch]))
+        if not step_died(job):
+            assert seen == list(range(samples)), first
+    return rows
+
+
+def step_died(job: LiveJob) -> bool:
+    return any(each.code not in (0, 75) for each in job.workers.values())
+
+
+def deviation(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return max(float(((one[name] - other[name]).abs() / (other[name].abs() + 1e-3)).max()) for name in one)
+
+
+def finished(job: LiveJob) -> Any:
+    codes = job.finish()
+    assert all(code in (0, 75, -9) for code in codes.values()), job.output()
+    return torch.load(job.folder / "final.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("args", [pytest.param((), marks=pytest.mark.slow), ("--micro-batches", "2", "--adam")])
+def test_a_gang_that_grows_and_shrinks_trains_as_one_of_fixed_size(
+    lab: Lab, fixed: Any, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    args = ("--steps", "60", *args)
+    with live_job(lab, SCRIPT, tmp_path / "run", *args, "--seconds", "0.02") as job:
+        started(job, 1)
+        for size in (2, 4, 3, 1, 2):
+            job.order(size)
+            assert job.settle()["size"] == size
+        final = finished(job)
+        rows = checked(job, 60)
+    assert {of_step[0]["size"] for of_step in rows.values()} == {1, 2, 3, 4}
+    assert deviation(final["model"], fixed(*args)["model"]) < 1e-10
+    assert deviation(final["averaged"], fixed(*args)["averaged"]) < 1e-10
+
+
+def test_rank_0_leaves_and_the_others_go_on_with_its_duties(lab: Lab, fixed: Any, tmp_path: Path) -> None:
+    with live_job(lab, SCRIPT, tmp_path / "run", "--epochs", "6", "--seconds", "0.02") as job:
+        started(job, 2)
+        job.order(2, without="c0")
+        assert job.settle()["size"] == 2
+        final = finished(job)
+        assert job.workers["c0"].code == 75
+        checked(job, 42)
+    assert deviation(final["model"], fixed("--epochs", "6")["model"]) < 1e-10
+    assert (tmp_path / "run" / "checkpoints" / "a0-i1-g2").is_dir()
+    assert [path.suffix for path in sorted((tmp_path / "run" / "logs").iterdir())] == [".r1", ".g1"]
+
+
+def test_a_killed_worker_is_left_out(lab: Lab, fixed: Any, tmp_path: Path) -> None:
+    with live_job(lab, SCRIPT, tmp_path / "run", "--epochs", "8", "--seconds", "0.02") as job:
+        started(job, 3)
+        job.run_for(0.2)
+        job.kill("c0")
+        job.until(lambda: job.newest.generation == 1, 10.0, "nobody noticed")
+        assert job.settle()["size"] == 2
+        job.run_for(0.1)
+        job.kill("c2")
+        job.until(lambda: job.newest.generation == 2, 10.0, "nobody noticed")
+        assert job.settle()["size"] == 1
+        final = finished(job)
+        checked(job, 56)
+    assert deviation(final["model"], fixed("--epochs", "8")["model"]) < 1e-10
+
+
+@pytest.mark.slow
+def test_of_a_burst_of_orders_the_last_one_holds(lab: Lab, fixed: Any, tmp_path: Path) -> None:
+    chosen = random.Random(5)
+    with live_job(lab, SCRIPT, tmp_path / "run", "--steps", "100", "--seconds", "0.02") as job:
+        started(job, 2)
+        for _ in range(8):
+            job.order(chosen.randint(1, 3))
+            job.run_for(chosen.uniform(0.0, 0.08))
+        job.order(3)
+        assert job.settle()["size"] == 3
+        final = finished(job)
+        checked(job, 100)
+    assert deviation(final["model"], fixed("--steps", "100")["model"]) < 1e-10
+
+
+def test_a_newcomer_of_another_shape_fails_alone(lab: Lab, tmp_path: Path) -> None:
+    with live_job(lab, SCRIPT, tmp_path / "run", "--steps", "60", "--seconds", "0.02", "--widen-newcomers") as job:
+        started(job, 1)
+        job.order(2)
+        assert finished(job)["size"] == 1
+        (unfit,) = job.said("unfit")
+        assert "(7, 6)" in unfit["why"]
+        checked(job, 60)
