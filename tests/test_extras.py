@@ -21,8 +21,8 @@ FLOORS = {
     "solvers/eunomia_solvers": {"solvers"},
     "plugins/eunomia_plugins": {"fast", "solvers"},
     "appmaster/eunomia_appmaster": {"live", "dev"},
-    "engines/eunomia_engines": {"live"},
-    "hpo_adapters/eunomia_hpo_adapters": {"optuna"},
+    "engines/eunomia_engines": {"live", "kubernetes", "ray"},
+    "hpo_adapters/eunomia_hpo_adapters": {"optuna", "syne-tune"},
     "testbed/eunomia_testbed": {"live"},
     "market/eunomia_market": {"solvers"},
 }
@@ -40,6 +40,7 @@ MODULE_OF = {
     "prometheus-client": "prometheus_client",
     "protobuf": "google",
     "scikit-learn": "sklearn",
+    "syne-tune": "syne_tune",
 }
 """Modules whose names differ from their packages'."""
 

@@ -130,6 +130,7 @@ BUILT_IN: Final = (
     _calls_arbiter("nodes", "Machines of the cluster: list, drain, undrain, remove, token."),
     _calls_arbiter("launcher", "Run a machine that joins an arbiter."),
     _calls_arbiter("slurm", "Serve on batch jobs of Slurm: up, status, down.", "cryptography", package=_ENGINES),
+    _calls_arbiter("ray", "Serve on a Ray cluster: up, status, down.", "ray", "cryptography", package=_ENGINES),
     _calls_arbiter("kubernetes", "Serve on Kubernetes: print the manifest of a cluster.", package=_ENGINES),
     _calls_arbiter("engine", "Check an engine that gives machines, such as Slurm.", package=_ENGINES),
     Command(

@@ -26,6 +26,8 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "solvers": ("clarabel", "cvxpy", "gurobipy"),
     "fast": ("numba",),
     "optuna": ("optuna",),
+    "kubernetes": ("kubernetes", "urllib3"),
+    "ray": ("ray",),
     "market": ("eunomia_market",),
     "testing": ("hypothesis", "pytest"),
 }

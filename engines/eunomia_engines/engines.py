@@ -10,7 +10,11 @@ from eunomia.words import did_you_mean
 from eunomia_engines.engine import EngineKind
 
 HOOK: Final = "eunomia_engine"
-ENGINES: Final = {"slurm": "eunomia_engines.slurm.engine:SlurmKind"}
+ENGINES: Final = {
+    "kubernetes": "eunomia_engines.kubernetes.engine:KubernetesKind",
+    "ray": "eunomia_engines.ray.engine:RayKind",
+    "slurm": "eunomia_engines.slurm.engine:SlurmKind",
+}
 """Built-in engines as ``module:class``."""
 
 

@@ -1,103 +1,131 @@
-"""A small training script for live changes, in double precision, with momentum, a schedule and accumulation.
+"""A worker without torch that speaks the words of live changes, as a script with the training helper does.
 
-It writes, per worker: the samples of each step that counted, a hash of parameters, buffers and momentum after each
-step, and when each step began and ended on the machine's clock.
+Rank 0 says how far it is. A newcomer says that it is ready, and joins when it is ordered to; with ``--unfit``
+it cannot. Each worker writes what it does into ``trace.CONTAINER`` of the run folder.
 """
 
 import argparse
-import hashlib
 import json
 import os
+import socket
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-from eunomia_appmaster import training
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=40)
-parser.add_argument("--epochs", type=int)
-parser.add_argument("--samples", type=int, default=50)
-parser.add_argument("--batch-size", type=int, default=8)
-parser.add_argument("--width", type=int, default=6)
-parser.add_argument("--seconds", type=float, default=0.0)
-parser.add_argument("--micro-batches", type=int, default=1)
-parser.add_argument("--norm", action="store_true")
-parser.add_argument("--adam", action="store_true")
-parser.add_argument("--single", action="store_true")
-parser.add_argument("--widen-newcomers", action="store_true")
-parser.add_argument("--no-hash", action="store_true")
-args = parser.parse_args()
-
-run = training.attach()
-torch.manual_seed(3)
-kind = torch.float32 if args.single else torch.float64
-inputs, targets = torch.randn(args.samples, args.width, dtype=kind), torch.randn(args.samples, 1, dtype=kind)
-numbers = torch.arange(args.samples)
-loader = DataLoader(TensorDataset(inputs, targets, numbers), batch_size=args.batch_size, shuffle=True)
-width = args.width + (args.widen_newcomers and os.environ["EUNOMIA_GENERATION"] != "0")
-layers = [nn.Linear(args.width, width), nn.Tanh(), nn.Linear(width, 1)]
-if args.norm:
-    layers.insert(1, nn.BatchNorm1d(width))
-model = nn.Sequential(*layers).to(kind)
-if args.adam:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-else:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.8)
-averaged = torch.optim.swa_utils.AveragedModel(model)
-model, optimizer, scheduler, averaged, loader = run.prepare(
-    model, optimizer, scheduler, averaged, loader, micro_batches=args.micro_batches
-)
-log = Path(f"steps.{os.environ['EUNOMIA_CONTAINER_ID']}").open("a", buffering=1)  # noqa: SIM115 - open to the end
-seen: list[int] = []
+NAME = os.environ["EUNOMIA_CONTAINER_ID"].partition("@")[0]
+TRACE = Path(os.environ["EUNOMIA_RUN_DIR"]) / f"trace.{NAME}"
 
 
-def state_hash() -> str:
-    digest = hashlib.sha256()
-    tensors = [*model.module.state_dict().values()]
-    for values in optimizer.state_dict()["state"].values():
-        tensors += [value for value in values.values() if isinstance(value, torch.Tensor)]
-    for tensor in tensors:
-        digest.update(tensor.detach().numpy().tobytes())
-    digest.update(json.dumps([scheduler.last_epoch, optimizer.param_groups[0]["lr"], dict(run.state)]).encode())
-    return digest.hexdigest()[:16]
+class Orders:
+    """The worker's end of orders.sock."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, Any] = {}
+        self._socket: socket.socket | None = None
+        self.say(hello={"pid": os.getpid(), "rank": int(os.environ["RANK"])})
+
+    def _connect(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        folder = os.open(os.environ["EUNOMIA_CONTAINER_DIR"], os.O_RDONLY)
+        try:
+            made.connect(f"/proc/self/fd/{folder}/orders.sock")
+        finally:
+            os.close(folder)
+        made.setblocking(False)
+        for kind, content in self._said.items():
+            made.sendall(json.dumps({kind: content}).encode() + b"\n")
+        return made
+
+    def say(self, **words: Any) -> None:
+        self._said |= words
+        try:
+            if self._socket is None:
+                self._socket = self._connect()
+            else:
+                self._socket.sendall(json.dumps(words).encode() + b"\n")
+        except OSError:
+            self._socket = None
+
+    def poll(self) -> list[dict[str, Any]]:
+        try:
+            if self._socket is None:
+                self._socket = self._connect()
+            data = self._socket.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self._socket = None
+        return [json.loads(line) for line in data.splitlines()]
 
 
-def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
-    began, before = time.monotonic(), run.step
-    optimizer.zero_grad()
-    loss = nn.functional.mse_loss(model(x), y)
-    seen.extend(chosen.tolist() if run.accumulation.piece.samples else [])
-    loss.backward()
-    optimizer.step()
-    scheduler.step()
-    if args.seconds:
-        time.sleep(args.seconds)
-    if run.step > before:
-        averaged.update_parameters(model)
-        run.state["steps"] = run.step
-        row = {"step": run.step, "size": run.world_size, "rank": run.rank, "seen": seen[:], "began": began}
-        row |= {"ended": time.monotonic(), "hash": "" if args.no_hash else state_hash(), "loss": loss.item()}
-        log.write(json.dumps(row) + "\n")
-        seen.clear()
-    elif not run.accumulating:
-        seen.clear()  # a torn step: its batch comes again
-    run.log({"loss": loss})
+def trace(*words: object) -> None:
+    with TRACE.open("a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
 
 
-if args.epochs is None:
-    for batch in run.steps(loader, args.steps):
-        train(*batch)
-else:
-    for _epoch in run.epochs(args.epochs):
-        for batch in loader:
-            train(*batch)
-        with torch.no_grad():
-            run.log({"error": nn.functional.mse_loss(model(inputs), targets)})
-if run.is_main:
-    final = {"model": model.module.state_dict(), "step": run.step, "averaged": averaged.state_dict()}
-    torch.save(final | {"optimizer": optimizer.state_dict(), "size": run.world_size}, "final.pt")
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=10**9)
+    parser.add_argument("--unfit", action="store_true")
+    parser.add_argument("--slow", action="store_true", help="a newcomer is ready once there is a file named quick")
+    options = parser.parse_args()
+    assert os.environ["EUNOMIA_ELASTIC"] == "live"
+    host, _, port = os.environ["EUNOMIA_STORE"].rpartition(":")
+    generation, members = int(os.environ["EUNOMIA_GENERATION"]), json.loads(os.environ["EUNOMIA_MEMBERS"])
+    trace("began", generation, *members)
+    orders, step, joined = Orders(), 0, generation == 0
+    if generation == 0:
+        while True:  # the store listens soon
+            try:
+                socket.create_connection((host, int(port)), 1.0).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+    elif options.unfit:
+        orders.say(unfit={"generation": generation, "why": "its model has other shapes"})
+        return 1
+    else:
+        while options.slow and not Path("quick").exists():
+            time.sleep(0.02)
+        orders.say(ready={"generation": generation})
+    while step < options.steps:
+        time.sleep(0.01)
+        for order in orders.poll():
+            if order.get("order") == "suspend":
+                trace("suspended", step)
+                if joined:
+                    orders.say(suspended={"step": step})
+                return 75
+            change = order.get("change")
+            if change is None or change["generation"] <= (generation if joined else 0):
+                continue
+            generation, members = change["generation"], change["members"]
+            if NAME not in members:
+                trace("leaving", generation)
+                orders.say(leaving={"generation": generation, "step": step})
+                return 75
+            joined = True
+            trace("entered", generation, *members)
+            if members[0] == NAME:
+                orders.say(
+                    resized={
+                        "generation": generation,
+                        "size": len(members),
+                        "step": step,
+                        "join_seconds": 0.02,
+                        "pause_seconds": 0.01,
+                        "at": time.time(),
+                    }
+                )
+        if joined:
+            step += 1
+            if members[0] == NAME:
+                orders.say(progress={"step": step, "seconds_per_step": 0.01})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,7 @@ import torch
 from tests.appmaster.live_lab import LiveJob, live_job
 from tests.appmaster.training_lab import Lab
 
-SCRIPT = Path(__file__).with_name("live_script.py")
+SCRIPT = Path(__file__).with_name("live_training_script.py")
 SAMPLES, BATCH = 50, 8
 
 

@@ -168,7 +168,8 @@ def _simulate_with_the_loop(arguments: list[str]) -> None:
 def _cpu_seconds(trace: Path, out: Path, *, loop: bool) -> float:
     """Runs the command and waits for it."""
     eunomia = [str(Path(sys.executable).with_name("eunomia")), "simulate"]
-    flags = ["--cluster", LISTED, "--policy", "fifo", "--out", str(out), "--no-progress", "--json", "-j", "1"]
+    flags = ["--cluster", LISTED, "--policy", "fifo", "--speeds", "equal", "--out", str(out)]
+    flags += ["--no-progress", "--json", "-j", "1"]
     begins = [sys.executable, __file__, "--loop"] if loop else eunomia
     child = subprocess.Popen([*begins, str(trace), *flags], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)

@@ -217,16 +217,18 @@ def registry(*kinds: type[Any]) -> Registry:
 
 
 def test_engines_are_the_built_in_ones_and_those_of_plugins() -> None:
-    assert engine_names(registry()) == ("slurm",)
-    assert engine_names(registry(Memory)) == ("memory", "slurm")
+    assert engine_names(registry()) == ("kubernetes", "ray", "slurm")
+    assert engine_names(registry(Memory)) == ("kubernetes", "memory", "ray", "slurm")
     assert isinstance(load_engine("slurm", registry()), SlurmKind)
     assert isinstance(load_engine("memory", registry(Memory)), FakeKind)
 
 
 def test_an_engine_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(InputError, match=r'must be one of memory, slurm, but got "memry"; did you mean "memory"\?'):
+    with pytest.raises(
+        InputError, match=r'must be one of kubernetes, memory, ray, slurm, but got "memry"; did you mean "memory"\?'
+    ):
         load_engine("memry", registry(Memory))
-    with pytest.raises(InputError, match='must be one of slurm, but got "fifo"'):
+    with pytest.raises(InputError, match='must be one of kubernetes, ray, slurm, but got "fifo"'):
         load_engine("fifo", registry())
 
 

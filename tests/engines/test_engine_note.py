@@ -18,10 +18,11 @@ from eunomia_appmaster.node.engine_note import (
     note_here,
     read_note,
 )
+from eunomia_engines.head.head import note_asked
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import Keeper
 from eunomia_engines.keeper.plan import Times
-from eunomia_engines.slurm.head import note_asked
+from eunomia_engines.slurm.head import NAMES
 from eunomia_engines.testing.fake import FakeEngine
 
 WAITING = EngineNote(
@@ -73,7 +74,7 @@ def test_the_keeper_notes_what_waits_at_each_look(tmp_path: Path) -> None:
         Demand(2, 2, 60.0),
         Times(drain=300.0, margin=60.0, idle=600.0),
         clock=lambda: world.now,
-        heard=lambda lives: note_asked(tmp_path, lives),
+        heard=lambda lives: note_asked(NAMES, tmp_path, lives),
     )
     ids: list[list[str]] = []
     for _ in range(3):

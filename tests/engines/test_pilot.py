@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputError
-from eunomia_engines.slurm.pilot import check_slots, clear, head_address, launch, lock_name, private_folder, take_name
-from eunomia_engines.slurm.pilots import Pilot, drop_pilot, pilots, write_pilot
-from eunomia_engines.slurm.request import FOLDER, Request, mark_of
-from eunomia_engines.slurm.script import PILOTS
+from eunomia_engines.head.files import head_address
+from eunomia_engines.pilots.names import check_gpus, lock_name, private_folder, take_name
+from eunomia_engines.pilots.records import PILOTS, Pilot, drop_ends, drop_pilot, pilots, write_pilot
+from eunomia_engines.requests import mark_of
+from eunomia_engines.slurm.pilot import clear, launch
+from eunomia_engines.slurm.request import FOLDER, Request
 
 HOST = {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "gpu1"}
 
@@ -55,13 +57,13 @@ def test_a_pilot_starts_the_launcher_of_a_node_named_by_its_host(state: Path) ->
     assert command[command.index("--slots") + 1] == "2" and "--cpu-only" in command
     assert command[command.index("--join") + 1] == str(state / FOLDER / "join.token")
     assert env["SLURM_JOB_ID"] == "12"
-    (pilot,) = pilots(state).values()
+    (pilot,) = pilots(state / FOLDER).values()
     assert (pilot.job, pilot.node, pilot.host, pilot.ended) == ("12", "gpu1", "gpu1", None)
 
 
 @pytest.mark.parametrize(("code", "kept"), [("0", False), ("137", True), (None, True)])
 def test_a_node_joins_as_new_only_after_an_end_in_order(state: Path, code: str | None, kept: bool) -> None:
-    write_pilot(state, Pilot(job="11", node="gpu1", host="gpu1", began_at=1.0))
+    write_pilot(state / FOLDER, Pilot(job="11", node="gpu1", host="gpu1", began_at=1.0))
     if code is not None:
         (state / FOLDER / PILOTS / "11.end").write_text(code)
     folder = private_folder(Request.load(state).node_dir, mark_of(state)) / "gpu1"
@@ -75,20 +77,19 @@ def test_a_node_joins_as_new_only_after_an_end_in_order(state: Path, code: str |
 def test_a_pilot_outside_a_job_of_slurm_is_refused(state: Path, env: dict[str, str]) -> None:
     with pytest.raises(InputError, match="must run in a batch job of Slurm"):
         launch(state, env)
-    assert pilots(state) == {}
+    assert pilots(state / FOLDER) == {}
 
 
 def test_a_pilot_without_a_head_is_refused(state: Path) -> None:
     (state / FOLDER / "head.json").unlink()
     with pytest.raises(InputError, match="the head must have written its address"):
-        head_address(state)
+        head_address(state / FOLDER)
 
 
 def test_a_node_without_the_gpus_that_were_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    asked = Request(least=1, most=1, seconds=600.0, gres="gpu:a100:4", python="python", node_dir=Path("/var/tmp"))
-    with pytest.raises(InputError, match="must have NVIDIA GPUs that NVML finds"):
-        check_slots(asked)
+    with pytest.raises(InputError, match="a node of --gres gpu:4 must have NVIDIA GPUs that NVML finds"):
+        check_gpus(" of --gres gpu:4")
 
 
 def test_a_folder_of_a_node_that_is_open_to_others_or_a_link_is_refused(tmp_path: Path) -> None:
@@ -119,10 +120,13 @@ def test_the_folder_of_a_node_that_ended_in_order_is_removed(state: Path) -> Non
 
 
 def test_records_that_are_damaged_are_left_out_and_those_of_a_job_can_be_dropped(state: Path) -> None:
-    write_pilot(state, Pilot(job="11", node="gpu1", host="gpu1", began_at=1.0))
+    write_pilot(state / FOLDER, Pilot(job="11", node="gpu1", host="gpu1", began_at=1.0))
     (state / FOLDER / PILOTS / "13.json").write_text('{"job": ')
     (state / FOLDER / PILOTS / "11.end").write_text("0\n")
-    assert {job: pilot.ended for job, pilot in pilots(state).items()} == {"11": 0}
-    drop_pilot(state, "11")
-    assert pilots(state) == {}
+    assert {job: pilot.ended for job, pilot in pilots(state / FOLDER).items()} == {"11": 0}
+    drop_pilot(state / FOLDER, "11")
+    assert pilots(state / FOLDER) == {}
+    assert (state / FOLDER / PILOTS / "11.end").exists(), "Slurm may list the job for a while"
+    drop_ends(state / FOLDER, {"12"})
+    assert not (state / FOLDER / PILOTS / "11.end").exists()
     shutil.rmtree(state)

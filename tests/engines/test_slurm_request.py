@@ -8,9 +8,10 @@ import pytest
 from eunomia.errors import InputError
 from eunomia_engines.commands.slurm import UpFlags
 from eunomia_engines.engine import EngineRefusedError
+from eunomia_engines.requests import nodes_range
 from eunomia_engines.slurm.asking import suitable, with_share
 from eunomia_engines.slurm.programs import nodes_of
-from eunomia_engines.slurm.request import Request, gpus_asked, node_job_name, nodes_range, time_option
+from eunomia_engines.slurm.request import Request, gpus_asked, node_job_name, time_option
 from eunomia_engines.slurm.script import check_more, job_script, slurm_time
 
 NODES = [

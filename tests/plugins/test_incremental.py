@@ -114,7 +114,8 @@ def comparable(decision: Decision) -> tuple[object, ...]:
     ]
     waiting = sorted((one.job, one.reason, one.plugin) for one in decision.waiting)
     renewed = sorted((one.lease, one.ends_at) for one in decision.renewals)
-    return decision.now, decision.round, orders, waiting, renewed, decision.wake_at, decision.faults
+    terms = decision.wake_at, decision.starts_at
+    return decision.now, decision.round, orders, waiting, renewed, terms, decision.faults
 
 
 def run(case: Case, *, plain: bool) -> list[tuple[object, ...]]:
@@ -153,6 +154,26 @@ def test_a_queue_serves_the_same_jobs_as_a_ranking_of_all_jobs(case: Case) -> No
     for one, other in zip(incremental, ranked, strict=False):
         assert one == other
     assert len(incremental) == len(ranked)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases)
+def test_gaps_are_filled_from_queues_as_by_a_ranking_of_all_jobs(case: Case) -> None:
+    easy = dataclasses.replace(case, on_misfit="easy", preemptive=False, protected=None)
+    assert run(easy, plain=False) == run(easy, plain=True)
+
+
+def test_most_rounds_of_easy_read_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    from_queue, ranked = [], []
+    fill, serve_sizes = ordered.fill_gaps, ordered.serve_sizes
+    monkeypatch.setattr(ordered, "fill_gaps", lambda *a: from_queue.append(1) or fill(*a))
+    monkeypatch.setattr(ordered, "serve_sizes", lambda *a: ranked.append(1) or serve_sizes(*a))
+    random = np.random.default_rng(4)
+    many = tuple((float(n), int(random.choice([1, 2, 4])), float(random.integers(5, 60)), None) for n in range(40))
+    decisions = run(Case("fifo", False, "easy", None, None, "2x4 V100", Delays(), many), plain=False)
+    assert len(from_queue) > 40
+    assert len(ranked) < len(from_queue)
+    assert any(starts for *_, (_, starts), _ in decisions)
 
 
 @pytest.mark.parametrize("order", ["fifo", "srtf", "las"])

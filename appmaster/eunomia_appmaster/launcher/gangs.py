@@ -314,7 +314,7 @@ def _new_container(
         epoch=wanted.epoch,
         rank=wanted.rank,
         state=pb.NEW,
-        live=pb.LiveStatus() if request.HasField("live") else None,
+        live=pb.LiveStatus(began=request.live.generation) if request.HasField("live") else None,
     )
     account = account_of(request.login)
     own = folder / "containers" if account is None else node.records_folder(request.app)

@@ -25,6 +25,12 @@ def leaves_live(container: Container) -> bool:
     return status.HasField("live") and status.hello and status.state not in (pb.STOPPING, pb.COMPLETED)
 
 
+def has_not_joined(container: Container) -> bool:
+    """Return whether a container's worker is a newcomer that has not been ordered to join its gang."""
+    status = container.status
+    return status.HasField("live") and status.live.began > 0 and status.live.ordered == 0
+
+
 def is_told_to_leave(container: Container) -> bool:
     """Return whether the newest generation that a worker was ordered to enter does not have it as a member."""
     return container.change is not None and container.id not in container.change["change"]["members"]

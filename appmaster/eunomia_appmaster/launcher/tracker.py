@@ -18,7 +18,7 @@ from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError, SupersededError
-from eunomia_appmaster.launcher.live_leaving import leaves_live, wait_for_change
+from eunomia_appmaster.launcher.live_leaving import has_not_joined, leaves_live, wait_for_change
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.storage import read_back
 from eunomia_appmaster.node.accounts import uid_of
@@ -372,6 +372,9 @@ class Tracker:
         seconds, reason = max(0.0, revocation.deadline_seconds), f"the lease of slot {revocation.slot} ended"
         if revocation.leave_warning_to_app_master:
             self._containers.kill_at(holder, seconds)
+            return
+        if has_not_joined(holder):
+            self._containers.stop(holder, seconds, reason)
             return
         if seconds > 0.0 and leaves_live(holder):
             self._containers.kill_at(holder, seconds)

@@ -22,14 +22,17 @@ class AmountsSeen:
     def note(self, job: Job, slots: Mapping[int, Slot], now: float) -> float:
         """Store a job's present CPUs and memory; returns the Unix time since which its rates hold (-inf: always)."""
         size = job.sizes.get(job.incarnation)
-        if job.gang is not None and size is not None and all(gpu in slots for gpu in job.gang.gpus):
-            mine = [slots[gpu] for gpu in job.gang.gpus]
+        if job.gang is not None and size is not None and all(gpu in slots for gpu in job.gang.member_gpus):
+            mine = [slots[gpu] for gpu in job.gang.member_gpus]
             cpus, memory_gib = sum(slot.cpus for slot in mine), sum(slot.memory_gib for slot in mine)
             have: Amounts = (cpus or None, memory_gib or None)
             if self._seen.get((job.number, *size), have) != have:
                 self._changed_at[job.number] = now
             self._seen[job.number, size[0], size[1]] = have
-        return self._changed_at.get(job.number, -math.inf)
+        changed_at = self._changed_at.get(job.number, -math.inf)
+        if job.gang is not None and job.gang.changed_at is not None:  # at another size in the same logs
+            return max(changed_at, job.gang.changed_at)
+        return changed_at
 
     def of(self, job: Job, rate: Rate) -> Amounts:
         """Return the job's CPUs and memory at the size of a rate; None: not known."""

@@ -5,29 +5,23 @@ the arbiter into an outbox. It reads no clock; ``now`` is Unix time in seconds t
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
-from eunomia.model.cluster import Cluster
-from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia_appmaster.master.announcements import Announcements
 from eunomia_appmaster.master.app_jobs import SOON_SECONDS
-from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
 from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge, time_of_end
-from eunomia_appmaster.master.gangs import Gangs, Surroundings
-from eunomia_appmaster.master.job_lives import JobLives
+from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
-from eunomia_appmaster.master.left_out import LeftOutNodes
+from eunomia_appmaster.master.lease_follower import LeaseFollower
 from eunomia_appmaster.master.logs import NewPoints
 from eunomia_appmaster.master.lost_workers import LostWorkers
 from eunomia_appmaster.master.returning import Returning
-from eunomia_appmaster.master.slots import Slot, SlotBook
+from eunomia_appmaster.master.slots import Slot
 from eunomia_appmaster.master.unformed import UnformedGangs
-from eunomia_appmaster.master.widening import Widening
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.runtimes.runtime import (
-    ContainerState,
     ContainerStatus,
     LacksError,
     LeaseOverError,
@@ -53,7 +47,7 @@ NOT_COUNTED = (GangOutcome.INTERRUPTED, GangOutcome.LOST, GangOutcome.STOPPED)
 """Outcomes that use none of a job's retries."""
 
 
-class Conductor(JobLives):
+class Conductor(LeaseFollower):
     """Runs an app's jobs.
 
     Args:
@@ -64,19 +58,9 @@ class Conductor(JobLives):
 
     def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
         super().__init__(around, tuner, jobs)
-        self.gangs = Gangs(around, self.jobs)
-        self.slots = SlotBook()
-        self.cluster: Cluster | None = None
-        self.is_cut_off = False
-        """Whether the arbiter has not answered for the length of a lease, so that it may have granted the slots to
-        other apps."""
-        self.slowdowns: dict[int, Slowdown] = {}
-        """Measured slowdown S by locality, by trial."""
         self._announcements = Announcements()
-        self._widening = Widening()
         self._returning = Returning(around, self.slots)
         self._unformed = UnformedGangs(around.notices)
-        self.left_out = LeftOutNodes(around.runtimes, around.outbox)
         self._lost_workers = LostWorkers(around.runtimes, self.gangs)
 
     # -- input
@@ -126,14 +110,10 @@ class Conductor(JobLives):
         held = [slot.node for slot in self.slots.slots().values()]
         return len(set(nodes)) == 1 or self.left_out.may_cross(nodes, held, now, again=again)
 
-    def _is_ready(self, node: str) -> bool:
-        """Return whether workers can be started on a node."""
-        return self._around.runtimes.is_ready(node) and self.left_out.of_use(node)
-
     def _follow(self, job: Job, status: ContainerStatus, now: float) -> None:
         """Store the reports of rank 0: progress, checkpoints, regimes."""
         gang = job.gang
-        if gang is None or status.rank != 0:
+        if gang is None or not gang.members or status.container_id != gang.members[0]:
             return
         job.has_helper = job.has_helper or status.hello
         if status.step is not None:
@@ -168,21 +148,19 @@ class Conductor(JobLives):
 
     def _watch_gang(self, job: Job, gang: Gang, now: float) -> None:
         statuses = self.gangs.statuses(gang)
-        if any(status.state is ContainerState.STOPPING for status in statuses):
+        if any(self._live.leaves_in_order(status) and not status.completed for status in statuses):
             self._is_stopping(job, now)
         completed = [status for status in statuses if status.completed]
-        if len(completed) == len(gang.containers):
+        if len(completed) == len(gang.members):
+            self._live.end_newcomers(gang)
             self._gang_ended(job, gang, statuses, now)
+        elif self._live.can_change(job, gang):
+            return  # those that are left go on
         elif any(has_failed(status) for status in completed):
             # A gang runs whole or not at all. Ranks that leave in order leave together.
             self._stop(job, "another worker of its gang has failed", now)
         elif any(status.never_began for status in completed):
             self._stop(job, "another worker of its gang never started", now)
-
-    def _is_stopping(self, job: Job, now: float) -> None:
-        if job.state is JobState.RUNNING:
-            job.state = JobState.STOPPING
-            self._note("suspending", job, now)
 
     def _read_logs(self, job: Job, now: float) -> None:
         seen = self.logs(job.number).poll()
@@ -271,6 +249,7 @@ class Conductor(JobLives):
         runs = self.tuner.runs()
         self._mind_nodes(slots, now)
         self._move_rungs(runs)
+        self._change_live(slots, runs, now)
         self._leave_lost_slots(slots, runs, now)
         desired = {} if self.is_cut_off else self._desired(slots, runs, now)
         for number, gpus in desired.items():
@@ -312,6 +291,8 @@ class Conductor(JobLives):
                 continue
             if job.number not in runs:
                 self._stop(job, "its tuner paused it", now)
+            elif self._live.can_change(job, gang):
+                continue
             elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
                 self._stop(job, "its lease was revoked", now)
             elif not set(gang.gpus) <= set(slots) and not self._may_run_unheard(gang):
@@ -320,95 +301,6 @@ class Conductor(JobLives):
     def _may_run_unheard(self, gang: Gang) -> bool:
         """Return whether a gang without any report may still have begun, on a node that does not answer."""
         return not gang.crosses and any(self._around.runtimes.is_unreachable(node) for node in gang.nodes)
-
-    def _desired(
-        self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float
-    ) -> dict[int, tuple[int, ...]]:
-        """Return the GPUs of each job: those of its own lease, else a share of the free ones in the tuner's order."""
-        busy = self.gangs.busy()
-        named: dict[int, list[int]] = {}
-        for gpu, slot in slots.items():
-            if slot.job is not None:
-                named.setdefault(slot.job, []).append(gpu)
-        desired: dict[int, tuple[int, ...]] = {}
-        for number, gpus in named.items():
-            if self._follow_lease(number, tuple(sorted(gpus)), runs, busy, now):
-                desired[number] = tuple(sorted(gpus))
-        return desired | self._divided(runs, named, busy, slots, now)
-
-    def _divided(
-        self,
-        runs: Mapping[int, TrialRun],
-        named: Collection[int],
-        busy: set[int],
-        slots: Mapping[int, Slot],
-        now: float,
-    ) -> dict[int, tuple[int, ...]]:
-        """Divide the free GPUs of leases for the whole app among its jobs; GPUs left over may widen a running job.
-
-        ``named``: jobs that have a lease of their own.
-        """
-        idle = [gpu for gpu, slot in slots.items() if slot.job is None and gpu not in busy]
-        free = [gpu for gpu in idle if self._is_ready(slots[gpu].node)]
-        if self.cluster is None:
-            return {}
-        run_now = [run for run in self._runs_with_gang(runs) if run.trial not in named]
-        may_start = self._may_start(runs, named, len(free))
-        ordered = sorted((*run_now, *may_start), key=lambda run: self.tuner.rank(run.trial))
-        wishes = [self._wish(run) for run in ordered]
-        nodes = {gpu: slot.node for gpu, slot in slots.items()}
-        divided = divide([wish for wish in wishes if wish is not None], free, self.cluster, nodes)
-        left = unused(free, divided)
-        if left and not any(job.number in runs and job.number not in named for job in self._back_soon(now)):
-            self._widen(left, run_now, self.cluster, nodes, now)
-        return divided
-
-    def _follow_lease(
-        self, number: int, gpus: tuple[int, ...], runs: Mapping[int, TrialRun], busy: set[int], now: float
-    ) -> bool:
-        """Return whether a job must be started on its lease now; a gang on other slots is ordered to suspend."""
-        job = self.jobs.get(number)
-        if job is None or number not in runs:
-            return False
-        if job.gang is not None:
-            if set(job.gang.gpus) != set(gpus) and not job.gang.ordered:
-                self._stop(job, "its lease changed", now)
-            return not job.gang.confirmed
-        return job.state is JobState.WAITING and not busy.intersection(gpus)
-
-    def _wish(self, run: TrialRun) -> Wish | None:
-        job = self.jobs[run.trial]
-        gang = job.gang
-        leaves = gang is not None and bool(gang.ordered)
-        if leaves or (gang is None and job.state is not JobState.WAITING):
-            return None
-        slowdown = self.slowdowns.get(run.trial, ASSUMED_SLOWDOWN)
-        runs_on = () if gang is None else gang.gpus
-        across = self._around.file.job.slots.across_nodes
-        return Wish(
-            job=run.trial, least=run.least, most=run.most, runs_on=runs_on, across_nodes=across, slowdown=slowdown
-        )
-
-    def _widen(
-        self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, nodes: Mapping[int, str], now: float
-    ) -> None:
-        """Stop the first running job that the free GPUs would speed up enough; it restarts on more GPUs."""
-        for run in runs:
-            job, wish = self.jobs[run.trial], self._wish(run)
-            if wish is None or not wish.runs_on:
-                continue
-            extra = self._widening.extra(job, wish, self.goal(run), left, cluster, nodes)
-            if extra:
-                self._stop(job, f"it is to go on with {len(extra)} more GPUs", now)
-                return
-
-    def useful(self) -> dict[int, int]:
-        """Return by running job the number of slots that it would use if slots were unlimited."""
-        return {
-            run.trial: len(gang.gpus) + self._widening.useful(self.jobs[run.trial], run.most, self.goal(run))
-            for run in self._runs_with_gang(self.tuner.runs())
-            if (gang := self.jobs[run.trial].gang) is not None and gang.running
-        }
 
     # -- gangs
 
@@ -457,21 +349,6 @@ class Conductor(JobLives):
             gang.confirmed = True
             self.hear_statuses(statuses, now)
 
-    def _not_started(self, job: Job, why: str) -> None:
-        log.info("gang.not_started", job=self.id_of(job.number), why=why)
-        if job.gang is not None and job.gang.crosses:
-            self.gangs.undo(job.gang, why)
-        self.gangs.drop(job)
-        job.state = JobState.WAITING
-
-    def _stop(self, job: Job, reason: str, now: float) -> None:
-        """Order a job's gang to suspend."""
-        if job.gang is not None and job.gang.crosses and not job.gang.confirmed:
-            self._not_started(job, reason)
-        elif job.gang is not None and not job.gang.ordered:
-            self.gangs.stop(job.gang, reason)
-            self._is_stopping(job, now)
-
     # -- slots that are of no use
 
     def _give_back(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
@@ -488,12 +365,4 @@ class Conductor(JobLives):
         self._returning.unreachable(slots, kept, now)
         self._returning.of_no_use(
             slots, [slot.node for slot in slots.values() if not self.left_out.of_use(slot.node)], kept
-        )
-
-    def _may_widen_soon(self, runs: Mapping[int, TrialRun]) -> bool:
-        """Return whether a job that could use more slots has just started, so that their benefit is not yet known."""
-        return any(
-            len(gang.gpus) < run.most and self.jobs[run.trial].seconds_per_step is None
-            for run in self._runs_with_gang(runs)
-            if (gang := self.jobs[run.trial].gang) is not None
         )

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from eunomia_appmaster.app.command import Filling
 from eunomia_appmaster.app.fences import Fence
 from eunomia_appmaster.app.job_checkpoints import BEST_FOLDER, CHECKPOINTS_FOLDER, JobCheckpoints, name_of
 from eunomia_appmaster.app.outputs import OUTPUT_FOLDER
+from eunomia_appmaster.master.changes import Generation, Membership
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.notices import Notices
@@ -29,6 +30,7 @@ from eunomia_appmaster.runtimes.runtime import (
     ContainerStatus,
     Exit,
     GangSpec,
+    LiveSpec,
     RefusedError,
     RuntimeAwayError,
 )
@@ -121,8 +123,8 @@ class Gangs:
         return dataclasses.replace(status, ended_at=status.ended_at - ahead)
 
     def statuses(self, gang: Gang) -> list[ContainerStatus]:
-        """Return the last statuses of a gang's containers, by rank."""
-        return [self._statuses[each] for each in gang.containers if each in self._statuses]
+        """Return the last statuses of the workers of a gang that train together, by rank."""
+        return [self._statuses[each] for each in gang.members if each in self._statuses]
 
     def busy(self) -> set[int]:
         """Return the GPUs on which processes of a gang may run; a completed container no longer uses its slot."""
@@ -206,6 +208,7 @@ class Gangs:
             from_step=from_step,
             checkpoint="" if checkpoint is None else name_of(checkpoint),
         )
+        self._make_live(job, job.gang)
         gpus = np.array(job.gang.gpus, dtype=np.int64)
         job.sizes[job.incarnation] = (len(slots), 0 if cluster is None else int(cluster.locality(gpus)))
         self._owner.update(dict.fromkeys(job.gang.containers, job))
@@ -221,6 +224,42 @@ class Gangs:
             self._around.notices.add(f"{self._around.app}/{job.number}: {lost}")
             self._around.activity.note("lost_checkpoints", job, now)
         return job.gang
+
+    def _make_live(self, job: Job, gang: Gang) -> None:
+        """Let a gang change its size live, if its app file asks for it and its script can."""
+        if self._around.file.job.elastic == "live" and not job.restarts_only:
+            gang.membership = Membership(current=Generation(number=0, members=gang.containers))
+            gang.made = len(gang.containers)
+
+    def add(self, job: Job, container: str, gpu: int, node: str) -> None:
+        """Add a newcomer to a running gang, which is started once this is saved."""
+        if job.gang is not None:
+            job.gang.add(container, gpu, node)
+            self._owner[container] = job
+
+    def remove(self, job: Job, container: str) -> None:
+        """Remove a container that has left a running gang, or was never started."""
+        if job.gang is not None:
+            job.gang.remove(container)
+        for known in (self._owner, self._undelivered, self._statuses):
+            known.pop(container, None)
+
+    def status(self, container: str) -> ContainerStatus | None:
+        """Return the last status of a container; None: no node has reported it."""
+        return self._statuses.get(container)
+
+    def newcomer(self, job: Job, gang: Gang, container: str, slots: Mapping[int, Slot], store: str) -> GangSpec:
+        """Return the start of one newcomer of a gang's planned generation."""
+        generation = None if gang.membership is None else gang.membership.planned
+        members = () if generation is None else generation.members
+        rank = members.index(container)
+        whole = self._spec(job, gang, slots, [container])
+        return dataclasses.replace(
+            whole,
+            containers=(dataclasses.replace(whole.containers[0], rank=rank),),
+            world_size=len(members),
+            live=LiveSpec(generation=0 if generation is None else generation.number, members=members, store=store),
+        )
 
     def start(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> tuple[ContainerStatus, ...]:
         """Start a gang through the runtime. Idempotent, so a call whose answer was lost is repeated.
@@ -299,9 +338,11 @@ class Gangs:
 
     def _parts(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> dict[str, GangSpec]:
         """Return the part of a gang that each node starts, that of rank 0 first."""
-        whole = self._spec(job, gang, slots)
+        whole = self._spec(job, gang, slots, gang.containers)
         nodes = list(gang.by_node())
         address = self._around.runtimes.of(nodes[0]).host()
+        reachable = gang.crosses or self._around.file.job.slots.across_nodes
+        live = None if gang.membership is None else LiveSpec(generation=0, members=gang.members, reachable=reachable)
         return {
             node: dataclasses.replace(
                 whole,
@@ -309,11 +350,12 @@ class Gangs:
                 world_size=len(gang.containers),
                 master_address=address,
                 group_rank=group_rank,
+                live=live,
             )
             for group_rank, node in enumerate(nodes)
         }
 
-    def _spec(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> GangSpec:
+    def _spec(self, job: Job, gang: Gang, slots: Mapping[int, Slot], chosen: Collection[str]) -> GangSpec:
         around = self._around
         folder = around.app_dir / str(job.number)
         filling = Filling(
@@ -337,6 +379,7 @@ class Gangs:
                     rank=rank,
                 )
                 for rank, (container, gpu) in enumerate(zip(gang.containers, gang.gpus, strict=True))
+                if container in chosen
             ),
             command=tuple(around.file.command.fill(filling, virtual_env=around.env.get("VIRTUAL_ENV"))),
             working_folder=around.working_folder,

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from eunomia_appmaster.app.space import Parameter
+from eunomia_appmaster.master.changes import Membership
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 
 
@@ -46,9 +47,9 @@ class Gang:
     """Attempt of the app master that formed it; 0: an earlier version did not record it."""
     incarnation: int
     gpus: tuple[int, ...]
-    """GPUs in order of ranks."""
+    """GPUs in order of ranks; of a gang that changes live also those of newcomers and leavers, in any order."""
     containers: tuple[str, ...]
-    """Ids of the containers in order of ranks."""
+    """Ids of the containers on these GPUs."""
     nodes: tuple[str, ...] = ()
     """Nodes of the containers in order of ranks; the ranks of one node are consecutive."""
     stop_at: int | None
@@ -67,6 +68,43 @@ class Gang:
     by_logs: bool = False
     """Whether its steps are known only from its logs although it uses the helper, as the script prepared nothing to
     count."""
+    membership: Membership | None = None
+    """The generations of a gang that changes its size live; None: it changes by a restart."""
+    made: int = 0
+    """Number of containers of the incarnation so far, if it changes live."""
+    newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Unix time since which a newcomer gets ready, by container."""
+    changed_at: float | None = None
+    """Unix time by the arbiter's clock of the last live change; None: there was none."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The ids of the workers that train together, by rank: as last ordered."""
+        return self.containers if self.membership is None else self.membership.ordered.members
+
+    @property
+    def member_gpus(self) -> tuple[int, ...]:
+        """The GPUs of the members, by rank."""
+        if self.membership is None:
+            return self.gpus
+        places = dict(zip(self.containers, self.gpus, strict=True))
+        return tuple(places[each] for each in self.members if each in places)
+
+    def add(self, container: str, gpu: int, node: str) -> None:
+        """Add a container on a GPU."""
+        self.containers, self.gpus, self.nodes = (
+            (*self.containers, container),
+            (*self.gpus, gpu),
+            (*self.nodes, node),
+        )
+
+    def remove(self, container: str) -> None:
+        """Remove a container that has ended."""
+        kept = [each for each in zip(self.containers, self.gpus, self.nodes, strict=True) if each[0] != container]
+        self.containers = tuple(each[0] for each in kept)
+        self.gpus = tuple(each[1] for each in kept)
+        self.nodes = tuple(each[2] for each in kept)
+        self.newcomers.pop(container, None)
 
     def by_node(self) -> dict[str, tuple[str, ...]]:
         """Return the ids of the containers by node, starting with the node of rank 0."""
@@ -82,13 +120,17 @@ class Gang:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        values = dataclasses.asdict(self)
-        return values | {name: list(values[name]) for name in _OF_RANKS}
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values |= {name: list(values[name]) for name in _OF_RANKS} | {"newcomers": dict(self.newcomers)}
+        return values | {"membership": None if self.membership is None else self.membership.to_json()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Gang":
-        """Read the values of ``to_json``; those of an earlier version lack nodes."""
-        return cls(**(dict(values) | {name: tuple(values.get(name, ())) for name in _OF_RANKS}))
+        """Read the values of ``to_json``; those of earlier versions lack some."""
+        plain = dict(values) | {name: tuple(values.get(name, ())) for name in _OF_RANKS}
+        membership = values.get("membership")
+        plain["membership"] = None if membership is None else Membership.from_json(membership)
+        return cls(**plain)
 
 
 _OF_RANKS = ("gpus", "containers", "nodes")
@@ -152,6 +194,8 @@ class Job:
     last_stall: str = ""
     suspensions: int = 0
     why: str = ""
+    restarts_only: str = ""
+    """Why the job cannot change its size live although its app file asks for it; empty: it can."""
     notice: str = ""
     """Notice for users on the last loss of the job's checkpoints; empty: none was lost."""
 

@@ -17,11 +17,12 @@ from eunomia_appmaster.master.agent import Known
 from eunomia_appmaster.master.amounts import AmountsSeen
 from eunomia_appmaster.master.conductor import SILENT_SECONDS, Conductor
 from eunomia_appmaster.master.gangs import Surroundings
-from eunomia_appmaster.master.jobs import Job, JobState
+from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.log_clocks import LogClocks
 from eunomia_appmaster.master.logs import speed_of
 from eunomia_appmaster.master.outbox import Life, Progress, RateReport, StandingReport
 from eunomia_appmaster.master.pace import PROGRESS_SECONDS, Pace
+from eunomia_appmaster.master.slots import Slot
 from eunomia_appmaster.profiler.rates import Rate
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.tuner import Speed, demand, forecast
@@ -180,11 +181,12 @@ class Reporter:
         """Report which job runs on which slots of the leases that the tuner divides among jobs."""
         slots = self._conductor.slots.slots()
         division: dict[str, tuple[int, ...]] = {
-            self._conductor.id_of(job.number): tuple(sorted(job.gang.gpus))
+            self._conductor.id_of(job.number): tuple(sorted(_on_slots(job.gang, slots)))
             for job in self._conductor.jobs.with_gang()
             if job.gang is not None
             and job.state is JobState.RUNNING
-            and all(gpu in slots and slots[gpu].job is None for gpu in job.gang.gpus)
+            and (gpus := _on_slots(job.gang, slots))
+            and all(gpu in slots and slots[gpu].job is None for gpu in gpus)
         }
         again = now >= self._division_again_at
         if again or division != (self._division or {}) or (self._division is None and division):
@@ -238,7 +240,7 @@ class Reporter:
             self._speeds[job.number] = _rounded(speed)
         if speed is not None and speed.slowdown is not None:
             self._conductor.slowdowns[job.number] = speed.slowdown
-        asked = None if job.gang is None else self._conductor.slots.probe_of(job.number, job.gang.gpus)
+        asked = None if job.gang is None else self._conductor.slots.probe_of(job.number, job.gang.member_gpus)
         if asked is not None and job.gang is not None and job.step - job.gang.from_step < asked:
             return  # it has not made its steps at the setting
         for rate in rates:
@@ -287,7 +289,9 @@ class Reporter:
         known = dict(self._speeds)
         for job in self._conductor.jobs.with_gang():
             if job.number not in known and job.seconds_per_step and job.gang is not None:
-                known[job.number] = _rounded(Speed(seconds_per_iteration=job.seconds_per_step * len(job.gang.gpus)))
+                known[job.number] = _rounded(
+                    Speed(seconds_per_iteration=job.seconds_per_step * len(job.gang.member_gpus))
+                )
         return known
 
     def make_forecast(self) -> Forecast | None:
@@ -436,3 +440,8 @@ def _rounded(speed: Speed) -> Speed:
 
 def _digits(number: float) -> float:
     return float(f"{number:.3g}")
+
+
+def _on_slots(gang: Gang, slots: Mapping[int, Slot]) -> tuple[int, ...]:
+    """Return the GPUs on which a gang trains; one that changes live leaves a lost slot while it goes on on the rest."""
+    return gang.gpus if gang.membership is None else tuple(gpu for gpu in gang.member_gpus if gpu in slots)

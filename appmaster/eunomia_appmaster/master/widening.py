@@ -24,6 +24,10 @@ class Widening:
         """Record the seconds from a gang's start to its first step."""
         self._starts = [*self._starts[-STARTS_KEPT:], seconds]
 
+    def note_change(self, seconds: float) -> None:
+        """Record the seconds of training that a live change took; they stand for a restart's from then on."""
+        self._starts = [*self._starts[-STARTS_KEPT:], seconds]
+
     @property
     def restart_seconds(self) -> float:
         """The cost in seconds of stopping a gang and starting it on more slots."""

@@ -40,6 +40,7 @@ class EngineNote(BaseModel):
         engine: its name, such as ``slurm``.
         up: the command that serves the state folder.
         down: the command after which another one may serve it.
+        unit: what a node is at the engine, such as a job.
         at: when the engine was looked at, as Unix time in seconds.
         asked: nodes that wait in its queue, as the engine said then.
     """
@@ -49,6 +50,7 @@ class EngineNote(BaseModel):
     engine: Annotated[str, Field(max_length=200)]
     up: Annotated[str, Field(max_length=200)]
     down: Annotated[str, Field(max_length=200)]
+    unit: Annotated[str, Field(max_length=200)] = "job"
     at: float
     asked: tuple[AskedNode, ...] = ()
 
@@ -68,7 +70,7 @@ class EngineNote(BaseModel):
         for node in self.asked:
             by_why.setdefault(" ".join(node.why.split()), []).append(node.id)
         return [
-            f"{len(ids)} asked of {self.engine}: job{'s' if len(ids) > 1 else ''} {', '.join(ids)}, pending"
+            f"{len(ids)} asked of {self.engine}: {self.unit}{'s' if len(ids) > 1 else ''} {', '.join(ids)}, pending"
             f"{f': {why}' if why else ''}"
             for why, ids in by_why.items()
         ]

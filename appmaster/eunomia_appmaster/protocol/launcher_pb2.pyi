@@ -1923,6 +1923,7 @@ class LiveStatus(_message.Message):
     UNFIT_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     STORE_LOST_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
     ordered: _builtins.int
     """the newest generation that was passed on to it; 0: none"""
     ready: _builtins.int
@@ -1937,6 +1938,8 @@ class LiveStatus(_message.Message):
     """host:port of the incarnation's store"""
     store_lost: _builtins.bool
     """that store, on this node, has ended"""
+    began: _builtins.int
+    """the generation in which it was started; 0: it began with its incarnation"""
     @_builtins.property
     def resized(self) -> Global___Resized:
         """rank 0 of a generation has made its first step there"""
@@ -1952,10 +1955,11 @@ class LiveStatus(_message.Message):
         unfit: _builtins.str = ...,
         store: _builtins.str = ...,
         store_lost: _builtins.bool = ...,
+        began: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_broken", b"_broken", "_leaving", b"_leaving", "_ready", b"_ready", "broken", b"broken", "leaving", b"leaving", "ready", b"ready", "resized", b"resized"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broken", b"_broken", "_leaving", b"_leaving", "_ready", b"_ready", "broken", b"broken", "leaving", b"leaving", "ordered", b"ordered", "ready", b"ready", "resized", b"resized", "store", b"store", "store_lost", b"store_lost", "unfit", b"unfit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broken", b"_broken", "_leaving", b"_leaving", "_ready", b"_ready", "began", b"began", "broken", b"broken", "leaving", b"leaving", "ordered", b"ordered", "ready", b"ready", "resized", b"resized", "store", b"store", "store_lost", b"store_lost", "unfit", b"unfit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broken: _TypeAlias = _typing.Literal["broken"]  # noqa: Y015
     _WhichOneofArgType__broken: _TypeAlias = _typing.Literal["_broken", b"_broken"]  # noqa: Y015

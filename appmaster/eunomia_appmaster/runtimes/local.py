@@ -21,10 +21,13 @@ from eunomia_appmaster.runtimes.runtime import (
     Away,
     ContainerState,
     ContainerStatus,
+    Entered,
     Exit,
     GangSpec,
     LacksError,
     LeaseOverError,
+    LiveReport,
+    LiveSpec,
     OfNode,
     Prepared,
     RefusedError,
@@ -142,6 +145,7 @@ class LauncherRuntime:
             wait_seconds=wait_seconds,
             login=self._login,
             app_folder=str(gang.app_folder or ""),
+            live=None if gang.live is None else _live_start(gang.live),
         )
         answer = self._call(lambda stub, _, limit: stub.StartContainers(request, timeout=limit), wait_seconds)
         return Prepared(statuses=self._statuses(answer.containers), master_port=answer.master_port or None)
@@ -187,6 +191,13 @@ class LauncherRuntime:
     def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:
         """Set, move or remove the step at which workers pause."""
         return self._order(container_ids, stop_at=pb.StopAt(step=step))
+
+    def order_change(
+        self, container_ids: Sequence[str], generation: int, members: Sequence[str], *, timeout_seconds: float
+    ) -> tuple[str, ...]:
+        """Order workers to enter a generation, and those that are no members to leave."""
+        change = pb.Change(generation=generation, members=members, timeout_seconds=timeout_seconds)
+        return self._order(container_ids, change=change)
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
         """Wait for changes of the app's containers."""
@@ -380,6 +391,34 @@ def status_of(status: pb.ContainerStatus, node: str = "") -> ContainerStatus:
         pulses=status.pulses,
         stall=None if status.stall == pb.NO_STALL else StallKind(status.stall),
         node=node,
+        live=_live(status.live) if status.HasField("live") else None,
+    )
+
+
+def _live_start(live: LiveSpec) -> pb.LiveStart:
+    return pb.LiveStart(generation=live.generation, members=live.members, store=live.store, reachable=live.reachable)
+
+
+def _live(said: pb.LiveStatus) -> LiveReport:
+    entered = said.resized
+    return LiveReport(
+        ordered=said.ordered,
+        ready=said.ready if said.HasField("ready") else None,
+        entered=Entered(
+            generation=entered.generation,
+            size=entered.size,
+            step=entered.step,
+            join_seconds=entered.join_seconds,
+            pause_seconds=entered.pause_seconds,
+            at=entered.at,
+        )
+        if said.HasField("resized")
+        else None,
+        leaving=said.leaving if said.HasField("leaving") else None,
+        broken=said.broken if said.HasField("broken") else None,
+        unfit=said.unfit,
+        store=said.store,
+        store_lost=said.store_lost,
     )
 
 

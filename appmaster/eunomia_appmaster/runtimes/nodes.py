@@ -14,6 +14,7 @@ from eunomia_appmaster.runtimes.runtime import (
     Away,
     ContainerStatus,
     GangSpec,
+    LiveSpec,
     Prepared,
     RefusedError,
     Runtime,
@@ -225,7 +226,8 @@ class NodeRuntimes:
         prepared: list[Prepared] = []
         for node, part in parts.items():
             port = prepared[0].master_port if prepared else None
-            made = self.of(node).prepare(dataclasses.replace(part, master_port=port), wait_seconds=wait_seconds)
+            part = dataclasses.replace(part, master_port=port, live=_at_store(part.live, prepared))
+            made = self.of(node).prepare(part, wait_seconds=wait_seconds)
             prepared.append(made)
             if any(status.completed for status in made.statuses):  # it was given up: the others must not go
                 return tuple(status for one in prepared for status in one.statuses)
@@ -249,3 +251,10 @@ class NodeRuntimes:
                 self.of(node).stop(ids, deadline_seconds=0.0, reason=reason)
             except (RefusedError, RuntimeAwayError) as error:  # it never heard of them, or does not answer
                 log.info("gang.not_undone", node=node, containers=list(ids), why=str(error))
+
+
+def _at_store(live: LiveSpec | None, prepared: Sequence[Prepared]) -> LiveSpec | None:
+    """Return the generation of a gang with the address of its store, which its first node has started."""
+    reports = (status.live for status in prepared[0].statuses) if prepared else ()
+    store = next((report.store for report in reports if report is not None and report.store), "")
+    return live if live is None or not store else dataclasses.replace(live, store=store)

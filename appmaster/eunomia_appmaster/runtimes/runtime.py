@@ -80,6 +80,23 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSpec:
+    """The generation in which workers of a job that changes its size live begin.
+
+    Attributes:
+        generation: its number; 0: that in which the incarnation begins.
+        members: ids of all its containers, by rank.
+        store: host and port of the incarnation's store; empty: the node of rank 0 starts it.
+        reachable: whether workers on other nodes may have to reach the store.
+    """
+
+    generation: int
+    members: tuple[str, ...]
+    store: str = ""
+    reachable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangSpec:
     """The workers of one incarnation on one node, started together.
 
@@ -96,6 +113,7 @@ class GangSpec:
         master_port: None: a port that this node reserves if it has rank 0.
         group_rank: number of this node among the gang's nodes; ranks are in order of these numbers.
         app_folder: path of the app's folder for this process; a node with another path replaces it in all of the above.
+        live: set if the job changes its size live.
     """
 
     job: int
@@ -110,6 +128,7 @@ class GangSpec:
     master_port: int | None = None
     group_rank: int = 0
     app_folder: Path | None = None
+    live: LiveSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +150,43 @@ class Announcement:
     at: float
     """Time of the announcement in Unix seconds."""
     regime: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """A generation that has made its first step, as its rank 0 reported it."""
+
+    generation: int
+    size: int
+    step: int
+    """Number of optimizer steps done at the change."""
+    join_seconds: float
+    """Seconds from the order to the boundary at which the members changed."""
+    pause_seconds: float
+    """Seconds from the end of the last step before the boundary to the start of the first one after it."""
+    at: float
+    """Time in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveReport:
+    """The last reports of a worker of a job that changes its size live; None for values that it has not reported."""
+
+    ordered: int = 0
+    """The newest generation that its launcher has passed on to it; 0: none."""
+    ready: int | None = None
+    """The generation that it waits to join."""
+    entered: Entered | None = None
+    leaving: int | None = None
+    """The generation before which it leaves."""
+    broken: int | None = None
+    """The generation of which another worker is gone, so that it waits for the next one."""
+    unfit: str = ""
+    """Why it cannot join, or why its job cannot change live; empty: it can."""
+    store: str = ""
+    """Host and port of the incarnation's store."""
+    store_lost: bool = False
+    """Whether that store has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +228,8 @@ class ContainerStatus:
     """What the worker was doing when it was ended as stalled; None: it was not."""
     node: str = ""
     """The node that it runs on."""
+    live: LiveReport | None = None
+    """The worker's reports on live changes; None: its job does not change live."""
 
     @property
     def completed(self) -> bool:
@@ -281,6 +339,21 @@ class Runtime(Protocol):
 
     def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:
         """Set or move (None: remove) the step at which workers pause; workers that connect later get it then."""
+        ...
+
+    def order_change(
+        self, container_ids: Sequence[str], generation: int, members: Sequence[str], *, timeout_seconds: float
+    ) -> tuple[str, ...]:
+        """Order workers to enter a generation, and those that are no members to leave.
+
+        The newest generation counts; workers that connect later get it then.
+
+        Args:
+            container_ids: of the workers on this node.
+            generation: its number, from 1.
+            members: ids of all its containers, by rank.
+            timeout_seconds: for which a worker waits for the others.
+        """
         ...
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:

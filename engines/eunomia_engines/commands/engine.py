@@ -24,7 +24,8 @@ def _engine() -> None:
 
 @engine.command("check")
 def check(
-    name: Annotated[str, typer.Argument(metavar="ENGINE", help="slurm, or that of a plugin.")], as_json: AsJson = False
+    name: Annotated[str, typer.Argument(metavar="ENGINE", help="kubernetes, slurm, or a plugin's.")],
+    as_json: AsJson = False,
 ) -> None:
     """Say what of an engine is there, and what is missing; exit code 1 where something is."""
     kind = load_engine(name, default_registry())

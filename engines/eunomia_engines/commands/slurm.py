@@ -3,11 +3,9 @@
 import json
 import os
 import shlex
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,38 +13,38 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from eunomia.errors import EunomiaError, InputError, UnreachableError
+from eunomia.errors import EunomiaError, InputError
 from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
-from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import NOT_KNOWN, AsJson, StateDir, duration, table
 from eunomia_appmaster.commands.model_flags import with_flags
-from eunomia_appmaster.launcher.processes import identify
 from eunomia_appmaster.node.engine_note import drop_note
-from eunomia_appmaster.node.private_files import write_private
-from eunomia_appmaster.node.writable import check_writable
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.settings import default_state_dir
 from eunomia_engines.engine import EngineNode, NodeState
+from eunomia_engines.head.files import head_process, save_serving
+from eunomia_engines.head.head import give_all_back
+from eunomia_engines.head.starting import (
+    await_head,
+    check_may_begin,
+    end_head,
+    has_failed,
+    head_line,
+    last_line,
+    members_of,
+    start_head,
+)
+from eunomia_engines.pilots.records import Pilot, pilots
+from eunomia_engines.requests import nodes_range
 from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
 from eunomia_engines.slurm.engine import SlurmEngine
-from eunomia_engines.slurm.head import DOWN, LAST_SECONDS, SERVING, give_all_back, head_process
+from eunomia_engines.slurm.head import NAMES
 from eunomia_engines.slurm.limits_check import check_limits, read_limits, room_note, save_note
-from eunomia_engines.slurm.pilots import CLEAN, Pilot, pilots
 from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
-from eunomia_engines.slurm.request import FOLDER, Request, gpus_asked, nodes_range, time_option
+from eunomia_engines.slurm.request import FOLDER, Request, gpus_asked, time_option
 from eunomia_engines.slurm.script import LOGS, check_more, job_script
 
 SCHEMA: Final = "eunomia/slurm@1"
-NO_HEAD: Final = (
-    "no head runs on this machine: what runs on the nodes ends within a lease (90 s), unless eunomia slurm up with "
-    "the same options takes them up"
-)
-START_SECONDS: Final = 120.0
-"""Seconds in which the head must serve."""
-END_SECONDS: Final = 120.0
-"""Seconds in which the head must end after it was ordered to, beside those of its nodes."""
-POLL_SECONDS: Final = 0.5
 
 slurm = typer.Typer(
     add_completion=False,
@@ -170,17 +168,12 @@ def up(flags: UpFlags) -> int:
         script = job_script(request, state)
         typer.echo(json.dumps({"schema": SCHEMA, "notes": notes, "script": script}) if flags.as_json else script)
         return 0
-    if (pid := head_process(state)) is not None:
-        rule = "a state folder must have one head: eunomia slurm down ends it, and up begins with other options"
-        raise InputError(rule, value=f"pid {pid}", place=str(state))
-    check_writable(state)
-    (state / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_may_begin(NAMES, state)
     request.save(state)
-    serving = {"policy": policy, "settings": list(flags.settings or ()), "port": flags.port}
-    write_private(state / FOLDER / SERVING, json.dumps(serving).encode(), sync=True)
-    _start_head(state)
+    save_serving(state / FOLDER, policy=policy, settings=flags.settings or (), port=flags.port)
+    start_head(NAMES, state)
     engine = SlurmEngine(request, state)
-    _await(lambda: _active(engine), state, "a node is asked for")
+    await_head(NAMES, state, lambda: _active(engine), "a node is asked for")
     if flags.as_json:
         _show(state, engine, as_json=True, more={"notes": notes, "request": request.model_dump(mode="json")})
         return 0
@@ -209,16 +202,7 @@ def down(
     """End the nodes, their jobs of Slurm and the head; running jobs save first and go on after the next `up`."""
     state = _state(state_dir)
     engine = SlurmEngine(Request.load(state), state)
-    order, pid = state / FOLDER / DOWN, head_process(state)
-    if not now:
-        order.touch(mode=0o600)
-    try:
-        if pid is not None and (process := identify(pid)) is not None:
-            process.signal(signal.SIGTERM)
-            seconds = END_SECONDS + (0.0 if now else LAST_SECONDS)
-            _wait(lambda: not process.alive, seconds, f"the head (pid {pid}) ends", POLL_SECONDS)
-    finally:
-        order.unlink(missing_ok=True)
+    end_head(NAMES, state, now=now)
     give_all_back(engine)
     if left := [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]:
         raise EunomiaError("jobs of Slurm must end once they are cancelled", value=", ".join(left))
@@ -258,80 +242,25 @@ def _asked_lines(request: Request, asked: Request) -> Sequence[str]:
     return [f"a node: {whose}{' and '.join(parts)}"] if parts else []
 
 
-def _start_head(state: Path) -> None:
-    """Start the head as a process of its own, which outlives this command, and wait until it serves."""
-    log = state / FOLDER / "head.log"
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "eunomia_engines.slurm.head", str(state)],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-
-    def serves() -> bool:
-        if process.poll() is not None:
-            raise InputError("the head must serve", value=_last_line(log), place=str(log))
-        return head_process(state) == process.pid
-
-    _await(serves, state, "the head serves")
-
-
-def _await(done: Callable[[], bool], state: Path, what: str) -> None:
-    _wait(done, START_SECONDS, f"{what} ({state / FOLDER / 'head.log'} says more)", POLL_SECONDS)
-
-
-def _wait(done: Callable[[], bool], seconds: float, what: str, pause_seconds: float) -> None:
-    """Wait until a condition holds.
-
-    Raises:
-        EunomiaError: it does not within ``seconds``.
-    """
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise EunomiaError(f"within {seconds:g} s, this must be true: {what}")
-        time.sleep(pause_seconds)
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()
-    return lines[-1][:500] if lines else "nothing in its log"
-
-
 def _show(state: Path, engine: SlurmEngine, *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
-    begun, nodes, members = pilots(state), engine.nodes(), _members(state)
-    pid = head_process(state)
-    rows = [node for node in nodes if node.state is not NodeState.ENDED or _has_failed(node, begun.get(node.id))]
+    begun, nodes, members = pilots(state / FOLDER), engine.nodes(), members_of(state)
+    pid = head_process(state / FOLDER)
+    rows = [node for node in nodes if node.state is not NodeState.ENDED or has_failed(node, begun.get(node.id))]
     if as_json:
         head = None if pid is None else {"pid": pid}
         facts = [_facts(node, begun.get(node.id), members) for node in rows]
         typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts, **(more or {})}))
         return
-    typer.echo(NO_HEAD if pid is None else f"head      running here   (pid {pid})")
+    typer.echo(head_line(NAMES, state))
     headers = ("JOB", "STATE", "NODE", "SLOTS", "ENDS", "WHY")
     typer.echo("\n".join(table(headers, [_row(state, node, begun.get(node.id), members) for node in rows])))
-
-
-def _members(state: Path) -> dict[str, pb.NodeView]:
-    try:
-        with Client(state_dir=state, timeout_seconds=10.0) as client:
-            return {node.node: node for node in client.nodes()}
-    except (UnreachableError, InputError):
-        return {}
-
-
-def _has_failed(node: EngineNode, pilot: Pilot | None) -> bool:
-    """Return whether a node that had begun ended otherwise than in order."""
-    return node.state is NodeState.ENDED and node.began_at is not None and (pilot is None or pilot.ended != CLEAN)
 
 
 def _row(state: Path, node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView]) -> tuple[str, ...]:
     name = "" if pilot is None else pilot.node
     member = members.get(name) if node.state is NodeState.RUNS else None
     slots = NOT_KNOWN if member is None else ", ".join(f"{n} {kind}" for kind, n in sorted(member.slots.items()))
-    failed = _failure(state, node.id) if _has_failed(node, pilot) else ""
+    failed = _failure(state, node.id) if has_failed(node, pilot) else ""
     why = "; ".join(filter(None, [node.why, failed, "" if member is None or member.state == "up" else member.why]))
     words = _words(node, member, heard=bool(members))
     return (node.id, words, name or node.host or NOT_KNOWN, slots, _until(node), why)
@@ -340,7 +269,7 @@ def _row(state: Path, node: EngineNode, pilot: Pilot | None, members: dict[str, 
 def _failure(state: Path, job: str) -> str:
     """Return the last line of a job's log, with its path."""
     log = state / FOLDER / LOGS / f"{job}.log"
-    return f"{_last_line(log)} ({log})" if log.exists() else ""
+    return f"{last_line(log)} ({log})" if log.exists() else ""
 
 
 def _words(node: EngineNode, member: pb.NodeView | None, *, heard: bool) -> str:

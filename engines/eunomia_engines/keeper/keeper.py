@@ -153,7 +153,8 @@ class Keeper:
 
     def _ask(self, count: int, now: float) -> None:
         try:
-            log.info("nodes.asked", nodes=list(self._engine.ask(count)))
+            if ids := list(self._engine.ask(count)):
+                log.info("nodes.asked", nodes=ids)
         except EngineRefusedError as error:
             self._pause(now)
             log.warning("nodes.refused", why=str(error), again_in_seconds=self._pause_seconds)
@@ -170,10 +171,11 @@ class Keeper:
 
 
 def _failed(life: Life) -> bool:
-    """Return whether a node ended without a launcher that ended everything there."""
+    """Return whether a node ended without a launcher, or with one that failed."""
     return (
         life.node is not None
         and life.node.state is NodeState.ENDED
-        and not life.name
+        and not life.is_clean
+        and (not life.name or life.has_failed)
         and life.node.began_at is not None
     )

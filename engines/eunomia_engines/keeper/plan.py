@@ -36,12 +36,14 @@ class Life:
         node: by the engine's word; None: the engine does not list it any more.
         name: of the arbiter's node; empty: its launcher has not begun.
         is_clean: whether its launcher has ended everything that ran there, by its own word.
+        has_failed: whether its launcher ended for good and not in order, by the word of what ran it.
     """
 
     id: str
     node: EngineNode | None
     name: str = ""
     is_clean: bool = False
+    has_failed: bool = False
 
 
 @value

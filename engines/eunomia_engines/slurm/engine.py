@@ -6,10 +6,11 @@ from pathlib import Path
 
 from eunomia.errors import EunomiaError
 from eunomia_engines.engine import EngineFinding, EngineNode, each_once
+from eunomia_engines.pilots.records import PILOTS
 from eunomia_engines.slurm.limits_check import SiteLimits, read_limits
 from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
-from eunomia_engines.slurm.script import LOGS, PILOTS, job_script
+from eunomia_engines.slurm.script import LOGS, job_script
 from eunomia_engines.slurm.states import node_of
 
 SPREAD = 0.2

@@ -1,7 +1,5 @@
 """What ``eunomia slurm up`` was asked for: the request, kept in the state folder, from which head and nodes work."""
 
-import hashlib
-import json
 import math
 import re
 from pathlib import Path
@@ -11,12 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eunomia.errors import InputError
 from eunomia.units import parse_duration
-from eunomia_appmaster.node.private_files import write_private
+from eunomia_engines.requests import load_request, mark_of, save_request, unreadable
 from eunomia_engines.slurm.programs import seconds_of
 
 FOLDER: Final = Path("engine") / "slurm"
 """The engine's files, below the arbiter's state folder."""
-REQUEST: Final = "request.json"
 LEAST_SECONDS: Final = 60.0
 """Shortest time of a node: a shorter one would end before a job has made a step worth keeping."""
 LONGEST_SIGNAL_SECONDS: Final = 120.0
@@ -88,7 +85,7 @@ class Request(BaseModel):
 
     def save(self, state: Path) -> None:
         """Write the request below a state folder."""
-        write_private(state / FOLDER / REQUEST, self.model_dump_json(indent=1).encode(), sync=True)
+        save_request(state / FOLDER, self)
 
     @classmethod
     def load(cls, state: Path) -> "Request":
@@ -97,37 +94,16 @@ class Request(BaseModel):
         Raises:
             InputError: there is none, or it is damaged.
         """
-        path = state / FOLDER / REQUEST
+        folder = state / FOLDER
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise InputError("a state folder must be one of `eunomia slurm up`", value=str(state)) from None
-        except (ValueError, ValidationError, TypeError) as error:
-            raise InputError("the request must be readable", value=str(error)[:200], place=str(path)) from None
-
-
-def mark_of(state: Path) -> str:
-    """Return the mark that names a state folder in the names of its jobs: eight hexadecimal digits."""
-    return hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:8]
+            return cls(**load_request(folder, "eunomia slurm up", state))
+        except (ValidationError, TypeError) as error:
+            raise unreadable(folder, error) from None
 
 
 def node_job_name(state: Path) -> str:
     """Return the name of the jobs that hold a state folder's nodes."""
     return f"eunomia-node-{mark_of(state)}"
-
-
-def nodes_range(text: str) -> tuple[int, int]:
-    """Return least and most of ``--nodes``: ``4`` or ``2..8``.
-
-    Raises:
-        InputError: it is neither, or a bound is below 1.
-    """
-    found = re.fullmatch(r"(\d{1,5})(?:\.\.(\d{1,5}))?", text.strip())
-    least, most = (int(found.group(1)), int(found.group(2) or found.group(1))) if found else (0, 0)
-    if not 1 <= least <= most:
-        rule = "--nodes must be a number from 1, or a range from the least to the most, such as 2..8"
-        raise InputError(rule, value=f'"{text}"')
-    return least, most
 
 
 def time_option(text: str) -> float:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from eunomia.errors import InputError
+from eunomia_engines.pilots.records import PILOTS
 from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 
 LOGS: Final = "logs"
-PILOTS: Final = "pilots"
 PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 """Path of commands in a job, before its setup file changes it."""
 SHORT_SECONDS: Final = 20

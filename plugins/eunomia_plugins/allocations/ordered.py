@@ -1,5 +1,6 @@
 """The plugin ``ordered``: serve jobs in the valuation's order, each with the largest size on its menu that is free."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -37,10 +38,12 @@ from eunomia import (
 from eunomia.model.shapes import maker
 from eunomia.units import NONE
 from eunomia_plugins.allocations.gangs import Grant, limit, preempt, serve
+from eunomia_plugins.allocations.gaps import fill_gaps
 from eunomia_plugins.allocations.ranking import EVENTS, asks
 from eunomia_plugins.allocations.sizes import Serving, serve_sizes
 
 _new_allocation, _new_grants = maker(Allocation), maker(Grants)
+_PLANNED_LATER: Final = np.array([int(Reason.PLANNED_LATER)], np.int32)
 _NONE: Final[tuple[tuple[int, ...], ...]] = ((), (), (), ())
 
 
@@ -108,7 +111,7 @@ class Ordered:
         form, index = scores[0] if scores else None, snapshot.index
         stop = self.options.on_misfit == "stop"
         if form is None or form.key is None or not self._in_gangs or not menus.one_size or not offer.whole:
-            return serve_sizes(snapshot, menus, offer, valuations, self._serving)
+            return self._by_size(snapshot, menus, offer, valuations)
         only_free = offer.scope is Scope.FREE and index.none_overdue
         if not only_free and (stop or not index.settled):
             return serve_sizes(snapshot, menus, offer, valuations, self._serving)
@@ -133,9 +136,7 @@ class Ordered:
         sizes: Any = [*[0] * first, *gpus]
         kinds: Any = None if len(capacity) == 1 else [*[NONE] * first, *types]
         order: Any = [first] if len(grants) == 1 else _in_turn(snapshot, grants, first, stop=stop)
-        wake_at = NEVER
-        if form.holds is not None and offer.contended and grants:
-            wake_at = Seconds(snapshot.now + max(float(form.holds(np.array(granted, np.int32)).min()), 1e-3))
+        wake_at = _first_change(snapshot, form, [*granted]) if offer.contended else NEVER
         return _new_allocation(
             claims=Claims(unit=Unit.JOB, rows=rows),
             amount=_new_grants(gpus=sizes, gpu_type=kinds),
@@ -143,6 +144,32 @@ class Ordered:
             on_misfit=Misfit.STOP if stop else Misfit.SKIP,
             verdicts=impossible,
             wake_at=wake_at,
+        )
+
+    def _by_size(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Rank and serve all candidates; gangs on one GPU type are backfilled from queues, with the same decisions."""
+        scores = [form for form in valuations.forms if isinstance(form, Scores)]
+        index, capacity = snapshot.index, offer.capacity.tolist()
+        key, settled = scores[0].key if scores else None, index.none_overdue and index.settled and index.proportional
+        plain = menus.one_size and offer.whole and offer.scope is Scope.FREE and len(capacity) == 1
+        if self.options.on_misfit != "easy" or key is None or not plain or not settled:
+            return serve_sizes(snapshot, menus, offer, valuations, self._serving)
+        queue = index.queue(key, menus, running=False, owner=self)
+        filled = fill_gaps(snapshot, menus, queue, index.free.free[0], capacity[0])
+        rows, sizes = [row for row, *_ in filled.grants], [gpus for _, _, gpus, _ in filled.grants]
+        verdicts, starts_at = _impossible(queue, capacity) if queue.widest > capacity[0] else NO_VERDICTS, None
+        if filled.held is not None:
+            late = Verdicts(rows=np.array([filled.held], np.int32), reasons=_PLANNED_LATER)
+            verdicts = late if verdicts is NO_VERDICTS else _joined(verdicts, late)
+            starts_at = np.array([*[math.nan] * len(rows), filled.starts_at])
+        held = [] if filled.held is None else [filled.held]
+        return Allocation(
+            claims=Claims(unit=Unit.JOB, rows=np.array([*rows, *held], np.int32)),
+            amount=Grants(gpus=np.array([*sizes, *[0] * len(held)], np.int64)),
+            order=np.arange(len(rows), dtype=np.int32),  # by rank, as each job counts on those ahead of it
+            verdicts=verdicts,
+            starts_at=starts_at,
+            wake_at=_first_change(snapshot, scores[0], rows),
         )
 
     @hookimpl
@@ -178,6 +205,18 @@ def _all(snapshot: Snapshot) -> list[Grant] | None:
         of = kind if kind != NONE else free.index(max(free)) if types > 1 else 0
         grants.append((row, of, table.most.item(row), order.item(row) if many else 0))
     return grants
+
+
+def _joined(one: Verdicts, other: Verdicts) -> Verdicts:
+    rows, reasons = np.concatenate([one.rows, other.rows]), np.concatenate([one.reasons, other.reasons])
+    return Verdicts(rows=rows, reasons=reasons)
+
+
+def _first_change(snapshot: Snapshot, form: Scores, rows: list[int]) -> Seconds:
+    """Return the first time, in seconds, at which the rank of a job that starts now changes."""
+    if form.holds is None or not rows:
+        return NEVER
+    return Seconds(snapshot.now + max(float(form.holds(np.array(rows, np.int32)).min()), 1e-3))
 
 
 def _impossible(queue: Queue, capacity: list[int]) -> Verdicts:

@@ -1,0 +1,312 @@
+"""Carries out live changes: a gang follows its slots without a restart, and goes on without workers that died."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import structlog
+
+from eunomia_appmaster.master.changes import Decision, Membership, What, Worker, decide
+from eunomia_appmaster.master.endings import has_failed
+from eunomia_appmaster.master.gangs import START_WAIT_SECONDS, Gangs, Surroundings
+from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.master.slots import Slot, SlotBook
+from eunomia_appmaster.node.stall_watch import Phase
+from eunomia_appmaster.runtimes.runtime import (
+    ContainerState,
+    ContainerStatus,
+    Entered,
+    LeaseOverError,
+    RefusedError,
+    RuntimeAwayError,
+    SlotBusyError,
+)
+
+log = structlog.get_logger()
+
+READY_SECONDS: Final = 300.0
+"""Seconds in which a newcomer must be ready, before it is given up."""
+LEAVE_SECONDS: Final = 30.0
+"""Seconds in which a worker that is no member of the current generation must have left, before it is killed."""
+STOPPED_SECONDS: Final = 10.0
+"""Seconds after which a worker whose process is stopped by a signal is left out, and killed."""
+TIMEOUT_SECONDS: Final = 600.0
+"""Seconds for which a worker waits for the others of its generation."""
+MOST_FAILURES: Final = 2
+"""Failures of newcomers and members under one lease of a slot, after which the gang does without the slot."""
+
+_Place = tuple[int, int, int]  # job, GPU and epoch of its lease
+
+
+class LiveChanges:
+    """Follows the slots of gangs that change live.
+
+    Args:
+        around: the jobs' shared surroundings.
+        gangs: with the last statuses of their containers.
+        book: the app's leases.
+    """
+
+    def __init__(self, around: Surroundings, gangs: Gangs, book: SlotBook) -> None:
+        self._around, self._gangs, self._book = around, gangs, book
+        self._failed: Counter[_Place] = Counter()
+        self._counted: set[str] = set()
+        """Containers whose failure is counted."""
+        self._killed: set[str] = set()
+        """Containers that were killed because they are left out."""
+        self._stopped_since: dict[str, float] = {}
+        self._surplus_since: dict[str, float] = {}
+        self._told: dict[int, tuple[int, int, set[str]]] = {}
+        """By job: its incarnation, the newest generation, and the nodes that have received it."""
+
+    # -- questions
+
+    def can_change(self, job: Job, gang: Gang) -> bool:
+        """Return whether a gang can change live now: it trains with the helper, has a store, and does not leave."""
+        if gang.membership is None or gang.ordered or not gang.confirmed or not gang.running or gang.by_logs:
+            return False
+        if job.state is not JobState.RUNNING or not job.has_helper or job.restarts_only:
+            return False
+        statuses = self._gangs.statuses(gang)
+        if any(self.leaves_in_order(status) for status in statuses):
+            return False
+        reports = [status.live for status in statuses if status.live is not None and not status.completed]
+        return not any(report.store_lost for report in reports)
+
+    def leaves_in_order(self, status: ContainerStatus) -> bool:
+        """Return whether a member has finished or suspends, so that its whole gang ends; not one that was left out."""
+        if status.container_id in self._killed:
+            return False
+        if status.state is ContainerState.STOPPING:
+            return True
+        return status.completed and not has_failed(status) and not status.killed and not status.never_began
+
+    def why_restart(self, gang: Gang) -> str:
+        """Return why a gang's helper says that its job cannot change live; empty: it does not say so."""
+        statuses = [] if gang.membership is None else self._gangs.statuses(gang)
+        reports = [status.live for status in statuses if status.live is not None and not status.completed]
+        return next((report.unfit for report in reports if report.unfit), "")
+
+    # -- the change
+
+    def follow(
+        self, job: Job, gang: Gang, wanted: Collection[int], slots: Mapping[int, Slot], now: float
+    ) -> list[Entered]:
+        """Bring a gang nearer to the wanted GPUs; returns the generations that it has entered since the last call.
+
+        Args:
+            job: whose gang can change live.
+            gang: the job's gang.
+            wanted: GPUs on which it is to run.
+            slots: of the app, by GPU.
+            now: Unix time in seconds.
+        """
+        entered: list[Entered] = []
+        self._leave_out_stopped(gang, now)
+        self._count_failures(job, gang, slots, now)
+        while gang.membership is not None:
+            decision = self._decide(job, gang, gang.membership, wanted, slots, now)
+            if not self._carry_out(job, gang, decision):
+                break
+            if decision.what is What.ENTERED:
+                entered += self._entered(gang)
+        self._start_newcomers(job, gang, slots)
+        self._tell(job, gang)
+        self._clear(job, gang, now)
+        return entered
+
+    def end_newcomers(self, gang: Gang) -> None:
+        """Kill the newcomers of a gang whose members have ended."""
+        if gang.membership is not None:
+            self._kill(gang, [each for each in gang.containers if each not in gang.members], "its gang has ended")
+
+    def _decide(
+        self,
+        job: Job,
+        gang: Gang,
+        membership: Membership,
+        wanted: Collection[int],
+        slots: Mapping[int, Slot],
+        now: float,
+    ) -> Decision:
+        places: dict[str, int] = {}
+
+        def name(gpu: int) -> str:
+            container = f"{self._around.app}.{job.number}.{gang.incarnation}.{gang.made + len(places)}"
+            places[container] = gpu
+            return container
+
+        usable = [gpu for gpu in wanted if self._is_usable(job, gang, gpu, slots)]
+        decision = decide(membership, self._workers(gang, now), usable, name)
+        for container, gpu in places.items():
+            self._gangs.add(job, container, gpu, slots[gpu].node)
+            gang.newcomers[container] = now
+        gang.made += len(places)
+        return decision
+
+    def _workers(self, gang: Gang, now: float) -> dict[str, Worker]:
+        return {each: self._worker(gang, each, gpu, now) for each, gpu in zip(gang.containers, gang.gpus, strict=True)}
+
+    def _worker(self, gang: Gang, container: str, gpu: int, now: float) -> Worker:
+        status = self._gangs.status(container)
+        report = None if status is None or status.live is None else status.live
+        alive = container not in self._killed and (status is None or not status.completed)
+        ready = report is not None and report.ready is not None
+        late = container in gang.newcomers and now - gang.newcomers[container] > READY_SECONDS and not ready
+        if report is None:
+            return Worker(gpu=gpu, alive=alive, useless=late)
+        return Worker(
+            gpu=gpu,
+            alive=alive,
+            ready=ready,
+            useless=late or bool(report.unfit),
+            resized=-1 if report.entered is None else report.entered.generation,
+            heard=report.ordered,
+        )
+
+    def _is_usable(self, job: Job, gang: Gang, gpu: int, slots: Mapping[int, Slot]) -> bool:
+        """Return whether a gang can have a worker on a GPU: one that it has, or a newcomer."""
+        if gpu not in slots:
+            return False
+        if gpu in gang.member_gpus and self._failed[self._place(job, gpu, slots)] == 0:
+            return True
+        failed = self._failed[self._place(job, gpu, slots)] >= MOST_FAILURES
+        return not failed and (gpu in gang.gpus or self._around.runtimes.is_ready(slots[gpu].node))
+
+    @staticmethod
+    def _place(job: Job, gpu: int, slots: Mapping[int, Slot]) -> _Place:
+        return job.number, gpu, slots[gpu].epoch
+
+    def _carry_out(self, job: Job, gang: Gang, decision: Decision) -> bool:
+        """Save a decision before anything is said of it; returns whether there may be another one."""
+        before = gang.membership
+        gang.membership = decision.membership
+        if decision.what is What.NOTHING:
+            return False
+        if decision.what in (What.ORDER, What.PLAN):
+            try:
+                self._around.save()
+            except OSError as error:
+                log.warning("change.not_saved", job=job.number, why=str(error))
+                gang.membership = before
+                return False
+        log.info(
+            "gang.change", job=job.number, what=decision.what.value, current=decision.membership.current.number,
+            ordered=decision.membership.ordered.number, members=len(decision.membership.ordered.members),
+            newcomers=len(decision.membership.newcomers),
+        )  # fmt: skip
+        for container in gang.members:
+            gang.newcomers.pop(container, None)
+        self._kill(gang, decision.given_up, "it is not awaited any more")
+        return True
+
+    def _entered(self, gang: Gang) -> list[Entered]:
+        """Return the report of the current generation's first step."""
+        number = -1 if gang.membership is None else gang.membership.current.number
+        statuses = [self._gangs.status(each) for each in gang.containers]
+        reports = [status.live.entered for status in statuses if status is not None and status.live is not None]
+        return [each for each in reports if each is not None and each.generation >= number][:1]
+
+    # -- newcomers
+
+    def _start_newcomers(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> None:
+        """Request the start of the newcomers of which no node has heard."""
+        places, store = dict(zip(gang.containers, gang.gpus, strict=True)), self._store(gang)
+        for container in () if gang.membership is None or not store else gang.membership.newcomers:
+            gpu = places.get(container)
+            if gpu in slots and gpu is not None and self._gangs.status(container) is None:
+                self._start(job, gang, container, gpu, slots, store)
+
+    def _start(self, job: Job, gang: Gang, container: str, gpu: int, slots: Mapping[int, Slot], store: str) -> None:
+        try:
+            spec = self._gangs.newcomer(job, gang, container, slots, store)
+            statuses = self._around.runtimes.of(slots[gpu].node).start(spec, wait_seconds=START_WAIT_SECONDS)
+        except (SlotBusyError, RuntimeAwayError, OSError) as error:
+            log.info("newcomer.delayed", container=container, why=str(error))
+        except LeaseOverError as error:
+            log.info("newcomer.not_started", container=container, why=str(error))
+            self._book.lose([gpu], slots[gpu].epoch)
+        except RefusedError as error:
+            log.warning("newcomer.refused", container=container, why=str(error))
+            self._failed[self._place(job, gpu, slots)] = MOST_FAILURES
+        else:
+            list(self._gangs.hear(statuses))
+
+    def _store(self, gang: Gang) -> str:
+        """Return the address of the gang's store; empty: no worker has reported it."""
+        statuses = [self._gangs.status(each) for each in gang.containers]
+        return next((one.live.store for one in statuses if one is not None and one.live and one.live.store), "")
+
+    # -- orders
+
+    def _tell(self, job: Job, gang: Gang) -> None:
+        """Send the newest generation to the gang's workers on all nodes that have not received it."""
+        forming = None if gang.membership is None else gang.membership.forming
+        if forming is None:
+            return
+        incarnation, number, nodes = self._told.get(job.number, (0, 0, set()))
+        if (incarnation, number) != (gang.incarnation, forming.number):
+            nodes = set()
+        self._told[job.number] = gang.incarnation, forming.number, nodes
+        for node, containers in gang.by_node().items():
+            known = [each for each in containers if self._runs(each) and each not in gang.newcomers]
+            if node in nodes or not known:
+                continue
+            try:
+                self._around.runtimes.of(node).order_change(
+                    known, forming.number, forming.members, timeout_seconds=TIMEOUT_SECONDS
+                )
+                nodes.add(node)
+            except (RefusedError, RuntimeAwayError) as error:
+                log.warning("change.not_sent", node=node, why=str(error))
+
+    def _runs(self, container: str) -> bool:
+        status = self._gangs.status(container)
+        return status is not None and not status.completed
+
+    # -- workers that are left out
+
+    def _leave_out_stopped(self, gang: Gang, now: float) -> None:
+        """Kill workers whose processes are stopped for too long, so that the others go on without them."""
+        for container in gang.members:
+            status = self._gangs.status(container)
+            if status is None or status.completed or status.phase is not Phase.STOPPED:
+                self._stopped_since.pop(container, None)
+            elif now - self._stopped_since.setdefault(container, now) >= STOPPED_SECONDS and len(gang.members) > 1:
+                self._kill(gang, [container], "its process is stopped, and its gang goes on without it")
+
+    def _clear(self, job: Job, gang: Gang, now: float) -> None:
+        """Forget containers that have ended and are no members, and kill those that should have left."""
+        membership = gang.membership
+        awaited = {*gang.members, *(() if membership is None else membership.newcomers)}
+        for container in [each for each in gang.containers if each not in awaited]:
+            status = self._gangs.status(container)
+            if status is not None and status.completed:
+                self._gangs.remove(job, container)
+                self._surplus_since.pop(container, None)
+                self._killed.discard(container)
+            elif membership is None or membership.forming is not None:
+                continue  # it trains with the others until these have entered their generation
+            elif now - self._surplus_since.setdefault(container, now) > LEAVE_SECONDS:
+                self._kill(gang, [container], "it has not left its gang")
+
+    def _count_failures(self, job: Job, gang: Gang, slots: Mapping[int, Slot], now: float) -> None:
+        """Count workers that died, and newcomers that are useless, under the leases of their slots."""
+        newcomers = () if gang.membership is None else gang.membership.newcomers
+        for container, worker in self._workers(gang, now).items():
+            if worker.gpu not in slots or container in self._counted or container not in (*gang.members, *newcomers):
+                continue
+            if not worker.alive or (worker.useless and container in newcomers):
+                self._counted.add(container)
+                self._failed[self._place(job, worker.gpu, slots)] += MOST_FAILURES if worker.useless else 1
+
+    def _kill(self, gang: Gang, containers: Collection[str], reason: str) -> None:
+        for node, known in gang.by_node().items():
+            mine = [each for each in known if each in containers and self._runs(each) and each not in self._killed]
+            if not mine:
+                continue
+            self._killed.update(mine)
+            try:
+                self._around.runtimes.of(node).stop(mine, deadline_seconds=0.0, reason=reason)
+            except (RefusedError, RuntimeAwayError) as error:
+                log.warning("runtime.order_lost", node=node, why=str(error))

@@ -1,0 +1,85 @@
+"""Files of a head, below the engine's folder: its address and process, the nodes' join token, the arbiter's flags."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from eunomia.errors import InputError
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.commands.serve_flags import ServeFlags
+from eunomia_appmaster.launcher.processes import identify
+from eunomia_appmaster.node.private_files import write_private
+
+HEAD: Final = "head.json"
+"""The address at which nodes reach the arbiter, and the head's process."""
+TOKEN: Final = "join.token"
+SERVING: Final = "serving.json"
+"""The flags of the arbiter."""
+LOG: Final = "head.log"
+DOWN: Final = "down"
+"""While it is there, the head, when it is ended, first gives back all nodes."""
+TOKEN_DAYS: Final = 365.0
+
+
+def head_address(folder: Path) -> str:
+    """Return the arbiter's address.
+
+    Raises:
+        InputError: the head has not written it.
+    """
+    path = folder / HEAD
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError("the head must have written its address", value=str(error)[:200], place=str(path)) from None
+
+
+def head_process(folder: Path) -> int | None:
+    """Return the pid of the head that serves from this machine; None: none does."""
+    record = _head(folder)
+    found = identify(int(record.get("pid", 0)))
+    return found.pid if found is not None and found.start_time == record.get("start_time") else None
+
+
+def write_head(folder: Path, client: Client, address: str) -> None:
+    """Write the join token and then the address for the nodes; the token of the head before ends."""
+    if (before := _head(folder).get("token")) is not None:
+        client.revoke_join_token(int(before))
+    made = client.make_join_token(ends_in_seconds=TOKEN_DAYS * 86400.0, reusable=True)
+    write_private(folder / TOKEN, made.text.encode(), sync=True)
+    own = identify(os.getpid())
+    start_time = None if own is None else own.start_time
+    record = {"address": address, "pid": os.getpid(), "start_time": start_time, "token": made.token.number}
+    write_private(folder / HEAD, json.dumps(record).encode(), sync=True)
+
+
+def save_serving(folder: Path, *, policy: str, settings: Sequence[str], port: int | None) -> None:
+    """Write the flags of the arbiter that ``up`` was given."""
+    serving = {"policy": policy, "settings": list(settings), "port": port}
+    write_private(folder / SERVING, json.dumps(serving).encode(), sync=True)
+
+
+def serve_flags(folder: Path, state: Path) -> ServeFlags:
+    """Return the flags of the arbiter: those that ``up`` was given, and where it named no port that of its last start.
+
+    Raises:
+        InputError: the file with the flags is missing or damaged.
+    """
+    path = folder / SERVING
+    try:
+        given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError("the arbiter's flags must be readable", value=str(error)[:200], place=str(path)) from None
+    port = given.pop("port", None) or str(_head(folder).get("address", ":0")).rpartition(":")[2]
+    return ServeFlags(**given, no_launcher=True, address=f"0.0.0.0:{port}", make_certificates=True, state_dir=state)
+
+
+def _head(folder: Path) -> dict[str, Any]:
+    """Return the record of the last head; empty: there was none, or it is damaged."""
+    try:
+        found = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,188 @@
+"""A head's process: the arbiter under its supervisor, and the keeper of the nodes as a thread beside it."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia.model.shapes import value
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.commands.serve import checked
+from eunomia_appmaster.node.engine_note import AskedNode, EngineNote
+from eunomia_appmaster.node.process_logs import configure_logs
+from eunomia_appmaster.node.process_name import name_process
+from eunomia_appmaster.node.supervisor import Supervisor
+from eunomia_engines.engine import Engine, EngineSilentError, NodeState
+from eunomia_engines.head.arbiter import Arbiter, RecordedPilots
+from eunomia_engines.head.files import DOWN, serve_flags, write_head
+from eunomia_engines.keeper.demand import Demand
+from eunomia_engines.keeper.keeper import LOOK_SECONDS, Keeper
+from eunomia_engines.keeper.plan import Life, Times
+
+log = structlog.get_logger()
+
+MOST_WORDS: Final = 2000
+"""Signs of a reason that are kept."""
+CHECK_SECONDS: Final = 0.5
+LAST_SECONDS: Final = 180.0
+"""Seconds in which nodes that are given back must end, before the head ends without them."""
+LAST_LOOK_SECONDS: Final = 3.0
+SILENT_SECONDS: Final = 20.0
+"""After it, an engine that does not answer is not waited for when all nodes are given back."""
+WHY_DOWN: Final = "all nodes are given back"
+
+
+@value
+class HeadNames:
+    """The names of an engine in a head.
+
+    Attributes:
+        engine: its name.
+        folder: of its files, below the state folder.
+        unit: what a node is at the engine, such as a job.
+    """
+
+    engine: str
+    folder: Path
+    unit: str
+
+    @property
+    def up(self) -> str:
+        """The command that serves a state folder."""
+        return f"eunomia {self.engine} up"
+
+    @property
+    def down(self) -> str:
+        """The command after which another one may serve it."""
+        return f"eunomia {self.engine} down"
+
+
+@value
+class HeadParts:
+    """What a head is made of.
+
+    Attributes:
+        engine: gives the nodes.
+        demand: how many to have.
+        times: of the keeper.
+        look_seconds: between two looks at the engine.
+        close: ends what the engine has open.
+    """
+
+    engine: Engine
+    demand: Demand
+    times: Times
+    look_seconds: float = LOOK_SECONDS
+    close: Callable[[], None] = lambda: None
+
+
+class MakeParts(Protocol):
+    """Makes the parts of a state folder's head."""
+
+    def __call__(self, state: Path) -> HeadParts:
+        """Return the parts; raises ``InputError`` where the request is invalid."""
+
+
+def run_head(names: HeadNames, make: MakeParts, state: Path) -> None:
+    """Serve until SIGTERM or SIGINT; exit code 2 for bad input."""
+    name_process(f"{names.engine} head")
+    configure_logs(level="info")
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        serve(names, make(state), state, stopped)
+    except EunomiaError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+def serve(names: HeadNames, parts: HeadParts, state: Path, stopped: threading.Event) -> None:
+    """Run the arbiter and the keeper until stopped.
+
+    Raises:
+        InputError: a setting is invalid, or another arbiter serves the state folder.
+    """
+    folder = state / names.folder
+    serving = checked(serve_flags(folder, state))
+    with Supervisor(state, serving, stop_asked=stopped.is_set) as supervisor:
+        host = "" if serving.certificates is None else serving.certificates.called_from_elsewhere("0.0.0.0")
+        address = f"{host}:{supervisor.address.rpartition(':')[2]}"
+        with Client(supervisor.address, token_file=supervisor.token_file) as client:
+            write_head(folder, client, address)
+            arbiter = Arbiter(client)
+            keeper = Keeper(
+                parts.engine,
+                arbiter,
+                RecordedPilots(folder),
+                parts.demand,
+                parts.times,
+                heard=lambda lives: note_asked(names, state, lives),
+            )
+            thread = threading.Thread(target=keeper.run, args=(stopped, parts.look_seconds), daemon=True)
+            thread.start()
+            try:
+                while not stopped.wait(CHECK_SECONDS):
+                    supervisor.check()
+                    if not thread.is_alive():
+                        raise EunomiaError("the keeper of the nodes must run; its error stands above")
+                thread.join(60.0)
+                if (folder / DOWN).exists():
+                    give_all_back(parts.engine, arbiter)
+            finally:
+                parts.close()
+
+
+def note_asked(names: HeadNames, state: Path, lives: Sequence[Life]) -> None:
+    """Note for commands on this machine which engine gives the nodes of a state folder, and which of them it owes."""
+    waiting = [life.node for life in lives if life.node is not None and life.node.state is NodeState.ASKED]
+    asked = tuple(AskedNode(id=node.id, why=node.why[:MOST_WORDS]) for node in waiting)
+    note = EngineNote(engine=names.engine, up=names.up, down=names.down, at=time.time(), unit=names.unit, asked=asked)
+    note.save(state)
+
+
+def give_all_back(engine: Engine, arbiter: Arbiter | None = None) -> None:
+    """End all nodes, and wait until the engine calls them ended: meanwhile the arbiter hears of what they saved.
+
+    Args:
+        engine: gives the nodes.
+        arbiter: removes the nodes of an engine that does not answer, whose launchers then end; None: none does.
+    """
+    began, ordered, silent_since = time.monotonic(), set[str](), None
+    while time.monotonic() < began + LAST_SECONDS:
+        try:
+            left = [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]
+            for node in left:
+                engine.give_back(node)
+                ordered.add(node)
+            silent_since = None
+            if not left:
+                return
+        except EngineSilentError as error:
+            log.warning("keeper.waits", why=str(error))
+            silent_since = silent_since or time.monotonic()
+            if arbiter is not None and time.monotonic() > silent_since + SILENT_SECONDS and _removed(arbiter):
+                return
+        except EunomiaError as error:
+            log.warning("keeper.waits", why=str(error))
+        time.sleep(LAST_LOOK_SECONDS)
+    log.warning("nodes.left", nodes=sorted(ordered))
+
+
+def _removed(arbiter: Arbiter) -> bool:
+    """Remove all nodes of an arbiter once they are empty, and return whether it has none any more."""
+    try:
+        members = arbiter.members()
+        for name, member in members.items():
+            if not member.leaves:
+                arbiter.remove(name, WHY_DOWN, is_off=False)
+    except EunomiaError as error:
+        log.warning("keeper.waits", why=str(error))
+        return False
+    return not members

@@ -1,0 +1,194 @@
+"""The engine of Kubernetes: a Job of one pod for each node, which Kubernetes or Kueue admits, and takes away."""
+
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from eunomia.errors import EunomiaError
+from eunomia.extras import cure, is_installed
+from eunomia_appmaster.node.private_files import write_private
+from eunomia_engines.engine import (
+    EngineFinding,
+    EngineNode,
+    EngineRefusedError,
+    EngineSilentError,
+    NodeState,
+    each_once,
+)
+from eunomia_engines.kubernetes.api import MOST_TRIES, KubeApi, KubeError, connect, own_namespace
+from eunomia_engines.kubernetes.keep_request import FOLDER, KeepRequest
+from eunomia_engines.kubernetes.states import JobFacts, nodes_of
+
+ASKS: Final = "asks.json"
+"""File below the engine's folder: names of Jobs that were asked for, and of which no answer came."""
+SUFFIX_BYTES: Final = 4
+RIGHTS: Final = (
+    *((verb, "batch", "jobs") for verb in ("create", "delete", "get", "list", "watch")),
+    *((verb, "", "pods") for verb in ("list", "watch")),
+)
+"""All that a keeper asks the API server for, in its namespace alone."""
+
+
+class KubernetesEngine:
+    """Asks Kubernetes for nodes, by one Job each.
+
+    ``nodes`` lists Jobs and pods anew, and believes no event: a list has what this process has made, and an event may
+    be late, lost or told twice.
+
+    Args:
+        request: what was asked for.
+        state: the arbiter's state folder.
+        api: the Jobs and pods of the request's namespace.
+    """
+
+    def __init__(self, request: KeepRequest, state: Path, api: KubeApi) -> None:
+        self._request, self._asks, self._api = request, state / FOLDER / ASKS, api
+
+    def nodes(self) -> Sequence[EngineNode]:
+        """Return the Jobs with the cluster's label, in one list of pods and one of Jobs."""
+        try:
+            pods, _ = self._api.pods()  # before Jobs: so a pod that is listed has its Job, unless that has gone since
+            jobs, _ = self._api.jobs()
+        except KubeError as fault:
+            raise EngineSilentError("Kubernetes must list Jobs and pods", value=fault.words) from fault
+        return each_once(nodes_of(jobs, pods))
+
+    def names(self) -> dict[str, str]:
+        """Return the names of Jobs by uid.
+
+        Raises:
+            EngineSilentError: Kubernetes does not answer.
+        """
+        return {job.uid: job.name for job in self._jobs()}
+
+    def ask(self, count: int) -> Sequence[str]:
+        """Make Jobs, and return their uids.
+
+        A name is noted before Kubernetes is asked. An ask whose answer was lost is made again under its name, which
+        Kubernetes refuses if the Job is there: so no ask makes two Jobs.
+        """
+        open_names, made = self._open_names() if count > 0 else [], list[str]()
+        for _ in range(count):
+            name = open_names.pop(0) if open_names else self._new_name()
+            self._note([name, *open_names])
+            try:
+                made.append(self._make(name).uid)
+            except KubeError as fault:
+                if fault.is_passing:
+                    raise EngineSilentError("Kubernetes must make a Job", value=fault.words) from fault
+                self._note(open_names)
+                if made:
+                    return made
+                raise EngineRefusedError("Kubernetes must accept the Job of a node", value=fault.words) from fault
+            self._note(open_names)
+        return made
+
+    def give_back(self, node: str) -> None:
+        """Delete the Job with this uid, so that its pod gets SIGTERM; a Job that is over is left to Kubernetes."""
+        try:
+            for _ in range(MOST_TRIES):
+                job = next((job for job in self._jobs() if job.uid == node), None)
+                if job is None or job.is_ending or job.is_over:
+                    return
+                try:
+                    self._api.delete(job)
+                    return
+                except KubeError as fault:
+                    if fault.status == 404:
+                        return
+                    if fault.status != 409:  # the Job has changed, or another one has its name: read again
+                        raise
+        except KubeError as fault:
+            raise EngineSilentError("Kubernetes must delete the Job of a node", value=fault.words) from fault
+
+    def _jobs(self) -> Sequence[JobFacts]:
+        try:
+            return self._api.jobs()[0]
+        except KubeError as fault:
+            raise EngineSilentError("Kubernetes must list Jobs", value=fault.words) from fault
+
+    def _make(self, name: str) -> JobFacts:
+        """Make a Job; one of this name that is there is an earlier ask's, whose answer was lost."""
+        meta = {**self._request.job["metadata"], "name": name}
+        document = {**self._request.job, "metadata": meta}
+        for last in (False,) * (MOST_TRIES - 1) + (True,):
+            try:
+                return self._api.create(document)
+            except KubeError as fault:
+                if fault.status != 409:
+                    raise
+                if fault.reason == "AlreadyExists":
+                    return self._api.job(name)
+                if last:  # such as a quota that others change at the same time
+                    raise KubeError(503, fault.reason, fault.words) from fault
+        raise AssertionError("unreachable")
+
+    def _new_name(self) -> str:
+        return f"{self._request.job['metadata']['name']}-{secrets.token_hex(SUFFIX_BYTES)}"
+
+    def _open_names(self) -> list[str]:
+        """Return the names of asks without an answer whose Jobs are not listed."""
+        try:
+            noted = json.loads(self._asks.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        names = [name for name in noted if isinstance(name, str)] if isinstance(noted, list) else []
+        known = {job.name for job in self._jobs()} if names else set[str]()
+        return [name for name in names if name not in known]
+
+    def _note(self, names: Sequence[str]) -> None:
+        write_private(self._asks, json.dumps(list(names)).encode(), sync=True)
+
+
+class KubernetesKind:
+    """Kubernetes, as ``eunomia engine check kubernetes`` finds it.
+
+    Args:
+        client: returns a client of Kubernetes.
+    """
+
+    def __init__(self, client: Callable[[], Any] = connect) -> None:
+        self._client = client
+
+    def check(self) -> Sequence[EngineFinding]:
+        """Return what of Kubernetes is there and what is missing; changes nothing and raises nothing."""
+        if not is_installed("kubernetes"):
+            text = f"the Python client of Kubernetes must be installed: {cure('kubernetes')}"
+            return [EngineFinding(is_good=False, text=text)]
+        try:
+            api = KubeApi(self._client(), own_namespace(), "none")
+            return findings(api)
+        except (EunomiaError, KubeError) as error:
+            return [EngineFinding(is_good=False, text=" ".join(str(error).split()))]
+
+    def engine(self, state: Path) -> KubernetesEngine:
+        """Return the engine of a state folder of ``eunomia kubernetes keep``.
+
+        Raises:
+            InputError: there is no request in the state folder, no client, or no configuration of it.
+        """
+        request = KeepRequest.load(state)
+        return KubernetesEngine(request, state, KubeApi(self._client(), request.namespace, request.keeper))
+
+
+def findings(api: KubeApi) -> Sequence[EngineFinding]:
+    """Return the server's version, and whether it lets this account do what a keeper does.
+
+    Raises:
+        EngineSilentError: it does not answer.
+        KubeError: it refuses to say.
+    """
+    found = [EngineFinding(is_good=True, text=f"API server of Kubernetes {api.version()}")]
+    lacking = [f"{verb} {resource}" for verb, group, resource in RIGHTS if not api.may(verb, group, resource)]
+    if lacking:
+        text = f"namespace {api.namespace}: this account must have the right to {', '.join(lacking)}"
+        return [*found, EngineFinding(is_good=False, text=text)]
+    text = f"namespace {api.namespace}: this account may make, list, watch and delete Jobs, and list and watch pods"
+    return [*found, EngineFinding(is_good=True, text=text)]
+
+
+def is_active(node: EngineNode) -> bool:
+    """Return whether a node is not over by Kubernetes' word."""
+    return node.state is not NodeState.ENDED

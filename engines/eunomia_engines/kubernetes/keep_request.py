@@ -1,0 +1,85 @@
+"""What ``eunomia kubernetes keep`` is asked for: a file that the manifest makes, kept in the state folder."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eunomia.errors import InputError
+from eunomia_appmaster.node.private_files import write_private
+from eunomia_engines.kubernetes.api import KEEPER_LABEL
+from eunomia_engines.kubernetes.request import MOST_NODES
+
+FOLDER: Final = Path("engine") / "kubernetes"
+"""The engine's files, below the arbiter's state folder."""
+REQUEST: Final = "request.json"
+
+
+class KeepRequest(BaseModel):
+    """The nodes to have, and the Job that holds one.
+
+    Attributes:
+        least: nodes to have at any time.
+        most: nodes to have while jobs wait for slots.
+        idle_seconds: after which a node that is above ``least`` and holds nothing is given back.
+        wait_seconds: for which jobs must have waited for slots before another node is asked for.
+        end_seconds: between the SIGTERM and the SIGKILL of a node's pod.
+        job: the Job of a node, without a name: its name begins with that of its metadata.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    least: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    most: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    idle_seconds: Annotated[float, Field(ge=0)] = 600.0
+    wait_seconds: Annotated[float, Field(ge=0)] = 60.0
+    end_seconds: Annotated[float, Field(ge=0)] = 60.0
+    job: dict[str, Any]
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of all Jobs."""
+        return str(self.job["metadata"]["namespace"])
+
+    @property
+    def keeper(self) -> str:
+        """The cluster's name, by which its Jobs are found."""
+        return str(self.job["metadata"]["labels"][KEEPER_LABEL])
+
+    def text(self) -> str:
+        """Return the request as JSON, for the manifest."""
+        return self.model_dump_json(indent=1)
+
+    def save(self, state: Path) -> None:
+        """Write the request below a state folder."""
+        (state / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(state / FOLDER / REQUEST, self.text().encode(), sync=True)
+
+    @classmethod
+    def load(cls, state: Path) -> "KeepRequest":
+        """Read the request of a state folder.
+
+        Raises:
+            InputError: there is none, or it is damaged.
+        """
+        if not (state / FOLDER / REQUEST).exists():
+            raise InputError("a state folder must be one of `eunomia kubernetes keep`", value=str(state))
+        return cls.read(state / FOLDER / REQUEST)
+
+    @classmethod
+    def read(cls, path: Path) -> "KeepRequest":
+        """Read a request.
+
+        Raises:
+            InputError: it cannot be read, has another form, or its Job lacks a name, namespace or label.
+        """
+        rule = "the request for nodes must be one that `eunomia kubernetes manifest --nodes A..B` has made"
+        try:
+            made = cls(**json.loads(path.read_text(encoding="utf-8")))
+            if made.most < made.least or not (made.namespace and made.keeper and made.job["metadata"]["name"]):
+                raise ValueError(f"from {made.least} to {made.most} nodes")
+        except (OSError, ValueError, TypeError, KeyError, ValidationError) as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise InputError(rule, value=text, place=str(path)) from None
+        return made

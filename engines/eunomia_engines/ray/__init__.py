@@ -1,0 +1,51 @@
+"""Ray: a detached actor on each node runs and watches the node's launcher.
+
+``start`` serves an arbiter on a Ray cluster from a script. Nothing here imports Ray but ``bridge``, a process of its
+own, and ``actor``, which runs in Ray's workers.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eunomia_engines.ray.script import RayArbiter
+
+__all__ = ["start"]
+
+
+def start(
+    address: str = "auto",
+    *,
+    nodes: int | str = "all",
+    cpu_slots: int | None = None,
+    policy: str | None = None,
+    settings: tuple[str, ...] = (),
+    runtime_env: Path | str | None = None,
+    state_dir: Path | str | None = None,
+) -> "RayArbiter":
+    """Serve an arbiter on the nodes of a Ray cluster, as ``eunomia ray up`` does, or take up the one that serves.
+
+    Args:
+        address: ``auto``, or ``HOST:PORT`` of the cluster's head; in a driver of Ray, ``auto`` is the driver's cluster.
+        nodes: of the cluster to use: ``all``, a number, or a range such as ``2..8``.
+        cpu_slots: CPU slots of a node instead of its GPUs; None: its GPUs.
+        policy: preset, profile file or plugin; None: ``EUNOMIA_POLICY``, else ``default``.
+        settings: changes of the policy's values, each ``KEY=VALUE``.
+        runtime_env: file with a runtime environment of Ray for the nodes' launchers, as JSON; None: none.
+        state_dir: of the arbiter; all nodes must see it. None: ``EUNOMIA_STATE_DIR``, else the user's.
+
+    Raises:
+        InputError: a value is invalid, Ray is not installed, or the cluster cannot be used.
+        EngineSilentError: no cluster answers at the address.
+    """
+    from eunomia_engines.ray.script import start as start_on_ray
+
+    return start_on_ray(
+        address,
+        nodes=nodes,
+        cpu_slots=cpu_slots,
+        policy=policy,
+        settings=settings,
+        runtime_env=runtime_env,
+        state_dir=state_dir,
+    )

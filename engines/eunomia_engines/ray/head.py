@@ -1,0 +1,38 @@
+"""``python -m eunomia_engines.ray.head STATE``: the arbiter of a Ray cluster, and the keeper of its nodes."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from eunomia_engines.head.head import HeadNames, HeadParts, run_head
+from eunomia_engines.keeper.demand import Demand
+from eunomia_engines.keeper.plan import Times
+from eunomia_engines.ray.engine import RayEngine
+from eunomia_engines.ray.request import FOLDER, RayRequest
+
+NAMES: Final = HeadNames(engine="ray", folder=FOLDER, unit="actor")
+LOOK_SECONDS: Final = 5.0
+"""Ray's head answers from memory, so that it may be asked more often than a queue."""
+DRAIN_SECONDS: Final = 600.0
+"""Seconds before the end of a node that Ray drains from which its leases end; few nodes have an end that is known."""
+
+
+def parts_of(state: Path) -> HeadParts:
+    """Return the parts of a state folder's head.
+
+    Raises:
+        InputError: the request is invalid.
+    """
+    request = RayRequest.load(state)
+    engine = RayEngine(request, state)
+    return HeadParts(
+        engine=engine,
+        demand=Demand(request.least, request.most, request.wait_seconds),
+        times=Times(drain=DRAIN_SECONDS, margin=request.stop_seconds, idle=request.idle_seconds),
+        look_seconds=LOOK_SECONDS,
+        close=engine.close,
+    )
+
+
+if __name__ == "__main__":
+    run_head(NAMES, parts_of, Path(sys.argv[1]))

@@ -1,0 +1,156 @@
+"""``python -m eunomia_engines.ray.pilot STATE NODE ACTOR``: runs the launcher of a node, and again when it dies.
+
+It leaves the actor that starts it: Ray ends the processes of an actor's group, and kills the children of one that it
+ends. It is found by the record on the node's disk, and ends with its launcher.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.commands.launcher import LauncherFlags
+from eunomia_appmaster.launcher.joining import OwnJoin
+from eunomia_appmaster.launcher.processes import identify
+from eunomia_engines.head.files import TOKEN, head_address
+from eunomia_engines.pilots.names import check_gpus, clear_locked, lock_name, private_folder
+from eunomia_engines.pilots.records import CLEAN, ended_clean, write_end
+from eunomia_engines.ray.launchers import NodeRecord, own_id, read_record, record_path, write_record
+from eunomia_engines.ray.request import FOLDER, RayRequest
+from eunomia_engines.requests import mark_of
+
+HELD: Final = 75
+"""Exit code of a pilot whose node has one already."""
+FINAL: Final = frozenset({CLEAN, 2, 126, 127})
+"""Exit codes of a launcher after which a restart would change nothing."""
+SHORT_SECONDS: Final = 20.0
+MOST_SHORT: Final = 5
+"""A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
+PAUSE_SECONDS: Final = 2.0
+NOT_RUN: Final = -1
+"""Noted for a pilot that was ended before it had a launcher; what an earlier one left may still run."""
+
+
+class Pilot:
+    """Runs the launcher of one node.
+
+    Args:
+        state: the arbiter's state folder.
+        node: name of the arbiter's node.
+        actor: Ray's id of the actor that watches it.
+        env: of the launcher.
+    """
+
+    def __init__(self, state: Path, node: str, actor: str, env: Mapping[str, str]) -> None:
+        self._state, self._node, self._actor, self._env = state, node, actor, env
+        self._request = RayRequest.load(state)
+        self._base = private_folder(self._request.node_dir, mark_of(state))
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ends = False
+
+    def run(self) -> int:
+        """Run launchers until one ends for good, and return its exit code; ``HELD``: the node has a pilot."""
+        lock = lock_name(self._base, self._node)
+        if lock is None:
+            return HELD
+        os.set_inheritable(lock, True)  # the launcher holds it, too: it may outlive its pilot
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        self._write(None)
+        code = self._launch_all(lock)
+        self._finish(code, lock)
+        return code
+
+    def _launch_all(self, lock: int) -> int:
+        code, short = NOT_RUN, 0
+        while not self._ends and short < MOST_SHORT:
+            began = time.monotonic()
+            try:
+                command = self._command()
+            except (EunomiaError, OSError) as error:
+                sys.stderr.write(f"error: {error}\n")
+                return error.exit_code if isinstance(error, EunomiaError) else 2
+            self._child = subprocess.Popen(command, env=self._env, pass_fds=[lock], stdin=subprocess.DEVNULL)
+            self._write(self._child.pid)
+            if self._ends:  # the signal came before there was a child
+                self._child.terminate()
+            code = self._child.wait()
+            if code in FINAL:
+                break
+            sys.stderr.write(f"the launcher has ended with code {code}\n")
+            short = short + 1 if time.monotonic() - began < SHORT_SECONDS else 0
+            if not self._ends:
+                time.sleep(PAUSE_SECONDS)
+        return code
+
+    def _command(self) -> list[str]:
+        """Return the launcher's command line.
+
+        Raises:
+            InputError: the machine lacks what was asked for, or the head has not begun.
+        """
+        request = self._request
+        if request.python:
+            return [request.python, str(self._state), self._node]
+        if request.cpu_slots is None:
+            check_gpus(" of Ray")
+        flags = LauncherFlags(
+            arbiter=head_address(self._state / FOLDER),
+            state=self._state,
+            join=str(self._state / FOLDER / TOKEN),
+            node=self._node,
+            node_dir=self._base / self._node,
+            cpu_only=request.cpu_slots is not None,
+            slots=request.cpu_slots,
+            stop_seconds=f"{request.stop_seconds}s",
+            control_groups="auto" if request.cpu_slots is None else "kill",
+        )
+        if ended_clean(self._state / FOLDER, self._node):  # the arbiter has let the node go, and its credential
+            OwnJoin(self._base / self._node, self._node, flags.arbiter).forget()
+        return flags.command
+
+    def _write(self, launcher: int | None) -> None:
+        before = read_record(self._base, self._node)
+        watchers = before.actors if before is not None and before.pilot == own_id() else (self._actor,)
+        found = None if launcher is None else identify(launcher)
+        write_record(self._base, self._node, NodeRecord(pilot=own_id(), launcher=found, actors=watchers))
+
+    def _finish(self, code: int, lock: int) -> None:
+        """Note the end for all actors that have watched this pilot, and leave no file on the disk after a clean one."""
+        record = read_record(self._base, self._node)
+        for actor in (self._actor,) if record is None else record.actors:
+            write_end(self._state / FOLDER, actor, code)
+        if code == CLEAN:
+            record_path(self._base, self._node).unlink(missing_ok=True)
+            clear_locked(self._base, self._node, lock)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._ends = True
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+
+
+def main() -> None:
+    """Leave the process that starts it, and run the launcher."""
+    if os.fork() > 0:
+        os._exit(0)
+    os.setsid()
+    state, node, actor = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    own = {"GRPC_VERBOSITY": "NONE", "EUNOMIA_LOG": "info"}
+    try:
+        code = Pilot(state, node, actor, {**os.environ, **own}).run()
+    except (EunomiaError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        write_end(state / FOLDER, actor, 2)
+        sys.exit(2)
+    sys.exit(max(0, code))
+
+
+if __name__ == "__main__":
+    main()

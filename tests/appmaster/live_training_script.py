@@ -1,0 +1,103 @@
+"""A small training script for live changes, in double precision, with momentum, a schedule and accumulation.
+
+It writes, per worker: the samples of each step that counted, a hash of parameters, buffers and momentum after each
+step, and when each step began and ended on the machine's clock.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from eunomia_appmaster import training
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=40)
+parser.add_argument("--epochs", type=int)
+parser.add_argument("--samples", type=int, default=50)
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--width", type=int, default=6)
+parser.add_argument("--seconds", type=float, default=0.0)
+parser.add_argument("--micro-batches", type=int, default=1)
+parser.add_argument("--norm", action="store_true")
+parser.add_argument("--adam", action="store_true")
+parser.add_argument("--single", action="store_true")
+parser.add_argument("--widen-newcomers", action="store_true")
+parser.add_argument("--no-hash", action="store_true")
+args = parser.parse_args()
+
+run = training.attach()
+torch.manual_seed(3)
+kind = torch.float32 if args.single else torch.float64
+inputs, targets = torch.randn(args.samples, args.width, dtype=kind), torch.randn(args.samples, 1, dtype=kind)
+numbers = torch.arange(args.samples)
+loader = DataLoader(TensorDataset(inputs, targets, numbers), batch_size=args.batch_size, shuffle=True)
+width = args.width + (args.widen_newcomers and os.environ["EUNOMIA_GENERATION"] != "0")
+layers = [nn.Linear(args.width, width), nn.Tanh(), nn.Linear(width, 1)]
+if args.norm:
+    layers.insert(1, nn.BatchNorm1d(width))
+model = nn.Sequential(*layers).to(kind)
+if args.adam:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+else:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.8)
+averaged = torch.optim.swa_utils.AveragedModel(model)
+model, optimizer, scheduler, averaged, loader = run.prepare(
+    model, optimizer, scheduler, averaged, loader, micro_batches=args.micro_batches
+)
+log = Path(f"steps.{os.environ['EUNOMIA_CONTAINER_ID']}").open("a", buffering=1)  # noqa: SIM115 - open to the end
+seen: list[int] = []
+
+
+def state_hash() -> str:
+    digest = hashlib.sha256()
+    tensors = [*model.module.state_dict().values()]
+    for values in optimizer.state_dict()["state"].values():
+        tensors += [value for value in values.values() if isinstance(value, torch.Tensor)]
+    for tensor in tensors:
+        digest.update(tensor.detach().numpy().tobytes())
+    digest.update(json.dumps([scheduler.last_epoch, optimizer.param_groups[0]["lr"], dict(run.state)]).encode())
+    return digest.hexdigest()[:16]
+
+
+def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
+    began, before = time.monotonic(), run.step
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    seen.extend(chosen.tolist() if run.accumulation.piece.samples else [])
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    if args.seconds:
+        time.sleep(args.seconds)
+    if run.step > before:
+        averaged.update_parameters(model)
+        run.state["steps"] = run.step
+        row = {"step": run.step, "size": run.world_size, "rank": run.rank, "seen": seen[:], "began": began}
+        row |= {"ended": time.monotonic(), "hash": "" if args.no_hash else state_hash(), "loss": loss.item()}
+        log.write(json.dumps(row) + "\n")
+        seen.clear()
+    elif not run.accumulating:
+        seen.clear()  # a torn step: its batch comes again
+    run.log({"loss": loss})
+
+
+if args.epochs is None:
+    for batch in run.steps(loader, args.steps):
+        train(*batch)
+else:
+    for _epoch in run.epochs(args.epochs):
+        for batch in loader:
+            train(*batch)
+        with torch.no_grad():
+            run.log({"error": nn.functional.mse_loss(model(inputs), targets)})
+if run.is_main:
+    final = {"model": model.module.state_dict(), "step": run.step, "averaged": averaged.state_dict()}
+    torch.save(final | {"optimizer": optimizer.state_dict(), "size": run.world_size}, "final.pt")

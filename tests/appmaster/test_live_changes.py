@@ -1,0 +1,156 @@
+"""Jobs that change their size live: a real launcher and app master, workers that speak the words of live changes."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.appmaster.master_lab import MasterLab, eventually, master_lab
+
+from eunomia_appmaster.app import app_file
+from eunomia_appmaster.runtimes import ContainerState
+
+pytestmark = pytest.mark.skipif(not app_file.LIVE_CHANGES, reason="no live changes in this version")
+FILE = """
+[app]
+name = "live"
+[job]
+command = "python live_script.py {options}"
+slots = {{ min = 1, max = 3 }}
+max_iterations = 1000000
+elastic = "live"
+"""
+
+
+def _submit(lab: MasterLab, options: str = "") -> Path:
+    (lab.folder / "live_script.py").write_bytes((Path(__file__).parent / "live_script.py").read_bytes())
+    return lab.submit("live", FILE.format(options=options))
+
+
+def _traces(app_dir: Path) -> dict[str, list[str]]:
+    """Lines of each worker's trace, by container."""
+    files = sorted((app_dir / "1").glob("trace.*"))
+    return {path.name.removeprefix("trace."): path.read_text().splitlines() for path in files}
+
+
+def _entered(app_dir: Path, container: str, words: str) -> None:
+    eventually(lambda: f"entered {words}" in _traces(app_dir).get(container, []), f"{container} enters {words}")
+
+
+def _starts(lab: MasterLab) -> int:
+    return len(lab.activity("live", "start"))
+
+
+def _sizes(lab: MasterLab) -> list[int]:
+    return [len(line["slots"]) for line in lab.activity("live", "resized")]
+
+
+def _live(lab: MasterLab, container: str) -> Any:
+    return lab.status(container, "live").live
+
+
+def test_a_job_grows_and_shrinks_without_a_new_incarnation(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        _entered(app_dir, "live.1.1.1", "1 live.1.1.0 live.1.1.1")
+        eventually(lambda: _sizes(lab) == [2], "resized")
+        lab.arbiter.revoke("live", 1, 0)
+        eventually(lambda: "leaving 2" in _traces(app_dir)["live.1.1.0"], "the old rank 0 leaves")
+        _entered(app_dir, "live.1.1.1", "2 live.1.1.1")
+        eventually(lambda: _sizes(lab) == [2, 1], "resized")
+        lab.arbiter.free(0)
+        assert _starts(lab) == 1
+        assert not lab.status("live.1.1.0", "live").killed
+
+
+@pytest.mark.slow
+def test_a_newer_lease_replaces_a_change_whose_newcomer_is_not_ready(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--slow")
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: "live.1.1.1" in _traces(app_dir), "a newcomer")
+        lab.arbiter.revoke("live", 1, 1)
+        lab.arbiter.free(1)
+        assert lab.status("live.1.1.0", "live").state is ContainerState.RUNNING
+        assert _traces(app_dir)["live.1.1.0"] == ["began 0 live.1.1.0"]
+
+
+@pytest.mark.slow
+def test_a_newcomer_that_does_not_fit_is_given_up_and_the_job_never_hears_of_it(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--unfit")
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: lab.status("live.1.1.1", "live").completed, "the newcomer's end")
+        before = lab.status("live.1.1.0", "live").step
+        eventually(lambda: lab.status("live.1.1.0", "live").step > before + 100, "steps go on")
+        assert set(_traces(app_dir)) == {"live.1.1.0", "live.1.1.1"}
+        assert _traces(app_dir)["live.1.1.0"] == ["began 0 live.1.1.0"]
+        assert _starts(lab) == 1
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_without_a_worker_that_dies_and_its_slot_gets_another(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0, 1, 2, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        os.kill(lab.status("live.1.1.0", "live").pid, signal.SIGKILL)
+        _entered(app_dir, "live.1.1.1", "1 live.1.1.1 live.1.1.2")
+        _entered(app_dir, "live.1.1.1", "2 live.1.1.1 live.1.1.2 live.1.1.3")
+        os.kill(lab.status("live.1.1.3", "live").pid, signal.SIGSTOP)
+        _entered(app_dir, "live.1.1.1", "3 live.1.1.1 live.1.1.2")
+        eventually(lambda: lab.status("live.1.1.3", "live").completed, "a stopped worker is killed")
+        assert _starts(lab) == 1
+
+
+def test_an_app_master_and_a_launcher_that_are_killed_in_a_change_go_on_with_it(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--slow")
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: "live.1.1.1" in _traces(app_dir), "a newcomer")
+        os.kill(lab.arbiter.masters["live"].pid, signal.SIGKILL)
+        lab.kill()
+        lab.start()
+        (lab.folder / "quick").touch()
+        _entered(app_dir, "live.1.1.1", "1 live.1.1.0 live.1.1.1")
+        eventually(lambda: _sizes(lab) == [2], "resized")
+        assert _starts(lab) == 1
+        lab.kill()
+        lab.start()
+        lab.arbiter.revoke("live", 1, 1)
+        _entered(app_dir, "live.1.1.0", "2 live.1.1.0")
+
+
+@pytest.mark.slow
+def test_a_job_whose_store_dies_changes_by_a_restart(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        (store,) = (app_dir / "1" / "containers").glob("store:*")
+        os.kill(json.loads((store / "worker.json").read_text())["pid"], signal.SIGKILL)
+        eventually(lambda: _live(lab, "live.1.1.0").store_lost, "the store's end is reported")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: "live.1.2.1" in _traces(app_dir), "another incarnation")
+        assert _starts(lab) == 2
+
+
+@pytest.mark.slow
+def test_a_store_ends_with_its_job(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--steps 100")
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.arbiter.finished, "the app's end")
+        (store,) = (app_dir / "1" / "containers").glob("store:*")
+        eventually(lambda: (store / "exit.json").exists(), "the store's end")
