@@ -131,7 +131,7 @@ BUILT_IN: Final = (
     _calls_arbiter("launcher", "Run a machine that joins an arbiter."),
     _calls_arbiter("slurm", "Serve on batch jobs of Slurm: up, status, down.", "cryptography", package=_ENGINES),
     _calls_arbiter("ray", "Serve on a Ray cluster: up, status, down.", "ray", "cryptography", package=_ENGINES),
-    _calls_arbiter("kubernetes", "Serve on Kubernetes: print the manifest of a cluster.", package=_ENGINES),
+    _calls_arbiter("kubernetes", "Serve on Kubernetes: the manifest of a cluster, its keeper.", package=_ENGINES),
     _calls_arbiter("engine", "Check an engine that gives machines, such as Slurm.", package=_ENGINES),
     Command(
         name="plugins",

@@ -35,7 +35,8 @@ class FakeKube:
         refusal: code, reason and message for each create from now on.
         forbidden: verbs of jobs and pods that the account has no right to, such as ``list pods``.
         fault: decides for each call by verb and path: "" answers; "cut" closes before anything is done, "lose" after it
-            was done, "busy" is 429, "broken" 500, "conflict" 409 of a quota, "slow" waits, "text" is no JSON.
+            was done, "late" before it is done by ``arrive``, "busy" is 429, "broken" 500, "conflict" 409 of a quota,
+            "slow" waits, "text" is no JSON.
         oldest: the oldest version of which a watch may begin, or a page go on.
         hidden: names of objects that lists leave out.
         repeated: by name, further lines of an object in lists.
@@ -53,9 +54,10 @@ class FakeKube:
         self.repeated: dict[str, list[Object]] = {}
         self.fault: Callable[[str, str], str] = lambda verb, path: ""
         self.calls: list[str] = []
+        self.delayed: list[tuple[str, Object]] = []
         self.created: list[str] = []
         self.changed = threading.Condition(threading.RLock())
-        self.watches = 0
+        self.watching = 0
 
     # --- the store ----------------------------------------------------------------------------------------------
 
@@ -157,6 +159,13 @@ class FakeKube:
                 raise RefusalError(404, "NotFound", f'{kind}.batch "{name}" not found')
             return item if what == "get" else self.delete(item, body)
 
+    def arrive(self) -> None:
+        """Let creates that were on their way arrive."""
+        delayed, self.delayed = self.delayed, []
+        for namespace, body in delayed:
+            with suppress(RefusalError):
+                self.create(namespace, body)
+
     def listed(self, namespace: str, kind: str, query: Mapping[str, str]) -> Object:
         version, begin = self.version, 0
         if more := query.get("continue"):
@@ -247,7 +256,9 @@ class Handler(BaseHTTPRequestHandler):
         is_watch = query.get("watch", "").lower() == "true"
         self.kube.calls.append(f"{'WATCH' if is_watch else verb} {url.path}")
         fault = self.kube.fault("WATCH" if is_watch else verb, url.path)
-        if fault == "cut" or self.ended.is_set():
+        if fault == "late" and verb == "POST":
+            self.kube.delayed.append((place(url.path)[0], body))
+        if fault in ("cut", "late") or self.ended.is_set():
             return self.cut()
         if fault == "slow":
             self.ended.wait(5.0)
@@ -291,7 +302,8 @@ class Handler(BaseHTTPRequestHandler):
             self.chunk({"type": "ERROR", "object": gone})
             return self.cut()
         deadline = time.monotonic() + float(query.get("timeoutSeconds", 60))
-        kube.watches += 1
+        with kube.changed:
+            kube.watching += 1
         with suppress(OSError):
             while not self.ended.is_set() and time.monotonic() < deadline:
                 with kube.changed:
@@ -304,6 +316,8 @@ class Handler(BaseHTTPRequestHandler):
                         self.chunk({"type": event, "object": item})
             if not self.ended.is_set():
                 self.wfile.write(b"0\r\n\r\n")
+        with kube.changed:
+            kube.watching -= 1
         return self.cut()
 
     def chunk(self, event: Object) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from eunomia_engines.commands.kubernetes import ManifestFlags
 from eunomia_engines.kubernetes.manifests import manifest
+from eunomia_engines.kubernetes.request import KubernetesCluster
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = "registry.example:5000/lab/eunomia:1.0"
@@ -27,18 +28,31 @@ CLUSTERS: dict[str, dict[str, Any]] = {
         "name": "search",
         "namespace": "team-vision",
         "kind": ["h100:8"],
-        "nodes": 3,
+        "nodes": "3",
         "queue": "team-vision-queue",
         "shared_claim": "team-files",
         "tls_secret": "search-tls",
     },
-    "cpu_job": {**BASE, "kind": ["cpu:0"], "cpu_slots": 4, "nodes": 2, "cpus": 1, "memory": "2Gi"},
+    "cpu_job": {**BASE, "kind": ["cpu:0"], "cpu_slots": 4, "nodes": "2", "cpus": 1, "memory": "2Gi"},
+    "kept_jobs": {
+        **BASE,
+        "namespace": "ml",
+        "kind": ["a100:4@nvidia.com/gpu.product=NVIDIA-A100-SXM4-40GB"],
+        "nodes": "2..8",
+        "queue": "team",
+        "idle": "15m",
+    },
 }
+
+
+def cluster_of(name: str, /, **more: Any) -> KubernetesCluster:
+    """A cluster, with other flags."""
+    return ManifestFlags(**(CLUSTERS[name] | more)).cluster()
 
 
 def text_of(name: str, /, **more: Any) -> str:
     """The manifest of a cluster."""
-    return manifest(ManifestFlags(**(CLUSTERS[name] | more)).cluster())
+    return manifest(cluster_of(name, **more))
 
 
 if __name__ == "__main__":

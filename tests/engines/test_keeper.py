@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from tests.engines.engine_world import Truth, World, WorldArbiter, WorldPilots
 
 from eunomia.errors import EunomiaError
-from eunomia_engines.engine import NodeState
+from eunomia_engines.engine import EngineSilentError, NodeState
 from eunomia_engines.keeper.demand import AppNeed, Demand
 from eunomia_engines.keeper.keeper import LONGEST_PAUSE_SECONDS, Keeper
 from eunomia_engines.keeper.plan import Plan, Times
@@ -113,6 +113,31 @@ def test_a_node_that_still_waits_is_withdrawn_first() -> None:
     assert sorted(world.cancelled) == ["n1", "n2"]
 
 
+def test_a_node_that_could_not_be_withdrawn_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    keeper = keeper_of(world, 1, 2)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    world.usable, running(world)[0].held = 9, 4
+    for _ in range(3):
+        look(world, keeper)
+    world.usable = 4
+
+    def silent(self: FakeEngine, node: str) -> None:
+        raise EngineSilentError("the engine must answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeEngine, "give_back", silent)
+        assert look(world, keeper) is None
+    settle(world, keeper, 1)
+    world.usable = 9
+    for node in running(world):
+        node.held = 4
+    for _ in range(4):
+        look(world, keeper)
+    assert (len(running(world)), world.asked) == (2, 2), "it began, and no third one is asked for"
+
+
 def test_a_silent_engine_changes_nothing() -> None:
     world = World(is_silent=True)
     keeper = keeper_of(world, 2, 2)
@@ -204,10 +229,15 @@ def history(seed: int) -> list[str]:
         world.is_silent, world.refusal = chance.random() < 0.1, chance.choice([""] * 9 + ["no more"])
         world.usable = chance.choice([0, 4, 12, 40])
         look(world, keeper, chance.choice([5.0, 30.0, 300.0]))
-        world.lost |= {node.id for node in world.truths if _does_not_count(world, node)}
-        if world.asked > most + len(world.lost):
-            world.wrong.append(f"{world.asked} nodes were asked for, {len(world.lost)} were lost, {most} are wanted")
+        history_is_wrong(world, most)
     return [f"history {seed}: {wrong}" for wrong in world.wrong]
+
+
+def history_is_wrong(world: World, most: int) -> None:
+    """Note in the world that more nodes were asked for than are wanted and were lost."""
+    world.lost |= {node.id for node in world.truths if _does_not_count(world, node)}
+    if world.asked > most + len(world.lost):
+        world.wrong.append(f"{world.asked} nodes were asked for, {len(world.lost)} were lost, {most} are wanted")
 
 
 def _does_not_count(world: World, node: Truth) -> bool:

@@ -1,12 +1,11 @@
 """The manifest of ``eunomia kubernetes manifest``: golden files, types of the client, names, and real command lines."""
 
+import json
 import re
 import shlex
-import signal
 import ssl
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,19 +16,20 @@ import pytest
 import yaml
 
 from documents.parsing import parsed
-from engines.kube_clusters import CLUSTERS, GOLDEN, text_of
+from engines.kube_clusters import CLUSTERS, GOLDEN, cluster_of, text_of
+from engines.kube_lab import WITHOUT_CLIENT
 from eunomia.units import parse_duration
 from eunomia_appmaster.commands.launcher import LauncherFlags
 from eunomia_appmaster.commands.serve import checked
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher.listening import ports_of
 from eunomia_appmaster.protocol.connecting import check_target
-from eunomia_engines.kubernetes.manifests import documents
-from eunomia_engines.kubernetes.pods import ORDERED_END, STATE, SUPERVISE, USER, WORK, serve_command
+from eunomia_engines.kubernetes.manifests import documents, keep_request
+from eunomia_engines.kubernetes.pods import RECORD_SUPERVISE, STATE, SUPERVISE, USER, WORK, serve_command
 from eunomia_engines.kubernetes.yaml_text import yaml_text
 
 ROOT = Path(__file__).parents[2]
-WITHOUT_CLIENT = "needs the package kubernetes, which no extra installs; 37.0.2 was tried"
+FIXED = pytest.mark.parametrize("name", sorted(set(CLUSTERS) - {"kept_jobs"}))
 EACH = pytest.mark.parametrize("name", sorted(CLUSTERS))
 
 
@@ -38,9 +38,16 @@ def objects(name: str, /, **more: Any) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(text_of(name, **more)) if one is not None]
 
 
+def with_kept(name: str) -> list[dict[str, Any]]:
+    """The objects of a cluster, and the Job that its keeper would make."""
+    found = objects(name)
+    texts = [one["data"]["request.json"] for one in found if one["kind"] == "ConfigMap"]
+    return [*found, *(json.loads(text)["job"] for text in texts)]
+
+
 def pods(name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each object with pods, and its pod."""
-    for one in objects(name):
+    for one in with_kept(name):
         if "template" in one.get("spec", {}):
             yield one, one["spec"]["template"]["spec"]
 
@@ -67,14 +74,35 @@ def test_a_manifest_is_its_golden_file(name: str) -> None:
 
 @EACH
 def test_a_reader_of_yaml_has_the_same_objects(name: str) -> None:
-    from eunomia_engines.commands.kubernetes import ManifestFlags
-
-    assert objects(name) == documents(ManifestFlags(**CLUSTERS[name]).cluster())
+    assert objects(name) == documents(cluster_of(name))
 
 
 @pytest.mark.parametrize(
     "odd",
-    ["yes", "No", "null", "1e3", "0x10", "0400", "1:30", "~", "", " a", "a: b", "a #b", "é\n", "- x", "{}", "*a", "@b"],
+    [
+        "yes",
+        "No",
+        "null",
+        "1e3",
+        "0x10",
+        "0400",
+        "1:30",
+        "~",
+        "",
+        " a",
+        "a: b",
+        "a #b",
+        "é\n",
+        "- x",
+        "{}",
+        "*a",
+        "@b",
+        "a\nb",
+        " a\n  b\n\nc",
+        "a:\n  b #\n\n- c",
+        "a\n",
+        "a\n ",
+    ],
 )
 def test_a_string_stays_a_string(odd: str) -> None:
     document = {"key": odd, "list": [odd, [odd], {odd or "x": 1}], "empty": {}, "none": [], "true": True, "n": 288}
@@ -94,7 +122,7 @@ def test_no_field_is_unknown_or_missing(name: str) -> None:
     pytest.importorskip("kubernetes", reason=WITHOUT_CLIENT)
     from engines.kube_types import faults
 
-    assert [fault for one in objects(name) for fault in faults(one)] == []
+    assert [fault for one in with_kept(name) for fault in faults(one)] == []
 
 
 def test_a_field_that_is_unknown_missing_or_of_another_type_is_found() -> None:
@@ -145,9 +173,42 @@ def test_names_that_belong_together_agree(name: str) -> None:
     assert service["spec"]["publishNotReadyAddresses"], "nodes join an arbiter that is not ready while it has none"
 
 
+@FIXED
+def test_pods_of_a_fixed_number_call_no_api_server(name: str) -> None:
+    assert not {one["kind"] for one in objects(name)} & {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    assert "serviceAccountToken" not in text_of(name)
+
+
+def test_only_the_keeper_has_a_token_and_rights_in_its_namespace_alone() -> None:
+    kinds = [one["kind"] for one in objects("kept_jobs")]
+    assert "ClusterRole" not in kinds and "ClusterRoleBinding" not in kinds
+    (role,), (binding,) = of_kind("kept_jobs", "Role"), of_kind("kept_jobs", "RoleBinding")
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"create", "delete", "get", "list", "watch"}
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"jobs", "pods"}
+    (pods_rule,) = [rule for rule in role["rules"] if rule["resources"] == ["pods"]]
+    assert pods_rule["verbs"] == ["list", "watch"]
+    (subject,) = binding["subjects"]
+    pod = of_kind("kept_jobs", "StatefulSet")[0]["spec"]["template"]["spec"]
+    assert subject["name"] == pod["serviceAccountName"] and subject["namespace"] == "ml"
+    (volume,) = [one["name"] for one in pod["volumes"] if "projected" in one]
+    having = [one["name"] for one in pod["containers"] if volume in [mount["name"] for mount in one["volumeMounts"]]]
+    assert having == ["keeper"]
+
+
+def test_a_node_that_comes_and_goes_is_a_job_of_one_pod() -> None:
+    (job,) = [one for one in with_kept("kept_jobs") if one["kind"] == "Job"]
+    assert not of_kind("kept_jobs", "Job"), "the keeper makes them"
+    spec, labels = job["spec"], job["metadata"]["labels"]
+    assert (spec["completions"], spec["parallelism"], spec["suspend"]) == (1, 1, True)
+    assert labels["eunomia-keeper"] == spec["template"]["metadata"]["labels"]["eunomia-keeper"] == "eunomia"
+    assert labels["kueue.x-k8s.io/queue-name"] == "team"
+    longest = keep_request(cluster_of("kept_jobs", name="n" * 30, kind=["k" * 20 + ":1"])).job["metadata"]["name"]
+    assert len(f"{longest}-{'0' * 8}-0") <= 63, "the host name of its pod"
+
+
 @EACH
 def test_pods_have_no_right_that_they_do_not_need(name: str) -> None:
-    assert not {one["kind"] for one in objects(name)} & {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
     for container, pod in containers(name):
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == USER
@@ -230,12 +291,12 @@ def words_of(container: Mapping[str, Any]) -> Iterator[list[str]]:
     args = list(container["args"])
     env = {one["name"] for one in container.get("env", ())}
     assert set(re.findall(r"\$\((\w+)\)", " ".join(args))) <= env
-    filled = [
-        re.sub(r"\$\(EUNOMIA_POD_IP\)", "10.1.2.3", re.sub(r"\$\(EUNOMIA_MACHINE\)", "gpu-7.example", word))
-        for word in args
-    ]
+    named = {"EUNOMIA_POD_IP": "10.1.2.3", "EUNOMIA_MACHINE": "gpu-7.example", "EUNOMIA_POD": "p", "EUNOMIA_JOB": "u"}
+    filled = [re.sub(r"\$\((\w+)\)", lambda found: named[found[1]], word) for word in args]
     if filled[2:4] == [SUPERVISE, "sh"]:
         filled = filled[4:]
+    if filled[2:3] == [RECORD_SUPERVISE]:
+        filled = filled[6:]
     if filled[:2] == ["sh", "-c"]:
         for part in re.split(r"&&|\|\||[{};]", filled[2]):
             words = shlex.split(part)
@@ -258,7 +319,8 @@ def test_each_command_line_is_one_of_the_product(name: str, tmp_path: Path) -> N
             command, given = found
             seen.append(command)
             for path in [word for word in words if word.startswith("/")]:
-                assert any(Path(path).is_relative_to(mount) for mount in mounts), path
+                at = Path(path)
+                assert any(at.is_relative_to(mount) or Path(mount).is_relative_to(at) for mount in mounts), path
             if command == "launcher":
                 flags = LauncherFlags(**given | {"apps": tmp_path})
                 assert flags.command[1:3] == ["-m", "eunomia_appmaster.launcher"]
@@ -271,40 +333,12 @@ def test_each_command_line_is_one_of_the_product(name: str, tmp_path: Path) -> N
                 ports = {port["name"]: port["containerPort"] for port in container["ports"]}
                 assert given["address"] == f"0.0.0.0:{ports['arbiter']}"
                 assert given["metrics"] == f"0.0.0.0:{ports['metrics']}"
-    assert set(seen) == {"serve", "launcher"} | ({"certificates"} if name != "queued_job" else set())
-
-
-@pytest.mark.parametrize("code", [0, 2, 7])
-def test_the_launcher_of_a_job_that_ends_by_itself_keeps_its_exit_code(code: int) -> None:
-    done = subprocess.run(["sh", "-c", SUPERVISE, "sh", "sh", "-c", f"exit {code}"], timeout=60)
-    assert done.returncode == code
-
-
-def test_a_launcher_that_kubernetes_ends_does_not_complete_its_index(tmp_path: Path) -> None:
-    begun, ended = tmp_path / "begun", tmp_path / "ended"
-    launcher = (  # as the real one: SIGTERM lets its workers save, and the exit code is 0
-        "import pathlib, signal, sys, time\n"
-        "def end(*_):\n"
-        f"    time.sleep(0.5); pathlib.Path({str(ended)!r}).touch(); sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, end)\n"
-        f"pathlib.Path({str(begun)!r}).touch()\n"
-        "time.sleep(60)\n"
-    )
-    with subprocess.Popen(["sh", "-c", SUPERVISE, "sh", sys.executable, "-c", launcher]) as shell:
-        while not begun.exists():
-            assert shell.poll() is None
-            time.sleep(0.02)
-        shell.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
-        shell.send_signal(signal.SIGTERM)  # a second one does not end the wait
-        assert shell.wait(timeout=60) == ORDERED_END
-    assert ended.exists()
+    more = {"kept_jobs": {"certificates", "keep"}, "queued_job": set()}.get(name, {"certificates"})
+    assert set(seen) == {"serve", "launcher", *more}
 
 
 def test_kubernetes_replaces_no_variable_in_what_a_user_sets() -> None:
-    from eunomia_engines.commands.kubernetes import ManifestFlags
-
-    cluster = ManifestFlags(**CLUSTERS["cpu_job"]).cluster()
+    cluster = cluster_of("cpu_job")
     words = serve_command(replace(cluster, settings=("x=$(HOME) $$ $a",)))
     assert "x=$$(HOME) $$$$ $$a" in words
 

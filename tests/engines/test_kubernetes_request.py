@@ -28,6 +28,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kind": ["a100:4@gpu"]}, r'a label of nodes must be KEY=VALUE.*"gpu"'),
     ({"kind": ["a100:4@gpu=a b"]}, r'KEY=VALUE.*"gpu=a b" \(--kind\)'),
     ({"kind": ["a100:4"], "nodes": None}, r'must name a label of its nodes.*since a DaemonSet.*"a100:4"'),
+    ({"nodes": "8..2"}, r'a range from the least to the most, such as 2..8, but got "8..2"'),
+    ({"nodes": "0..2"}, r'must be a number from 1, or a range.*"0..2"'),
+    ({"nodes": "0"}, r'must be a number from 1.*"0"'),
+    ({"nodes": "1001"}, r'--nodes must be at most 1000, but got "1001"'),
+    ({"nodes": "1..2", "kind": ["a:4", "b:8"]}, r"must be of one kind, but got a, b \(--kind\)"),
+    ({"idle": "5m"}, r"--nodes A..B must be given, but got a fixed number \(--idle\)"),
+    ({"nodes": "1..2", "wait": "5"}, r"--wait must be a duration with a unit"),
     ({"queue": "team vision"}, r'DNS label.*"team vision" \(--queue\)'),
     ({"queue": "q", "nodes": None, "kind": ["a:1@k=v"]}, r"a queue admits a Job, so --nodes N must be given"),
     (

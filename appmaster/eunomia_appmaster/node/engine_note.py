@@ -43,6 +43,7 @@ class EngineNote(BaseModel):
         unit: what a node is at the engine, such as a job.
         at: when the engine was looked at, as Unix time in seconds.
         asked: nodes that wait in its queue, as the engine said then.
+        is_beside: the keeper runs beside an arbiter that `eunomia serve` serves.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -53,6 +54,7 @@ class EngineNote(BaseModel):
     unit: Annotated[str, Field(max_length=200)] = "job"
     at: float
     asked: tuple[AskedNode, ...] = ()
+    is_beside: bool = False
 
     def save(self, state: Path) -> None:
         """Write the note into a state folder.
@@ -108,6 +110,6 @@ def check_no_engine(state: Path) -> None:
         InputError: one does, so that its nodes would call an address at which this arbiter is not.
     """
     note = read_note(state)
-    if note is not None:
+    if note is not None and not note.is_beside:
         rule = f"a state folder whose nodes {note.engine} gives must be served by `{note.up}`, or by others after"
         raise InputError(f"{rule} `{note.down}`", value="eunomia serve", place=str(state))

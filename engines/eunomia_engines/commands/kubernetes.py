@@ -1,5 +1,7 @@
-"""``eunomia kubernetes manifest``: an arbiter and its launchers as objects of Kubernetes."""
+"""``eunomia kubernetes``: an arbiter and its launchers as objects of Kubernetes, and the keeper of their nodes."""
 
+import signal
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -9,23 +11,28 @@ from pydantic import BaseModel, ConfigDict
 from eunomia.errors import InputError
 from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
+from eunomia_appmaster.commands.console import StateDir
 from eunomia_appmaster.commands.model_flags import with_flags
+from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.protocol.join_text import JoinText
+from eunomia_appmaster.service.settings import default_state_dir
+from eunomia_engines.kubernetes.keep_request import FOLDER, KeepRequest
 from eunomia_engines.kubernetes.manifests import manifest
 from eunomia_engines.kubernetes.names import amount_of, check_dns_label, check_image, check_object_name, taint_of
 from eunomia_engines.kubernetes.request import (
     LONGEST_NAME,
-    MOST_NODES,
     KubernetesCluster,
     Storage,
     check_grace,
+    check_kept,
     check_queue,
     check_storage,
     kinds_of,
+    nodes_of_option,
 )
 
 kubernetes = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Serve on Kubernetes: print the manifest of a cluster."
+    add_completion=False, rich_markup_mode=None, help="Serve on Kubernetes: the manifest of a cluster, its keeper."
 )
 
 
@@ -40,8 +47,18 @@ class ManifestFlags(BaseModel):
         typer.Option("--kind", metavar="NAME:GPUS[@LABEL=VALUE]", help="Of nodes, and how to find them; repeatable."),
     ] = None
     nodes: Annotated[
-        int | None,
-        typer.Option("--nodes", metavar="N", min=1, max=MOST_NODES, help="Of a kind, as a Job; default: a DaemonSet."),
+        str | None,
+        typer.Option(
+            "--nodes", metavar="N|A..B", help="Of a kind, as a Job; A..B: more while jobs wait; default: a DaemonSet."
+        ),
+    ] = None
+    idle: Annotated[
+        str | None,
+        typer.Option("--idle", metavar="TIME", help="After it, an idle node above A is given back; default: 10m."),
+    ] = None
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="TIME", help="For which jobs must wait before a node more; default: 1m."),
     ] = None
     queue: Annotated[str, typer.Option("--queue", metavar="Q", help="Kueue's LocalQueue that admits the Job.")] = ""
     taint: Annotated[
@@ -89,12 +106,15 @@ class ManifestFlags(BaseModel):
         Raises:
             InputError: a value breaks a rule of Kubernetes or of Eunomia.
         """
-        nodes = self.nodes or 0
+        nodes, most = nodes_of_option(self.nodes)
+        kinds = kinds_of(self.kind or (), cpu_slots=self.cpu_slots, nodes=nodes)
+        kept = {"--idle": self.idle, "--wait": self.wait}
+        check_kept(kinds, most, [name for name, given in kept.items() if given is not None])
         return KubernetesCluster(
             name=check_dns_label(self.name, "--name", longest=LONGEST_NAME),
             namespace=check_dns_label(self.namespace, "--namespace"),
             image=check_image(self.image),
-            kinds=kinds_of(self.kind or (), cpu_slots=self.cpu_slots, nodes=nodes),
+            kinds=kinds,
             cpu_slots=self.cpu_slots,
             taints=tuple(taint_of(text) for text in self.taint or ("nvidia.com/gpu",)),
             nodes=nodes,
@@ -115,6 +135,9 @@ class ManifestFlags(BaseModel):
             policy=self.policy,
             settings=tuple(self.settings or ()),
             join_token="" if self.join is None else JoinText.read(str(self.join)).text(),
+            most=most,
+            idle_seconds=float(parse_duration(self.idle or "10m", name="--idle", zero=True)),
+            wait_seconds=float(parse_duration(self.wait or "1m", name="--wait", zero=True)),
         )
 
     def _stop_seconds(self) -> float:
@@ -130,7 +153,7 @@ class ManifestFlags(BaseModel):
 
 @kubernetes.callback()
 def _kubernetes() -> None:
-    """Print the manifest of an arbiter and its launchers on Kubernetes."""
+    """Print the manifest of an arbiter and its launchers on Kubernetes, or keep its nodes."""
 
 
 @kubernetes.command("manifest")
@@ -139,3 +162,25 @@ def print_manifest(flags: ManifestFlags) -> int:
     """Print the objects of an arbiter and its launchers as YAML, for kubectl apply; nothing is called or changed."""
     typer.echo(manifest(flags.cluster()), nl=False)
     return 0
+
+
+@kubernetes.command("keep")
+def keep_nodes(
+    request: Annotated[Path, typer.Option("--request", metavar="FILE", help="Which the manifest has made.")],
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records", metavar="DIR", help="With records of nodes, which all see; default: in the state folder."
+        ),
+    ] = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Ask Kubernetes for nodes while jobs wait, and give idle ones back, beside `eunomia serve`; ends on SIGTERM."""
+    from eunomia_engines.kubernetes.keep import keep
+
+    configure_logs(level="info")
+    state, stopped = (state_dir or default_state_dir()).resolve(), threading.Event()
+    asked = KeepRequest.read(request)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    keep(asked, state, (records or state / FOLDER).resolve(), stopped)

@@ -82,8 +82,19 @@ class Keeper:
         self.fault = ""
         """Why the last look could not be carried out, in words; empty: it was."""
 
-    def run(self, stopped: threading.Event, look_seconds: float = LOOK_SECONDS) -> None:
-        """Look until stopped."""
+    def run(
+        self,
+        stopped: threading.Event,
+        look_seconds: float = LOOK_SECONDS,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        """Look until stopped.
+
+        Args:
+            stopped: ends it.
+            look_seconds: between two looks.
+            pause: waits for so many seconds, or until it knows of a reason to look; None: for as long.
+        """
         while not stopped.is_set():
             try:
                 self.look()
@@ -92,7 +103,7 @@ class Keeper:
                 if str(error) != self.fault:
                     log.warning("keeper.waits", why=str(error))
                 self.fault = str(error)
-            stopped.wait(look_seconds)
+            (pause or stopped.wait)(look_seconds)
 
     def look(self) -> Plan:
         """Look at both sides once, and carry out the plan.
@@ -146,8 +157,8 @@ class Keeper:
             if self._try(lambda name=name: self._arbiter.remove(name, WHY_GONE, is_off=True)):  # type: ignore[misc]
                 self._pilots.forget(ids[name])
         for node in made.give_back:
-            self._released.add(node)
             self._engine.give_back(node)
+            self._released.add(node)  # only then: one that the engine has not heard of may still begin
         if made.ask and now >= self._ask_again_at:
             self._ask(made.ask, now)
 

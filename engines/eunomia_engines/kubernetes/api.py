@@ -24,6 +24,11 @@ PAGE: Final = 500
 """Objects in one answer to a list."""
 MOST_TRIES: Final = 3
 MOST_BYTES: Final = 64 * 2**20
+RIGHTS: Final = (
+    *((verb, "batch", "jobs") for verb in ("create", "delete", "get", "list", "watch")),
+    *((verb, "", "pods") for verb in ("list", "watch")),
+)
+"""All that a keeper asks the API server for, in its namespace alone."""
 IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 """Variable that Kubernetes sets in each pod."""
 NEEDS: Final = "the engine of Kubernetes"

@@ -14,21 +14,15 @@ from eunomia_engines.engine import (
     EngineNode,
     EngineRefusedError,
     EngineSilentError,
-    NodeState,
     each_once,
 )
-from eunomia_engines.kubernetes.api import MOST_TRIES, KubeApi, KubeError, connect, own_namespace
+from eunomia_engines.kubernetes.api import MOST_TRIES, RIGHTS, KubeApi, KubeError, connect, own_namespace
 from eunomia_engines.kubernetes.keep_request import FOLDER, KeepRequest
 from eunomia_engines.kubernetes.states import JobFacts, nodes_of
 
 ASKS: Final = "asks.json"
 """File below the engine's folder: names of Jobs that were asked for, and of which no answer came."""
 SUFFIX_BYTES: Final = 4
-RIGHTS: Final = (
-    *((verb, "batch", "jobs") for verb in ("create", "delete", "get", "list", "watch")),
-    *((verb, "", "pods") for verb in ("list", "watch")),
-)
-"""All that a keeper asks the API server for, in its namespace alone."""
 
 
 class KubernetesEngine:
@@ -55,14 +49,6 @@ class KubernetesEngine:
             raise EngineSilentError("Kubernetes must list Jobs and pods", value=fault.words) from fault
         return each_once(nodes_of(jobs, pods))
 
-    def names(self) -> dict[str, str]:
-        """Return the names of Jobs by uid.
-
-        Raises:
-            EngineSilentError: Kubernetes does not answer.
-        """
-        return {job.uid: job.name for job in self._jobs()}
-
     def ask(self, count: int) -> Sequence[str]:
         """Make Jobs, and return their uids.
 
@@ -71,14 +57,16 @@ class KubernetesEngine:
         """
         open_names, made = self._open_names() if count > 0 else [], list[str]()
         for _ in range(count):
-            name = open_names.pop(0) if open_names else self._new_name()
+            is_open = bool(open_names)
+            name = open_names.pop(0) if is_open else self._new_name()
             self._note([name, *open_names])
             try:
                 made.append(self._make(name).uid)
             except KubeError as fault:
                 if fault.is_passing:
                     raise EngineSilentError("Kubernetes must make a Job", value=fault.words) from fault
-                self._note(open_names)
+                # A refusal says nothing of an earlier call for the same Job, which may still be on its way.
+                self._note([name, *open_names] if is_open else open_names)
                 if made:
                     return made
                 raise EngineRefusedError("Kubernetes must accept the Job of a node", value=fault.words) from fault
@@ -181,14 +169,18 @@ def findings(api: KubeApi) -> Sequence[EngineFinding]:
         KubeError: it refuses to say.
     """
     found = [EngineFinding(is_good=True, text=f"API server of Kubernetes {api.version()}")]
-    lacking = [f"{verb} {resource}" for verb, group, resource in RIGHTS if not api.may(verb, group, resource)]
-    if lacking:
+    if lacking := lacking_rights(api):
         text = f"namespace {api.namespace}: this account must have the right to {', '.join(lacking)}"
         return [*found, EngineFinding(is_good=False, text=text)]
     text = f"namespace {api.namespace}: this account may make, list, watch and delete Jobs, and list and watch pods"
     return [*found, EngineFinding(is_good=True, text=text)]
 
 
-def is_active(node: EngineNode) -> bool:
-    """Return whether a node is not over by Kubernetes' word."""
-    return node.state is not NodeState.ENDED
+def lacking_rights(api: KubeApi) -> Sequence[str]:
+    """Return the rights of a keeper that this account lacks, such as ``create jobs``.
+
+    Raises:
+        EngineSilentError: the server does not answer.
+        KubeError: it refuses to say.
+    """
+    return [f"{verb} {resource}" for verb, group, resource in RIGHTS if not api.may(verb, group, resource)]

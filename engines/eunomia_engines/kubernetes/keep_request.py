@@ -10,10 +10,10 @@ from eunomia.errors import InputError
 from eunomia_appmaster.node.private_files import write_private
 from eunomia_engines.kubernetes.api import KEEPER_LABEL
 from eunomia_engines.kubernetes.request import MOST_NODES
+from eunomia_engines.requests import REQUEST
 
 FOLDER: Final = Path("engine") / "kubernetes"
 """The engine's files, below the arbiter's state folder."""
-REQUEST: Final = "request.json"
 
 
 class KeepRequest(BaseModel):

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from eunomia_engines.kubernetes.api import KEEPER_LABEL, RIGHTS
+from eunomia_engines.kubernetes.keep_request import KeepRequest
 from eunomia_engines.kubernetes.pods import APPS, ORDERED_END, WORK, arbiter_pod, labels_of, launcher_pod
 from eunomia_engines.kubernetes.request import ARBITER_PORT, LAUNCHER_PORT, METRICS_PORT, KubernetesCluster, NodeKind
 from eunomia_engines.kubernetes.yaml_text import yaml_text
+from eunomia_engines.requests import REQUEST
 
 Document = dict[str, Any]
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
@@ -14,6 +17,10 @@ CLIENT_LABEL: Final = "eunomia-client"
 KIND_LABEL: Final = "eunomia-kind"
 MOST_FAILURES: Final = 50
 """Failures of a Job's node after which it is not started again; an end that Kubernetes has ordered is none."""
+KEPT_FAILURES: Final = 5
+"""The same where a keeper asks for another node, after a pause."""
+KEPT_SECONDS: Final = 3600
+"""Seconds after which Kubernetes deletes the Job of a node that is over; until then its log can be read."""
 
 
 def manifest(cluster: KubernetesCluster) -> str:
@@ -36,11 +43,13 @@ def _documents(cluster: KubernetesCluster) -> Iterator[Document]:
     if cluster.join_token:
         secret = {"type": "Opaque", "stringData": {"token": cluster.join_token}}
         yield {**_head(cluster, "v1", "Secret", f"{cluster.name}-join"), **secret}
+    if cluster.is_kept:
+        yield from _keeping(cluster)
     yield _service(cluster)
     yield _arbiter_policy(cluster)
     yield _launcher_policy(cluster)
     yield _arbiter(cluster)
-    for kind in cluster.kinds:
+    for kind in () if cluster.is_kept else cluster.kinds:
         yield _job(cluster, kind) if cluster.nodes else _daemon_set(cluster, kind)
 
 
@@ -99,11 +108,13 @@ def _arbiter(cluster: KubernetesCluster) -> Document:
         "metadata": {"name": "state"},
         "spec": _claim_spec(cluster.storage.state_class, str(cluster.storage.state_size), "ReadWriteOnce"),
     }
+    # kubectl logs and exec mean the arbiter, where the keeper is beside it.
+    main = {"annotations": {"kubectl.kubernetes.io/default-container": "arbiter"}} if cluster.is_kept else {}
     spec = {
         "serviceName": cluster.name,
         "replicas": 1,
         "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": arbiter_pod(cluster)},
+        "template": {"metadata": {"labels": labels, **main}, "spec": arbiter_pod(cluster)},
         "volumeClaimTemplates": [claim],
     }
     return {**_head(cluster, "apps/v1", "StatefulSet", cluster.name), "spec": spec}
@@ -122,21 +133,56 @@ def _daemon_set(cluster: KubernetesCluster, kind: NodeKind) -> Document:
     return {**_head(cluster, "apps/v1", "DaemonSet", f"{cluster.name}-{kind.name}"), "spec": spec}
 
 
+def _keeping(cluster: KubernetesCluster) -> Iterator[Document]:
+    """Yield what a keeper needs: its rights in this namespace alone, and its request."""
+    name, rights = f"{cluster.name}-keeper", list[dict[str, Any]]()
+    for verb, group, resource in RIGHTS:
+        rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        before = next((one for one in rights if one["resources"] == [resource]), None)
+        if before is None:
+            rights.append(rule)
+        else:
+            before["verbs"].append(verb)
+    account = {"kind": "ServiceAccount", "name": f"{cluster.name}-arbiter", "namespace": cluster.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    yield {**_head(cluster, "rbac.authorization.k8s.io/v1", "Role", name), "rules": rights}
+    head = _head(cluster, "rbac.authorization.k8s.io/v1", "RoleBinding", name)
+    yield {**head, "subjects": [account], "roleRef": role}
+    yield {**_head(cluster, "v1", "ConfigMap", f"{cluster.name}-keep"), "data": {REQUEST: keep_request(cluster).text()}}
+
+
+def keep_request(cluster: KubernetesCluster) -> KeepRequest:
+    """Return the keeper's request of a cluster whose nodes come and go."""
+    return KeepRequest(
+        least=cluster.nodes,
+        most=cluster.most,
+        idle_seconds=cluster.idle_seconds,
+        wait_seconds=cluster.wait_seconds,
+        end_seconds=float(cluster.grace_seconds),
+        job=_job(cluster, cluster.kinds[0]),
+    )
+
+
 def _job(cluster: KubernetesCluster, kind: NodeKind) -> Document:
     """Return the launchers of a kind as an indexed Job, whose pods have the host names ``NAME-KIND-0`` and so on.
+
+    Where nodes come and go, it is the Job of one node, whose name the keeper makes longer.
 
     A pod is replaced once it has ended, not while it ends. One that Kubernetes ends (its machine is drained, Kueue
     suspends the Job) counts neither as completed nor as failed. The launcher of a node that the operator removed ends
     with 0: its index is completed.
     """
-    labels = {**labels_of(cluster, "launcher"), KIND_LABEL: kind.name}
+    kept = {KEEPER_LABEL: cluster.name} if cluster.is_kept else {}
+    labels = {**labels_of(cluster, "launcher"), KIND_LABEL: kind.name, **kept}
     pod = launcher_pod(cluster, kind) | {"restartPolicy": "Never"}
+    nodes = 1 if cluster.is_kept else cluster.nodes
     ordered = {"containerName": "launcher", "operator": "In", "values": [ORDERED_END]}
     spec = {
         "completionMode": "Indexed",
-        "completions": cluster.nodes,
-        "parallelism": cluster.nodes,
-        "backoffLimitPerIndex": MOST_FAILURES,
+        "completions": nodes,
+        "parallelism": nodes,
+        "backoffLimitPerIndex": KEPT_FAILURES if cluster.is_kept else MOST_FAILURES,
+        **({"ttlSecondsAfterFinished": KEPT_SECONDS} if cluster.is_kept else {}),
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
             "rules": [
@@ -148,7 +194,7 @@ def _job(cluster: KubernetesCluster, kind: NodeKind) -> Document:
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }
     queue = {QUEUE_LABEL: cluster.queue} if cluster.queue else {}
-    return {**_head(cluster, "batch/v1", "Job", f"{cluster.name}-{kind.name}", labels=queue), "spec": spec}
+    return {**_head(cluster, "batch/v1", "Job", f"{cluster.name}-{kind.name}", labels={**kept, **queue}), "spec": spec}
 
 
 def _pods(labels: Mapping[str, str]) -> dict[str, Any]:
@@ -181,9 +227,14 @@ def _notes(cluster: KubernetesCluster) -> Sequence[str]:
         if cluster.storage.shared_claim
         else [f"`kubectl delete -f` of this file deletes the claim {cluster.shared_claim}, and so all checkpoints."]
     )
+    rights = ["nothing here needs a right at the API server."]
+    if cluster.is_kept:
+        what = f"It makes and deletes Jobs with the label {KEEPER_LABEL}={cluster.name}, and looks at their pods."
+        rights = ["only the keeper of its nodes calls the API server.", what]
     return [
         "Made by `eunomia kubernetes manifest`, which has never run against a real API server.",
-        f"The namespace {cluster.namespace} must be there; nothing here needs a right at the API server.",
+        f"The namespace {cluster.namespace} must be there; {rights[0]}",
+        *rights[1:],
         *token,
         *kept,
         f"{WORK} in all pods is for what you submit, {APPS} for the apps' folders:",

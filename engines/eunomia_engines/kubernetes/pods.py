@@ -5,6 +5,9 @@ from typing import Any, Final
 
 from eunomia.words import exact_duration
 from eunomia_engines.kubernetes.request import ARBITER_PORT, LAUNCHER_PORT, METRICS_PORT, KubernetesCluster, NodeKind
+from eunomia_engines.kubernetes.states import CONTROLLER_LABEL
+from eunomia_engines.pilots.records import PILOTS
+from eunomia_engines.requests import REQUEST
 
 USER: Final = 10001
 """The account of all pods, which the Dockerfile makes."""
@@ -17,6 +20,8 @@ TLS: Final = f"{STATE}/tls"
 TLS_SECRET: Final = "/run/eunomia/tls"
 JOIN: Final = "/run/eunomia/join"
 NODE_DIR: Final = "/var/lib/eunomia-node"
+JOB_UID: Final = f"metadata.labels['{CONTROLLER_LABEL}']"
+"""Where a pod finds the uid of its Job."""
 CERTIFICATE_DAYS: Final = 3650
 ARBITER_END_SECONDS: Final = 60
 """Of the arbiter's pod between SIGTERM and SIGKILL; its nodes go on by longer leases meanwhile."""
@@ -29,6 +34,26 @@ SUPERVISE: Final = (
     f"while kill -0 $launcher 2>/dev/null; do wait $launcher; done; exit {ORDERED_END}"
 )
 """Shell script that runs its arguments: their exit code, or ``ORDERED_END`` once they have ended after a SIGTERM."""
+KEEP: Final = "/var/lib/eunomia-keep"
+RECORDS: Final = f"{KEEP}/{PILOTS}"
+"""Folder of the records of pilots, one for keeper and nodes."""
+KEEP_REQUEST: Final = "/run/eunomia/keep"
+API_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where the client looks for the account's token; only the keeper's container has one."""
+RECORD_SUPERVISE: Final = (
+    'r=$0; pod=$1; machine=$2; shift 2; rm -f "$r.end"; '
+    'printf \'{"job":"%s","node":"%s","host":"%s","pod":"%s","began_at":%s}\\n\' '
+    '"${r##*/}" "`uname -n`" "$machine" "$pod" "`date +%s`" > "$r.$pod" && mv "$r.$pod" "$r.json"; '
+    '"$@" & launcher=$!; trap "ordered=1; kill -TERM $launcher" TERM; wait $launcher; code=$?; '
+    "while kill -0 $launcher 2>/dev/null; do wait $launcher; code=$?; done; "
+    'grep -qs "\\"$pod\\"" "$r.json" && echo $code > "$r.$pod" && mv "$r.$pod" "$r.end"; '
+    f'test -z "$ordered" && exit $code; exit {ORDERED_END}'
+)
+"""As ``SUPERVISE``, with a record of the pilot, and a note of the launcher's exit code once it has ended.
+
+Its arguments are the record's path without a suffix, the pod, the machine, and the command. A pod that was cut off
+notes no end once the next one of its Job has begun.
+"""
 
 
 def labels_of(cluster: KubernetesCluster, component: str) -> dict[str, str]:
@@ -65,6 +90,9 @@ def arbiter_pod(cluster: KubernetesCluster) -> dict[str, Any]:
         "volumeMounts": mounts,
     }
     pod = _pod(cluster, "arbiter", volumes, container, ARBITER_END_SECONDS)
+    if cluster.is_kept:
+        pod["containers"].append(_keeper(cluster))
+        pod["volumes"] += _keeper_volumes(cluster)
     if not cluster.tls_secret:
         pod["initContainers"] = [
             {
@@ -77,6 +105,46 @@ def arbiter_pod(cluster: KubernetesCluster) -> dict[str, Any]:
             }
         ]
     return pod
+
+
+def _keeper(cluster: KubernetesCluster) -> dict[str, Any]:
+    """Return the keeper's container, the only one with a token for the API server."""
+    return {
+        "name": "keeper",
+        "image": cluster.image,
+        "args": keep_command(),
+        "env": [_env("EUNOMIA_STATE_DIR", STATE), _env("HOME", "/tmp")],
+        "resources": _resources({"cpu": "1", "memory": "1Gi"}),
+        "securityContext": _confined(),
+        "volumeMounts": [
+            {"name": "state", "mountPath": STATE},
+            {"name": "shared", "mountPath": RECORDS, "subPath": f"{cluster.name}/{PILOTS}"},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "keep", "mountPath": KEEP_REQUEST, "readOnly": True},
+            {"name": "account", "mountPath": API_ACCOUNT, "readOnly": True},
+        ],
+    }
+
+
+def _keeper_volumes(cluster: KubernetesCluster) -> list[dict[str, Any]]:
+    """Return the keeper's request, and what Kubernetes mounts for an account by itself."""
+    account = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    return [
+        {"name": "keep", "configMap": {"name": f"{cluster.name}-keep"}},
+        {"name": "account", "projected": {"sources": account, "defaultMode": 0o440}},
+    ]
+
+
+def keep_command() -> list[str]:
+    """Return the keeper's command line."""
+    return [
+        *("eunomia", "kubernetes", "keep", "--request", f"{KEEP_REQUEST}/{REQUEST}", "--records", KEEP),
+        *("--state-dir", STATE),
+    ]
 
 
 def launcher_pod(cluster: KubernetesCluster, kind: NodeKind) -> dict[str, Any]:
@@ -94,14 +162,18 @@ def launcher_pod(cluster: KubernetesCluster, kind: NodeKind) -> dict[str, Any]:
         *({"name": name, "emptyDir": {}} for name in ("node", "tmp", "home")),
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]
-    machine = {"name": "EUNOMIA_MACHINE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    env = {"EUNOMIA_POD_IP": "status.podIP"}
+    if cluster.is_kept:
+        env |= {"EUNOMIA_MACHINE": "spec.nodeName", "EUNOMIA_POD": "metadata.name", "EUNOMIA_JOB": JOB_UID}
+    elif not cluster.nodes:
+        env = {"EUNOMIA_MACHINE": "spec.nodeName", **env}
+    records = {"name": "shared", "mountPath": RECORDS, "subPath": f"{cluster.name}/{PILOTS}"}
     container = {
         "name": "launcher",
         "image": cluster.image,
-        "args": [*(("sh", "-c", SUPERVISE, "sh") if cluster.nodes else ()), *launcher_command(cluster, kind)],
+        "args": [*_supervise(cluster), *launcher_command(cluster, kind)],
         "env": [
-            *([] if cluster.nodes else [machine]),
-            {"name": "EUNOMIA_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in env.items()),
             _env("HOME", HOME),
         ],
         "ports": [{"name": "launcher", "containerPort": LAUNCHER_PORT}],
@@ -111,6 +183,7 @@ def launcher_pod(cluster: KubernetesCluster, kind: NodeKind) -> dict[str, Any]:
         "securityContext": _confined(),
         "volumeMounts": [
             *_shared_mounts(cluster),
+            *([records] if cluster.is_kept else []),
             {"name": "join", "mountPath": JOIN, "readOnly": True},
             {"name": "node", "mountPath": NODE_DIR},
             {"name": "tmp", "mountPath": "/tmp"},
@@ -128,6 +201,13 @@ def launcher_pod(cluster: KubernetesCluster, kind: NodeKind) -> dict[str, Any]:
             for taint in cluster.taints
         ]
     return pod
+
+
+def _supervise(cluster: KubernetesCluster) -> list[str]:
+    """Return what stands before a launcher's command line: nothing in a DaemonSet, a shell in a Job."""
+    if cluster.is_kept:
+        return ["sh", "-c", RECORD_SUPERVISE, f"{RECORDS}/$(EUNOMIA_JOB)", "$(EUNOMIA_POD)", "$(EUNOMIA_MACHINE)"]
+    return ["sh", "-c", SUPERVISE, "sh"] if cluster.nodes else []
 
 
 def serve_command(cluster: KubernetesCluster) -> list[str]:

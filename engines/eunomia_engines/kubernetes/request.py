@@ -8,6 +8,7 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia.units import format_duration
 from eunomia_engines.kubernetes.names import Amount, Label, Taint, check_dns_label, check_object_name, label_of, quoted
+from eunomia_engines.requests import nodes_range
 
 ARBITER_PORT, METRICS_PORT, LAUNCHER_PORT = 7720, 7721, 7730
 END_MARGIN_SECONDS: Final = 30.0
@@ -63,7 +64,7 @@ class KubernetesCluster:
         kinds: of nodes.
         cpu_slots: of a node without GPUs; 0: nodes have GPUs.
         taints: of GPU nodes.
-        nodes: of each kind, as an indexed Job; 0: a DaemonSet for each kind.
+        nodes: of each kind, as an indexed Job; 0: a DaemonSet for each kind. With ``most``: nodes to have at any time.
         queue: Kueue's LocalQueue that admits the Job; empty: none.
         cpus: of a slot.
         memory: of a slot.
@@ -73,6 +74,9 @@ class KubernetesCluster:
         policy: of the arbiter.
         settings: of the policy: ``KEY=VALUE``.
         join_token: its text; empty: the Secret is made by hand.
+        most: nodes to have while jobs wait, each as a Job that a keeper makes; 0: the number is fixed.
+        idle_seconds: after which a node that is above ``nodes`` and holds nothing is given back.
+        wait_seconds: for which jobs must have waited for slots before another node is asked for.
     """
 
     name: str
@@ -91,6 +95,14 @@ class KubernetesCluster:
     policy: str
     settings: tuple[str, ...] = ()
     join_token: str = ""
+    most: int = 0
+    idle_seconds: float = 600.0
+    wait_seconds: float = 60.0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nodes come and go: a keeper makes and deletes their Jobs."""
+        return self.most > 0
 
     @property
     def host(self) -> str:
@@ -165,6 +177,39 @@ def check_grace(seconds: float, suspend_seconds: float) -> float:
         rule = f"the time to save must be at least the policy's suspend_grace, {format_duration(suspend_seconds)}"
         raise InputError(rule, value=format_duration(seconds) if seconds else "0s", place="--save")
     return seconds
+
+
+def nodes_of_option(text: str | None) -> tuple[int, int]:
+    """Return the number of nodes and the most, of ``--nodes``: ``4`` is a fixed number (most 0), ``2..8`` is a range.
+
+    Raises:
+        InputError: it is neither, or more than ``MOST_NODES``.
+    """
+    if text is None:
+        return 0, 0
+    least, most = nodes_range(text)
+    if most > MOST_NODES:
+        raise InputError(f"--nodes must be at most {MOST_NODES}", value=quoted(text))
+    return least, most if ".." in text else 0
+
+
+def check_kept(kinds: Sequence[NodeKind], most: int, given: Sequence[str]) -> None:
+    """Check what nodes that come and go need.
+
+    Args:
+        kinds: of nodes.
+        most: nodes to have while jobs wait; 0: their number is fixed.
+        given: options that only nodes that come and go have.
+
+    Raises:
+        InputError: they are of several kinds, or an option has no meaning.
+    """
+    if most and len(kinds) > 1:
+        names = ", ".join(kind.name for kind in kinds)
+        raise InputError("nodes that come and go (--nodes A..B) must be of one kind", value=names, place="--kind")
+    if not most and given:
+        rule = "the option is for nodes that come and go: --nodes A..B must be given"
+        raise InputError(rule, value="a fixed number", place=given[0])
 
 
 def check_queue(queue: str, nodes: int) -> str:

@@ -127,7 +127,9 @@ def node_of(job: JobFacts, pods: Sequence[PodFacts]) -> EngineNode:
     """Return a Job as a node of the engine; what is not known or contradicts itself is ``UNKNOWN``."""
     once = {pod.name: pod for pod in pods}
     living = [pod for pod in once.values() if pod.lives]
-    state, why = _state(job, pods, living)
+    state, why = _state(job, list(once.values()), living)
+    if any(pod != once[pod.name] for pod in pods):
+        state, why = NodeState.UNKNOWN, "a pod is listed in two states"
     machine = next((pod.machine for pod in living if pod.machine), "")
     began_at = next((pod.began_at for pod in living or once.values() if pod.began_at is not None), None)
     has_machine = state is not NodeState.ASKED
@@ -146,8 +148,6 @@ def node_of(job: JobFacts, pods: Sequence[PodFacts]) -> EngineNode:
 def _state(job: JobFacts, pods: Sequence[PodFacts], living: Sequence[PodFacts]) -> tuple[NodeState, str]:
     if strange := [pod.phase for pod in living if pod.phase not in PHASES]:
         return NodeState.UNKNOWN, f"a pod of phase {strange[0] or '(none)'}"
-    if len({(pod.name, pod.phase) for pod in pods}) > len({pod.name for pod in pods}):
-        return NodeState.UNKNOWN, "a pod is listed in two phases"
     stays = [pod for pod in living if not pod.is_ending]
     if len(stays) > 1:
         return NodeState.UNKNOWN, f"{len(stays)} pods of one node"

@@ -1,4 +1,7 @@
-"""Manifests as YAML: block style, and strings in JSON's quotes unless every reader takes the bare word as a string."""
+"""Manifests as YAML: block style, and strings in JSON's quotes unless every reader takes the bare word as a string.
+
+A string of several lines stands as it is, as a literal block.
+"""
 
 import json
 import re
@@ -6,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 _BARE: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*\Z")
+_BLOCK: Final = re.compile(r"[!-~][ -~]*(?:\n[ -~]*)*\n[ -~]*[!-~]\Z")
+"""Several lines of ASCII, the first one not indented and the last one not empty."""
 _TAKEN: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 """Words that YAML 1.1 or 1.2 does not read as strings, in small letters."""
 
@@ -36,6 +41,9 @@ def _entry(head: str, below: Any, *, indent: str) -> Iterator[str]:
     if isinstance(below, (Mapping, list, tuple)) and below:
         yield head
         yield from (f"{indent}{line}" for line in _lines(below))
+    elif isinstance(below, str) and _BLOCK.match(below):
+        yield f"{head} |-"
+        yield from (f"{indent}{line}" if line else "" for line in below.split("\n"))
     else:
         yield f"{head} {_scalar(below)}"
 
