@@ -221,7 +221,7 @@ class LiveJob:
             "EUNOMIA_INCARNATION": "1",
             "EUNOMIA_SEED": "7",
             "EUNOMIA_ELASTIC": "live",
-            "EUNOMIA_CONTAINER_ID": name,
+            "EUNOMIA_CONTAINER_ID": f"{name}@0a1b",
             "EUNOMIA_STORE": f"127.0.0.1:{self.port}",
             "EUNOMIA_GENERATION": str(change.generation),
             "EUNOMIA_MEMBERS": json.dumps(change.members),

@@ -52,7 +52,7 @@ averaged = torch.optim.swa_utils.AveragedModel(model)
 model, optimizer, scheduler, averaged, loader = run.prepare(
     model, optimizer, scheduler, averaged, loader, micro_batches=args.micro_batches
 )
-log = Path(f"steps.{os.environ['EUNOMIA_CONTAINER_ID']}").open("a", buffering=1)  # noqa: SIM115 - open to the end
+log = Path(f"steps.{os.environ['EUNOMIA_CONTAINER_ID'].partition('@')[0]}").open("a", buffering=1)  # noqa: SIM115 - open to the end
 seen: list[int] = []
 
 

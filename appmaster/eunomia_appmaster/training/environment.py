@@ -81,7 +81,7 @@ class Environment:
             world_size=reader.get("WORLD_SIZE", int, "a whole number") or 1,
             threads=reader.get("OMP_NUM_THREADS", _positive, "a positive whole number"),
             live=reader.get("EUNOMIA_ELASTIC", _mode_of_change, '"live" or "restart"') == "live",
-            container_id=reader.get("EUNOMIA_CONTAINER_ID", str, "an id") or "",
+            container_id=(reader.get("EUNOMIA_CONTAINER_ID", str, "an id") or "").partition("@")[0],
             store=reader.get("EUNOMIA_STORE", str, "host:port") or "",
             generation=reader.get("EUNOMIA_GENERATION", int, "a whole number") or 0,
             members=reader.get("EUNOMIA_MEMBERS", _members, "a JSON list of ids") or (),
