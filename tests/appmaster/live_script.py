@@ -66,6 +66,11 @@ def trace(*words: object) -> None:
         file.write(" ".join(map(str, words)) + "\n")
 
 
+def say_resized(orders: Orders, generation: int, members: list[str], step: int) -> None:
+    seconds = {"join_seconds": 0.02, "pause_seconds": 0.01, "at": time.time()}
+    orders.say(resized={"generation": generation, "size": len(members), "step": step, **seconds})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10**9)
@@ -91,6 +96,8 @@ def main() -> int:
         while options.slow and not Path("quick").exists():
             time.sleep(0.02)
         orders.say(ready={"generation": generation})
+    if generation == 0 and members[0] == NAME:
+        say_resized(orders, 0, members, 0)
     while step < options.steps:
         time.sleep(0.01)
         for order in orders.poll():
@@ -110,16 +117,7 @@ def main() -> int:
             joined = True
             trace("entered", generation, *members)
             if members[0] == NAME:
-                orders.say(
-                    resized={
-                        "generation": generation,
-                        "size": len(members),
-                        "step": step,
-                        "join_seconds": 0.02,
-                        "pause_seconds": 0.01,
-                        "at": time.time(),
-                    }
-                )
+                say_resized(orders, generation, members, step)
         if joined:
             step += 1
             if members[0] == NAME:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from eunomia_appmaster.master.changes import Decision, Generation, Membership, What, Worker, decide
+from eunomia_appmaster.master.changes import Decision, Generation, Membership, What, Worker, decide, holders
 
 
 @dataclasses.dataclass
@@ -61,7 +61,7 @@ class Gang:
             numbers = {generation.number for generation in self.orders}
             assert after.ordered.number not in numbers, "no number is used twice"
             assert all(self.workers[each].alive for each in after.ordered.members)
-            assert set(after.ordered.members) & set(before.ordered.members), "someone has the state"
+            assert set(after.ordered.members) & set(before.current.members), "someone has the state"
 
     def change(self, container: str, **fields: object) -> None:
         self.workers[container] = dataclasses.replace(self.workers[container], **fields)  # type: ignore[arg-type]
@@ -175,6 +175,41 @@ def test_the_next_number_is_above_one_that_only_a_launcher_knows() -> None:
     assert gang.settle() == []
 
 
+def test_a_group_that_failed_is_formed_again_under_the_next_number() -> None:
+    gang = Gang.of(0, 1)
+    gang.change("w1", broken=0)
+    assert gang.settle() == [What.ORDER]
+    assert gang.orders == [Generation(number=1, members=("w0", "w1"))]
+    assert gang.settle() == []
+
+
+def test_a_leaver_with_the_state_stays_if_only_newcomers_would_be_left() -> None:
+    gang = Gang.of(0, 1)
+    gang.wanted = {0, 1, 2}
+    gang.settle()
+    gang.change("n1", ready=True)
+    gang.settle()
+    gang.wanted = {0, 2}
+    gang.settle()
+    assert gang.members == ("w0", "n1")
+    gang.change("w0", alive=False)
+    gang.settle()
+    assert gang.members == ("w1", "n1")
+    gang.enter()
+    gang.settle()
+    assert gang.members == ("n1",)
+
+
+def test_newcomers_without_anyone_that_has_the_state_are_not_ordered() -> None:
+    gang = Gang.of(0)
+    gang.wanted = {0, 1}
+    gang.settle()
+    gang.change("n1", ready=True)
+    gang.settle()
+    gang.change("w0", alive=False)
+    assert gang.settle() == []
+
+
 def test_with_nobody_left_nothing_is_ordered() -> None:
     gang = Gang.of(0)
     gang.change("w0", alive=False)
@@ -216,7 +251,8 @@ def test_random_histories_use_no_number_twice_and_reach_the_last_lease(seed: int
                 gang.change(each, alive=False)
         gang.settle()
     alive = [each for each in gang.members if gang.workers[each].alive]
-    if not any(gang.workers[each].gpu in gang.wanted for each in alive):
+    have = holders(gang.membership, gang.workers)
+    if not have or not any(gang.workers[each].gpu in gang.wanted for each in alive):
         return
     for _ in range(4):
         for each in gang.membership.newcomers:

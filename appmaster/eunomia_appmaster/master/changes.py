@@ -3,7 +3,8 @@
 A *generation* is one membership of a running gang: a number, and its members by rank. The workers train in the
 *current* generation; they have been ordered to enter the *forming* one; the newcomers of the *planned* one get ready.
 Members that are gone, or whose slots are, are left out at once; newcomers join once all of them are ready. A newer
-generation replaces a forming one at any point, so numbers only rise, and each is saved before it is ordered.
+generation replaces a forming one at any point, so numbers only rise, and each is saved before it is ordered. At least one
+member of each has the job's state, from a generation that has made a step.
 """
 
 import dataclasses
@@ -92,6 +93,10 @@ class Worker:
     """The newest generation that it has reported as entered; -1: none."""
     heard: int = -1
     """The newest generation that its launcher has passed on to it; -1: none."""
+    broken: int = -1
+    """The newest generation whose group it has reported as failed; -1: none."""
+    leaves: bool = False
+    """Whether it has said that it leaves; it never comes back."""
 
 
 class What(Enum):
@@ -139,12 +144,36 @@ def decide(
     if forming is not None and any(worker.resized >= forming.number for worker in workers.values()):
         entered = dataclasses.replace(membership, current=forming, forming=None)
         return Decision(what=What.ENTERED, membership=entered)
-    kept = tuple(each for each in membership.ordered.members if _stays(workers.get(each), wanted))
+    ordered = membership.ordered
+    kept = _kept(membership, workers, wanted)
     if not kept:
         return Decision(what=What.NOTHING, membership=membership)
-    if kept != membership.ordered.members or known > membership.ordered.number:
+    broken = any(workers[each].broken >= ordered.number for each in kept)
+    if kept != ordered.members or known > ordered.number or broken:
         return _order(membership, kept)
     return _grow(membership, workers, wanted, kept, name)
+
+
+def holders(membership: Membership, workers: Mapping[str, Worker]) -> tuple[str, ...]:
+    """Return the workers that have the job's state: members of the last generation that has made a step."""
+    return tuple(each for each in membership.current.members if _is_here(workers.get(each)))
+
+
+def _kept(membership: Membership, workers: Mapping[str, Worker], wanted: Collection[int]) -> tuple[str, ...]:
+    """Return the members of the ordered generation that go on, by rank; empty: no worker is left that has the state.
+
+    If all that could go on are newcomers, the workers that have the state stay until the newcomers have it.
+    """
+    have = holders(membership, workers)
+    here = tuple(each for each in membership.ordered.members if _is_here(workers.get(each)))
+    kept = tuple(each for each in here if workers[each].gpu in wanted)
+    if not have or set(kept) & set(have):
+        return kept if have else ()
+    return (*(each for each in have if each not in here), *here)
+
+
+def _is_here(worker: Worker | None) -> bool:
+    return worker is not None and worker.alive and not worker.leaves
 
 
 def _stays(worker: Worker | None, wanted: Collection[int]) -> bool:

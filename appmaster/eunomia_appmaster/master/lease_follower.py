@@ -98,8 +98,10 @@ class LeaseFollower(JobLives):
         if job is None or number not in runs:
             return False
         if job.gang is not None:
-            if self._live.can_change(job, job.gang) or self._grows_before_its_first_step(job.gang, gpus):
-                return False
+            if self._live.can_change(job, job.gang) or (
+                self._live.begins(job.gang) and set(job.gang.gpus) <= set(gpus)
+            ):
+                return not job.gang.confirmed
             if set(job.gang.gpus) != set(gpus) and not job.gang.ordered:
                 self._stop(job, "its lease changed", now)
             return not job.gang.confirmed
@@ -207,12 +209,6 @@ class LeaseFollower(JobLives):
         job.restarts_only = why
         log.warning("job.restarts_only", job=self.id_of(job.number), why=why)
         self._around.notices.add(f"{self.id_of(job.number)}: it changes its size by a restart, not live: {why}")
-
-    @staticmethod
-    def _grows_before_its_first_step(gang: Gang, gpus: Collection[int]) -> bool:
-        """Return whether a gang that is to grow live has not begun, so that it grows once it has."""
-        begins = gang.membership is not None and not gang.running and not gang.ordered and gang.confirmed
-        return begins and set(gang.gpus) <= set(gpus)
 
     # -- gangs that leave
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from eunomia_appmaster.master.changes import Decision, Membership, What, Worker, decide
+from eunomia_appmaster.master.changes import Decision, Membership, What, Worker, decide, holders
 from eunomia_appmaster.master.endings import has_failed
 from eunomia_appmaster.master.gangs import START_WAIT_SECONDS, Gangs, Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
@@ -67,11 +67,24 @@ class LiveChanges:
             return False
         if job.state is not JobState.RUNNING or not job.has_helper or job.restarts_only:
             return False
+        if not self._has_begun(gang) or not holders(gang.membership, self._workers(gang, 0.0)):
+            return False
         statuses = self._gangs.statuses(gang)
         if any(self.leaves_in_order(status) for status in statuses):
             return False
         reports = [status.live for status in statuses if status.live is not None and not status.completed]
         return not any(report.store_lost for report in reports)
+
+    def _has_begun(self, gang: Gang) -> bool:
+        """Return whether a generation of a gang has made a step."""
+        reports = [status.live for each in gang.containers if (status := self._gangs.status(each)) is not None]
+        entered = any(report is not None and report.entered is not None for report in reports)
+        return entered or (gang.membership is not None and gang.membership.current.number > 0)
+
+    def begins(self, gang: Gang) -> bool:
+        """Return whether a gang that can change live once it has made a step has made none."""
+        awaited = gang.membership is not None and gang.confirmed and not gang.ordered
+        return awaited and not (gang.running and self._has_begun(gang))
 
     def leaves_in_order(self, status: ContainerStatus) -> bool:
         """Return whether a member has finished or suspends, so that its whole gang ends; not one that was left out."""
@@ -162,6 +175,8 @@ class LiveChanges:
             useless=late or bool(report.unfit),
             resized=-1 if report.entered is None else report.entered.generation,
             heard=report.ordered,
+            broken=-1 if report.broken is None else report.broken,
+            leaves=report.leaving is not None,
         )
 
     def _is_usable(self, job: Job, gang: Gang, gpu: int, slots: Mapping[int, Slot]) -> bool:

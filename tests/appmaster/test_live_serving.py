@@ -1,0 +1,38 @@
+"""Jobs that change their size live under a real arbiter: leases grow and shrink, and the journal's checker is silent."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import activity, client, eventually, supervisor
+
+from eunomia_appmaster.app import app_file
+from eunomia_appmaster.journal_check import check_folder
+
+pytestmark = pytest.mark.skipif(not app_file.LIVE_CHANGES, reason="no live changes in this version")
+_floors = serving_lab.floors
+
+
+def _app(folder: Path, name: str, *, steps: int) -> Path:
+    shutil.copy(Path(__file__).with_name("live_script.py"), folder / "live_script.py")
+    command = f"{sys.executable} live_script.py --steps {steps}"
+    job = f"[job]\ncommand = '{command}'\nslots = {{ min = 1, max = 2 }}\nmax_iterations = {steps}\nelastic = 'live'\n"
+    file = folder / f"{name}.toml"
+    file.write_text(f"[app]\nname = '{name}'\n{job}")
+    return file
+
+
+@pytest.mark.slow
+def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path: Path) -> None:
+    with supervisor(tmp_path, policy="max_min") as made, client(made) as arbiter:
+        arbiter.submit(_app(tmp_path, "long", steps=10**9))
+        eventually(lambda: [line for line in activity(made, "long") if line["event"] == "running"], "it runs")
+        arbiter.submit(_app(tmp_path, "short", steps=300))
+        eventually(lambda: arbiter.app("short").state == "finished", "the short app's end")
+        sizes = lambda: [len(line["slots"]) for line in activity(made, "long") if line["event"] == "resized"]  # noqa: E731
+        eventually(lambda: sizes() == [1, 2], "it shrinks, and grows")
+        assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
+        report = check_folder(made.state_dir)
+        assert report.findings == []
