@@ -1,4 +1,4 @@
-"""Jobs that change their size live under a real arbiter: leases grow and shrink, and the journal's checker is silent."""
+"""Jobs that change their size live under a real arbiter: leases grow and shrink; the journal is checked."""
 
 import shutil
 import sys
@@ -10,6 +10,7 @@ from tests.appmaster.serving_lab import activity, client, eventually, supervisor
 
 from eunomia_appmaster.app import app_file
 from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.journal_check.reading import Rows
 
 pytestmark = pytest.mark.skipif(not app_file.LIVE_CHANGES, reason="no live changes in this version")
 _floors = serving_lab.floors
@@ -24,6 +25,15 @@ def _app(folder: Path, name: str, *, steps: int) -> Path:
     return file
 
 
+def _confirmed(folder: Path) -> list[tuple[str, str]]:
+    """The kind of each confirmation of a lease in the journal, and the lease's app."""
+    with Rows(folder / "journal.sqlite", lambda _: None) as rows:
+        steps = list(rows.steps())
+    apps = {order["lease"]: order["app"] for step in steps for order in step.decision.get("transitions", ())}
+    events = [event for step in steps for event in step.events]
+    return [(event["is"], apps[event["lease"]]) for event in events if event["is"] in ("Started", "Resized")]
+
+
 @pytest.mark.slow
 def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path: Path) -> None:
     with supervisor(tmp_path, policy="max_min") as made, client(made) as arbiter:
@@ -34,5 +44,7 @@ def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path
         sizes = lambda: [len(line["slots"]) for line in activity(made, "long") if line["event"] == "resized"]  # noqa: E731
         eventually(lambda: sizes() == [1, 2], "it shrinks, and grows")
         assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
+        resized = ("Resized", "long")
+        eventually(lambda: _confirmed(made.state_dir).count(resized) == 2, "the arbiter knows it")
         report = check_folder(made.state_dir)
         assert report.findings == []

@@ -30,7 +30,7 @@ from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner
 
 M = TypeVar("M", bound=BaseModel)
 
-LIVE_CHANGES = True
+LIVE_CHANGES = False
 """Whether ``elastic = "live"`` is accepted."""
 STAND_INS: Mapping[type[BaseModel], Mapping[str, str]] = {AppTable: {"name": "x"}, JobTable: {"command": "x"}}
 """Valid values of required keys, with which the rest of a table is checked if a key is missing or faulty."""

@@ -3,8 +3,8 @@
 A *generation* is one membership of a running gang: a number, and its members by rank. The workers train in the
 *current* generation; they have been ordered to enter the *forming* one; the newcomers of the *planned* one get ready.
 Members that are gone, or whose slots are, are left out at once; newcomers join once all of them are ready. A newer
-generation replaces a forming one at any point, so numbers only rise, and each is saved before it is ordered. At least one
-member of each has the job's state, from a generation that has made a step.
+generation replaces a forming one at any point, so numbers only rise, and each is saved before it is ordered. At least
+one member of each has the job's state, from a generation that has made a step.
 """
 
 import dataclasses

@@ -76,6 +76,10 @@ class Gang:
     """Unix time since which a newcomer gets ready, by container."""
     changed_at: float | None = None
     """Unix time by the arbiter's clock of the last live change; None: there was none."""
+    join_seconds: float = 0.0
+    """Seconds from its order to the step boundary at which the members changed."""
+    pause_seconds: float = 0.0
+    """Seconds from the end of the last step before the boundary to the start of the first one after it."""
 
     @property
     def members(self) -> tuple[str, ...]:

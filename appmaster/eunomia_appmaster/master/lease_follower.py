@@ -197,6 +197,7 @@ class LeaseFollower(JobLives):
         locality = 0 if self.cluster is None or not gpus.size else int(self.cluster.locality(gpus))
         job.sizes = job.sizes | {job.incarnation: (len(gpus), locality)}
         gang.changed_at, job.seconds_per_step = now, None
+        gang.join_seconds, gang.pause_seconds = entered.join_seconds, entered.pause_seconds
         log.info(
             "gang.resized", job=self.id_of(job.number), generation=entered.generation, size=entered.size,
             step=entered.step, join_seconds=entered.join_seconds, pause_seconds=entered.pause_seconds,

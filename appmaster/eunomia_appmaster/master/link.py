@@ -69,6 +69,8 @@ class ArbiterLink:
     ) -> None:
         self.unix_time = system.unix_time
         """Returns Unix seconds by the arbiter's clock; replaced if this machine's clock differs."""
+        self.live = False
+        """Whether the app's jobs change their size live."""
         self._part = part
         self._system = system
         self._address = address
@@ -106,6 +108,7 @@ class ArbiterLink:
             part=self._part,
             agent_plugins=plugins_message(plugins),
             mark=self._mark,
+            live=self.live,
         )
         answer: pb.RegisterApplicationMasterResponse = self._insist(
             lambda stub, metadata: stub.RegisterApplicationMaster(request, metadata=metadata, timeout=CALL_SECONDS)

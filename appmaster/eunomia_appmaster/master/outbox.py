@@ -76,6 +76,22 @@ class ReleaseReport:
 
 
 @value
+class ResizeReport:
+    """A job runs on the changed slots of its own lease."""
+
+    lease: int
+    epoch: int
+    at: float
+    """Time of the change in Unix seconds by the arbiter's clock."""
+    restarted: bool
+    """Whether the job was restarted for it."""
+    join_seconds: float = 0.0
+    """Seconds from the order to the boundary at which its gang changed, if live."""
+    pause_seconds: float = 0.0
+    """Seconds from the end of the last step before the boundary to the start of the first one after it."""
+
+
+@value
 class StandingReport:
     """The state of the search, shown to users."""
 
@@ -141,6 +157,7 @@ class Reports:
     division: Mapping[str, tuple[int, ...]] | None = None
     bid: BidReport | None = None
     releases: list[ReleaseReport] = field(default_factory=list)
+    resized: list[ResizeReport] = field(default_factory=list)
     standing: StandingReport | None = None
     left_out: tuple[LeftOutReport, ...] | None = None
     done: float | None = None

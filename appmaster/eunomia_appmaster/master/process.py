@@ -168,6 +168,7 @@ class AppMaster:
             system=self._system,
         )
         link.unix_time = self._runtimes.unix_time
+        link.live = self._around.file.job.elastic == "live"
         return link
 
     def stop(self) -> None:

@@ -22,6 +22,7 @@ from eunomia_appmaster.master.log_clocks import LogClocks
 from eunomia_appmaster.master.logs import speed_of
 from eunomia_appmaster.master.outbox import Life, Progress, RateReport, StandingReport
 from eunomia_appmaster.master.pace import PROGRESS_SECONDS, Pace
+from eunomia_appmaster.master.resizes import Resizes
 from eunomia_appmaster.master.slots import Slot
 from eunomia_appmaster.profiler.rates import Rate
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -81,6 +82,7 @@ class Reporter:
         self._speeds: dict[int, Speed] = {}
         self._rates_sent: dict[RateKey, float] = {}
         self._amounts = AmountsSeen()
+        self._resizes = Resizes(around, conductor)
         self._clocks = LogClocks(around)
         self._measured_at: dict[int, float] = {}
         self._progress_at = -math.inf
@@ -145,6 +147,7 @@ class Reporter:
         self._division, self._forecast, self._standing = None, None, None
         self._rates_sent, self._progress_sent = {}, {}
         self._amounts.forget_answers()
+        self._resizes.again()
         self._progress_at = self._forecast_at = -math.inf
         self._moved.add_all(self._conductor.jobs.values())
 
@@ -173,6 +176,7 @@ class Reporter:
             self._around.outbox.put("added", self._added(job), key=self._conductor.id_of(number))
         self._conductor.new_jobs.clear()
         self._report_division(now)
+        self._resizes.look(now)
         self._report_progress(now)
         self._report_forecast()
         self._report_standing(now)

@@ -107,6 +107,15 @@ def request_of(app: str, attempt: int, response_id: int, reports: Reports, *, no
         )
     for release in reports.releases:
         request.release.add(lease=release.lease, epoch=release.epoch, gpus=release.gpus)
+    for resize in reports.resized:
+        request.resized.add(
+            lease=resize.lease,
+            epoch=resize.epoch,
+            restarted=resize.restarted,
+            seconds_ago=max(0.0, now - resize.at),
+            join_seconds=resize.join_seconds,
+            pause_seconds=resize.pause_seconds,
+        )
     _put_rest(request, reports, now)
     return request
 

@@ -133,6 +133,7 @@ class RegisterApplicationMasterRequest(_message.Message):
     AGENT_PLUGINS_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     rpc_port: _builtins.int
     tracking_url: _builtins.str
@@ -143,6 +144,8 @@ class RegisterApplicationMasterRequest(_message.Message):
     """that of the last answer; see AllocateResponse"""
     part: _builtins.int
     """EUNOMIA_PART"""
+    live: _builtins.bool
+    """its jobs change their size live: see JobResized"""
     @_builtins.property
     def agent_plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginVersion]:
         """of its agent; without the valuation's, the arbiter values the app"""
@@ -158,10 +161,11 @@ class RegisterApplicationMasterRequest(_message.Message):
         agent_plugins: _abc.Iterable[Global___PluginVersion] | None = ...,
         mark: _builtins.str = ...,
         part: _builtins.int = ...,
+        live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_plugins", b"agent_plugins", "app", b"app", "attempt", b"attempt", "host", b"host", "mark", b"mark", "part", b"part", "rpc_port", b"rpc_port", "tracking_url", b"tracking_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_plugins", b"agent_plugins", "app", b"app", "attempt", b"attempt", "host", b"host", "live", b"live", "mark", b"mark", "part", b"part", "rpc_port", b"rpc_port", "tracking_url", b"tracking_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -626,6 +630,7 @@ class AllocateRequest(_message.Message):
     BID_FIELD_NUMBER: _builtins.int
     STANDING_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    RESIZED_FIELD_NUMBER: _builtins.int
     response_id: _builtins.int
     progress: _builtins.float
     """part of the whole app's work that is done, 0 to 1"""
@@ -673,6 +678,8 @@ class AllocateRequest(_message.Message):
     def left_out(self) -> Global___LeftOut:
         """at each registration, and when it changed"""
 
+    @_builtins.property
+    def resized(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobResized]: ...
     def __init__(
         self,
         *,
@@ -695,10 +702,11 @@ class AllocateRequest(_message.Message):
         bid: Global___Bid | None = ...,
         standing: Global___Standing | None = ...,
         left_out: Global___LeftOut | None = ...,
+        resized: _abc.Iterable[Global___JobResized] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bid", b"_bid", "_division", b"_division", "_forecast", b"_forecast", "_left_out", b"_left_out", "_progress", b"_progress", "_standing", b"_standing", "bid", b"bid", "division", b"division", "forecast", b"forecast", "left_out", b"left_out", "progress", b"progress", "standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bid", b"_bid", "_division", b"_division", "_forecast", b"_forecast", "_left_out", b"_left_out", "_progress", b"_progress", "_standing", b"_standing", "adaptations", b"adaptations", "app", b"app", "ask", b"ask", "attempt", b"attempt", "bid", b"bid", "division", b"division", "forecast", b"forecast", "jobs_added", b"jobs_added", "jobs_failed", b"jobs_failed", "jobs_finished", b"jobs_finished", "jobs_paused", b"jobs_paused", "jobs_progress", b"jobs_progress", "jobs_resumed", b"jobs_resumed", "left_out", b"left_out", "progress", b"progress", "rates", b"rates", "release", b"release", "response_id", b"response_id", "standing", b"standing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bid", b"_bid", "_division", b"_division", "_forecast", b"_forecast", "_left_out", b"_left_out", "_progress", b"_progress", "_standing", b"_standing", "adaptations", b"adaptations", "app", b"app", "ask", b"ask", "attempt", b"attempt", "bid", b"bid", "division", b"division", "forecast", b"forecast", "jobs_added", b"jobs_added", "jobs_failed", b"jobs_failed", "jobs_finished", b"jobs_finished", "jobs_paused", b"jobs_paused", "jobs_progress", b"jobs_progress", "jobs_resumed", b"jobs_resumed", "left_out", b"left_out", "progress", b"progress", "rates", b"rates", "release", b"release", "resized", b"resized", "response_id", b"response_id", "standing", b"standing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bid: _TypeAlias = _typing.Literal["bid"]  # noqa: Y015
     _WhichOneofArgType__bid: _TypeAlias = _typing.Literal["_bid", b"_bid"]  # noqa: Y015
@@ -726,6 +734,47 @@ class AllocateRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__standing) -> _WhichOneofReturnType__standing | None: ...
 
 Global___AllocateRequest: _TypeAlias = AllocateRequest  # noqa: Y015
+
+@_typing.final
+class JobResized(_message.Message):
+    """A job runs on the changed slots of its own lease. An app master that registered with `live` says so of each changed
+    lease; until then, for at most 60 s, the lease counts as ordered only. All others begin with their acknowledgement.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    RESTARTED_FIELD_NUMBER: _builtins.int
+    SECONDS_AGO_FIELD_NUMBER: _builtins.int
+    JOIN_SECONDS_FIELD_NUMBER: _builtins.int
+    PAUSE_SECONDS_FIELD_NUMBER: _builtins.int
+    lease: _builtins.int
+    epoch: _builtins.int
+    restarted: _builtins.bool
+    """by another incarnation of the job, not live"""
+    seconds_ago: _builtins.float
+    join_seconds: _builtins.float
+    """from the order to the step boundary at which the gang changed, if live"""
+    pause_seconds: _builtins.float
+    """from the end of the last step before it to the start of the first one after it"""
+    def __init__(
+        self,
+        *,
+        lease: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        restarted: _builtins.bool = ...,
+        seconds_ago: _builtins.float = ...,
+        join_seconds: _builtins.float = ...,
+        pause_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "join_seconds", b"join_seconds", "lease", b"lease", "pause_seconds", b"pause_seconds", "restarted", b"restarted", "seconds_ago", b"seconds_ago"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobResized: _TypeAlias = JobResized  # noqa: Y015
 
 @_typing.final
 class LeftOut(_message.Message):

@@ -83,7 +83,12 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if before is not None and (request.attempt, request.part) < (before.attempt, before.part):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a later attempt of this app's master is there")
         session = Session(
-            app.name, request.attempt, request.part, bids=self._can_bid(request), system=self._service.system
+            app.name,
+            request.attempt,
+            request.part,
+            bids=self._can_bid(request),
+            live=request.live,
+            system=self._service.system,
         )
         service.sessions[app.name] = session
         if before is not None:
@@ -224,7 +229,8 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
                 reports = self._bounded(
                     view, app, _timely(view, list(_events_of(view, request, self._service.driver.clock.now())))
                 )
-                events += [*reports, *self._returned(view, session, request)]
+                resized = session.resizes.hear(request.resized, view, app.name, self._service.driver.clock.now())
+                events += [*resized, *reports, *self._returned(view, session, request)]
                 bid = self._bid(view, session, request)
                 notes = [app.note()] if self._note(app, request, reports) else []
             except InputError as error:

@@ -21,6 +21,7 @@ from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.tokens import container_token, node_token
+from eunomia_appmaster.service.awaited_resizes import AwaitedResizes
 from eunomia_appmaster.service.messages import finite, offer_message, shared_offer
 from eunomia_appmaster.service.nodes import Nodes
 from eunomia_appmaster.service.tuned import amounts_of
@@ -71,10 +72,13 @@ class Session:
         attempt: number of its attempt.
         part: number of the start within the attempt.
         bids: whether its agent can answer offers.
+        live: whether its jobs change their size live.
         system: has the machine's clock.
     """
 
-    def __init__(self, app: str, attempt: int, part: int = 0, *, bids: bool, system: System = MACHINE) -> None:
+    def __init__(
+        self, app: str, attempt: int, part: int = 0, *, bids: bool, live: bool = False, system: System = MACHINE
+    ) -> None:
         self._system = system
         self.app = app
         self.attempt, self.part = attempt, part
@@ -94,6 +98,7 @@ class Session:
         self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
         self.unacknowledged: list[Started] = []
         """Leases in the last answer, which count as started once the answer is acknowledged."""
+        self.resizes = AwaitedResizes(live=live)
         self._next_turn = 0.0
         self.heard_at = self._system.uptime()
         """Uptime of its last call, in seconds."""
@@ -146,9 +151,19 @@ class Session:
         self.stale, self._looked_at = False, asyncio.get_running_loop().time()
 
     def take_acknowledged(self) -> list[Started]:
-        """Return the leases that start because the last answer was acknowledged."""
+        """Return the leases that start because the last answer was acknowledged, or was so long ago."""
         started, self.unacknowledged = self.unacknowledged, []
-        return started
+        return started + self.resizes.take_due(self._system.uptime())
+
+    def sent(self, lease: LeaseView, sent: _Sent) -> None:
+        """Record a lease's message, with which an ordered lease starts once the answer is acknowledged."""
+        known = self._leases.get(lease.id)
+        self._leases[lease.id] = sent
+        if lease.state is LeaseState.ORDERED:
+            started = Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))
+            changes = known is not None and known.epoch < lease.epoch and lease.job != NONE
+            if not self.resizes.put(started, changes=changes, now=self._system.uptime()):
+                self.unacknowledged.append(started)
 
 
 def wake(sessions: Sequence[Session], bid_deadline: float) -> None:
@@ -303,9 +318,7 @@ class NewsWriter:
 
     def _sent(self, session: Session, view: ClusterView, lease: LeaseView) -> _Sent:
         sent = _Sent(lease.epoch, lease.ends_at, lease.protected_until, _amounts(view, lease))
-        session._leases[lease.id] = sent
-        if lease.state is LeaseState.ORDERED:
-            session.unacknowledged.append(Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch)))
+        session.sent(lease, sent)
         return sent
 
     def _add_offer(self, session: Session, view: ClusterView, answer: pb.AllocateResponse, now: Seconds) -> None:
