@@ -30,6 +30,7 @@ parser.add_argument("--adam", action="store_true")
 parser.add_argument("--single", action="store_true")
 parser.add_argument("--widen-newcomers", action="store_true")
 parser.add_argument("--no-hash", action="store_true")
+parser.add_argument("--no-average", action="store_true")
 args = parser.parse_args()
 
 run = training.attach()
@@ -48,7 +49,7 @@ if args.adam:
 else:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.8)
-averaged = torch.optim.swa_utils.AveragedModel(model)
+averaged = torch.optim.swa_utils.AveragedModel(nn.Linear(1, 1) if args.no_average else model)
 model, optimizer, scheduler, averaged, loader = run.prepare(
     model, optimizer, scheduler, averaged, loader, micro_batches=args.micro_batches
 )
@@ -78,7 +79,8 @@ def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
     if args.seconds:
         time.sleep(args.seconds)
     if run.step > before:
-        averaged.update_parameters(model)
+        if not args.no_average:
+            averaged.update_parameters(model)
         run.state["steps"] = run.step
         row = {"step": run.step, "size": run.world_size, "rank": run.rank, "seen": seen[:], "began": began}
         row |= {"ended": time.monotonic(), "hash": "" if args.no_hash else state_hash(), "loss": loss.item()}
