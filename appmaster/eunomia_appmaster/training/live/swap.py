@@ -60,14 +60,17 @@ class Swap:
         self._suffix, self._loaders = suffix, loaders
         self._was_main = gang.rank == 0 and not gang.newcomer
         self._step, self._taken = 0, False
+        self._began = gang.newcomer
         self._report: _Report | None = None
 
     def begins(self) -> None:
         """Describe what is trained, for newcomers to compare, as the first loop begins."""
         if isinstance(self._gang, LiveGang) and not self._gang.newcomer:
+            if self._began:
+                return
+            self._began = True
             self._gang.fingerprint(self._fingerprint())
-            if self._gang.generation == 0 and self._report is None:
-                self._report = _Report(time.monotonic(), time.monotonic())
+            self._report = _Report(time.monotonic(), time.monotonic())
 
     def joins(self) -> Entered:
         """Wait for the first generation, as a newcomer that has built what it trains."""

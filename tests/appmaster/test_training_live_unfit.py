@@ -1,0 +1,129 @@
+"""Scripts that cannot change live say so once, and train at their size as under ``elastic = "restart"``."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.appmaster.live_lab import live_job
+from tests.appmaster.training_lab import Lab
+
+SCRIPT = """
+import os
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from eunomia_appmaster import training
+run = training.attach()
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+data = TensorDataset(torch.randn(40, 4).double(), torch.randn(40, 1).double())
+loader = DataLoader(data, batch_size=8, shuffle=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+ddp, other = {{}}, None
+{before}
+model, optimizer, loader = run.prepare(model, optimizer, loader, ddp=ddp)
+{after}
+for x, y in {loop}:
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+if run.is_main:
+    torch.save({{"size": run.world_size, "step": run.step, "kind": type(model).__name__}}, "final.pt")
+"""
+
+
+def script(folder: Path, before: str = "", after: str = "", loop: str = "run.steps(loader, 20)") -> Path:
+    path = folder / "script.py"
+    path.write_text(SCRIPT.format(before=before, after=after, loop=loop))
+    return path
+
+
+@pytest.fixture(scope="module")
+def lab() -> Any:
+    return Lab.shared()
+
+
+UNFIT = {
+    "ddp = {'static_graph': True}": "DDP is given static_graph",
+    "ddp = {'broadcast_buffers': False}": "DDP is given broadcast_buffers",
+    "model = nn.SyncBatchNorm.convert_sync_batchnorm(model)": "SyncBatchNorm cannot change its workers",
+    "model = torch.compile(model, backend='eager')": "a compiled model cannot change its workers",
+    "import torch.distributed as dist\n"
+    "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)": "the script has a process group",
+}
+
+
+@pytest.mark.parametrize(
+    "before", [next(iter(UNFIT)), *(pytest.param(each, marks=pytest.mark.slow) for each in list(UNFIT)[1:])]
+)
+def test_a_script_that_cannot_change_live_says_so_once_and_trains(lab: Lab, tmp_path: Path, before: str) -> None:
+    alone = "process group" in UNFIT[before] or "SyncBatchNorm" in before
+    with live_job(lab, script(tmp_path, before), tmp_path / "run") as job:
+        job.repairs = False
+        job.start(1 if alone else 2)
+        assert set(job.finish().values()) == {0}, job.output()
+        whys = {each["why"] for each in job.said("unfit")}
+    (why,) = whys
+    assert why.startswith(UNFIT[before])
+    final = torch.load(tmp_path / "run" / "final.pt", weights_only=True)
+    assert final["step"] == 20
+    assert final["kind"] != "LiveModel"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("class_name", ["ZeroRedundancyOptimizer", "FullyShardedDataParallel"])
+def test_sharded_state_cannot_change_live(lab: Lab, tmp_path: Path, class_name: str) -> None:
+    before = f"optimizer.__class__ = type('{class_name}', (type(optimizer),), dict())"
+    with live_job(lab, script(tmp_path, before), tmp_path / "run") as job:
+        job.repairs = False
+        job.start(1)
+        assert job.finish() == {"c0": 0}, job.output()
+        (unfit,) = job.said("unfit")
+    assert class_name in unfit["why"]
+
+
+def test_a_communication_hook_is_refused(lab: Lab, tmp_path: Path) -> None:
+    text = script(tmp_path, after="model.register_comm_hook(None, lambda state, bucket: None)")
+    with live_job(lab, text, tmp_path / "run") as job:
+        job.repairs = False
+        job.start(1)
+        assert job.finish() == {"c0": 1}
+        assert 'a script with a communication hook must be started with elastic = "restart"' in job.output()
+
+
+@pytest.mark.parametrize(
+    ("loop", "why"),
+    [
+        ("[*loader]", "its steps are not in a loop over a prepared loader"),
+        pytest.param(
+            "(pair for pair, _ in zip(run.steps(loader, 20), run.prepare(DataLoader(data, 8))))",
+            "it reads two loaders at once",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_loop_that_has_no_boundary_keeps_its_workers(lab: Lab, tmp_path: Path, loop: str, why: str) -> None:
+    with live_job(lab, script(tmp_path, loop=loop), tmp_path / "run") as job:
+        job.repairs = False
+        job.start(1)
+        job.finish()
+        (unfit,) = job.said("unfit")
+    assert unfit["why"].startswith(why)
+
+
+@pytest.mark.slow
+def test_batches_smaller_than_the_gang_are_trained_as_on_one_worker(lab: Lab, tmp_path: Path) -> None:
+    finals = []
+    for name, sizes in (("fixed", ()), ("live", (4, 3))):
+        text = Path(__file__).with_name("live_training_script.py")
+        args = ("--steps", "24", "--samples", "5", "--batch-size", "2", "--seconds", "0.03")
+        with live_job(lab, text, tmp_path / name, *args) as job:
+            job.start(1)
+            job.until(lambda job=job: job.confirmed, 60.0, "it did not start")
+            for size in sizes:
+                job.order(size)
+                assert job.settle()["size"] == size
+            assert set(job.finish().values()) <= {0, 75}, job.output()
+        finals.append(torch.load(tmp_path / name / "final.pt", weights_only=True)["model"])
+    assert all(torch.allclose(finals[0][name], finals[1][name], rtol=1e-10, atol=1e-12) for name in finals[0])
