@@ -279,14 +279,20 @@ def _kubectl(words: Words) -> None:
     for verb in ("create", "logs", "cp"):
         verbs.add_parser(verb).add_argument("names", nargs="+")
     verbs.choices["create"].add_argument("--from-file")
+    verbs.choices["logs"].add_argument("-c", dest="container")
     apply, delete = verbs.add_parser("apply"), verbs.add_parser("delete")
     apply.add_argument("-f", required=True)
     apply.add_argument("--dry-run", choices=["server", "client"])
-    delete.add_argument("kinds")
-    delete.add_argument("-l", required=True)
+    get = verbs.add_parser("get")
+    for verb_of_kinds in (delete, get):
+        verb_of_kinds.add_argument("kinds")
+        verb_of_kinds.add_argument("name", nargs="?")
+        verb_of_kinds.add_argument("-l", dest="labels")
     verbs.add_parser("exec").add_argument("pod")
     own, inner = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, ())
-    options.parse_args(list(own))
+    given = options.parse_args(list(own))
+    if "delete" in own and not (given.name or given.labels):
+        raise NotParsedError("kubectl delete: neither a name nor labels")
     if inner:
         code, found, said = parsed(inner[1:])
         if inner[0] != "eunomia" or code != 0 or found is None:

@@ -1,6 +1,8 @@
 """The keeper on Kubernetes: random histories over HTTP with the real client, watches that wake it, and bad input."""
 
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,15 +16,19 @@ from tests.engines.fake_kube_api import FakeKube, KubeServer, Object, chosen, ku
 from tests.engines.kube_lab import WITHOUT_CLIENT, client_of, engine_of, request_of
 from tests.engines.test_keeper import TIMES, disturb, history_is_wrong, look
 
+from eunomia import extras
 from eunomia.cli import run
 from eunomia.errors import InputError
 from eunomia_appmaster.node.engine_note import check_no_engine, read_note
-from eunomia_engines.engine import NodeState
+from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import Keeper
+from eunomia_engines.keeper.plan import Life
+from eunomia_engines.kubernetes import engine as engine_module
 from eunomia_engines.kubernetes import keep as keep_module
 from eunomia_engines.kubernetes import watching
 from eunomia_engines.kubernetes.api import KubeApi
+from eunomia_engines.kubernetes.engine import KubernetesKind
 from eunomia_engines.kubernetes.keep import keep, note_asked, only_one
 from eunomia_engines.kubernetes.keep_request import FOLDER
 from eunomia_engines.kubernetes.watching import Alarm
@@ -293,12 +299,31 @@ def test_the_command_names_what_is_missing(
 
 
 def test_serve_may_serve_a_folder_with_a_keeper_beside_it(tmp_path: Path) -> None:
-    note_asked(tmp_path, [])
+    waits = EngineNode(id="u", state=NodeState.ASKED, why="Unschedulable")
+    note_asked(tmp_path, [Life(id="u", node=waits)], {"u": "search-a100-12"})
     note = read_note(tmp_path)
-    assert note is not None and note.engine == "kubernetes"
+    assert note is not None
+    assert note.lines == ["1 asked of kubernetes: job search-a100-12, pending: Unschedulable"]
     check_no_engine(tmp_path)
 
 
 def test_a_request_is_kept_for_the_engine_of_a_later_process(tmp_path: Path) -> None:
     request_of("search").save(tmp_path)
     assert (tmp_path / FOLDER / "request.json").stat().st_mode & 0o077 == 0
+
+
+def test_the_client_is_imported_only_where_it_is_used_and_its_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    modules = "sys, eunomia_engines.commands.kubernetes, eunomia_engines.kubernetes.keep"
+    code = f"import {modules}; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    monkeypatch.setattr(extras, "is_installed", lambda module: module != "kubernetes")
+    monkeypatch.setattr(engine_module, "is_installed", lambda module: module != "kubernetes")
+    (found,) = KubernetesKind().check()
+    assert not found.is_good and found.text.endswith("pip install 'eunomia[kubernetes]'")
+    file = tmp_path / "request.json"
+    file.write_text(request_of("search").text())
+    assert run(["kubernetes", "keep", "--request", str(file), "--state-dir", str(tmp_path / "state")]) == 2
+    assert 'needs the extra "kubernetes": pip install' in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()

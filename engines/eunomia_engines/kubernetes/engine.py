@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,8 @@ class KubernetesEngine:
 
     def __init__(self, request: KeepRequest, state: Path, api: KubeApi) -> None:
         self._request, self._asks, self._api = request, state / FOLDER / ASKS, api
+        self.names: Mapping[str, str] = {}
+        """Names of Jobs by uid, as of the last look."""
 
     def nodes(self) -> Sequence[EngineNode]:
         """Return the Jobs with the cluster's label, in one list of pods and one of Jobs."""
@@ -47,6 +49,7 @@ class KubernetesEngine:
             jobs, _ = self._api.jobs()
         except KubeError as fault:
             raise EngineSilentError("Kubernetes must list Jobs and pods", value=fault.words) from fault
+        self.names = {job.uid: job.name for job in jobs}
         return each_once(nodes_of(jobs, pods))
 
     def ask(self, count: int) -> Sequence[str]:

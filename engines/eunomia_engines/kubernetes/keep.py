@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -66,8 +66,9 @@ def keep(
         with _arbiter(state, stopped) as arbiter:
             if arbiter is None:
                 return
+            engine = KubernetesEngine(request, state, api)
             keeper = Keeper(
-                KubernetesEngine(request, state, api),
+                engine,
                 arbiter,
                 RecordedPilots(records),
                 Demand(request.least, request.most, request.wait_seconds),
@@ -76,7 +77,7 @@ def keep(
                     margin=request.end_seconds + MARGIN_SECONDS,
                     idle=request.idle_seconds,
                 ),
-                heard=lambda lives: note_asked(state, lives),
+                heard=lambda lives: note_asked(state, lives, engine.names),
             )
             alarm.start()
             keeper.run(stopped, look_seconds, alarm.pause)
@@ -122,10 +123,16 @@ def only_one(state: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def note_asked(state: Path, lives: Sequence[Life]) -> None:
-    """Note for `eunomia nodes` which nodes wait at Kubernetes; the arbiter is served beside the keeper."""
+def note_asked(state: Path, lives: Sequence[Life], names: Mapping[str, str]) -> None:
+    """Note for `eunomia nodes` which nodes wait at Kubernetes; the arbiter is served beside the keeper.
+
+    Args:
+        state: the arbiter's state folder.
+        lives: all nodes.
+        names: of their Jobs, by uid.
+    """
     waiting = [life.node for life in lives if life.node is not None and life.node.state is NodeState.ASKED]
-    asked = tuple(AskedNode(id=node.id, why=node.why[:MOST_WORDS]) for node in waiting)
+    asked = tuple(AskedNode(id=names.get(node.id, node.id), why=node.why[:MOST_WORDS]) for node in waiting)
     EngineNote(engine="kubernetes", up=UP, down=DOWN, at=time.time(), asked=asked, is_beside=True).save(state)
 
 
