@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputErrors
-from eunomia_appmaster.app import app_file
 from eunomia_appmaster.app.app_file import AppFile
 from eunomia_appmaster.app.command import Filling
 from eunomia_appmaster.app.space import Categorical, Float, Int
@@ -143,12 +142,6 @@ def test_python_in_a_command_is_the_interpreter_of_the_submitter(folder: Path, t
             "slots = 2",
             'slots = { min = 1, max = 2 }\nelastic = "always"',
             'elastic must be "restart" or "live", but got "always" (resnet.toml, [job].elastic)',
-        ),
-        (
-            "slots = 2",
-            'slots = { min = 1, max = 2 }\nelastic = "live"',
-            'elastic must be "restart": live changes need a training helper that forms its group again, '
-            'but got "live" (resnet.toml, [job].elastic)',
         ),
         (
             "slots = 2",
@@ -402,9 +395,8 @@ def test_a_grid_without_a_number_of_trials_runs_all_of_its_points(folder: Path) 
     ],
 )
 def test_a_job_that_changes_live_has_several_sizes_and_a_sample_for_each_worker(
-    slots: str, batch_size: int, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slots: str, batch_size: int, error: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(app_file, "LIVE_CHANGES", True)
     (tmp_path / "train.py").touch()
     text = f"""[app]
 name = "resnet"
@@ -415,8 +407,8 @@ batch_size = {batch_size}
 elastic = "live"
 """
     if not error:
-        assert app_file.AppFile.parse(text, place="resnet.toml", folder=tmp_path).job.elastic == "live"
+        assert AppFile.parse(text, place="resnet.toml", folder=tmp_path).job.elastic == "live"
         return
     with pytest.raises(InputErrors) as found:
-        app_file.AppFile.parse(text, place="resnet.toml", folder=tmp_path)
+        AppFile.parse(text, place="resnet.toml", folder=tmp_path)
     assert error in str(found.value)

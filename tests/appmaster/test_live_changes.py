@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from tests.appmaster.master_lab import MasterLab, eventually, master_lab
 
-from eunomia_appmaster.app import app_file
 from eunomia_appmaster.runtimes import ContainerState
 
-pytestmark = pytest.mark.skipif(not app_file.LIVE_CHANGES, reason="no live changes in this version")
 FILE = """
 [app]
 name = "live"

@@ -1,5 +1,6 @@
 """Jobs that change their size live under a real arbiter: leases grow and shrink; the journal is checked."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -8,11 +9,9 @@ import pytest
 from tests.appmaster import serving_lab
 from tests.appmaster.serving_lab import activity, client, eventually, supervisor
 
-from eunomia_appmaster.app import app_file
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.journal_check.reading import Rows
 
-pytestmark = pytest.mark.skipif(not app_file.LIVE_CHANGES, reason="no live changes in this version")
 _floors = serving_lab.floors
 
 
@@ -48,3 +47,28 @@ def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path
         eventually(lambda: _confirmed(made.state_dir).count(resized) == 2, "the arbiter knows it")
         report = check_folder(made.state_dir)
         assert report.findings == []
+
+
+@pytest.mark.slow
+def test_a_training_script_grows_and_shrinks_without_a_restart_and_its_parameters_agree(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("live_training_script.py"), tmp_path / "train.py")
+    command = f"{sys.executable} train.py --steps 100000 --seconds 0.02"
+    job = f"[job]\ncommand = '{command}'\nslots = {{ min = 1, max = 2 }}\nmax_iterations = 100000\nelastic = 'live'\n"
+    (tmp_path / "long.toml").write_text(f"[app]\nname = 'long'\n{job}")
+    with (
+        supervisor(tmp_path, policy="max_min", launcher_options=("--stop-seconds", "2")) as made,
+        client(made) as arbiter,
+    ):
+        arbiter.submit(tmp_path / "long.toml")
+        eventually(lambda: [path for path in tmp_path.glob("steps.long.*") if path.stat().st_size], "it makes steps")
+        arbiter.submit(_app(tmp_path, "short", steps=300))
+        eventually(lambda: arbiter.app("short").state == "finished", "the short app's end")
+        sizes = lambda: [len(line["slots"]) for line in activity(made, "long") if line["event"] == "resized"]  # noqa: E731
+        eventually(lambda: sizes() == [1, 2], "it shrinks, and grows")
+        steps = [json.loads(line) for path in tmp_path.glob("steps.long.*") for line in path.read_text().splitlines()]
+        arbiter.cancel("long")
+        assert {row["size"] for row in steps} == {1, 2}
+        hashes = {(row["step"], row["hash"]) for row in steps}
+        assert len(hashes) == len({row["step"] for row in steps}), "all workers of a step have equal parameters"
+        assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
+        assert check_folder(made.state_dir).findings == []

@@ -30,8 +30,6 @@ from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner
 
 M = TypeVar("M", bound=BaseModel)
 
-LIVE_CHANGES = False
-"""Whether ``elastic = "live"`` is accepted."""
 STAND_INS: Mapping[type[BaseModel], Mapping[str, str]] = {AppTable: {"name": "x"}, JobTable: {"command": "x"}}
 """Valid values of required keys, with which the rest of a table is checked if a key is missing or faulty."""
 
@@ -281,10 +279,7 @@ class _Reader:
         """Check that a job that changes its size live has sizes to change between, and a sample for each worker."""
         if job.elastic != "live" or "[job].slots" in self.faulty:
             return
-        if not LIVE_CHANGES:
-            rule = 'elastic must be "restart": live changes need a training helper that forms its group again'
-            self.note(rule, key="[job].elastic", value='"live"')
-        elif job.slots.min == job.slots.max:
+        if job.slots.min == job.slots.max:
             rule = 'slots must have a min below its max where elastic is "live"'
             self.note(rule, key="[job].slots", value=str(job.slots.min))
         elif job.batch_size is not None and job.batch_size < job.slots.max:

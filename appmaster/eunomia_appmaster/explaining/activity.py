@@ -19,6 +19,9 @@ ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
 RUNS = frozenset({"running", "resumed"})
 """Events after which the job's processes exist."""
 
+RESIZED = "resized"
+"""Event after which the job's processes exist on the line's slots alone, without a restart."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:

@@ -203,7 +203,8 @@ class LeaseFollower(JobLives):
             step=entered.step, join_seconds=entered.join_seconds, pause_seconds=entered.pause_seconds,
         )  # fmt: skip
         self._widening.note_change(entered.join_seconds + entered.pause_seconds)
-        self._note("resized", job, now, gang.member_gpus, step=entered.step)
+        why = f"generation {entered.generation}: paused for {entered.pause_seconds:.3f} s"
+        self._note("resized", job, now, gang.member_gpus, step=entered.step, why=why)
 
     def _restarts_only(self, job: Job, why: str) -> None:
         """Change a job by restarts from now on, since its script cannot change live."""

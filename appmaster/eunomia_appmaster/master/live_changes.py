@@ -82,9 +82,8 @@ class LiveChanges:
         return entered or (gang.membership is not None and gang.membership.current.number > 0)
 
     def begins(self, gang: Gang) -> bool:
-        """Return whether a gang that can change live once it has made a step has made none."""
-        awaited = gang.membership is not None and gang.confirmed and not gang.ordered
-        return awaited and not (gang.running and self._has_begun(gang))
+        """Return whether a gang that may change live has made no step yet, so that it can once it has."""
+        return gang.membership is not None and gang.confirmed and not gang.ordered and not gang.running
 
     def leaves_in_order(self, status: ContainerStatus) -> bool:
         """Return whether a member has finished or suspends, so that its whole gang ends; not one that was left out."""

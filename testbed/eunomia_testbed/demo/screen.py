@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group
 from rich.text import Text
 
-from eunomia_appmaster.explaining.activity import ENDS, Line
+from eunomia_appmaster.explaining.activity import ENDS, RESIZED, Line
 from eunomia_appmaster.explaining.failures import failed_in_words
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.demo.live_run import Look
@@ -91,11 +91,11 @@ class History:
 
     def _follow(self, line: Line, letter: dict[str, str]) -> None:
         mine = [slot for slot, (job, _) in self._doing.items() if job == line.job]
-        if line.event in ENDS:
+        if line.event in ENDS or line.event == RESIZED:
             for slot in mine:
                 del self._doing[slot]
-        elif line.event in ("start", "suspending", "running", "resumed"):
-            mark = letter.get(line.app, "?") if line.event in ("running", "resumed") else BUSY
+        if line.event in ("start", "suspending", "running", "resumed", RESIZED):
+            mark = letter.get(line.app, "?") if line.event in ("running", "resumed", RESIZED) else BUSY
             for slot in line.slots or mine:
                 self._doing[slot] = (line.job, mark)
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from eunomia_appmaster.explaining.activity import ENDS, RUNS, Line
+from eunomia_appmaster.explaining.activity import ENDS, RESIZED, RUNS, Line
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _activity(line: Line) -> str | None:
     match line.event:
         case "start":
             return "restore" if line.step else "start"
-        case event if event in RUNS:
+        case event if event in RUNS or event == RESIZED:
             return "run"
         case "suspending" | "stalled":
             return "save"

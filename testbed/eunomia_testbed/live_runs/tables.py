@@ -12,7 +12,7 @@ import structlog
 from eunomia.contract.events import Adapted
 from eunomia.errors import EunomiaError
 from eunomia.platform.registry import Registry, default_registry
-from eunomia_appmaster.explaining.activity import Line
+from eunomia_appmaster.explaining.activity import RESIZED, Line
 from eunomia_testbed.live_runs.live_log import LiveLog
 from eunomia_testbed.live_runs.logged import search_of
 from eunomia_testbed.live_runs.record import LiveRecord
@@ -23,12 +23,18 @@ from eunomia_testbed.results.added import Added, write_added
 from eunomia_testbed.results.plugin_metrics import HOOK, added_by, metrics_of, with_metrics
 from eunomia_testbed.run_log.tables import LogTables, MadeTables
 
-_TOLD = ("suspended", "resumed", "paused", "promoted", "finished", "stopped", "stalled", "failed", "lost_checkpoints")
+_TOLD = frozenset(
+    {
+        *("suspended", "resumed", "paused", "promoted", "finished", "stopped", "stalled", "failed", "lost_checkpoints"),
+        RESIZED,
+    }
+)
 _WORDS = {
     "paused": "paused at its rung",
     "failed": "failed",
     "suspended": "suspended",
     "stopped": "stopped early",
+    RESIZED: "changed its size without a restart",
     "lost_checkpoints": "lost its newest checkpoints, and goes on",
 }
 
