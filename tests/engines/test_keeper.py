@@ -8,7 +8,9 @@ from structlog.testing import capture_logs
 from tests.engines.engine_world import Truth, World, WorldArbiter, WorldPilots
 
 from eunomia.errors import EunomiaError
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_engines.engine import EngineSilentError, NodeState
+from eunomia_engines.head.arbiter import need_of
 from eunomia_engines.keeper.demand import AppNeed, Demand
 from eunomia_engines.keeper.keeper import LONGEST_PAUSE_SECONDS, Keeper
 from eunomia_engines.keeper.plan import Plan, Times
@@ -214,6 +216,15 @@ def test_demand_needs_no_more_than_the_most_and_no_less_than_the_least() -> None
     assert demand.wanted(0.0, [AppNeed(usable=100, held=0)], slots=8, nodes=2) == 4
     assert demand.wanted(1.0, [AppNeed(usable=12, held=8)], slots=8, nodes=2) == 3
     assert demand.wanted(2.0, [AppNeed(usable=1, held=1)], slots=16, nodes=4) == 2
+
+
+def test_jobs_that_wait_need_slots_that_the_cluster_never_had() -> None:
+    search = need_of(pb.App(max_slots=2, slots=2, waiting=6, running=2))
+    assert (search.usable, search.held) == (8, 2)
+    demand = Demand(1, 8, 0.0)
+    assert demand.wanted(0.0, [search], slots=2, nodes=1) == 4
+    gang = need_of(pb.App(max_slots=8, slots=0, waiting=1))
+    assert (gang.usable, gang.held) == (8, 0)
 
 
 def history(seed: int) -> list[str]:

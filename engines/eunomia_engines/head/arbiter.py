@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eunomia_appmaster.client import OVER, Client
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_engines.engine import Engine, EngineNode
 from eunomia_engines.keeper.demand import AppNeed
 from eunomia_engines.keeper.plan import Life, Member
@@ -25,8 +26,7 @@ class Arbiter:
 
     def needs(self) -> Sequence[AppNeed]:
         """Return what live apps could use and hold, in slots."""
-        apps = [app for app in self._client.list().apps if app.state not in OVER]
-        return [AppNeed(usable=app.max_slots, held=app.slots) for app in apps]
+        return [need_of(app) for app in self._client.list().apps if app.state not in OVER]
 
     def drain(self, name: str, why: str, within: float) -> None:
         """Drain a node: its leases end within so many seconds."""
@@ -35,6 +35,15 @@ class Arbiter:
     def remove(self, name: str, why: str, *, is_off: bool) -> None:
         """Remove a node once it is empty; ``is_off``: at once, since its processes are known to have ended."""
         self._client.remove_node(name, why, is_off=is_off)
+
+
+def need_of(app: pb.App) -> AppNeed:
+    """Return what an app could use, and what it holds, in slots.
+
+    The arbiter bounds ``max_slots`` by the most slots that the cluster has had, which is what more nodes would change:
+    so each job that waits counts as a slot, too.
+    """
+    return AppNeed(usable=max(app.max_slots, app.slots + app.waiting), held=app.slots)
 
 
 class RecordedPilots:
