@@ -299,6 +299,19 @@ def _kubectl(words: Words) -> None:
             raise NotParsedError(f"kubectl exec: {said or inner[0]}")
 
 
+def _ray(words: Words) -> None:
+    """Parse ``ray start`` with the options that the pages use."""
+    options = argparse.ArgumentParser(prog="ray", add_help=False)
+    start = options.add_subparsers(required=True).add_parser("start")
+    start.add_argument("--head", action="store_true")
+    start.add_argument("--num-cpus", type=int)
+    start.add_argument("--num-gpus", type=int)
+    start.add_argument("--port", type=int)
+    for name in ("--address", "--node-ip-address", "--temp-dir"):
+        start.add_argument(name)
+    options.parse_args(list(words))
+
+
 def _docker(words: Words) -> None:
     options = argparse.ArgumentParser(prog="docker", add_help=False)
     verbs = options.add_subparsers(required=True, dest="verb")
@@ -326,6 +339,7 @@ PROGRAMS: Final[Mapping[str, Callable[[Words], None]]] = {
     "make": _make,
     "pip": _pip,
     "python": _python,
+    "ray": _ray,
     "rm": _rm,
     "sqlite3": _sqlite3,
 }

@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,7 +25,8 @@ NODES = 3
 GPUS = 2
 START_SECONDS = 60.0
 MEMORY_BYTES = 80_000_000
-ENV = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_DASHBOARD": "1", "RAY_COLOR_PREFIX": "0"}
+ENV = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}
+"""Ray takes a token by itself once a user has one (``~/.ray/auth_token``), and runs its workers at niceness 15."""
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="not installed: ray (eunomia[ray])")
 
@@ -38,8 +40,7 @@ class RayLab:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.create_server((HEAD, 0)) as one:
-            self.port = one.getsockname()[1]
+        self.port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -169,6 +170,14 @@ class RayLab:
             socket.create_connection((HEAD, self.port), 1.0).close()
             return True
         return False
+
+
+def free_port() -> int:
+    """A port that is free now, of none of the ranges from which Ray's workers and the kernel take theirs."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
 
 
 @contextlib.contextmanager

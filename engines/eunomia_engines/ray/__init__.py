@@ -23,7 +23,9 @@ def start(
     runtime_env: Path | str | None = None,
     state_dir: Path | str | None = None,
 ) -> "RayArbiter":
-    """Serve an arbiter on the nodes of a Ray cluster, as ``eunomia ray up`` does, or take up the one that serves.
+    """Serve an arbiter on a Ray cluster, as ``eunomia ray up`` does, or take up the one that serves.
+
+    Returns once a node is up.
 
     Args:
         address: ``auto``, or ``HOST:PORT`` of the cluster's head; in a driver of Ray, ``auto`` is the driver's cluster.
@@ -37,6 +39,7 @@ def start(
     Raises:
         InputError: a value is invalid, Ray is not installed, or the cluster cannot be used.
         EngineSilentError: no cluster answers at the address.
+        EunomiaError: no node is up within two minutes; the head goes on.
     """
     from eunomia_engines.ray.script import start as start_on_ray
 

@@ -27,6 +27,8 @@ START_SECONDS: Final = 45.0
 """Seconds in which a process must have imported Ray and connected."""
 MOST_BYTES: Final = 64 * 2**20
 AUTO: Final = "auto"
+NAMED: Final = "RAY_ADDRESS"
+"""Names the cluster that ``auto`` is, for all programs of Ray."""
 
 _NODES: Final = TypeAdapter(list[RayNode])
 _ACTORS: Final = TypeAdapter(list[RayActor])
@@ -98,8 +100,9 @@ class RayDriver:
             return
         self.close()
         require(["ray"], of="the engine Ray")
-        if self._given != AUTO:
-            _check_port(self._given)
+        named = os.environ.get(NAMED, "") if self._given == AUTO else self._given
+        if named and "://" not in named:
+            _check_port(named)
         log: IO[bytes] | int = subprocess.DEVNULL
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

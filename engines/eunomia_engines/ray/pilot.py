@@ -35,6 +35,8 @@ MOST_SHORT: Final = 5
 PAUSE_SECONDS: Final = 2.0
 NOT_RUN: Final = -1
 """Noted for a pilot that was ended before it had a launcher; what an earlier one left may still run."""
+NICENESS: Final = "RAY_worker_niceness"
+"""Ray's setting of the niceness of its workers, 15 by default."""
 
 
 class Pilot:
@@ -143,6 +145,8 @@ def main() -> None:
     os.setsid()
     state, node, actor = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     own = {"GRPC_VERBOSITY": "NONE", "EUNOMIA_LOG": "info"}
+    if (niceness := os.nice(0)) > 0:
+        sys.stderr.write(f"runs, and lets jobs run, at niceness {niceness} ({NICENESS}=0 at `ray start` changes it)\n")
     try:
         code = Pilot(state, node, actor, {**os.environ, **own}).run()
     except (EunomiaError, OSError) as error:

@@ -9,8 +9,10 @@ from typing import Self
 from eunomia.extras import require
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.service.settings import default_state_dir
+from eunomia_engines.head.starting import await_head, members_of
 from eunomia_engines.ray.ending import end_all
 from eunomia_engines.ray.engine import RayEngine
+from eunomia_engines.ray.head import NAMES
 from eunomia_engines.ray.request import RayRequest, check_address, nodes_option, read_runtime_env
 from eunomia_engines.ray.starting import ArbiterFlags, begin, serves
 
@@ -76,6 +78,7 @@ def start(
     named = policy or os.environ.get("EUNOMIA_POLICY") or "default"
     engine, notes = begin(request, ArbiterFlags(policy=named, settings=settings), state)
     sys.stderr.write("".join(f"note: {note}\n" for note in notes))
+    await_head(NAMES, state, lambda: any(node.state == "up" for node in members_of(state).values()), "a node is up")
     return RayArbiter(state, engine)
 
 
