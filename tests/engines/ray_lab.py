@@ -29,6 +29,15 @@ ENV = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_worker_
 """Ray takes a token by itself once a user has one (``~/.ray/auth_token``), and runs its workers at niceness 15."""
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="not installed: ray (eunomia[ray])")
+WAITING = f"""#!{sys.executable} -IS
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
+    with open(sys.argv[1] + "/pids", "a") as file:
+        file.write(f"{{os.getpid()}}\\n")
+time.sleep(600)
+"""
+"""A script in the place of a launcher: notes its pid in the state folder, waits, and ends in order on SIGTERM."""
 
 
 class RayLab:

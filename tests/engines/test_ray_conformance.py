@@ -8,14 +8,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.engines.ray_lab import ENV, RayLab, needs_ray
+from tests.engines.ray_lab import ENV, WAITING, RayLab, needs_ray
 
 from eunomia_engines.ray.engine import RayKind
 from eunomia_engines.ray.request import RayRequest, namespace_of
 from eunomia_engines.testing.conformance import EngineConformance, EngineLab, Saying
 
 pytestmark = [needs_ray, pytest.mark.slow, pytest.mark.timeout(600)]
-LAUNCHER = "#!/bin/bash\ntrap 'exit 0' TERM\nsleep 600 & wait\n"
 
 
 class RealRayLab:
@@ -27,7 +26,7 @@ class RealRayLab:
     def __init__(self) -> None:
         self._folder = folder = Path(tempfile.mkdtemp(prefix="eray-"))
         launcher = folder / "launcher.sh"
-        launcher.write_text(LAUNCHER, encoding="utf-8")
+        launcher.write_text(WAITING, encoding="utf-8")
         launcher.chmod(0o700)
         self.ray = RayLab(folder)
         self.states = (folder / "a", folder / "b")

@@ -133,8 +133,8 @@ class Pilot:
             clear_locked(self._base, self._node, lock)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._ends = True
-        if self._child is not None and self._child.poll() is None:
+        is_first, self._ends = not self._ends, True
+        if is_first and self._child is not None:  # a second one could kill a launcher in the last moment of its end
             self._child.terminate()
 
 
