@@ -33,8 +33,8 @@ SHORT_SECONDS: Final = 20.0
 MOST_SHORT: Final = 5
 """A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
 PAUSE_SECONDS: Final = 2.0
-NOT_RUN: Final = -1
-"""Noted for a pilot that was ended before it had a launcher; what an earlier one left may still run."""
+READY_SECONDS: Final = 5.0
+"""Seconds after which a launcher that began ends in order on a signal."""
 NICENESS: Final = "RAY_worker_niceness"
 """Ray's setting of the niceness of its workers, 15 by default."""
 
@@ -54,7 +54,7 @@ class Pilot:
         self._request = RayRequest.load(state)
         self._base = private_folder(self._request.node_dir, mark_of(state))
         self._child: subprocess.Popen[bytes] | None = None
-        self._ends = False
+        self._began, self._ends = 0.0, False
 
     def run(self) -> int:
         """Run launchers until one ends for good, and return its exit code; ``HELD``: the node has a pilot."""
@@ -70,8 +70,8 @@ class Pilot:
         return code
 
     def _launch_all(self, lock: int) -> int:
-        code, short = NOT_RUN, 0
-        while not self._ends and short < MOST_SHORT:
+        short = 0
+        while True:
             began = time.monotonic()
             try:
                 command = self._command()
@@ -79,17 +79,16 @@ class Pilot:
                 sys.stderr.write(f"error: {error}\n")
                 return error.exit_code if isinstance(error, EunomiaError) else 2
             self._child = subprocess.Popen(command, env=self._env, pass_fds=[lock], stdin=subprocess.DEVNULL)
+            self._began = began
             self._write(self._child.pid)
-            if self._ends:  # the signal came before there was a child
-                self._child.terminate()
+            if self._ends:  # ordered before it began: it ends what an earlier one left, and then itself
+                self._end_child()
             code = self._child.wait()
-            if code in FINAL:
-                break
-            sys.stderr.write(f"the launcher has ended with code {code}\n")
             short = short + 1 if time.monotonic() - began < SHORT_SECONDS else 0
-            if not self._ends:
-                time.sleep(PAUSE_SECONDS)
-        return code
+            if code in FINAL or self._ends or short == MOST_SHORT:
+                return code
+            sys.stderr.write(f"the launcher has ended with code {code}\n")
+            time.sleep(PAUSE_SECONDS)
 
     def _command(self) -> list[str]:
         """Return the launcher's command line.
@@ -135,6 +134,15 @@ class Pilot:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         is_first, self._ends = not self._ends, True
         if is_first and self._child is not None:  # a second one could kill a launcher in the last moment of its end
+            self._end_child()
+
+    def _end_child(self) -> None:
+        """Let the launcher end in order, once it is ready to: a signal before that would kill it."""
+        signal.signal(signal.SIGALRM, self._terminate)
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, self._began + READY_SECONDS - time.monotonic()))
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        if self._child is not None:
             self._child.terminate()
 
 
