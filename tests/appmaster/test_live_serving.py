@@ -1,16 +1,24 @@
 """Jobs that change their size live under a real arbiter: leases grow and shrink; the journal is checked."""
 
 import json
+import os
+import random
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.appmaster import serving_lab
-from tests.appmaster.serving_lab import activity, client, eventually, supervisor
+from tests.appmaster.serving_lab import activity, client, eventually, live, supervisor
 
+from eunomia.errors import UnreachableError
+from eunomia_appmaster import Client
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.journal_check.reading import Rows
+from eunomia_appmaster.node.supervisor import Supervisor
 
 _floors = serving_lab.floors
 
@@ -72,3 +80,56 @@ def test_a_training_script_grows_and_shrinks_without_a_restart_and_its_parameter
         assert len(hashes) == len({row["step"] for row in steps}), "all workers of a step have equal parameters"
         assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
         assert check_folder(made.state_dir).findings == []
+
+
+def _victim(made: Supervisor, kind: str) -> int | None:
+    """The pid of a process of a kind; None: there is none now."""
+    if kind in ("arbiter", "launcher"):
+        process = made.arbiter if kind == "arbiter" else made.launcher
+        return None if process is None else process.pid
+    workers = [pid for name, pid in live(made, masters=kind == "app master") if "long" in name and "store" not in name]
+    return workers[-1] if workers else None
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_in_mid_change_cost_the_job_no_restart(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    shutil.copy(Path(__file__).with_name("live_training_script.py"), tmp_path / "train.py")
+    command = f"{sys.executable} train.py --steps 1000000 --seconds 0.02"
+    job = f"[job]\ncommand = '{command}'\nslots = {{ min = 1, max = 2 }}\nmax_iterations = 1000000\nelastic = 'live'\n"
+    (tmp_path / "long.toml").write_text(f"[app]\nname = 'long'\n{job}")
+    options = ("--stop-seconds", "2")
+    with supervisor(tmp_path, policy="max_min", launcher_options=options) as made, client(made) as arbiter:
+        arbiter.submit(tmp_path / "long.toml")
+        eventually(lambda: len(_rows(tmp_path)) > 20, "it makes steps")
+        for number, kind in enumerate(("app master", "launcher", "arbiter", "worker")):
+            eventually(lambda: _rows(tmp_path)[-1]["size"] == 2, "it has both slots")
+            if kind != "worker":
+                arbiter.submit(_app(tmp_path, f"short-{number}", steps=200))
+                time.sleep(rng.uniform(0.0, 2.5))
+            if (pid := _victim(made, kind)) is not None:
+                os.kill(pid, signal.SIGKILL)
+            if kind == "worker":  # with only one left, the job would start again
+                arbiter.submit(_app(tmp_path, f"short-{number}", steps=200))
+            eventually(lambda name=f"short-{number}": _state(arbiter, name) == "finished", "the short app's end")
+            before = len(_rows(tmp_path))
+            eventually(lambda least=before + 20: len(_rows(tmp_path)) > least, f"steps after a kill of the {kind}")
+        eventually(lambda: _rows(tmp_path)[-1]["size"] == 2, "it has both slots")
+        rows = _rows(tmp_path)
+        arbiter.cancel("long")
+        assert len({(row["step"], row["hash"]) for row in rows}) == len({row["step"] for row in rows})
+        assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
+        assert check_folder(made.state_dir).findings == []
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """What the workers have written of each step, in order of time."""
+    lines = [line for path in folder.glob("steps.long.*") for line in path.read_text().splitlines(keepends=True)]
+    return sorted((json.loads(line) for line in lines if line.endswith("\n")), key=lambda row: float(row["ended"]))
+
+
+def _state(arbiter: Client, app: str) -> str:
+    try:
+        return arbiter.app(app).state
+    except UnreachableError:
+        return ""
