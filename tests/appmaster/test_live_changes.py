@@ -152,3 +152,29 @@ def test_a_store_ends_with_its_job(tmp_path: Path) -> None:
         eventually(lambda: lab.arbiter.finished, "the app's end")
         (store,) = (app_dir / "1" / "containers").glob("store:*")
         eventually(lambda: (store / "exit.json").exists(), "the store's end")
+
+
+@pytest.mark.slow
+def test_slots_that_the_app_divides_widen_a_job_live_and_a_dead_workers_slot_is_given_back(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0)
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 2, 1)
+        _entered(app_dir, "live.1.1.1", "1 live.1.1.0 live.1.1.1")
+        eventually(lambda: _division(lab) == [0, 1], "the arbiter knows that it has both slots")
+        lab.arbiter.revoke("live", 2, 1)
+        _entered(app_dir, "live.1.1.0", "2 live.1.1.0")
+        eventually(lambda: _division(lab) == [0], "the arbiter knows that it has one slot")
+        lab.arbiter.free(1)
+        lab.arbiter.grant("live", 3, 2)
+        _entered(app_dir, "live.1.1.2", "3 live.1.1.0 live.1.1.2")
+        os.kill(lab.status("live.1.1.2", "live").pid, signal.SIGKILL)
+        _entered(app_dir, "live.1.1.0", "4 live.1.1.0")
+        assert _starts(lab) == 1
+
+
+def _division(lab: MasterLab) -> list[int]:
+    """The GPUs of the job, as the app master said last."""
+    reports = lab.arbiter.reports("division")
+    return list(reports[-1].jobs[0].gpus) if reports and reports[-1].jobs else []
