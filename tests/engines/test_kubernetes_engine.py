@@ -130,7 +130,7 @@ def test_a_node_goes_through_its_states(kube: FakeKube, engine: KubernetesEngine
     (node,) = engine.nodes()
     assert (node.state, node.host, node.ends_at) == (NodeState.RUNS, "gpu-7", None)
     kube.delete_pod(only(kube, "pods"))
-    assert state_of(engine) is NodeState.ENDS, "evicted: the pod saves"
+    assert state_of(engine) is NodeState.ASKED, "evicted: the pod saves, and its Job makes another"
     kube.end_pod(only(kube, "pods"), 143)
     kube.settle()
     assert state_of(engine) is NodeState.ASKED, "the Job waits for its next pod"
@@ -141,15 +141,16 @@ def test_a_node_goes_through_its_states(kube: FakeKube, engine: KubernetesEngine
     assert state_of(engine) is NodeState.ENDED
 
 
-def test_a_job_that_kueue_suspends_ends_and_then_waits(kube: FakeKube, engine: KubernetesEngine) -> None:
+def test_a_job_that_kueue_suspends_waits_and_is_not_replaced(kube: FakeKube, engine: KubernetesEngine) -> None:
     engine.ask(1)
     kube.settle()
     kube.run_pod(only(kube, "pods"), "gpu-7")
     job = only(kube, "jobs")
     job["spec"]["suspend"] = True
     kube.put("jobs", job)
-    assert state_of(engine) is NodeState.ENDS
+    assert state_of(engine) is NodeState.ASKED
     kube.settle()
+    assert state_of(engine) is NodeState.ASKED
     kube.end_pod(only(kube, "pods"), 143)
     job["status"]["conditions"] = [{"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "x"}]
     (node,) = engine.nodes()
@@ -192,7 +193,10 @@ POD = PodFacts(name="p", job="u", phase="Running", machine="m")
         ({"is_over": True, "is_ending": True}, [{}], NodeState.ENDS),
         ({"is_ending": True}, [], NodeState.ENDS),
         ({"is_suspended": True}, [], NodeState.ASKED),
-        ({"is_suspended": True}, [{}], NodeState.ENDS),
+        ({"is_suspended": True}, [{}], NodeState.ASKED),
+        ({"is_suspended": True, "is_ending": True}, [{}], NodeState.ENDS),
+        ({}, [{"is_ending": True}], NodeState.ASKED),
+        ({"is_ending": True}, [{"is_ending": True}], NodeState.ENDS),
     ],
 )
 def test_a_node_whose_pod_may_live_is_never_ended(job: Any, pods: Any, state: NodeState) -> None:

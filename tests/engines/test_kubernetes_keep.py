@@ -75,7 +75,8 @@ class KubeWorld(FakeKube):
             over = [{"type": "Complete", "status": "True"}] if said is NodeState.ENDED else []
             if kind == "jobs":
                 spec = {"activeDeadlineSeconds": int(self.world.length)}
-                found.append({"metadata": meta, "spec": spec, "status": {"conditions": over}})
+                ends = {"deletionTimestamp": at(self.world.now)} if said is NodeState.ENDS else {}
+                found.append({"metadata": {**meta, **ends}, "spec": spec, "status": {"conditions": over}})
             elif said in (NodeState.RUNS, NodeState.ENDS, NodeState.UNKNOWN):
                 owner = {"kind": "Job", "name": meta["name"], "uid": node.id}
                 ends = {"deletionTimestamp": at(self.world.now)} if said is NodeState.ENDS else {}

@@ -224,6 +224,7 @@ def test_a_search_finishes_on_jobs_that_are_asked_for_evicted_and_given_back(sit
     with kube.changed:  # Kubernetes evicts the first one
         first = next(pod for pod in kube.objects["pods"].values() if pod["status"]["phase"] == "Running")
         kube.delete_pod(first)
+    wait(lambda: len(site.kubelet.processes) == 3, f"its Job makes another pod {site.said()}", 120.0)
     site.keeping.kill()  # the keeper is killed, and its container begins again
     site.keeping.wait(30)
     site.server.stop()  # the API server starts again, too

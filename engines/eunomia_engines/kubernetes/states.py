@@ -124,7 +124,11 @@ def nodes_of(jobs: Iterable[JobFacts], pods: Iterable[PodFacts]) -> Sequence[Eng
 
 
 def node_of(job: JobFacts, pods: Sequence[PodFacts]) -> EngineNode:
-    """Return a Job as a node of the engine; what is not known or contradicts itself is ``UNKNOWN``."""
+    """Return a Job as a node of the engine; what is not known or contradicts itself is ``UNKNOWN``.
+
+    A Job that stays makes its next pod by itself. So a node whose pod ends is asked for already, and only one whose Job
+    ends is replaced.
+    """
     once = {pod.name: pod for pod in pods}
     living = [pod for pod in once.values() if pod.lives]
     state, why = _state(job, list(once.values()), living)
@@ -153,12 +157,14 @@ def _state(job: JobFacts, pods: Sequence[PodFacts], living: Sequence[PodFacts]) 
         return NodeState.UNKNOWN, f"{len(stays)} pods of one node"
     if job.is_over and stays and not job.is_ending:
         return NodeState.UNKNOWN, "the Job is over, and its pod is not"
-    if living and (job.is_ending or job.is_suspended or job.is_over or not stays):
-        return NodeState.ENDS, job.why or "its pod is being deleted"
-    if job.is_over:
+    if job.is_over and not living:
         return NodeState.ENDED, job.why
-    if job.is_ending:
-        return NodeState.ENDS, "the Job is being deleted"
+    if job.is_over or job.is_ending:
+        return NodeState.ENDS, job.why or "the Job is being deleted"
+    if job.is_suspended:  # by Kueue, for instance, which may admit it again
+        return NodeState.ASKED, job.why or "suspended"
+    if living and not stays:
+        return NodeState.ASKED, "its pod ends, and its Job makes another"
     if stays and stays[0].phase == "Running":
         return NodeState.RUNS, ""
     if not stays and any(pod.phase == "Succeeded" for pod in pods):

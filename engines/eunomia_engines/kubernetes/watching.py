@@ -70,6 +70,7 @@ class Alarm:
                         self.wake()
                     if self._stopped.is_set():
                         return
+                self._stopped.wait(FIRST_PAUSE_SECONDS)  # a proxy may end each watch at once
             except (KubeError, EunomiaError) as error:
                 expired = isinstance(error, KubeError) and error.status == EXPIRED
                 if expired or isinstance(error, KubeError):
