@@ -87,7 +87,6 @@ def lacking(error: ImportError, *, of: str) -> InputError | None:
 
 
 def _missing(module: str, of: str) -> InputError:
-    extra = extra_of(module)
-    if extra is None:
+    if (extra := extra_of(module)) is None:
         return InputError(f"{of} must find the module {module}", value="none")
     return InputError(f'{of} needs the extra "{extra}": {cure(extra)}', value=f"no module {module}")
