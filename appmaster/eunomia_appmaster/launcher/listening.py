@@ -41,7 +41,7 @@ class ListenAddress:
         """
         if announce:
             _check_announced(announce)
-        here = "127.0.0.1" if joined is None else _route_to(host_of(arbiter))
+        here = "127.0.0.1" if joined is None else route_to(host_of(arbiter))
         host, _, port = (listen or f"{announce or here}:0").rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise InputError("an address to listen on must be HOST:PORT", value=str(listen), place="--listen")
@@ -106,7 +106,7 @@ def not_bound(listening: ListenAddress) -> InputError:
     return InputError("a launcher must find a free port", value=f"none at {host}, {ports}", place="--port-range")
 
 
-def _route_to(host: str) -> str:
+def route_to(host: str) -> str:
     """Return this machine's address on the route to a host; no packet is sent.
 
     Raises:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from eunomia.errors import InputError
+from eunomia.journal.files import SHARED
 
 NETWORK: Final = frozenset(
     {
@@ -17,7 +18,7 @@ MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def check_local(folder: Path, *, mounts: Path = MOUNTS) -> None:
-    """Check that a folder, which need not exist yet, is not on a network file system.
+    """Check that a folder, which need not exist yet, is not on a network file system, unless its journal is marked so.
 
     Args:
         folder: of the journal.
@@ -26,6 +27,8 @@ def check_local(folder: Path, *, mounts: Path = MOUNTS) -> None:
     Raises:
         InputError: it is on one.
     """
+    if (folder / SHARED).exists():
+        return
     try:
         kind = _type_of(folder.resolve(), mounts.read_text(errors="replace"))
     except OSError:  # no such file: not known

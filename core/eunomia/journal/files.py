@@ -19,6 +19,7 @@ from eunomia.errors import EunomiaError, InputError
 
 ARCHIVE: Final = ".archive"
 """Suffix of the archive: that of ``journal.sqlite`` is the folder ``journal.archive`` next to it."""
+SHARED: Final = "journal.shared"  # the mark next to a journal on storage of several machines
 BEGIN_ANEW: Final = "move it away to begin a new one"
 CURE: Final = (
     "restore a backup, or go on from what is good: `eunomia journal salvage FOLDER` writes it to a new file and keeps "

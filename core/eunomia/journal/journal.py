@@ -1,16 +1,14 @@
 """The arbiter's journal: every step with its events and decision, and periodic checkpoints of the whole state.
 
-The journal is an SQLite file in WAL mode. Each step is written in one transaction with ``synchronous=FULL``: once
-``append`` returns, the step survives a crash of the process or machine, so the next arbiter knows of every order that
-was sent after that. This costs one fsync per step, which is affordable at a few steps per second.
+The journal is an SQLite file in WAL mode, which needs memory that all its readers share; beside the mark ``SHARED`` it
+has a rollback journal. Each step is written in one transaction with ``synchronous=FULL``: once ``append`` returns, it
+survives a crash of process or machine, so the next arbiter knows of every order that was sent after that.
 
 The state is the last checkpoint plus the replay of the steps after it (``eunomia.journal.recovery``). One arbiter
-writes; any number of readers (``read_journal``) may read at the same time. No process needs to close the file cleanly:
-SQLite rolls back incomplete transactions.
+writes, any number of readers (``read_journal``) may read. SQLite rolls back transactions that a process did not finish.
 
-Steps that no kept checkpoint needs are removed from the file by segment: moved to an archive next to it, or deleted
-(``Retention``). SQLite reuses their pages, so the file stops growing and is never rewritten. All tables and columns are
-listed in docs/reference/journal.md.
+Steps that no kept checkpoint needs are moved by segment to an archive next to the file, or deleted (``Retention``).
+SQLite reuses their pages, so the file stops growing. Tables and columns are listed in docs/reference/journal.md.
 """
 
 import contextlib
@@ -33,6 +31,7 @@ from eunomia.errors import InputError
 from eunomia.journal.files import (
     ARCHIVE,
     DEFAULT_RETENTION,
+    SHARED,
     JournalWriteError,
     Keep,
     Retention,
@@ -319,7 +318,7 @@ class Journal(_Tables):
                 path.touch(mode=0o600)
                 database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
                 check_version(database, path, may_be_new=True)
-                database.execute("PRAGMA journal_mode=WAL")
+                database.execute(f"PRAGMA journal_mode={'TRUNCATE' if (path.parent / SHARED).exists() else 'WAL'}")
                 database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 database.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
                 database.execute(f"PRAGMA cache_size=-{CACHE_KIB}")

@@ -16,35 +16,30 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from eunomia.errors import EunomiaError, InputError
 from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
+from eunomia.words import did_you_mean
 from eunomia_appmaster.commands.console import NOT_KNOWN, AsJson, StateDir, duration, table
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.node.engine_note import drop_note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.settings import default_state_dir
 from eunomia_engines.engine import EngineNode, NodeState
-from eunomia_engines.head.files import head_process, save_serving
+from eunomia_engines.head.files import save_serving
 from eunomia_engines.head.head import give_all_back
-from eunomia_engines.head.starting import (
-    await_head,
-    check_may_begin,
-    end_head,
-    has_failed,
-    head_line,
-    last_line,
-    members_of,
-    start_head,
-)
+from eunomia_engines.head.starting import await_head, has_failed, last_line, members_of
 from eunomia_engines.pilots.records import Pilot, pilots
 from eunomia_engines.requests import nodes_range
 from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
 from eunomia_engines.slurm.engine import SlurmEngine
 from eunomia_engines.slurm.head import NAMES
+from eunomia_engines.slurm.head_control import HeadControl
+from eunomia_engines.slurm.head_job import head_script
 from eunomia_engines.slurm.limits_check import check_limits, read_limits, room_note, save_note
 from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
-from eunomia_engines.slurm.request import FOLDER, Request, gpus_asked, time_option
+from eunomia_engines.slurm.request import FOLDER, LEAST_HEAD_SECONDS, Request, gpus_asked, time_option
 from eunomia_engines.slurm.script import LOGS, check_more, job_script
 
 SCHEMA: Final = "eunomia/slurm@1"
+HEADS: Final = ("here", "job")
 
 slurm = typer.Typer(
     add_completion=False,
@@ -90,6 +85,16 @@ class UpFlags(BaseModel):
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; all nodes must see it.")
     ] = None
+    head: Annotated[
+        str,
+        typer.Option("--head", metavar="here|job", help="Where the head runs: on this machine, or in a batch job."),
+    ] = "here"
+    head_partition: Annotated[
+        str, typer.Option("--head-partition", metavar="P", help="Of the head's job; default: that of the nodes.")
+    ] = ""
+    head_time: Annotated[
+        str | None, typer.Option("--head-time", metavar="TIME", help="Of the head's job; default: --time.")
+    ] = None
     port: Annotated[
         int | None,
         typer.Option("--port", metavar="N", min=1, max=65535, help="Of the head; default: of its last start, or free."),
@@ -105,6 +110,24 @@ class UpFlags(BaseModel):
         """The arbiter's state folder."""
         return (self.state_dir or default_state_dir()).resolve()
 
+    def _check_head(self) -> None:
+        """Check the options of the head.
+
+        Raises:
+            InputError: one is not known, or needs another one.
+        """
+        if self.head not in HEADS:
+            raise InputError("--head must be here or job", value=f'"{self.head}"{did_you_mean(self.head, HEADS)}')
+        alone = {"--head-partition": self.head_partition, "--head-time": self.head_time}
+        if self.head == "here" and (named := [name for name, given in alone.items() if given]):
+            raise InputError(f"{named[0]} must come with --head job", value="--head here")
+        if self.head == "job" and self.state_dir is None and "EUNOMIA_STATE_DIR" not in os.environ:
+            rule = "--head job must come with --state-dir, a folder on storage that all nodes and this machine see"
+            raise InputError(rule, value=str(self.home))
+
+    def _head_seconds(self) -> float | None:
+        return None if self.head_time is None else time_option(self.head_time, "--head-time", LEAST_HEAD_SECONDS)
+
     def request(self) -> Request:
         """Return the request.
 
@@ -118,6 +141,7 @@ class UpFlags(BaseModel):
         gpus = gpus_asked(self.gres)[1] if self.gres else 0
         more = tuple(self.more or ())
         check_more(more)
+        self._check_head()
         check_file(self.setup)
         per_gpu = {"--cpus-per-gpu": self.cpus_per_gpu, "--mem-per-gpu": self.mem_per_gpu}
         if not gpus and (named := [name for name, given in per_gpu.items() if given is not None]):
@@ -140,6 +164,9 @@ class UpFlags(BaseModel):
                 node_dir=self.node_dir,
                 idle_seconds=float(parse_duration(self.idle, name="--idle", zero=True)),
                 wait_seconds=float(parse_duration(self.wait, name="--wait", zero=True)),
+                head="job" if self.head == "job" else "here",
+                head_partition=self.head_partition,
+                head_seconds=self._head_seconds(),
             )
         except ValidationError as error:
             raise InputError("a request to Slurm must be valid", value=str(error.errors()[0]["msg"])) from None
@@ -165,20 +192,22 @@ def up(flags: UpFlags) -> int:
         typer.echo("\n".join([*_asked_lines(request, asked), *(f"note: {note}" for note in notes)]))
     check_with_slurm(request, state, programs)
     if flags.dry_run:
-        script = job_script(request, state)
-        typer.echo(json.dumps({"schema": SCHEMA, "notes": notes, "script": script}) if flags.as_json else script)
+        _show_scripts(request, state, notes, as_json=flags.as_json)
         return 0
-    check_may_begin(NAMES, state)
+    head, engine = HeadControl(request, state, programs), SlurmEngine(request, state)
+    head.prepare()
     request.save(state)
     save_serving(state / FOLDER, policy=policy, settings=flags.settings or (), port=flags.port)
-    start_head(NAMES, state)
-    engine = SlurmEngine(request, state)
-    await_head(NAMES, state, lambda: _active(engine), "a node is asked for")
+    waits = head.start()
+    if not waits:
+        await_head(NAMES, state, lambda: _active(engine), "a node is asked for")
     if flags.as_json:
         _show(state, engine, as_json=True, more={"notes": notes, "request": request.model_dump(mode="json")})
         return 0
     _show(state, engine, as_json=False)
     where = "" if flags.state_dir is None else f" --state-dir {shlex.quote(str(flags.state_dir))}"
+    if waits:
+        typer.echo(waits)
     commands = ("submit app.toml", "slurm status", "slurm down")
     typer.echo("   ".join(f"eunomia {command}{where}" for command in commands))
     return 0
@@ -201,8 +230,9 @@ def down(
 ) -> None:
     """End the nodes, their jobs of Slurm and the head; running jobs save first and go on after the next `up`."""
     state = _state(state_dir)
-    engine = SlurmEngine(Request.load(state), state)
-    end_head(NAMES, state, now=now)
+    request = Request.load(state)
+    engine = SlurmEngine(request, state)
+    HeadControl(request, state).end(now=now)
     give_all_back(engine)
     if left := [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]:
         raise EunomiaError("jobs of Slurm must end once they are cancelled", value=", ".join(left))
@@ -242,16 +272,25 @@ def _asked_lines(request: Request, asked: Request) -> Sequence[str]:
     return [f"a node: {whose}{' and '.join(parts)}"] if parts else []
 
 
+def _show_scripts(request: Request, state: Path, notes: Sequence[str], *, as_json: bool) -> None:
+    """Print the scripts of the jobs, and submit nothing."""
+    script = job_script(request, state)
+    head = head_script(request, state) if request.head == "job" else None
+    if as_json:
+        typer.echo(json.dumps({"schema": SCHEMA, "notes": list(notes), "script": script, "head_script": head}))
+        return
+    typer.echo(script if head is None else f"{head}\n{script}")
+
+
 def _show(state: Path, engine: SlurmEngine, *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
     begun, nodes, members = pilots(state / FOLDER), engine.nodes(), members_of(state)
-    pid = head_process(state / FOLDER)
+    line, head = HeadControl(Request.load(state), state).facts()
     rows = [node for node in nodes if node.state is not NodeState.ENDED or has_failed(node, begun.get(node.id))]
     if as_json:
-        head = None if pid is None else {"pid": pid}
         facts = [_facts(node, begun.get(node.id), members) for node in rows]
         typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts, **(more or {})}))
         return
-    typer.echo(head_line(NAMES, state))
+    typer.echo(line)
     headers = ("JOB", "STATE", "NODE", "SLOTS", "ENDS", "WHY")
     typer.echo("\n".join(table(headers, [_row(state, node, begun.get(node.id), members) for node in rows])))
 

@@ -38,20 +38,22 @@ def head_address(folder: Path) -> str:
 
 def head_process(folder: Path) -> int | None:
     """Return the pid of the head that serves from this machine; None: none does."""
-    record = _head(folder)
+    record = read_record(folder)
+    if record.get("job"):  # it may be on another machine
+        return None
     found = identify(int(record.get("pid", 0)))
     return found.pid if found is not None and found.start_time == record.get("start_time") else None
 
 
-def write_head(folder: Path, client: Client, address: str) -> None:
+def write_head(folder: Path, client: Client, address: str, **more: Any) -> None:
     """Write the join token and then the address for the nodes; the token of the head before ends."""
-    if (before := _head(folder).get("token")) is not None:
+    if (before := read_record(folder).get("token")) is not None:
         client.revoke_join_token(int(before))
     made = client.make_join_token(ends_in_seconds=TOKEN_DAYS * 86400.0, reusable=True)
     write_private(folder / TOKEN, made.text.encode(), sync=True)
     own = identify(os.getpid())
     start_time = None if own is None else own.start_time
-    record = {"address": address, "pid": os.getpid(), "start_time": start_time, "token": made.token.number}
+    record = {"address": address, "pid": os.getpid(), "start_time": start_time, "token": made.token.number, **more}
     write_private(folder / HEAD, json.dumps(record).encode(), sync=True)
 
 
@@ -62,7 +64,13 @@ def save_serving(folder: Path, *, policy: str, settings: Sequence[str], port: in
 
 
 def serve_flags(folder: Path, state: Path) -> ServeFlags:
-    """Return the flags of the arbiter: those that ``up`` was given, and where it named no port that of its last start.
+    """Return the flags of the arbiter; see ``given_flags``."""
+    given, port = given_flags(folder)
+    return ServeFlags(**given, no_launcher=True, address=f"0.0.0.0:{port}", make_certificates=True, state_dir=state)
+
+
+def given_flags(folder: Path) -> tuple[dict[str, Any], int]:
+    """Return the flags that ``up`` was given, and the port: where it named none, that of the last head, or else 0.
 
     Raises:
         InputError: the file with the flags is missing or damaged.
@@ -72,11 +80,11 @@ def serve_flags(folder: Path, state: Path) -> ServeFlags:
         given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError("the arbiter's flags must be readable", value=str(error)[:200], place=str(path)) from None
-    port = given.pop("port", None) or str(_head(folder).get("address", ":0")).rpartition(":")[2]
-    return ServeFlags(**given, no_launcher=True, address=f"0.0.0.0:{port}", make_certificates=True, state_dir=state)
+    port = given.pop("port", None) or str(read_record(folder).get("address", ":0")).rpartition(":")[2]
+    return given, int(port)
 
 
-def _head(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
     """Return the record of the last head; empty: there was none, or it is damaged."""
     try:
         found = json.loads((folder / HEAD).read_text(encoding="utf-8"))

@@ -20,7 +20,8 @@ from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_engines.engine import Engine, EngineSilentError, NodeState
 from eunomia_engines.head.arbiter import Arbiter, RecordedPilots
-from eunomia_engines.head.files import DOWN, serve_flags, write_head
+from eunomia_engines.head.files import DOWN, write_head
+from eunomia_engines.head.seats import Seat
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import LOOK_SECONDS, Keeper
 from eunomia_engines.keeper.plan import Life, Times
@@ -89,54 +90,68 @@ class MakeParts(Protocol):
         """Return the parts; raises ``InputError`` where the request is invalid."""
 
 
-def run_head(names: HeadNames, make: MakeParts, state: Path) -> None:
-    """Serve until SIGTERM or SIGINT; exit code 2 for bad input."""
+def run_head(names: HeadNames, make: MakeParts, state: Path, seat: Callable[[], Seat] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; exit code 2 for bad input.
+
+    Args:
+        names: of the engine.
+        make: makes the parts.
+        state: the arbiter's state folder.
+        seat: makes the place where the head runs; None: this machine, that of ``up``.
+    """
     name_process(f"{names.engine} head")
     configure_logs(level="info")
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        serve(names, make(state), state, stopped)
+        own = Seat(state / names.folder, state) if seat is None else seat()
+        serve(names, make(state), own, stopped)
     except EunomiaError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
 
 
-def serve(names: HeadNames, parts: HeadParts, state: Path, stopped: threading.Event) -> None:
-    """Run the arbiter and the keeper until stopped.
+def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Event) -> None:
+    """Run the arbiter and the keeper until stopped, or until another head takes this one's place.
 
     Raises:
         InputError: a setting is invalid, or another arbiter serves the state folder.
     """
-    folder = state / names.folder
-    serving = checked(serve_flags(folder, state))
-    with Supervisor(state, serving, stop_asked=stopped.is_set) as supervisor:
-        host = "" if serving.certificates is None else serving.certificates.called_from_elsewhere("0.0.0.0")
-        address = f"{host}:{supervisor.address.rpartition(':')[2]}"
-        with Client(supervisor.address, token_file=supervisor.token_file) as client:
-            write_head(folder, client, address)
-            arbiter = Arbiter(client)
-            keeper = Keeper(
-                parts.engine,
-                arbiter,
-                RecordedPilots(folder),
-                parts.demand,
-                parts.times,
-                heard=lambda lives: note_asked(names, state, lives),
-            )
-            thread = threading.Thread(target=keeper.run, args=(stopped, parts.look_seconds), daemon=True)
-            thread.start()
-            try:
-                while not stopped.wait(CHECK_SECONDS):
-                    supervisor.check()
-                    if not thread.is_alive():
-                        raise EunomiaError("the keeper of the nodes must run; its error stands above")
-                thread.join(60.0)
-                if (folder / DOWN).exists():
-                    give_all_back(parts.engine, arbiter)
-            finally:
-                parts.close()
+    folder, state = seat.folder, seat.state
+    if not seat.wait(stopped):
+        return
+    serving = checked(seat.flags())
+    with (
+        Supervisor(state, serving, stop_asked=stopped.is_set) as supervisor,
+        Client(supervisor.address, token_file=supervisor.token_file) as client,
+    ):
+        write_head(folder, client, seat.address(serving, supervisor.address), **seat.record)
+        arbiter = Arbiter(client)
+        keeper = Keeper(
+            parts.engine,
+            arbiter,
+            RecordedPilots(folder),
+            parts.demand,
+            parts.times,
+            heard=lambda lives: note_asked(names, state, lives),
+        )
+        thread = threading.Thread(target=keeper.run, args=(stopped, parts.look_seconds), daemon=True)
+        thread.start()
+        try:
+            while not stopped.wait(CHECK_SECONDS):
+                if seat.is_taken():
+                    stopped.set()
+                    supervisor.end_now()
+                    return
+                supervisor.check()
+                if not thread.is_alive():
+                    raise EunomiaError("the keeper of the nodes must run; its error stands above")
+            thread.join(60.0)
+            if (folder / DOWN).exists():
+                give_all_back(parts.engine, arbiter)
+        finally:
+            parts.close()
 
 
 def note_asked(names: HeadNames, state: Path, lives: Sequence[Life]) -> None:

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from eunomia.errors import InputError
 from eunomia.words import did_you_mean
 from eunomia_engines.engine import EngineRefusedError
+from eunomia_engines.slurm.head_job import head_script
 from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
 from eunomia_engines.slurm.request import Request, gpus_asked
 from eunomia_engines.slurm.script import job_script
@@ -63,16 +64,18 @@ def with_share(request: Request, here: Sequence[SlurmNodes]) -> Request:
     return request.model_copy(update=changed)
 
 
-def check_with_slurm(request: Request, state: Path, programs: SlurmPrograms) -> str:
-    """Let Slurm check a node's job without submitting it, and return what it says.
+def check_with_slurm(request: Request, state: Path, programs: SlurmPrograms) -> None:
+    """Let Slurm check a node's job, and that of the head if it is one, without submitting them.
 
     Raises:
         EngineRefusedError: Slurm would refuse it, in its own words.
     """
+    scripts = [job_script(request, state), *([head_script(request, state)] if request.head == "job" else [])]
     with TemporaryDirectory(prefix="eunomia-slurm-") as folder:
-        path = Path(folder) / "node.sh"
-        path.write_text(job_script(request, state), encoding="utf-8")
-        return programs.submit(str(path), only_test=True)
+        path = Path(folder) / "job.sh"
+        for script in scripts:
+            path.write_text(script, encoding="utf-8")
+            programs.submit(str(path), only_test=True)
 
 
 def check_file(path: Path | None) -> None:

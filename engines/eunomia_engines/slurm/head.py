@@ -1,5 +1,9 @@
-"""``python -m eunomia_engines.slurm.head STATE``: the arbiter of a cluster on Slurm, and the keeper of its nodes."""
+"""``python -m eunomia_engines.slurm.head STATE [--job]``: the arbiter of a cluster on Slurm, and its nodes' keeper.
 
+With ``--job`` it runs in a batch job of its own, one head after another; see ``job_seat``.
+"""
+
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -8,6 +12,7 @@ from eunomia_engines.head.head import HeadNames, HeadParts, run_head
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.plan import Times
 from eunomia_engines.slurm.engine import SlurmEngine
+from eunomia_engines.slurm.job_seat import JobSeat
 from eunomia_engines.slurm.request import FOLDER, Request
 
 NAMES: Final = HeadNames(engine="slurm", folder=FOLDER, unit="job")
@@ -27,5 +32,11 @@ def parts_of(state: Path) -> HeadParts:
     )
 
 
+def main() -> None:
+    """Serve until SIGTERM or SIGINT; exit code 2 for bad input."""
+    state, in_job = Path(sys.argv[1]), sys.argv[2:] == ["--job"]
+    run_head(NAMES, parts_of, state, (lambda: JobSeat(state, os.environ.get("SLURM_JOB_ID", ""))) if in_job else None)
+
+
 if __name__ == "__main__":
-    run_head(NAMES, parts_of, Path(sys.argv[1]))
+    main()

@@ -10,10 +10,12 @@ from typing import Final
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.commands.launcher import LauncherFlags
 from eunomia_appmaster.launcher.joining import OwnJoin
+from eunomia_appmaster.launcher.listening import route_to
 from eunomia_engines.head.files import TOKEN, head_address
 from eunomia_engines.pilots.names import check_gpus, clear_node, private_folder, take_name
 from eunomia_engines.pilots.records import Pilot, ended_clean, pilots, write_pilot
 from eunomia_engines.requests import mark_of
+from eunomia_engines.slurm.relay import port_file, relay_address
 from eunomia_engines.slurm.request import FOLDER, Request
 
 CLEAR: Final = "--clear"
@@ -48,8 +50,10 @@ def launch(state: Path, env: Mapping[str, str]) -> tuple[list[str], dict[str, st
     base = private_folder(request.node_dir, mark_of(state))
     name, lock = take_name(base, host)
     os.set_inheritable(lock, True)  # the launcher holds it until it ends
+    head = head_address(state / FOLDER)
     flags = LauncherFlags(
-        arbiter=head_address(state / FOLDER),
+        arbiter=head if request.head == "here" else relay_address(base, job),
+        announce="" if request.head == "here" else route_to(head.rpartition(":")[0]),
         state=state,
         join=str(state / FOLDER / TOKEN),
         node=name,
@@ -71,7 +75,9 @@ def clear(state: Path, env: Mapping[str, str]) -> None:
     """Remove the folder of this job's node from the local disk; nothing of the node runs any more."""
     pilot = pilots(state / FOLDER).get(env.get("SLURM_JOB_ID", ""))
     if pilot is not None:
-        clear_node(private_folder(Request.load(state).node_dir, mark_of(state)), pilot.node)
+        base = private_folder(Request.load(state).node_dir, mark_of(state))
+        port_file(base, pilot.job).unlink(missing_ok=True)
+        clear_node(base, pilot.node)
 
 
 if __name__ == "__main__":

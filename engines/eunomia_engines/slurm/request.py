@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,6 +16,8 @@ FOLDER: Final = Path("engine") / "slurm"
 """The engine's files, below the arbiter's state folder."""
 LEAST_SECONDS: Final = 60.0
 """Shortest time of a node: a shorter one would end before a job has made a step worth keeping."""
+LEAST_HEAD_SECONDS: Final = 120.0
+"""Shortest time of a head: it is signalled a minute before its end."""
 LONGEST_SIGNAL_SECONDS: Final = 120.0
 SIGNAL_SHARE: Final = 1.0 / 6.0
 """Share of a node's time that it gets to end after Slurm's signal, at most ``LONGEST_SIGNAL_SECONDS``."""
@@ -42,6 +44,9 @@ class Request(BaseModel):
         node_dir: folder on a node's local disk with the node's own files.
         idle_seconds: after which a node that is above ``least`` and holds nothing is given back.
         wait_seconds: for which jobs must have waited for slots before another node is asked for.
+        head: where the head runs: on the machine of ``up``, or in a batch job of its own.
+        head_partition: of the head's job; empty: that of the nodes.
+        head_seconds: of the head's job; None: those of a node.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,6 +67,9 @@ class Request(BaseModel):
     node_dir: Path
     idle_seconds: Annotated[float, Field(ge=0)] = 600.0
     wait_seconds: Annotated[float, Field(ge=0)] = 60.0
+    head: Literal["here", "job"] = "here"
+    head_partition: str = ""
+    head_seconds: Annotated[float, Field(ge=LEAST_HEAD_SECONDS)] | None = None
 
     @property
     def signal_seconds(self) -> int:
@@ -106,19 +114,19 @@ def node_job_name(state: Path) -> str:
     return f"eunomia-node-{mark_of(state)}"
 
 
-def time_option(text: str) -> float:
-    """Return ``--time`` in seconds: ``24:00:00`` or ``1-12:00:00`` as Slurm writes it, or ``36h``.
+def time_option(text: str, name: str = "--time", least: float = LEAST_SECONDS) -> float:
+    """Return a time of a job in seconds: ``24:00:00`` or ``1-12:00:00`` as Slurm writes it, or ``36h``.
 
     Raises:
         InputError: it is neither, or a plain number, which is minutes for Slurm and seconds elsewhere.
     """
     if text.isdecimal():
-        raise InputError("--time must have a unit, or Slurm's form: 30m or 00:30:00", value=f'"{text}"')
+        raise InputError(f"{name} must have a unit, or Slurm's form: 30m or 00:30:00", value=f'"{text}"')
     seconds = seconds_of(text)
     if seconds is None:
-        seconds = float(parse_duration(text, name="--time"))
-    if not LEAST_SECONDS <= seconds < math.inf:
-        raise InputError(f"--time must be at least {LEAST_SECONDS:g} s", value=f'"{text}"')
+        seconds = float(parse_duration(text, name=name))
+    if not least <= seconds < math.inf:
+        raise InputError(f"{name} must be at least {least:g} s", value=f'"{text}"')
     return seconds
 
 

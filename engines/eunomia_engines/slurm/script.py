@@ -71,6 +71,7 @@ def _body(request: Request, state: Path) -> list[str]:
         f"record={record}/$SLURM_JOB_ID.end",
         "finish() {",
         '  printf "%s\\n" "$1" > "$record.new" && mv "$record.new" "$record"',
+        *(['  [ -z "$relay" ] || kill "$relay" 2>/dev/null'] if request.head == "job" else []),
         f'  [ "$1" != 0 ] || "$python" -m eunomia_engines.slurm.pilot {whole} --clear',
         '  exit "$1"',
         "}",
@@ -79,6 +80,7 @@ def _body(request: Request, state: Path) -> list[str]:
         *setup,
         "set +eu; trap - ERR EXIT  # whatever the setup file has set",
         'python="${EUNOMIA_PYTHON:-$python}"  # the setup file may name another one',
+        *_relay(request, whole),
         "ends=0",
         "child=0",
         "short=0",
@@ -96,6 +98,18 @@ def _body(request: Request, state: Path) -> list[str]:
         "  [ $ends = 1 ] || sleep 2",
         "done",
         'finish "${code:-0}"',
+    ]
+
+
+def _relay(request: Request, whole: str) -> list[str]:
+    """Return the lines that keep a relay to the head, if that is a batch job: it may be on another machine tomorrow."""
+    if request.head != "job":
+        return []
+    return [
+        "# The node's processes reach the head through it; it is started again if it dies.",
+        f"(trap 'kill \"$!\" 2>/dev/null; exit 0' TERM; while :; do "
+        f'"$python" -m eunomia_engines.slurm.relay {whole} & wait "$!"; sleep 1; done) &',
+        "relay=$!",
     ]
 
 

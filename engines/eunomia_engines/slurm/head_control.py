@@ -1,0 +1,139 @@
+"""The head of a cluster on Slurm from outside, on this machine or in a batch job: started, shown and ended."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia.journal.files import SHARED
+from eunomia_engines.engine import EngineNode, NodeState
+from eunomia_engines.head.files import DOWN, head_process, read_record
+from eunomia_engines.head.head import LAST_SECONDS
+from eunomia_engines.head.starting import (
+    END_SECONDS,
+    START_SECONDS,
+    check_may_begin,
+    end_head,
+    head_line,
+    last_line,
+    start_head,
+)
+from eunomia_engines.slurm.head import NAMES
+from eunomia_engines.slurm.head_job import HeadJobs
+from eunomia_engines.slurm.programs import SlurmPrograms
+from eunomia_engines.slurm.request import FOLDER, Request
+from eunomia_engines.slurm.script import LOGS
+
+POLL_SECONDS: Final = 3.0
+
+
+class HeadControl:
+    """The head of a state folder.
+
+    Args:
+        request: what was asked for.
+        state: the arbiter's state folder.
+        programs: calls Slurm's programs.
+    """
+
+    def __init__(self, request: Request, state: Path, programs: SlurmPrograms | None = None) -> None:
+        self._request, self._state, self._folder = request, state, state / FOLDER
+        self._jobs = HeadJobs(request, state, programs or SlurmPrograms())
+
+    def prepare(self) -> None:
+        """Check that a head may begin in the state folder, and make the engine's folder there.
+
+        Raises:
+            InputError: one runs, here or in a batch job; another engine gives the nodes; or it cannot be written.
+        """
+        if found := self._jobs.active():
+            rule = f"a state folder must have one head: {NAMES.down} ends it, and up begins with other options"
+            raise InputError(rule, value=_ids(found), place=str(self._state))
+        if self._request.head == "job":
+            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self._state / SHARED).touch(mode=0o600)
+        check_may_begin(NAMES, self._state)
+
+    def start(self) -> str:
+        """Start the head, and wait until it serves.
+
+        Returns:
+            What the head waits for in Slurm's queue; empty: it serves.
+
+        Raises:
+            EunomiaError: it does not serve in time; an ``InputError`` if it was refused.
+        """
+        if self._request.head == "here":
+            start_head(NAMES, self._state)
+            return ""
+        before = int(read_record(self._folder).get("number", 0))
+        return self._await_job(self._jobs.ask(), before)
+
+    def end(self, *, now: bool) -> None:
+        """End the head and wait for it, and with ``now`` unset all nodes before it.
+
+        Raises:
+            EunomiaError: it does not end in time.
+        """
+        end_head(NAMES, self._state, now=now)
+        order = self._folder / DOWN
+        if not now:
+            order.touch(mode=0o600)
+        try:
+            self._end_jobs(END_SECONDS + (0.0 if now else LAST_SECONDS))
+        finally:
+            order.unlink(missing_ok=True)
+
+    def facts(self) -> tuple[str, dict[str, Any] | None]:
+        """Return which head there is, as a line of text and as an object of JSON."""
+        pid = head_process(self._folder)
+        if self._request.head == "here" or pid is not None:
+            return head_line(NAMES, self._state), None if pid is None else {"pid": pid}
+        jobs, record = self._jobs.active(), read_record(self._folder)
+        runs = next((job for job in jobs if job.state is not NodeState.ASKED), None)
+        waits = next((job for job in jobs if job.state is NodeState.ASKED), None)
+        if runs is None and waits is None:
+            return f"{head_line(NAMES, self._state)} ({self._last_words()})", None
+        serves = runs is not None and str(record.get("job", "")) == runs.id
+        parts = [] if runs is None else [f"job {runs.id} {'serves' if serves else 'starts'} on {runs.host}"]
+        parts += [] if waits is None else [f"{'next: ' if runs else ''}job {waits.id} waits ({waits.why})"]
+        facts = {"job": None if runs is None else runs.id, "next": None if waits is None else waits.id}
+        return f"head      {', '.join(parts)}", {**facts, "serves": serves, "host": None if runs is None else runs.host}
+
+    def _await_job(self, job: str, before: int) -> str:
+        """Wait until a head's job serves, or is seen to wait in the queue; see ``start``."""
+        began = time.monotonic()
+        while int(read_record(self._folder).get("number", 0)) <= before:
+            seen = next((one for one in self._jobs.active() if one.id == job), None)
+            if seen is None:
+                log = self._folder / LOGS / f"head-{job}.log"
+                raise InputError("the head must serve", value=_last_line(log), place=str(log))
+            if time.monotonic() - began > START_SECONDS:
+                if seen.state is NodeState.ASKED:
+                    return f"job {job} waits in Slurm's queue ({seen.why}); the head serves once it starts"
+                raise EunomiaError(f"within {START_SECONDS:g} s, this must be true: the head in job {job} serves")
+            time.sleep(POLL_SECONDS)
+        return ""
+
+    def _end_jobs(self, seconds: float) -> None:
+        """End the heads in batch jobs; a next one that the running head asks for meanwhile is withdrawn too."""
+        deadline = time.monotonic() + seconds
+        while left := self._jobs.active():
+            if time.monotonic() > deadline:
+                self._jobs.kill()
+                raise EunomiaError(f"within {seconds:g} s, this must be true: the head ends", value=_ids(left))
+            self._jobs.end()
+            time.sleep(POLL_SECONDS)
+
+    def _last_words(self) -> str:
+        logs = sorted((self._folder / LOGS).glob("head-*.log"), key=lambda path: path.stat().st_mtime)
+        return f"{_last_line(logs[-1])}; {logs[-1]}" if logs else "no log of one"
+
+
+def _last_line(log: Path) -> str:
+    return last_line(log) if log.exists() else "no log"
+
+
+def _ids(jobs: Sequence[EngineNode]) -> str:
+    return ", ".join(f"job {job.id}" for job in jobs)
