@@ -95,11 +95,11 @@ def test_the_next_head_goes_on_where_the_one_before_ended(site: HeadSite, how: s
 
 
 def test_of_two_heads_at_once_the_later_is_obeyed_and_the_other_ends(site: HeadSite) -> None:
-    site.up("--head", "job", nodes=2)
-    wait(all_up(site, 2), "two nodes are up")
+    site.up("--head", "job", nodes=1)
+    wait(all_up(site, 1), "a node is up")
     wait(lambda: site.head()["next"] is not None, "the next head waits in the queue")
-    site.search(iterations=1500, seconds=0.05)
-    wait(lambda: site.app()["slots"] == 4, "the search holds all slots")
+    site.search(iterations=800, seconds=0.05)
+    wait(lambda: site.app()["slots"] == 2, "the search holds all slots")
     first, before = site.head()["job"], site.process()
     on = site.lab.call("squeue", "-h", "-j", first, "-o", "%N").strip()
     site.lab.kill(on)  # its slurmd is dead, its processes live: Slurm calls the node lost and starts the next head

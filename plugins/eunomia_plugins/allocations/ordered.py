@@ -136,7 +136,9 @@ class Ordered:
         sizes: Any = [*[0] * first, *gpus]
         kinds: Any = None if len(capacity) == 1 else [*[NONE] * first, *types]
         order: Any = [first] if len(grants) == 1 else _in_turn(snapshot, grants, first, stop=stop)
-        wake_at = _first_change(snapshot, form, [*granted]) if offer.contended else NEVER
+        wake_at = NEVER
+        if form.holds is not None and offer.contended and grants:
+            wake_at = Seconds(snapshot.now + max(float(form.holds(np.array(granted, np.int32)).min()), 1e-3))
         return _new_allocation(
             claims=Claims(unit=Unit.JOB, rows=rows),
             amount=_new_grants(gpus=sizes, gpu_type=kinds),
