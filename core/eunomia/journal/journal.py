@@ -85,6 +85,7 @@ log = structlog.get_logger()
 
 CHECKPOINTS_KEPT = 2
 _SUM = "SELECT crc FROM steps WHERE id = ?"
+_FIRST_AND_NEEDED = "SELECT (SELECT min(id) FROM steps), (SELECT min(after_step) FROM checkpoints)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -233,8 +234,7 @@ class _Tables:
 
     def _rows(self, where: str, *values: int) -> Iterator[Row]:
         version = self._version
-        query = f"SELECT {columns_of(version)} FROM steps WHERE {where}"
-        for values_of_row in self._database.execute(query, values):
+        for values_of_row in self._database.execute(f"SELECT {columns_of(version)} FROM steps WHERE {where}", values):
             row = Row(*values_of_row)
             check_row(row, self.path, version)
             yield row
@@ -416,8 +416,7 @@ class Journal(_Tables):
         """Archive or delete the segments of steps before all kept checkpoints."""
         length = self._retention.segment_steps
         while self._retention.keep is not Keep.ALL:
-            query = "SELECT (SELECT min(id) FROM steps), (SELECT min(after_step) FROM checkpoints)"
-            first, needed_after = self._database.execute(query).fetchone()
+            first, needed_after = self._database.execute(_FIRST_AND_NEEDED).fetchone()
             last = None if first is None else first + length - 1
             if last is None or needed_after is None or last > needed_after or last >= self.last_step:
                 return  # the last step stays in any case: it holds the time
