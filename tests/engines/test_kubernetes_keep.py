@@ -23,15 +23,17 @@ from eunomia_appmaster.node.engine_note import check_no_engine, read_note
 from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import Keeper
-from eunomia_engines.keeper.plan import Life
+from eunomia_engines.keeper.plan import Life, Member
 from eunomia_engines.kubernetes import engine as engine_module
 from eunomia_engines.kubernetes import keep as keep_module
 from eunomia_engines.kubernetes import watching
 from eunomia_engines.kubernetes.api import KubeApi
 from eunomia_engines.kubernetes.engine import KubernetesKind
-from eunomia_engines.kubernetes.keep import keep, note_asked, only_one
+from eunomia_engines.kubernetes.keep import JobPilots, keep, note_asked, only_one
 from eunomia_engines.kubernetes.keep_request import FOLDER
 from eunomia_engines.kubernetes.watching import Alarm
+from eunomia_engines.pilots.records import PILOTS, Pilot, pilots, write_pilot
+from eunomia_engines.testing.fake import FakeCluster, FakeEngine
 
 pytest.importorskip("kubernetes", reason=WITHOUT_CLIENT)
 LOOKS = 10
@@ -297,6 +299,18 @@ def test_the_command_names_what_is_missing(
     code = run(["kubernetes", "keep", "--request", str(file), "--state-dir", str(state)])
     assert (code, state.exists()) == (2, False)
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_record_is_dropped_once_neither_kubernetes_nor_the_arbiter_has_the_node(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    engine = FakeEngine(cluster)
+    (tmp_path / PILOTS).mkdir()
+    for job in ("n0", "n1", "n2"):
+        write_pilot(tmp_path, Pilot(job=job, node=f"{job}-0", host="gpu-7", began_at=1.0))
+    engine.ask(1)
+    found = JobPilots(tmp_path, lambda: {"n1-0": Member(state="down")}).lives(engine)
+    assert [(life.id, life.name) for life in found] == [("n0", "n0-0"), ("n1", "n1-0")]
+    assert set(pilots(tmp_path)) == {"n0", "n1"}
 
 
 def test_serve_may_serve_a_folder_with_a_keeper_beside_it(tmp_path: Path) -> None:

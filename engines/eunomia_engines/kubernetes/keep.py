@@ -14,11 +14,11 @@ import structlog
 from eunomia.errors import InputError, UnreachableError
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.node.engine_note import AskedNode, EngineNote
-from eunomia_engines.engine import EngineSilentError, NodeState
+from eunomia_engines.engine import Engine, EngineSilentError, NodeState
 from eunomia_engines.head.arbiter import Arbiter, RecordedPilots
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import LOOK_SECONDS, Keeper
-from eunomia_engines.keeper.plan import Life, Times
+from eunomia_engines.keeper.plan import Life, Member, Times
 from eunomia_engines.kubernetes.api import KubeApi, KubeError, connect
 from eunomia_engines.kubernetes.engine import KubernetesEngine, lacking_rights
 from eunomia_engines.kubernetes.keep_request import FOLDER, KeepRequest
@@ -70,7 +70,7 @@ def keep(
             keeper = Keeper(
                 engine,
                 arbiter,
-                RecordedPilots(records),
+                JobPilots(records, arbiter.members),
                 Demand(request.least, request.most, request.wait_seconds),
                 Times(
                     drain=request.end_seconds + 2.0 * MARGIN_SECONDS,
@@ -81,6 +81,29 @@ def keep(
             )
             alarm.start()
             keeper.run(stopped, look_seconds, alarm.pause)
+
+
+class JobPilots(RecordedPilots):
+    """The records of pilots in Jobs, whose names are never used again.
+
+    So a record is dropped once neither Kubernetes nor the arbiter has the node.
+
+    Args:
+        folder: with the records.
+        members: the arbiter's nodes by name, as of this look.
+    """
+
+    def __init__(self, folder: Path, members: Callable[[], Mapping[str, Member]]) -> None:
+        super().__init__(folder)
+        self._members = members
+
+    def lives(self, engine: Engine) -> Sequence[Life]:
+        """Return all nodes that Kubernetes lists or that the arbiter has, in the order of their begins."""
+        found, members = super().lives(engine), self._members()
+        for life in found:
+            if life.node is None and life.name not in members:
+                self.forget(life.id)
+        return [life for life in found if life.node is not None or life.name in members]
 
 
 def check_rights(api: KubeApi) -> None:
