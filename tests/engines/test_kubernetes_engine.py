@@ -173,7 +173,7 @@ def test_why_a_pod_waits_is_said(kube: FakeKube, engine: KubernetesEngine) -> No
     assert engine.nodes()[0].why == "ImagePullBackOff"
 
 
-JOB = JobFacts(name="j", uid="u", labels={})
+JOB = JobFacts(name="j", uid="u")
 POD = PodFacts(name="p", job="u", phase="Running", machine="m")
 
 

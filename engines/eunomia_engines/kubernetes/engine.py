@@ -104,17 +104,18 @@ class KubernetesEngine:
         """Make a Job; one of this name that is there is an earlier ask's, whose answer was lost."""
         meta = {**self._request.job["metadata"], "name": name}
         document = {**self._request.job, "metadata": meta}
-        for last in (False,) * (MOST_TRIES - 1) + (True,):
+        tries = 0
+        while True:
             try:
                 return self._api.create(document)
-            except KubeError as fault:
-                if fault.status != 409:
+            except KubeError as error:
+                if error.status != 409:
                     raise
-                if fault.reason == "AlreadyExists":
+                if error.reason == "AlreadyExists":
                     return self._api.job(name)
-                if last:  # such as a quota that others change at the same time
-                    raise KubeError(503, fault.reason, fault.words) from fault
-        raise AssertionError("unreachable")
+                tries += 1
+                if tries == MOST_TRIES:  # such as a quota that others change at the same time
+                    raise KubeError(503, error.reason, error.words) from error
 
     def _new_name(self) -> str:
         return f"{self._request.job['metadata']['name']}-{secrets.token_hex(SUFFIX_BYTES)}"

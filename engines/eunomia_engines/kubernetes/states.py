@@ -19,7 +19,6 @@ class JobFacts:
     """A Job, as far as the engine reads it.
 
     Attributes:
-        labels: of the Job.
         created_at: Unix time in seconds; None: not known.
         lasts: seconds after which Kubernetes ends it; None: it does not.
         is_suspended: Kueue or an operator holds it: its pods end, and it waits.
@@ -30,7 +29,6 @@ class JobFacts:
 
     name: str
     uid: str
-    labels: Mapping[str, str]
     created_at: float | None = None
     lasts: float | None = None
     is_suspended: bool = False
@@ -81,7 +79,6 @@ def job_facts(found: Mapping[str, Any]) -> JobFacts:
     return JobFacts(
         name=name,
         uid=uid,
-        labels={str(key): str(text) for key, text in _below(meta, "labels").items()},
         created_at=_time(meta.get("creationTimestamp")),
         lasts=float(lasts) if isinstance(lasts, int) else None,
         is_suspended=spec.get("suspend") is True,
