@@ -71,13 +71,26 @@ def say_resized(orders: Orders, generation: int, members: list[str], step: int) 
     orders.say(resized={"generation": generation, "size": len(members), "step": step, **seconds})
 
 
+def plain() -> int:
+    orders, step = Orders(), 0
+    while {"suspend"} - {order.get("order") for order in orders.poll()}:
+        time.sleep(0.01)
+        step += 1
+        orders.say(progress={"step": step, "seconds_per_step": 0.01})
+    orders.say(suspended={"step": step})
+    return 75
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--unfit", action="store_true")
     parser.add_argument("--slow", action="store_true", help="a newcomer is ready once there is a file named quick")
+    parser.add_argument("--fixed", action="store_true", help="its group cannot change")
     options = parser.parse_args()
-    assert os.environ["EUNOMIA_ELASTIC"] == "live"
+    if "EUNOMIA_ELASTIC" not in os.environ:
+        trace("began without live changes")
+        return plain()
     host, _, port = os.environ["EUNOMIA_STORE"].rpartition(":")
     generation, members = int(os.environ["EUNOMIA_GENERATION"]), json.loads(os.environ["EUNOMIA_MEMBERS"])
     trace("began", generation, *members)
@@ -96,6 +109,8 @@ def main() -> int:
         while options.slow and not Path("quick").exists():
             time.sleep(0.02)
         orders.say(ready={"generation": generation})
+    if options.fixed:
+        orders.say(unfit={"generation": 0, "why": "the script has a process group of its own"})
     if generation == 0 and members[0] == NAME:
         say_resized(orders, 0, members, 0)
     while step < options.steps:

@@ -145,6 +145,19 @@ def test_a_job_whose_store_dies_changes_by_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_script_that_cannot_change_live_changes_by_a_restart_and_says_so_once(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--fixed")
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: _traces(app_dir).get("live.1.2.1") == ["began without live changes"], "a restart")
+        why = "live/1: it changes its size by a restart, not live: the script has a process group of its own"
+        eventually(lambda: [one for one in lab.arbiter.reports("standing") if why in one.notices], "a notice")
+        assert list(lab.arbiter.reports("standing")[-1].notices).count(why) == 1
+
+
+@pytest.mark.slow
 def test_a_store_ends_with_its_job(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:
         app_dir = _submit(lab, "--steps 100")

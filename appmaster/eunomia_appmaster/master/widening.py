@@ -15,22 +15,25 @@ STARTS_KEPT = 20
 
 
 class Widening:
-    """Measures the cost of a restart: the seconds from the last starts to their first steps."""
+    """Measures the cost of a change: of a restart the seconds from the last starts to their first steps."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
+        self._changes: list[float] = []
 
     def note_start(self, seconds: float) -> None:
         """Record the seconds from a gang's start to its first step."""
         self._starts = [*self._starts[-STARTS_KEPT:], seconds]
 
     def note_change(self, seconds: float) -> None:
-        """Record the seconds of training that a live change took; they stand for a restart's from then on."""
-        self._starts = [*self._starts[-STARTS_KEPT:], seconds]
+        """Record the seconds of training that a live change took; such changes are expected from then on."""
+        self._changes = [*self._changes[-STARTS_KEPT:], seconds]
 
     @property
     def restart_seconds(self) -> float:
-        """The cost in seconds of stopping a gang and starting it on more slots."""
+        """The cost in seconds of stopping a gang and starting it on more slots, or of changing it live."""
+        if self._changes:
+            return median(self._changes)
         return SAVE_SECONDS + median(self._starts) if self._starts else RESTART_SECONDS
 
     def extra(
