@@ -1,5 +1,6 @@
 """Scripts that cannot change live say so once, and train at their size as under ``elastic = "restart"``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,13 @@ import pytest
 import torch
 from tests.appmaster.live_lab import live_job
 from tests.appmaster.training_lab import Lab
+
+from eunomia.errors import InputError
+from eunomia_appmaster.training.changes import Membership
+from eunomia_appmaster.training.environment import Environment
+from eunomia_appmaster.training.live.change_orders import ChangeOrders
+from eunomia_appmaster.training.live.gang import LiveGang
+from eunomia_appmaster.training.orders import OrderClient
 
 SCRIPT = """
 import os
@@ -127,3 +135,33 @@ def test_batches_smaller_than_the_gang_are_trained_as_on_one_worker(lab: Lab, tm
             assert set(job.finish().values()) <= {0, 75}, job.output()
         finals.append(torch.load(tmp_path / name / "final.pt", weights_only=True)["model"])
     assert all(torch.allclose(finals[0][name], finals[1][name], rtol=1e-10, atol=1e-12) for name in finals[0])
+
+
+def test_a_live_worker_without_its_store_or_itself_is_refused() -> None:
+    live = Environment(live=True, container_id="a", members=("a",), store="nowhere")
+    with pytest.raises(InputError, match="EUNOMIA_STORE must be host:port, but got 'nowhere'"):
+        LiveGang(live, ChangeOrders(NoLauncher()))
+    with pytest.raises(InputError, match="EUNOMIA_MEMBERS must have the worker's own EUNOMIA_CONTAINER_ID"):
+        LiveGang(replace(live, container_id="b"), ChangeOrders(NoLauncher()))
+
+
+def test_an_order_that_is_no_change_is_ignored() -> None:
+    wrong = [{"generation": "1", "members": ["a"]}, {"generation": 1, "members": []}, {"generation": 1}, 7, None]
+    wrong.append({"generation": 1, "members": ["a", "a"]})
+    launcher = NoLauncher([{"change": each} for each in wrong] + [{"change": {"generation": 2, "members": ["a"]}}])
+    launcher.orders.append({"order": "suspend"})
+    orders = ChangeOrders(launcher)
+    assert orders.changes() == [Membership(2, ("a",))]
+    assert orders.stops()
+    assert orders.poll() == [{"order": "suspend"}]
+
+
+class NoLauncher(OrderClient):
+    """A client that has orders already."""
+
+    def __init__(self, orders: list[dict[str, Any]] | None = None) -> None:
+        self.orders = orders or []
+
+    def poll(self) -> list[dict[str, Any]]:
+        orders, self.orders = self.orders, []
+        return orders

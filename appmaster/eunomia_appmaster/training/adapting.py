@@ -270,7 +270,7 @@ def adaptive(
     Returns:
         The prepared model and optimizer, and the batches: ``for x, y in batches.of(epoch)``.
     """
-    pieces = 2 if isinstance(rule, Gns) and run.world_size == 1 else 1
+    pieces = 2 if isinstance(rule, Gns) and (run.world_size == 1 or run.gang.live) else 1
     model, optimizer = run.prepare(model, optimizer, micro_batches=pieces)
     loaders = {
         size: run.prepare(DataLoader(data, batch_size=size, **loader), micro_batches=pieces) for size in rule.sizes

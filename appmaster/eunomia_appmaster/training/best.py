@@ -64,6 +64,12 @@ class BestKeeper:
         if self._writes.may_go_on():
             self.write()
 
+    def take_over(self) -> None:
+        """Go on for another worker, which was rank 0 before and may have kept a better state."""
+        self._known = False
+        if self._store is not None:
+            self._store.fence = None
+
     def write(self) -> None:
         """Write the best state unless it is written already; a full disk does not end the training."""
         if self._store is None or self._unsaved is None or self._keeper.gang.rank:

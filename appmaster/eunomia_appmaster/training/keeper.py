@@ -88,7 +88,7 @@ class Keeper:
 
     def take_over(self) -> None:
         """Become the store's writer, as the new rank 0 of a gang that goes on."""
-        if self.store is not None and self.store.fence is None:
+        if self.store is not None:
             self.store.begin(self._attempt, self.incarnation, adopt=False)
 
     def load(self, attempt: int | None = None, incarnation: int | None = None) -> int:

@@ -222,7 +222,7 @@ class Run:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Log scalars by tag (numbers or tensors of one element) at ``step`` to TensorBoard, on rank 0."""
-        if not self.is_main:
+        if not self.is_main or self.gang.torn:
             return
         numbers = {tag: as_number(value) for tag, value in values.items()}
         piece = self.accumulation.piece

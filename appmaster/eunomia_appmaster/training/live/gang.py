@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 import torch
 from torch import distributed as dist
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.training.changes import NO_STATE, Act, Decided, Member, Membership, MemberStage
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang, device_of
@@ -22,6 +22,8 @@ LOOK_SECONDS = 0.0005
 """Seconds between two looks into the store while peers are expected at once."""
 IDLE_SECONDS = 0.002
 """Seconds between two looks of a newcomer whose peers still train, and of a worker that waits for an order."""
+OPERATION_SECONDS = 1800.0
+"""Longest time of one operation, in which rank 0 may save or evaluate. Who dies is seen at once, whatever this is."""
 T = TypeVar("T")
 
 
@@ -59,6 +61,10 @@ class LiveGang(Gang):
     Args:
         environment: of this worker.
         orders: to this worker.
+
+    Raises:
+        InputError: the environment lacks the store's address, or its members lack this worker.
+        StoreLostError: the store does not answer.
     """
 
     live = True
@@ -68,7 +74,9 @@ class LiveGang(Gang):
         self.orders = orders
         self.torn = False
         self._name = environment.container_id
-        self._timeout_seconds = orders.timeout_seconds
+        if self._name not in environment.members:
+            rule = "EUNOMIA_MEMBERS must have the worker's own EUNOMIA_CONTAINER_ID"
+            raise InputError(rule, value=repr(self._name), place="environment")
         self._meeting = Rendezvous(environment.store)
         self._group: PeerGroup | None = None
         self._retired: list[PeerGroup] = []
@@ -259,7 +267,7 @@ class LiveGang(Gang):
             if self.size > 1:
                 store = self._meeting.of_generation(change.generation)
                 self._group = PeerGroup(
-                    store, self.rank, self.size, host=self._meeting.host, timeout_seconds=self._timeout_seconds
+                    store, self.rank, self.size, host=self._meeting.host, timeout_seconds=OPERATION_SECONDS
                 )
             mine = EntryRow(self._member.step, self._counted)
             rows = [mine] if self._group is None else [EntryRow(*each) for each in _gathered(self._group, tuple(mine))]
@@ -299,7 +307,6 @@ class LiveGang(Gang):
             if change.generation > self._member.newest.generation:
                 self.heard_at = time.monotonic()
             self._member = self._member.hears(change)
-        self._timeout_seconds = self.orders.timeout_seconds
 
     def _numbered(self, make: Callable[[PeerGroup], T], otherwise: T) -> T:
         if self.catches_up:

@@ -183,6 +183,7 @@ class Swap:
                 parameter.grad = None
         if gang.rank == 0 and not self._was_main:
             self._keeper.take_over()
+            self._supervision.best.take_over()
             self._logbook.take_over(f"{self._suffix}.g{gang.generation}", self._step + 1)
         elif gang.rank and self._was_main:
             self._logbook.stop()
