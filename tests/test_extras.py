@@ -22,7 +22,7 @@ FLOORS = {
     "plugins/eunomia_plugins": {"fast", "solvers"},
     "appmaster/eunomia_appmaster": {"live", "dev"},
     "engines/eunomia_engines": {"live", "kubernetes", "ray"},
-    "hpo_adapters/eunomia_hpo_adapters": {"optuna", "syne-tune"},
+    "hpo_adapters/eunomia_hpo_adapters": {"optuna", "syne-tune", "ray-tune"},
     "testbed/eunomia_testbed": {"live"},
     "market/eunomia_market": {"solvers"},
 }

@@ -1,4 +1,4 @@
-"""An arbiter of three slots on which apps with less work left take a search's slots: 1 -> 3 -> 0 -> 2. Not a test."""
+"""An arbiter of three slots; apps with fewer iterations take a search's slots: 1 -> 3 -> 0 -> 2. Not a test."""
 
 import os
 import threading
@@ -14,10 +14,22 @@ from eunomia_appmaster import Client
 from eunomia_appmaster.node.supervisor import Supervisor
 
 SLOTS = 3
+PATIENCE_SECONDS = 240.0
+"""On a machine with much to do, a Ray node starts within a minute or two."""
+PLUGIN = Path(__file__).with_name("fewest_iterations.py")
+POLICY = """
+extends = "default"
+
+[stages]
+valuation = "fewest_iterations"
+
+[plugins.ordered]
+preemptive = true
+"""
 
 
 class Leases:
-    """Three slots; the app with the least time left has them first."""
+    """Three slots; the app with the fewest iterations has them first."""
 
     def __init__(self, folder: Path, served: Supervisor, arbiter: Client) -> None:
         self.folder, self.served, self.arbiter = folder, served, arbiter
@@ -44,19 +56,23 @@ class Leases:
 
     def wait(self, app: str, slots: int) -> None:
         """Wait until an app has so many slots."""
-        eventually(lambda: self.arbiter.app(app).slots == slots, f"{app} has {slots} slots")
+        eventually(lambda: self.arbiter.app(app).slots == slots, f"{app} has {slots} slots", PATIENCE_SECONDS)
         self.note(f"{app} has {slots} slots")
 
     def note(self, text: str) -> None:
         self.seen.append(f"{time.monotonic() - self._began:.1f} s: {text}")
 
-    def breathe(self, app: str, progress: Callable[[], int]) -> None:
-        """Let a search have 1, 3, 0 and 2 slots, each until its trials have made some more progress."""
-        self.wait(app, 1)
-        self._goes_on(progress)
+    def breathe(self, app: str, progress: Callable[[], int], uses: Callable[[], int] | None = None) -> None:
+        """Let a search have 1, 3, 0 and 2 slots, each until its trials have made some more progress.
+
+        Args:
+            app: the search's.
+            progress: counts what its trials have done.
+            uses: the number of slots that the search itself sees; None: it sees none.
+        """
+        self._goes_on(app, 1, progress, uses)
         self.end("two")
-        self.wait(app, 3)
-        self._goes_on(progress)
+        self._goes_on(app, 3, progress, uses)
         self.take("all", 3)
         self.wait(app, 0)
         before = progress()
@@ -64,14 +80,16 @@ class Leases:
         assert progress() <= before + 3, "nothing goes on without slots, but what was under way"
         self.take("one", 1)
         self.end("all")
-        self.wait(app, 2)
-        self._goes_on(progress)
+        self._goes_on(app, 2, progress, uses)
         self.end("one")
 
-    @staticmethod
-    def _goes_on(progress: Callable[[], int]) -> None:
+    def _goes_on(self, app: str, slots: int, progress: Callable[[], int], uses: Callable[[], int] | None) -> None:
+        self.wait(app, slots)
+        if uses is not None:
+            eventually(lambda: uses() == slots, f"the search uses {slots} slots", PATIENCE_SECONDS)
+            self.note(f"the search uses {slots} slots")
         before = progress()
-        eventually(lambda: progress() >= before + 4, "its trials go on")
+        eventually(lambda: progress() >= before + 4, "its trials go on", PATIENCE_SECONDS)
 
     @contextmanager
     def beside(self, scene: Callable[[], None]) -> Iterator[None]:
@@ -90,7 +108,7 @@ class Leases:
         try:
             yield
         finally:
-            thread.join(200.0)
+            thread.join(3 * PATIENCE_SECONDS)
         if self.fault is not None:
             raise self.fault
 
@@ -99,7 +117,9 @@ class Leases:
 def leases(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Leases]:
     """An arbiter on which another app has two of the three slots."""
     monkeypatch.chdir(folder)
-    with supervisor(folder, slots=SLOTS, policy="srtf") as served, client(served) as arbiter:
+    monkeypatch.setenv("EUNOMIA_PLUGIN_PATH", str(PLUGIN))
+    (folder / "fewest.toml").write_text(POLICY)
+    with supervisor(folder, slots=SLOTS, policy=str(folder / "fewest.toml")) as served, client(served) as arbiter:
         eventually(lambda: ready(arbiter), "the arbiter")
         made = Leases(folder, served, arbiter)
         made.take("two", 2)
