@@ -174,8 +174,10 @@ class LeaseFollower(JobLives):
                     "its lease was revoked" if set(gang.gpus) - set(slots) else "too few of its workers are left",
                     now,
                 )
-            else:
+            elif self._live.reaches(gang, wanted, slots):
                 self._follow_live(job, gang, wanted, now)
+            else:
+                self._stop(job, "its lease has a slot on a node from which its store is not reached", now)
 
     def _wanted(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> set[int]:
         """Return the GPUs on which a gang is to run: its own lease, else those that it has of the app's leases."""

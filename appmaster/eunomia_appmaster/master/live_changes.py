@@ -1,5 +1,6 @@
 """Carries out live changes: a gang follows its slots without a restart, and goes on without workers that died."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -34,6 +35,9 @@ TIMEOUT_SECONDS: Final = 600.0
 """Seconds for which a worker waits for the others of its generation."""
 MOST_FAILURES: Final = 2
 """Failures of newcomers and members under one lease of a slot, after which the gang does without the slot."""
+
+LOOPBACK: Final = ("127.", "localhost", "::1")
+"""Beginnings of addresses that no other machine reaches."""
 
 _Place = tuple[int, int, int]  # job, GPU and epoch of its lease
 
@@ -98,6 +102,11 @@ class LiveChanges:
         statuses = [] if gang.membership is None else self._gangs.statuses(gang)
         reports = [status.live for status in statuses if status.live is not None and not status.completed]
         return next((report.unfit for report in reports if report.unfit), "")
+
+    def reaches(self, gang: Gang, wanted: Collection[int], slots: Mapping[int, Slot]) -> bool:
+        """Return whether workers on all wanted GPUs reach the gang's store, which may listen on loopback alone."""
+        nodes = {slots[gpu].node for gpu in wanted if gpu in slots}
+        return nodes <= set(gang.nodes) or not host_of(self._store(gang)).startswith(LOOPBACK)
 
     # -- the change
 
@@ -234,6 +243,7 @@ class LiveChanges:
     def _start(self, job: Job, gang: Gang, container: str, gpu: int, slots: Mapping[int, Slot], store: str) -> None:
         try:
             spec = self._gangs.newcomer(job, gang, container, slots, store)
+            spec = dataclasses.replace(spec, master_address=host_of(store))
             statuses = self._around.runtimes.of(slots[gpu].node).start(spec, wait_seconds=START_WAIT_SECONDS)
         except (SlotBusyError, RuntimeAwayError, OSError) as error:
             log.info("newcomer.delayed", container=container, why=str(error))
@@ -324,3 +334,8 @@ class LiveChanges:
                 self._around.runtimes.of(node).stop(mine, deadline_seconds=0.0, reason=reason)
             except (RefusedError, RuntimeAwayError) as error:
                 log.warning("runtime.order_lost", node=node, why=str(error))
+
+
+def host_of(address: str) -> str:
+    """Return the host of ``host:port``."""
+    return address.rpartition(":")[0].strip("[]")
