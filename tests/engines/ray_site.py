@@ -1,7 +1,6 @@
 """A user of a test's Ray cluster: a state folder that all nodes see, searches, and what is left of them."""
 
 import contextlib
-import csv
 import json
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ from typing import Any
 
 from tests.engines.ray_lab import RayLab
 
-from eunomia_appmaster.app.master_folders import trials_file
+from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_engines.pilots.names import private_folder
 from eunomia_engines.ray.launchers import NodeRecord, read_record
@@ -22,18 +21,19 @@ from eunomia_engines.requests import mark_of
 WORKER = Path(__file__).parent.parent / "appmaster" / "tiny_worker.py"
 SPACE = '[space]\nlr = { type = "float", low = 0.01, high = 0.6 }\n'
 TUNERS = {
-    "halving": f'[tuner]\nkind = "successive_halving"\nmetric = "val/accuracy"\ntrials = 9\nseed = 3\n{SPACE}',
-    "bands": f'[tuner]\nkind = "hyperband"\nmetric = "val/accuracy"\ntrials = 8\nseed = 4\n{SPACE}',
-    "all": f'[tuner]\nkind = "none"\nmetric = "val/accuracy"\ntrials = 5\nseed = 5\n{SPACE}',
+    "halving": 'kind = "successive_halving"\ntrials = 9',
+    "bands": 'kind = "hyperband"\nmin_iterations = 25\ntrials = 8',
+    "all": 'kind = "none"\ntrials = 5',
 }
 """Tuners whose choices depend on what trials reach, and not on when."""
 
 
 def app_file(name: str, *, iterations: int, seconds: float) -> str:
     """An app file with one of ``TUNERS``, or of a single job."""
-    lr = "--lr {lr} " if name in TUNERS else ""
+    tuner = f'[tuner]\n{TUNERS[name]}\nmetric = "val/accuracy"\nseed = 3\n{SPACE}' if name in TUNERS else ""
+    lr = "--lr {lr} " if tuner else ""
     job = f'command = "python train.py {lr}--seconds {seconds} --every 20"\nslots = 1\nmax_iterations = {iterations}\n'
-    return f'[app]\nname = "{name}"\n{TUNERS.get(name, "")}[job]\n{job}checkpoint_every = "5s"\n'
+    return f'[app]\nname = "{name}"\n{tuner}[job]\n{job}checkpoint_every = "5s"\n'
 
 
 class RaySite:
@@ -124,12 +124,8 @@ class RaySite:
 
 def results(state: Path) -> Mapping[str, tuple[str, str]]:
     """State and iterations of each trial of all apps, which are the results that a user compares."""
-    rows: dict[str, tuple[str, str]] = {}
-    for folder in sorted((state / "apps").iterdir()):
-        if (path := trials_file(folder)).is_file():
-            with path.open(newline="", encoding="utf-8") as file:
-                rows |= {row["trial"]: (row["state"], row["step"]) for row in csv.DictReader(file)}
-    return rows
+    rows = [row for folder in sorted((state / "apps").iterdir()) for row in read_trials_file(folder)]
+    return {row["job"]: (row["state"], row["iterations"]) for row in rows}
 
 
 def wait(done: Callable[[], bool], what: str, seconds: float = 300.0) -> None:

@@ -67,7 +67,7 @@ def test_the_same_app_files_have_the_same_results_on_one_machine_and_on_ray(site
     all_up(site)
     assert len(site.launchers()) == 3
     for name in (*TUNERS, "single"):
-        site.submit(name)
+        site.submit(name, iterations=100)
     wait(lambda: all_finished(site), "all apps finish")
     site.eunomia("ray", "down")
     assert site.left() == [] and findings(site, over=True) == []
@@ -82,7 +82,7 @@ def test_the_same_app_files_have_the_same_results_on_one_machine_and_on_ray(site
     try:
         wait(lambda: (alone / "address").exists() or (alone / "arbiter.json").exists() or _answers(site), "it serves")
         for name in (*TUNERS, "single"):
-            site.submit(name)
+            site.submit(name, iterations=100)
         wait(lambda: all_finished(site), "all apps finish")
     finally:
         serving.terminate()
@@ -100,7 +100,7 @@ def _answers(site: RaySite) -> bool:
 
 
 def test_the_four_apps_of_the_demo_finish_on_three_nodes(site: RaySite) -> None:
-    site.up("--policy", "demo", "--set", "rounds.lease=15s")
+    site.up("--policy", "demo", "--set", "rounds.lease=2m")
     all_up(site)
     sources = app_sources()
     shutil.copytree(sources[0].path.parent, site.folder / "apps")
