@@ -21,8 +21,7 @@ from eunomia_engines.head.starting import has_failed, head_line, last_line, memb
 from eunomia_engines.pilots.records import Pilot, pilots
 from eunomia_engines.ray.ending import end_all
 from eunomia_engines.ray.engine import LOGS, RayEngine
-from eunomia_engines.ray.head import NAMES
-from eunomia_engines.ray.request import FOLDER, RayRequest, check_address, nodes_option, read_runtime_env
+from eunomia_engines.ray.request import FOLDER, NAMES, RayRequest, check_address, nodes_option, read_runtime_env
 from eunomia_engines.ray.starting import ArbiterFlags, begin
 
 SCHEMA: Final = "eunomia/ray@1"

@@ -21,6 +21,7 @@ from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_engines.engine import Engine, EngineSilentError, NodeState
 from eunomia_engines.head.arbiter import Arbiter, RecordedPilots
 from eunomia_engines.head.files import DOWN, write_head
+from eunomia_engines.head.names import HeadNames
 from eunomia_engines.head.seats import Seat
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import LOOK_SECONDS, Keeper
@@ -36,32 +37,6 @@ LAST_SECONDS: Final = 180.0
 LAST_LOOK_SECONDS: Final = 3.0
 SILENT_SECONDS: Final = 20.0
 """After it, an engine that does not answer is not waited for when all nodes are given back."""
-WHY_DOWN: Final = "all nodes are given back"
-
-
-@value
-class HeadNames:
-    """The names of an engine in a head.
-
-    Attributes:
-        engine: its name.
-        folder: of its files, below the state folder.
-        unit: what a node is at the engine, such as a job.
-    """
-
-    engine: str
-    folder: Path
-    unit: str
-
-    @property
-    def up(self) -> str:
-        """The command that serves a state folder."""
-        return f"eunomia {self.engine} up"
-
-    @property
-    def down(self) -> str:
-        """The command after which another one may serve it."""
-        return f"eunomia {self.engine} down"
 
 
 @value
@@ -74,6 +49,7 @@ class HeadParts:
         times: of the keeper.
         look_seconds: between two looks at the engine.
         close: ends what the engine has open.
+        end_alone: lets nodes end of which the engine does not answer, and returns whether all have; None: nothing can.
     """
 
     engine: Engine
@@ -81,6 +57,7 @@ class HeadParts:
     times: Times
     look_seconds: float = LOOK_SECONDS
     close: Callable[[], None] = lambda: None
+    end_alone: Callable[[], bool] | None = None
 
 
 class MakeParts(Protocol):
@@ -127,10 +104,9 @@ def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Eve
         Client(supervisor.address, token_file=supervisor.token_file) as client,
     ):
         write_head(folder, client, seat.address(serving, supervisor.address), **seat.record)
-        arbiter = Arbiter(client)
         keeper = Keeper(
             parts.engine,
-            arbiter,
+            Arbiter(client),
             RecordedPilots(folder),
             parts.demand,
             parts.times,
@@ -149,7 +125,7 @@ def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Eve
                     raise EunomiaError("the keeper of the nodes must run; its error stands above")
             thread.join(60.0)
             if (folder / DOWN).exists():
-                give_all_back(parts.engine, arbiter)
+                give_all_back(parts.engine, parts.end_alone)
         finally:
             parts.close()
 
@@ -162,12 +138,12 @@ def note_asked(names: HeadNames, state: Path, lives: Sequence[Life]) -> None:
     note.save(state)
 
 
-def give_all_back(engine: Engine, arbiter: Arbiter | None = None) -> None:
+def give_all_back(engine: Engine, end_alone: Callable[[], bool] | None = None) -> None:
     """End all nodes, and wait until the engine calls them ended: meanwhile the arbiter hears of what they saved.
 
     Args:
         engine: gives the nodes.
-        arbiter: removes the nodes of an engine that does not answer, whose launchers then end; None: none does.
+        end_alone: of ``HeadParts``.
     """
     began, ordered, silent_since = time.monotonic(), set[str](), None
     while time.monotonic() < began + LAST_SECONDS:
@@ -182,22 +158,9 @@ def give_all_back(engine: Engine, arbiter: Arbiter | None = None) -> None:
         except EngineSilentError as error:
             log.warning("keeper.waits", why=str(error))
             silent_since = silent_since or time.monotonic()
-            if arbiter is not None and time.monotonic() > silent_since + SILENT_SECONDS and _removed(arbiter):
+            if end_alone is not None and time.monotonic() > silent_since + SILENT_SECONDS and end_alone():
                 return
         except EunomiaError as error:
             log.warning("keeper.waits", why=str(error))
         time.sleep(LAST_LOOK_SECONDS)
     log.warning("nodes.left", nodes=sorted(ordered))
-
-
-def _removed(arbiter: Arbiter) -> bool:
-    """Remove all nodes of an arbiter once they are empty, and return whether it has none any more."""
-    try:
-        members = arbiter.members()
-        for name, member in members.items():
-            if not member.leaves:
-                arbiter.remove(name, WHY_DOWN, is_off=False)
-    except EunomiaError as error:
-        log.warning("keeper.waits", why=str(error))
-        return False
-    return not members

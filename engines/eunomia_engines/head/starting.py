@@ -16,7 +16,8 @@ from eunomia_appmaster.node.writable import check_writable
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.head.files import DOWN, LOG, head_process
-from eunomia_engines.head.head import LAST_SECONDS, HeadNames
+from eunomia_engines.head.head import LAST_SECONDS
+from eunomia_engines.head.names import HeadNames
 from eunomia_engines.pilots.records import CLEAN, Pilot
 
 START_SECONDS: Final = 120.0

@@ -11,17 +11,16 @@ from eunomia_engines.head.head import give_all_back
 from eunomia_engines.head.starting import end_head
 from eunomia_engines.pilots.records import pilots
 from eunomia_engines.ray.engine import RayEngine
-from eunomia_engines.ray.head import NAMES
-from eunomia_engines.ray.request import FOLDER
+from eunomia_engines.ray.request import ENDS, FOLDER, NAMES
 
 LAST_SECONDS: Final = 60.0
-"""Seconds in which launchers that the arbiter has removed must end."""
+"""Seconds in which launchers must end that were ordered to without Ray, once the head has ended."""
 
 
 def end_all(state: Path, engine: RayEngine, *, now: bool) -> None:
     """End all nodes and the head.
 
-    Where Ray does not answer, the arbiter removes its nodes before it ends, and their launchers end by that.
+    Where Ray does not answer, launchers end by a file in the state folder, for which their pilots look.
 
     Raises:
         EunomiaError: the head or an actor does not end, or Ray does not answer and launchers may live.
@@ -29,6 +28,7 @@ def end_all(state: Path, engine: RayEngine, *, now: bool) -> None:
     try:
         end_head(NAMES, state, now=now)
         _end_actors(state, engine)
+        (state / FOLDER / ENDS).unlink(missing_ok=True)
     finally:
         engine.close()
     drop_note(state)
@@ -40,20 +40,24 @@ def _end_actors(state: Path, engine: RayEngine) -> None:
         give_all_back(engine)
         left = [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]
     except EngineSilentError as error:
-        if alive := _alive(state):
-            rule = f"Ray must answer, so that the launchers of {', '.join(alive)} can end (SIGTERM ends one by hand)"
-            raise EunomiaError(rule, value=str(error)) from None
+        deadline = time.monotonic() + LAST_SECONDS
+        while not end_alone(state):
+            if time.monotonic() > deadline:
+                rule = f"Ray must answer, so that the launchers of {', '.join(_alive(state))} can end"
+                raise EunomiaError(rule, value=str(error)) from None
+            time.sleep(1.0)
         return
     if left:
         raise EunomiaError("actors of Ray must end once their launchers have", value=", ".join(left))
 
 
+def end_alone(state: Path) -> bool:
+    """Let all launchers end without Ray, and return whether they have by the word of what ran them."""
+    (state / FOLDER / ENDS).touch(mode=0o600)
+    return not _alive(state)
+
+
 def _alive(state: Path) -> list[str]:
-    """Return the nodes whose last launcher has not ended by any word, after up to a minute in which it may."""
-    deadline = time.monotonic() + LAST_SECONDS
-    while True:
-        last = {one.node: one for one in sorted(pilots(state / FOLDER).values(), key=lambda one: one.began_at)}
-        alive = sorted(node for node, pilot in last.items() if pilot.ended is None)
-        if not alive or time.monotonic() > deadline:
-            return alive
-        time.sleep(1.0)
+    """Return the nodes whose last launcher has not ended by any word."""
+    last = {one.node: one for one in sorted(pilots(state / FOLDER).values(), key=lambda one: one.began_at)}
+    return sorted(node for node, pilot in last.items() if pilot.ended is None)

@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from eunomia_engines.head.head import HeadNames, HeadParts, run_head
+from eunomia_engines.head.head import HeadParts, run_head
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.plan import Times
+from eunomia_engines.ray.ending import end_alone
 from eunomia_engines.ray.engine import RayEngine
-from eunomia_engines.ray.request import FOLDER, RayRequest
+from eunomia_engines.ray.request import NAMES, RayRequest
 
-NAMES: Final = HeadNames(engine="ray", folder=FOLDER, unit="actor")
 LOOK_SECONDS: Final = 5.0
 """Ray's head answers from memory, so that it may be asked more often than a queue."""
 DRAIN_SECONDS: Final = 600.0
@@ -31,6 +31,7 @@ def parts_of(state: Path) -> HeadParts:
         times=Times(drain=DRAIN_SECONDS, margin=request.stop_seconds, idle=request.idle_seconds),
         look_seconds=LOOK_SECONDS,
         close=engine.close,
+        end_alone=lambda: end_alone(state),
     )
 
 

@@ -4,6 +4,7 @@ It leaves the actor that starts it: Ray ends the processes of an actor's group, 
 ends. It is found by the record on the node's disk, and ends with its launcher.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from eunomia_engines.head.files import TOKEN, head_address
 from eunomia_engines.pilots.names import check_gpus, clear_locked, lock_name, private_folder
 from eunomia_engines.pilots.records import CLEAN, ended_clean, write_end
 from eunomia_engines.ray.launchers import NodeRecord, own_id, read_record, record_path, write_record
-from eunomia_engines.ray.request import FOLDER, RayRequest
+from eunomia_engines.ray.request import ENDS, FOLDER, RayRequest
 from eunomia_engines.requests import mark_of
 
 HELD: Final = 75
@@ -33,6 +34,8 @@ SHORT_SECONDS: Final = 20.0
 MOST_SHORT: Final = 5
 """A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
 PAUSE_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 2.0
+"""Between two looks for the order that all nodes end."""
 READY_SECONDS: Final = 5.0
 """Seconds after which a launcher that began ends in order on a signal."""
 NICENESS: Final = "RAY_worker_niceness"
@@ -83,12 +86,21 @@ class Pilot:
             self._write(self._child.pid)
             if self._ends:  # ordered before it began: it ends what an earlier one left, and then itself
                 self._end_child()
-            code = self._child.wait()
+            code = self._wait(self._child)
             short = short + 1 if time.monotonic() - began < SHORT_SECONDS else 0
             if code in FINAL or self._ends or short == MOST_SHORT:
                 return code
             sys.stderr.write(f"the launcher has ended with code {code}\n")
             time.sleep(PAUSE_SECONDS)
+
+    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for the launcher's end, and order it where all nodes are to end."""
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(LOOK_SECONDS)
+            if not self._ends and (self._state / FOLDER / ENDS).exists():
+                self._ends = True
+                self._end_child()
 
     def _command(self) -> list[str]:
         """Return the launcher's command line.

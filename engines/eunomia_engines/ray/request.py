@@ -9,10 +9,14 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eunomia.errors import InputError
+from eunomia_engines.head.names import HeadNames
 from eunomia_engines.requests import load_request, mark_of, nodes_range, save_request, unreadable
 
 FOLDER: Final = Path("engine") / "ray"
 """The engine's files, below the arbiter's state folder."""
+NAMES: Final = HeadNames(engine="ray", folder=FOLDER, unit="actor")
+ENDS: Final = "ends"
+"""File below the engine's folder: while it is there, all nodes end, also where Ray does not answer."""
 ALL: Final = "all"
 MOST_NODES: Final = 10_000
 END_MARGIN_SECONDS: Final = 30.0

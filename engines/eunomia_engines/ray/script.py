@@ -12,8 +12,7 @@ from eunomia_appmaster.service.settings import default_state_dir
 from eunomia_engines.head.starting import await_head, members_of
 from eunomia_engines.ray.ending import end_all
 from eunomia_engines.ray.engine import RayEngine
-from eunomia_engines.ray.head import NAMES
-from eunomia_engines.ray.request import RayRequest, check_address, nodes_option, read_runtime_env
+from eunomia_engines.ray.request import NAMES, RayRequest, check_address, nodes_option, read_runtime_env
 from eunomia_engines.ray.starting import ArbiterFlags, begin, serves
 
 

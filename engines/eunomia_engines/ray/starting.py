@@ -10,8 +10,7 @@ from eunomia_engines.engine import EngineRefusedError, NodeState
 from eunomia_engines.head.files import head_process, save_serving
 from eunomia_engines.head.starting import await_head, check_may_begin, start_head
 from eunomia_engines.ray.engine import RayEngine, is_able, nodes_words, wanted_words
-from eunomia_engines.ray.head import NAMES
-from eunomia_engines.ray.request import FOLDER, MOST_NODES, RayRequest
+from eunomia_engines.ray.request import ENDS, FOLDER, MOST_NODES, NAMES, RayRequest
 
 
 @value
@@ -64,6 +63,7 @@ def begin(request: RayRequest, serving: ArbiterFlags, state: Path) -> tuple[RayE
         known, notes = checked_notes(request, engine)
         known.save(state)
         save_serving(state / FOLDER, policy=serving.policy, settings=serving.settings, port=serving.port)
+        (state / FOLDER / ENDS).unlink(missing_ok=True)
         start_head(NAMES, state)
         await_head(NAMES, state, lambda: _has_begun(engine), "a node is asked for")
     except BaseException:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from eunomia_engines.head.head import HeadNames, HeadParts, run_head
+from eunomia_engines.head.head import HeadParts, run_head
+from eunomia_engines.head.names import HeadNames
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.plan import Times
 from eunomia_engines.slurm.engine import SlurmEngine
