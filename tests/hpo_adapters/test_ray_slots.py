@@ -92,16 +92,33 @@ def wait(folder: Path, state: str) -> SlotBeat:
         time.sleep(0.05)
 
 
-def test_a_node_that_must_leave_waits_for_its_trials_and_ends_with_its_search(tmp_path: Path) -> None:
-    (tmp_path / "python").symlink_to(sys.executable)
-    fake = tmp_path / "ray"
+def node_words(folder: Path, silent_seconds: float = 60.0) -> list[str]:
+    """The command of a node whose ``ray`` is a script; its search counts as gone after some seconds of silence."""
+    (folder / "python").symlink_to(sys.executable)
+    fake = folder / "ray"
     fake.write_text(SCRIPT.format(python=sys.executable))
     fake.chmod(0o755)
-    run = "import sys, eunomia_hpo_adapters.ray_node as node; sys.executable = sys.argv.pop(1); sys.exit(node.main())"
-    words = [sys.executable, "-c", run, str(tmp_path / "python"), "--head=h:1", f"--files={tmp_path}", "--number=1"]
+    run = (
+        "import sys, eunomia_hpo_adapters.ray_node as node; sys.executable = sys.argv.pop(1);"
+        f"node.DRIVER_SILENT_SECONDS = {silent_seconds}; sys.exit(node.main())"
+    )
+    return [sys.executable, "-c", run, str(folder / "python"), "--head=h:1", f"--files={folder}", "--number=1"]
+
+
+def test_a_node_ends_when_the_program_that_searches_is_gone(tmp_path: Path) -> None:
+    DriverBeat(process=1, beat=1).write(tmp_path / "driver.json")
+    with subprocess.Popen(node_words(tmp_path, silent_seconds=1.0)) as node:
+        assert node.wait(30) == 0
+    assert beat(tmp_path) is None
+
+
+def test_a_node_that_must_leave_waits_for_its_trials_and_ends_with_its_search(tmp_path: Path) -> None:
+    words = node_words(tmp_path)
     DriverBeat(process=1, beat=1).write(tmp_path / "driver.json")
     with subprocess.Popen(words) as node:
-        (worker,) = [pid for pid in wait(tmp_path, "up").processes if ray_node.is_busy(pid)]
+        while not (busy := list(filter(ray_node.is_busy, wait(tmp_path, "up").processes))):
+            time.sleep(0.05)
+        (worker,) = busy
         node.terminate()
         assert worker in wait(tmp_path, "leaving").processes
         time.sleep(2.0)
