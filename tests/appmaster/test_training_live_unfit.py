@@ -165,3 +165,18 @@ class NoLauncher(OrderClient):
     def poll(self) -> list[dict[str, Any]]:
         orders, self.orders = self.orders, []
         return orders
+
+
+@pytest.mark.slow
+def test_a_newcomer_that_reads_another_loader_fails_alone(lab: Lab, tmp_path: Path) -> None:
+    before = "import time\nfirst = os.environ['EUNOMIA_GENERATION'] == '0'"
+    after = "loaders = loader, run.prepare(DataLoader(data, batch_size=4))"
+    loop = "(time.sleep(0.05) or batch for batch in run.steps(loaders[first], 60))"
+    with live_job(lab, script(tmp_path, before, after, loop), tmp_path / "run") as job:
+        job.start(1)
+        job.until(lambda: job.confirmed, 60.0, "it did not start")
+        job.order(2)
+        codes = job.finish()
+        assert codes["c0"] == 0, job.output()
+        (unfit,) = job.said("unfit")
+    assert unfit["why"].startswith("its first loop is over another loader")

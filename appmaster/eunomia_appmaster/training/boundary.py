@@ -75,6 +75,12 @@ class Boundary:
         self._enter(self._swap.joins())
         return True
 
+    def check_joined(self, same: bool) -> None:
+        """End a newcomer whose first loop is over another loader than its peers' is."""
+        if not same:
+            why = "its first loop is over another loader than its peers', as run.state is empty before its first loop"
+            self._supervision.go("unfit", {"generation": self._gang.generation, "why": why}, f"left: {why}")
+
     def mend(self) -> bool:
         """Enter a new generation after the loss of a peer; returns whether this worker took the state of another."""
         self._clock.stop()

@@ -82,12 +82,7 @@ class Run:
         self.signs = self._supervision.signs
         self.accumulation = Accumulation(lambda: self.gang.torn)
         self._prepared = PreparedObjects(
-            self.gang,
-            self._keeper,
-            self.accumulation,
-            pace=self,
-            on_forward=self.on_forward,
-            on_step=self._on_step,
+            self.gang, self._keeper, self.accumulation, pace=self, on_forward=self.on_forward, on_step=self._on_step
         )
         self._swap = Swap(
             self.gang, self._keeper, self._supervision, self._logbook, self._log_suffix, self._prepared.loaders
@@ -98,6 +93,7 @@ class Run:
         self._phase = -1
         self._rewind = self._keeper.loaded_step is not None
         self._resumed_passes = self._place.running_passes
+        self._joined_passes: set[int] = set()
         # The last step boundary that can be saved, and whether steps were made since it was captured.
         self._snapshot: Snapshot | None = self._keeper.loaded_snapshot()
         self._dirty = False
@@ -266,6 +262,9 @@ class Run:
         if self._running:
             self._boundary.stay("it reads two loaders at once")
         resumed = loader.index in self._resumed_passes
+        if self._joined_passes:
+            self._boundary.check_joined(resumed)
+            self._joined_passes, self._rewind = set(), True
         if resumed:
             self._resumed_passes.discard(loader.index)
             self._restore_at_loop()
@@ -424,8 +423,10 @@ class Run:
     def _begin_loop(self) -> None:
         """Begin a loop; a newcomer of a live gang goes on from its peers' state, as from a checkpoint."""
         if self._boundary.begin_loop():
-            self._rewind = True
             self._resumed_passes = self._place.running_passes
+            self._joined_passes = self._place.running_passes
+            # Within a pass, what was taken is restored once, as the loop over its batches begins.
+            self._rewind = not self._joined_passes
             self._snapshot = self._keeper.loaded_snapshot()
 
     def _begin_epoch(self) -> None:

@@ -270,7 +270,7 @@ class LiveGang(Gang):
                     store, self.rank, self.size, host=self._meeting.host, timeout_seconds=OPERATION_SECONDS
                 )
             mine = EntryRow(self._member.step, self._counted)
-            rows = [mine] if self._group is None else [EntryRow(*each) for each in _gathered(self._group, tuple(mine))]
+            rows = [mine] if self._group is None else _rows(self._group, mine)
             step = entry.exchange(self._group, rows)
         except PeerLostError as error:
             self._fail(str(error))
@@ -319,6 +319,10 @@ class LiveGang(Gang):
         except PeerLostError as error:
             self._fail(str(error))
             return otherwise
+
+
+def _rows(group: PeerGroup, mine: EntryRow) -> list[EntryRow]:
+    return [EntryRow(*each.tolist()) for each in group.gather(torch.tensor(mine, dtype=torch.int64))]
 
 
 def _called(change: Membership) -> str:

@@ -8,6 +8,8 @@ import torch
 
 from eunomia_appmaster.training.live.groups import PeerGroup
 
+HEAD_BYTES = 1 << 15
+"""Bytes of the first message: plain values of most jobs fit in one."""
 SMALL_BYTES = 1 << 16
 """Tensors of fewer bytes travel together."""
 
@@ -30,8 +32,10 @@ def send(group: PeerGroup, state: Any, to: int) -> None:
     """
     tensors: list[torch.Tensor] = []
     data = pickle.dumps(_taken_apart(state, tensors))
-    group.send(torch.tensor([len(data)], dtype=torch.int64), to).wait()
-    group.send(torch.frombuffer(bytearray(data), dtype=torch.uint8), to).wait()
+    head = len(data).to_bytes(8, "big") + data[:HEAD_BYTES]
+    group.send(torch.frombuffer(bytearray(head.ljust(8 + HEAD_BYTES)), dtype=torch.uint8), to).wait()
+    if len(data) > HEAD_BYTES:
+        group.send(torch.frombuffer(bytearray(data[HEAD_BYTES:]), dtype=torch.uint8), to).wait()
     flats, large = _packed(tensors)
     waiting = [group.send(each, to, tag) for tag, each in enumerate((*flats.values(), *large))]
     for each in waiting:
@@ -44,12 +48,16 @@ def receive(group: PeerGroup, source: int, device: torch.device) -> Any:
     Raises:
         PeerLostError: the member is gone.
     """
-    length = torch.empty(1, dtype=torch.int64)
-    group.receive(length, source).wait()
-    data = torch.empty(int(length), dtype=torch.uint8)
-    group.receive(data, source).wait()
+    head = torch.empty(8 + HEAD_BYTES, dtype=torch.uint8)
+    group.receive(head, source).wait()
+    data = head.numpy().tobytes()
+    length, data = int.from_bytes(data[:8], "big"), data[8:]
+    if length > HEAD_BYTES:
+        rest = torch.empty(length - HEAD_BYTES, dtype=torch.uint8)
+        group.receive(rest, source).wait()
+        data += rest.numpy().tobytes()
     # From a process of the same job, over connections that only the job's processes have the addresses of.
-    skeleton = pickle.loads(data.numpy().tobytes())
+    skeleton = pickle.loads(data[:length])
     slots: list[_Slot] = []
     _slots(skeleton, slots)
     where = {"cpu": torch.device("cpu"), "cuda": device}
