@@ -84,6 +84,7 @@ def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
         run.state["steps"] = run.step
         row = {"step": run.step, "size": run.world_size, "rank": run.rank, "seen": seen[:], "began": began}
         row |= {"ended": time.monotonic(), "hash": "" if args.no_hash else state_hash(), "loss": loss.item()}
+        row["parameters"] = "" if args.no_hash else float(sum(each.double().sum() for each in model.parameters())).hex()
         log.write(json.dumps(row) + "\n")
         seen.clear()
     elif not run.accumulating:

@@ -4,6 +4,7 @@ master."""
 import itertools
 import json
 import random
+import signal
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,73 @@ def test_a_newcomer_of_another_shape_fails_alone(lab: Lab, tmp_path: Path) -> No
         (unfit,) = job.said("unfit")
         assert "(7, 6)" in unfit["why"]
         checked(job, 60)
+
+
+@pytest.mark.slow
+def test_thirty_random_changes_train_as_one_worker_does(lab: Lab, fixed: Any, tmp_path: Path) -> None:
+    chosen, args = random.Random(8), ("--steps", "500")
+    with live_job(lab, SCRIPT, tmp_path / "run", *args, "--seconds", "0.04") as job:
+        started(job, 1)
+        for _ in range(30):
+            without = chosen.choice(job.newest.members) if chosen.random() < 0.3 else ""
+            size = chosen.choice([each for each in (1, 2, 3, 4) if each != len(job.newest.members)])
+            job.order(size, without=without if len(job.newest.members) > 1 else "")
+            assert job.settle()["size"] == size
+            job.run_for(chosen.uniform(0.0, 0.3))
+        final = finished(job)
+        checked(job, 500)
+    assert deviation(final["model"], fixed(*args)["model"]) < 1e-10
+
+
+@pytest.mark.slow
+def test_in_single_precision_changes_differ_as_two_fixed_sizes_do(lab: Lab, fixed: Any, tmp_path: Path) -> None:
+    chosen, args, finals = random.Random(9), ("--steps", "200", "--single"), []
+    for name, changes in (("four", 0), ("live", 12)):
+        with live_job(lab, SCRIPT, tmp_path / name, *args, *(["--seconds", "0.04"] if changes else [])) as job:
+            started(job, 1 if changes else 4)
+            for _ in range(changes):
+                job.order(chosen.randint(1, 4))
+                job.settle()
+                job.run_for(chosen.uniform(0.0, 0.3))
+            finals.append(finished(job)["model"])
+    one = fixed(*args)["model"]
+    apart = [max(float((final[name] - one[name]).abs().max()) for name in one) for final in finals]
+    print(f"furthest from one worker: four workers {apart[0]:.2e}, {12} changes {apart[1]:.2e}")
+    assert apart[1] <= 2.0 * apart[0]
+
+
+@pytest.mark.slow
+def test_buffers_and_uneven_batches_are_equal_on_all_workers_after_each_change(lab: Lab, tmp_path: Path) -> None:
+    args = ("--epochs", "20", "--norm", "--samples", "43", "--batch-size", "16")
+    with live_job(lab, SCRIPT, tmp_path / "run", *args, "--seconds", "0.05") as job:
+        started(job, 2)
+        for size in (3, 1, 4, 2, 3):
+            job.order(size)
+            assert job.settle()["size"] == size
+        finished(job)
+        rows = rows_by_step(job)
+    for step, of_step in rows.items():
+        assert len({row["parameters"] for row in of_step}) == 1, step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_any_worker_may_be_lost_at_any_moment(lab: Lab, fixed: Any, tmp_path: Path, stopped: bool) -> None:
+    chosen = random.Random(3)
+    args = ("--epochs", "12", "--width", "100", "--adam")
+    for number in range(3 if stopped else 8):
+        with live_job(lab, SCRIPT, tmp_path / f"run-{number}", *args, "--seconds", "0.01") as job:
+            started(job, 3)
+            for size in (2, 1):
+                job.run_for(chosen.uniform(0.0, 0.3))
+                name = chosen.choice(job.newest.members)
+                if stopped:
+                    job.kill(name, signal.SIGSTOP)
+                    job.run_for(1.0)
+                job.kill(name)
+                before = job.newest.generation
+                job.until(lambda job=job, before=before: job.newest.generation > before, 10.0, "nobody noticed")
+                assert job.settle()["size"] == size
+            final = finished(job)
+            checked(job, 84)
+        assert deviation(final["model"], fixed(*args)["model"]) < 1e-10
