@@ -110,6 +110,7 @@ def test_a_job_goes_on_without_a_worker_that_dies_and_its_slot_gets_another(tmp_
         assert _starts(lab) == 1
 
 
+@pytest.mark.slow
 def test_an_app_master_and_a_launcher_that_are_killed_in_a_change_go_on_with_it(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:
         app_dir = _submit(lab, "--slow")
