@@ -23,7 +23,7 @@ import pytest
 HEAD = "127.0.0.2"
 NODES = 3
 GPUS = 2
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 MEMORY_BYTES = 80_000_000
 ENV = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}
 """Ray takes a token by itself once a user has one (``~/.ray/auth_token``), and runs its workers at niceness 15."""
@@ -90,10 +90,12 @@ class RayLab:
 
     def wait(self, count: int) -> None:
         """Wait until so many nodes live."""
-        deadline = time.monotonic() + START_SECONDS
-        while len(self.alive()) != count:
-            assert time.monotonic() < deadline, self.alive()
+        deadline, listed = time.monotonic() + START_SECONDS, 0
+        while listed != count:
+            assert time.monotonic() < deadline, f"{listed} nodes, not {count}"
             time.sleep(0.5)
+            with contextlib.suppress(AssertionError):  # a driver has but 5 s for the head, too few where much else runs
+                listed = len(self.alive())
 
     def driver(self, code: str, *, namespace: str = "test") -> str:
         """Run a driver of Ray and return what it prints."""
