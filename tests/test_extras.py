@@ -252,4 +252,6 @@ def test_the_table_of_modules_agrees_with_the_installed_packages() -> None:
     """MODULE_OF agrees with the metadata of the installed packages."""
     brought = metadata.packages_distributions()
     for package, module in MODULE_OF.items():
+        if module in BY_EXTRA["syne-tune"] and module not in brought:
+            continue  # it is no part of "all"
         assert package.lower() in {name.lower().replace("_", "-") for name in brought[module]}

@@ -137,7 +137,7 @@ def test_a_script_under_torchrun_is_data_parallel(here: Path) -> None:
 
 
 def test_weights_swapped_for_an_evaluation_are_never_saved(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "_exit", sys.exit)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     run = training.attach("mine")
     model, optimizer, loader = small(run)
     weights = []

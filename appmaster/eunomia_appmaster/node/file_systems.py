@@ -27,9 +27,9 @@ def check_local(folder: Path, *, mounts: Path = MOUNTS) -> None:
     Raises:
         InputError: it is on one.
     """
-    if (folder / SHARED).exists():
-        return
     try:
+        if (folder / SHARED).exists():
+            return
         kind = _type_of(folder.resolve(), mounts.read_text(errors="replace"))
     except OSError:  # no such file: not known
         return
