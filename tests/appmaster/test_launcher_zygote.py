@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eunomia_appmaster.launcher.zygote_client import can_fork, interpreter
+from eunomia_appmaster.launcher.zygote_client import ONE_THREAD, THREADS, can_fork, interpreter
 from eunomia_appmaster.node.stack_signal import STACKS_FILE
 from eunomia_appmaster.runtimes import Exit, WatchPosition
 
@@ -248,3 +249,11 @@ def children(parent: int) -> list[int]:
 
 def name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text() if alive(pid) else ""
+
+
+def test_a_preloaded_library_with_a_thread_of_its_own_leaves_the_zygote_one_thread() -> None:
+    pytest.importorskip("pyarrow")
+    code = "import os, pyarrow; print(len(os.listdir('/proc/self/task')))"
+    env = {**os.environ, **dict.fromkeys(THREADS, "1"), **ONE_THREAD}
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "1"

@@ -25,6 +25,9 @@ from eunomia_appmaster.node.stopped_processes import STOPPED, StoppedTime, proce
 log = structlog.get_logger()
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Settings with which libraries start no thread as they are imported: a preloaded scikit-learn imports pyarrow, where it
+is installed, whose allocator would have one."""
 READY_SECONDS = 300.0
 """Seconds in which a zygote must have imported what workers need, before it is replaced."""
 STOPPED_WAITS = 3.0
@@ -212,6 +215,7 @@ class ZygoteClient:
                     **(bare_environment() if self._login else os.environ),
                     **dict.fromkeys(THREADS, "1"),
                     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # else asking whether there is a GPU starts CUDA
+                    **ONE_THREAD,
                     MARK: "-" * MARK_BYTES,
                     NODE: self._node,
                     STACKS: str(self._state / STACKS_FOLDER),
