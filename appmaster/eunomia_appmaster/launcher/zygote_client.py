@@ -26,8 +26,8 @@ log = structlog.get_logger()
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Settings with which libraries start no thread as they are imported: a preloaded scikit-learn imports pyarrow, where it
-is installed, whose allocator would have one."""
+"""Settings with which libraries start no thread as they are imported: a preloaded scikit-learn imports pyarrow where
+that is installed, and its allocator would start one."""
 READY_SECONDS = 300.0
 """Seconds in which a zygote must have imported what workers need, before it is replaced."""
 STOPPED_WAITS = 3.0
