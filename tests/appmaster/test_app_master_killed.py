@@ -32,7 +32,7 @@ def failed(made: Supervisor, arbiter: Client, name: str) -> None:
         diagnostics=f"{MASTER_ENDED}: signal 9; `eunomia resume {name}` takes it up again",
     )
     with grpc.insecure_channel(made.address) as channel:
-        token = (("authorization", f"Bearer {read_token(folder / 'token')}"),)
+        token = (("authorization", f"Bearer {read_token(next(folder.glob('token.*')))}"),)
         rpc.ApplicationMasterProtocolStub(channel).FinishApplicationMaster(request, metadata=token, timeout=30.0)
     eventually(lambda: arbiter.app(name).state == "failed", "the end of the app")
     eventually(lambda: not live(made, masters=False), "the worker leaves")
