@@ -18,7 +18,7 @@ LIMITS = {
     "FIFO round with one START: functions": 44,
     "FIFO round with one START: modules": 18,
     "FIFO round with one START: calls": 62,
-    "FIFO round with one START: lines": 880,
+    "FIFO round with one START: lines": 879,
     "FIFO round with one START: percent of functions that are upkeep": 25,
     "Themis round: functions": 193,
     "Themis round: modules": 46,
@@ -27,7 +27,7 @@ LIMITS = {
     "calls a job under FIFO": 221.5,
     "calls of a contended step of SRTF": 395,
     "calls of numpy in a contended step of SRTF": 3.5,
-    "lines of the core": 19283,
+    "lines of the core": 19282,
 }
 WRITERS = {
     "core/eunomia/model/columns.py": {"Table.add", "Table.set"},

@@ -37,7 +37,7 @@ def is_told_to_leave(container: Container) -> bool:
 
 
 async def wait_for_change(container: Container, seconds: float, suspend: Callable[[], None]) -> None:
-    """Call ``suspend`` unless the worker leaves, or is told to, in part of the seconds until it is killed."""
+    """Call ``suspend`` unless the worker leaves, or is ordered to, in part of the seconds until it is killed."""
     try:
         await asyncio.wait_for(container.done.wait(), PATIENCE * seconds)
     except TimeoutError:

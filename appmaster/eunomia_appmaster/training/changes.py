@@ -199,7 +199,7 @@ def repaired(
         broken: whether a worker has said that its group of the newest generation has failed.
 
     Returns:
-        The members, in order of rank; None: the newest order can be followed; empty: nobody is left, so that the job
+        The members, in order of rank; None: the newest order can be followed; empty: no member is left, so that the job
         restarts from its last checkpoint.
     """
     kept = tuple(each for each in newest.members if each in living)

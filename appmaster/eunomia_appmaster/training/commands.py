@@ -122,7 +122,7 @@ class Commands:
 
     @property
     def leaving(self) -> bool:
-        """Whether this worker was told to leave, by an order or by SIGTERM."""
+        """Whether this worker is to leave, by an order or by SIGTERM."""
         return self._suspend
 
     @property

@@ -1,4 +1,4 @@
-"""How a worker ends that was told to."""
+"""How a worker ends that was ordered to leave."""
 
 import multiprocessing
 import os

@@ -5,7 +5,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -17,7 +17,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.settings import default_state_dir
 from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.head.files import head_process
-from eunomia_engines.head.starting import has_failed, head_line, last_line, members_of
+from eunomia_engines.head.starting import has_failed, head_line, last_line, members_of, node_facts
 from eunomia_engines.pilots.records import Pilot, pilots
 from eunomia_engines.ray.ending import end_all
 from eunomia_engines.ray.engine import LOGS, RayEngine
@@ -161,7 +161,7 @@ def _show(state: Path, engine: RayEngine, *, as_json: bool, notes: Sequence[str]
     room = engine.room()
     if as_json:
         pid = head_process(state / FOLDER)
-        facts = [_facts(node, begun.get(node.id), members) for node in rows]
+        facts = [{"actor": node.id, **node_facts(node, begun.get(node.id), members)} for node in rows]
         free = [{"host": node.host, "ray_node": node.id, "why": why} for node, why in room]
         head = None if pid is None else {"pid": pid}
         typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts, "unused": free, "notes": list(notes)}))
@@ -194,19 +194,3 @@ def _words(node: EngineNode, member: pb.NodeView | None) -> str:
         return "starting" if member is None else str(member.state)
     words = {NodeState.ASKED: "pending", NodeState.UNKNOWN: "actor unknown", NodeState.ENDED: "actor ended"}
     return words.get(node.state, str(node.state.value))
-
-
-def _facts(node: EngineNode, pilot: Pilot | None, members: Mapping[str, pb.NodeView]) -> dict[str, Any]:
-    name = None if pilot is None else pilot.node
-    member = members.get(name or "")
-    return {
-        "actor": node.id,
-        "engine_state": node.state.value,
-        "why": node.why,
-        "host": node.host or None,
-        "node": name,
-        "node_state": None if member is None else member.state,
-        "slots": {} if member is None else dict(member.slots),
-        "ends_at": node.ends_at,
-        "launcher_exit_code": None if pilot is None else pilot.ended,
-    }

@@ -25,7 +25,7 @@ from eunomia_appmaster.service.settings import default_state_dir
 from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.head.files import save_serving
 from eunomia_engines.head.head import give_all_back
-from eunomia_engines.head.starting import await_head, has_failed, last_line, members_of
+from eunomia_engines.head.starting import await_head, has_failed, last_line, members_of, node_facts
 from eunomia_engines.pilots.records import Pilot, pilots
 from eunomia_engines.requests import nodes_range
 from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
@@ -287,7 +287,7 @@ def _show(state: Path, engine: SlurmEngine, *, as_json: bool, more: Mapping[str,
     line, head = HeadControl(Request.load(state), state).facts()
     rows = [node for node in nodes if node.state is not NodeState.ENDED or has_failed(node, begun.get(node.id))]
     if as_json:
-        facts = [_facts(node, begun.get(node.id), members) for node in rows]
+        facts = [{"job": node.id, **node_facts(node, begun.get(node.id), members)} for node in rows]
         typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts, **(more or {})}))
         return
     typer.echo(line)
@@ -324,19 +324,3 @@ def _until(node: EngineNode) -> str:
         return NOT_KNOWN
     at = datetime.fromtimestamp(node.ends_at).astimezone()
     return f"{at:%a %H:%M} (in {duration(max(0.0, node.ends_at - time.time()))})"
-
-
-def _facts(node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView]) -> dict[str, Any]:
-    name = None if pilot is None else pilot.node
-    member = members.get(name or "")
-    return {
-        "job": node.id,
-        "engine_state": node.state.value,
-        "why": node.why,
-        "host": node.host or None,
-        "node": name,
-        "node_state": None if member is None else member.state,
-        "slots": {} if member is None else dict(member.slots),
-        "ends_at": node.ends_at,
-        "launcher_exit_code": None if pilot is None else pilot.ended,
-    }

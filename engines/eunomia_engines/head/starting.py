@@ -4,9 +4,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from eunomia.errors import EunomiaError, InputError, UnreachableError
 from eunomia_appmaster.client import Client
@@ -121,6 +121,22 @@ def members_of(state: Path) -> dict[str, pb.NodeView]:
 def has_failed(node: EngineNode, pilot: Pilot | None) -> bool:
     """Return whether a node that had begun ended otherwise than in order."""
     return node.state is NodeState.ENDED and node.began_at is not None and (pilot is None or pilot.ended != CLEAN)
+
+
+def node_facts(node: EngineNode, pilot: Pilot | None, members: Mapping[str, pb.NodeView]) -> dict[str, Any]:
+    """Return what engine, records and arbiter say of a node, as an object of JSON without the engine's id."""
+    name = None if pilot is None else pilot.node
+    member = members.get(name or "")
+    return {
+        "engine_state": node.state.value,
+        "why": node.why,
+        "host": node.host or None,
+        "node": name,
+        "node_state": None if member is None else member.state,
+        "slots": {} if member is None else dict(member.slots),
+        "ends_at": node.ends_at,
+        "launcher_exit_code": None if pilot is None else pilot.ended,
+    }
 
 
 def last_line(log: Path) -> str:

@@ -28,8 +28,8 @@ SUFFIX_BYTES: Final = 4
 class KubernetesEngine:
     """Asks Kubernetes for nodes, by one Job each.
 
-    ``nodes`` lists Jobs and pods anew, and believes no event: a list has what this process has made, and an event may
-    be late, lost or told twice.
+    ``nodes`` lists Jobs and pods at each call, and believes no event: a list has what this process has made, and an
+    event may be late, lost or sent twice.
 
     Args:
         request: what was asked for.

@@ -24,7 +24,7 @@ LEAST_SECONDS: Final = 2.0
 class Alarm:
     """Lets the keeper look as soon as something has happened, and else after its usual time.
 
-    An event is no news but a reason to look: the look lists everything anew. So one that is late, lost, told twice or
+    An event is no news but a reason to look: the look lists everything again. So one that is late, lost, sent twice or
     out of order does no harm.
 
     Args:
@@ -63,7 +63,7 @@ class Alarm:
             try:
                 if not version:
                     version = self._version(kind)
-                    self.wake()  # what happened before this version was told to nobody
+                    self.wake()  # no event tells what happened before this version
                 for event in self._api.watch(kind, version, WATCH_SECONDS):
                     version, pause = event.version or version, FIRST_PAUSE_SECONDS
                     if event.kind != "BOOKMARK":

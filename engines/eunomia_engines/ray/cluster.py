@@ -18,7 +18,7 @@ class RayNode(BaseModel):
         alive: by Ray's word.
         drains: whether Ray lets nothing new begin there, since the node is to end.
         ends_at: when a node that drains ends, as Unix time in seconds; None: no end is known.
-        gpus: that the node has; the number that Ray was told, which proves nothing about devices.
+        gpus: that the node has; the number given to Ray, which proves nothing about devices.
         free_gpus: that no actor or task of Ray has reserved.
         cpus: that the node has.
         free_cpus: that no actor or task of Ray has reserved.

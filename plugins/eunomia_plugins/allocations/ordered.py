@@ -111,7 +111,7 @@ class Ordered:
         form, index = scores[0] if scores else None, snapshot.index
         stop = self.options.on_misfit == "stop"
         if form is None or form.key is None or not self._in_gangs or not menus.one_size or not offer.whole:
-            return self._by_size(snapshot, menus, offer, valuations)
+            return self._by_size(snapshot, menus, offer, valuations, form)
         only_free = offer.scope is Scope.FREE and index.none_overdue
         if not only_free and (stop or not index.settled):
             return serve_sizes(snapshot, menus, offer, valuations, self._serving)
@@ -136,9 +136,8 @@ class Ordered:
         sizes: Any = [*[0] * first, *gpus]
         kinds: Any = None if len(capacity) == 1 else [*[NONE] * first, *types]
         order: Any = [first] if len(grants) == 1 else _in_turn(snapshot, grants, first, stop=stop)
-        wake_at = NEVER
-        if form.holds is not None and offer.contended and grants:
-            wake_at = Seconds(snapshot.now + max(float(form.holds(np.array(granted, np.int32)).min()), 1e-3))
+        ranks_change = form.holds is not None and offer.contended
+        wake_at = _first_change(snapshot, form, [*granted]) if ranks_change else NEVER
         return _new_allocation(
             claims=Claims(unit=Unit.JOB, rows=rows),
             amount=_new_grants(gpus=sizes, gpu_type=kinds),
@@ -148,15 +147,16 @@ class Ordered:
             wake_at=wake_at,
         )
 
-    def _by_size(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+    def _by_size(
+        self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations, form: Scores | None
+    ) -> Allocation:
         """Rank and serve all candidates; gangs on one GPU type are backfilled from queues, with the same decisions."""
-        scores = [form for form in valuations.forms if isinstance(form, Scores)]
         index, capacity = snapshot.index, offer.capacity.tolist()
-        key, settled = scores[0].key if scores else None, index.none_overdue and index.settled and index.proportional
-        plain = menus.one_size and offer.whole and offer.scope is Scope.FREE and len(capacity) == 1
-        if self.options.on_misfit != "easy" or key is None or not plain or not settled:
+        settled = index.none_overdue and index.settled and index.proportional
+        plain = menus.one_size and offer.whole and offer.scope is Scope.FREE and len(capacity) == 1 and settled
+        if self.options.on_misfit != "easy" or form is None or form.key is None or not plain:
             return serve_sizes(snapshot, menus, offer, valuations, self._serving)
-        queue = index.queue(key, menus, running=False, owner=self)
+        queue = index.queue(form.key, menus, running=False, owner=self)
         filled = fill_gaps(snapshot, menus, queue, index.free.free[0], capacity[0])
         rows, sizes = [row for row, *_ in filled.grants], [gpus for _, _, gpus, _ in filled.grants]
         verdicts, starts_at = _impossible(queue, capacity) if queue.widest > capacity[0] else NO_VERDICTS, None
@@ -171,7 +171,7 @@ class Ordered:
             order=np.arange(len(rows), dtype=np.int32),  # by rank, as each job counts on those ahead of it
             verdicts=verdicts,
             starts_at=starts_at,
-            wake_at=_first_change(snapshot, scores[0], rows),
+            wake_at=_first_change(snapshot, form, rows),
         )
 
     @hookimpl

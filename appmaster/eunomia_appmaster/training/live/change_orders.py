@@ -23,7 +23,7 @@ class ChangeOrders:
         self._changes: list[Membership] = []
         self.timeout_seconds = TIMEOUT_SECONDS
         self.signalled: Callable[[], bool] = lambda: False
-        """Whether a signal has told this worker to end."""
+        """Whether a signal ends this worker."""
 
     def poll(self) -> list[dict[str, Any]]:
         """Return the orders other than changes since the last call, oldest first."""
@@ -38,7 +38,7 @@ class ChangeOrders:
         return changes
 
     def stops(self) -> bool:
-        """Return whether this worker was told to end, by an order that is not taken yet or by a signal."""
+        """Return whether this worker is to end, by an order that is not taken yet or by a signal."""
         return self.signalled() or any(order.get("order") == "suspend" for order in self._others)
 
     def say(self, kind: str, content: dict[str, Any]) -> None:

@@ -199,7 +199,7 @@ class LiveGang(Gang):
         began = time.monotonic()
         while self._member.stage is not MemberStage.STEPPING:
             if self.orders.stops():
-                entry.stop("it was told to")
+                entry.stop("an order ends it")
             if time.monotonic() - began > self.orders.timeout_seconds:
                 entry.stop("no generation was formed in time")
             self._hear()

@@ -140,7 +140,7 @@ class Swap:
         self._supervision.go("leaving", content, f"left at step {self._step}, the other workers go on")
 
     def stop(self, why: str) -> NoReturn:
-        """End the process, since it was told to, or no gang can be formed."""
+        """End the process, since an order ends it, or no gang can be formed."""
         content = {"generation": self._gang.generation, "step": self._step}
         self._supervision.go("leaving", content, f"left at step {self._step} between two generations: {why}")
 
