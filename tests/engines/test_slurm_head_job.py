@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-import multiprocessing
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,13 +40,18 @@ def write_head(state: Path, port: int, number: int) -> None:
 # --- numbers ------------------------------------------------------------------------------------------------------
 
 
-def take_some(state: Path) -> list[int]:
-    return [take_number(state) for _ in range(20)]
+TAKE_TWENTY = """
+import sys, pathlib
+from MODULE import take_number
+for _ in range(20):
+    print(take_number(pathlib.Path(sys.argv[1])))
+""".replace("MODULE", take_number.__module__)
 
 
 def test_no_two_heads_get_one_number(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(3) as pool:
-        taken = [number for some in pool.map(take_some, [tmp_path] * 3) for number in some]
+    command = [sys.executable, "-c", TAKE_TWENTY, str(tmp_path)]
+    heads = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    taken = [int(number) for head in heads for number in head.communicate(timeout=60)[0].split()]
     assert sorted(taken) == list(range(1, 61))
     assert highest(tmp_path) == 60
 
