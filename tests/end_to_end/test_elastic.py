@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
-from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.demo.apps_of_demo import app_sources
+from eunomia_testbed.live_runs.app_source import AppSource
+from eunomia_testbed.live_runs.live_run import LiveRun
 from eunomia_testbed.live_runs.outcome import outcome_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

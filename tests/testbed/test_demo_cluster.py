@@ -4,7 +4,7 @@ import dataclasses
 import tomllib
 
 from eunomia_appmaster.node.local_machine import LocalMachine, LocalSlot
-from eunomia_testbed.demo.command import cluster_text
+from eunomia_testbed.live_runs.this_machine import cluster_text
 
 SLOT = LocalSlot(index=0, gpu_type="cpu", uuid="", island=0, cpus=0.5, memory_gib=2.0)
 

@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from eunomia_testbed.demo.command import run_in_this_installation
+from eunomia_testbed.live_runs.this_machine import run_in_this_installation
 
 
 def test_demo_scripts_run_with_the_python_of_the_command_despite_another_environment(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from eunomia_appmaster.explaining.activity import Line
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_testbed.demo.live_run import Look
 from eunomia_testbed.demo.screen import Screen, about_seconds, end_lines, event_lines, letters, title_of
+from eunomia_testbed.live_runs.live_run import Look
 from eunomia_testbed.live_runs.outcome import AppOutcome, DemoOutcome
 from eunomia_testbed.live_runs.record import LiveRecord, News
 from eunomia_testbed.live_runs.rounds import Round

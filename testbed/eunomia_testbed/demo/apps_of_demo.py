@@ -1,11 +1,10 @@
 """The app files of the demo, optionally with another seed."""
 
-import dataclasses
-import re
-import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+
+from eunomia_testbed.live_runs.app_source import AppSource
 
 SEED = 7
 """The seed in the app files."""
@@ -16,45 +15,6 @@ ONE_SLOT = ("plugins.themis.fairness_knob=0.75", "rounds.lease=15s")
 One slot cannot be divided. If several apps bid for it, the winner gets it with a probability equal to its fraction;
 otherwise the best-off app, which is not in the auction, gets it again. On a GPU a start takes up to six seconds.
 """
-
-_SEED = re.compile(r"^seed = \d+$", re.MULTILINE)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AppSource:
-    """An app file to submit.
-
-    Attributes:
-        path: path that errors name; the scripts are in its folder.
-        text: content of the file.
-    """
-
-    path: Path
-    text: str
-
-    @property
-    def max_iterations(self) -> int:
-        """Return the total work of a trial, in steps."""
-        return int(tomllib.loads(self.text)["job"]["max_iterations"])
-
-    def with_seed(self, seed: int) -> "AppSource":
-        """Return the same app with another seed for its tuner."""
-        return dataclasses.replace(self, text=_SEED.sub(f"seed = {seed}", self.text))
-
-    def with_setting(self, key: str, value: object) -> "AppSource":
-        """Return the same app with a key at the start of a line set to another plain value.
-
-        The first rung of a tuner keeps its ratio to ``max_iterations``.
-        """
-        text = _put(self.text, key, value)
-        first = tomllib.loads(self.text).get("tuner", {}).get("min_iterations")
-        if key == "max_iterations" and first is not None:
-            text = _put(text, "min_iterations", max(first * int(str(value)) // self.max_iterations, 1))
-        return dataclasses.replace(self, text=text)
-
-
-def _put(text: str, key: str, value: object) -> str:
-    return re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
 
 
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:

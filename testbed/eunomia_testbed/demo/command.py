@@ -9,7 +9,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ import typer
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.control_groups import choose
-from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources, fitted, settings_for
+from eunomia_testbed.demo.apps_of_demo import app_sources, fitted, settings_for
 from eunomia_testbed.demo.flags import DemoFlags
+from eunomia_testbed.live_runs.app_source import AppSource
+from eunomia_testbed.live_runs.this_machine import cluster_text, run_in_this_installation
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
 from eunomia_testbed.results.facts import versions_of
 
@@ -36,7 +38,7 @@ def demo(flags: DemoFlags) -> int:
     """Run four apps on this machine under Themis' auctions, and write a report."""
     from eunomia.platform.profiles import Profile
     from eunomia_appmaster.node.process_logs import configure_logs
-    from eunomia_testbed.demo.live_run import LiveRun
+    from eunomia_testbed.live_runs.live_run import LiveRun
 
     configure_logs(level="warning")
     run_in_this_installation(os.environ)
@@ -65,19 +67,6 @@ def demo(flags: DemoFlags) -> int:
     ended = _watch(run, view)
     facts = dataclasses.replace(facts, ended_at=_utc(), ended=ended)
     return _tell(run, folder, facts, as_json=flags.as_json, quiet=flags.quiet)
-
-
-def run_in_this_installation(env: MutableMapping[str, str]) -> None:
-    """Make ``python`` in submissions this process's interpreter, whatever environment the shell has activated.
-
-    With another interpreter, no worker could start from the zygote, and modules that the scripts import might be
-    missing.
-    """
-    env["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), env.get("PATH")]))
-    if sys.prefix == sys.base_prefix:
-        env.pop("VIRTUAL_ENV", None)
-    else:
-        env["VIRTUAL_ENV"] = sys.prefix
 
 
 def _facts(profile: Any, machine: local_machine.LocalMachine, sources: Sequence[AppSource], seed: int) -> RunFacts:
@@ -207,20 +196,6 @@ def _tell(run: Any, folder: ResultFolder, facts: RunFacts, *, as_json: bool, qui
 
 
 # -- small parts
-
-
-def cluster_text(machine: local_machine.LocalMachine) -> str:
-    """Return this machine as the text of a cluster file."""
-    types = list(dict.fromkeys(slot.gpu_type for slot in machine.slots))
-    lines = []
-    for name in types:
-        slots = [slot for slot in machine.slots if slot.gpu_type == name]
-        host = machine.host if len(types) == 1 else f"{machine.host}-{name}"  # as the arbiter names them
-        cpus = sum(slot.cpus for slot in slots) if machine.is_paced else machine.cpus * len(slots) / len(machine.slots)
-        memory_gib = machine.memory_gib * len(slots) / len(machine.slots)
-        gpus = f'gpus = "{len(slots)}x{name}", cpus = {cpus:g}, memory = "{memory_gib:.1f}GiB"'
-        lines.append(f'  {{ names = ["{host}"], {gpus} }},\n')
-    return f"machines = [\n{''.join(lines)}]\n"
 
 
 def _heading(profile: Any, machine: local_machine.LocalMachine, seed: int) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from eunomia_appmaster.explaining.activity import ENDS, RESIZED, Line
 from eunomia_appmaster.explaining.failures import failed_in_words
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_testbed.demo.live_run import Look
+from eunomia_testbed.live_runs.live_run import Look
 from eunomia_testbed.live_runs.outcome import AppOutcome, DemoOutcome
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.rounds import Round

@@ -17,9 +17,10 @@ from statistics import median
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.csv_cells import csv_text
-from eunomia_testbed.demo.apps_of_demo import SEED, AppSource, app_sources
-from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.demo.apps_of_demo import SEED, app_sources
+from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.live_runs.fairness import final_rho
+from eunomia_testbed.live_runs.live_run import LiveRun
 from eunomia_testbed.results import new_folder_name
 
 LOOK_SECONDS = 0.5

@@ -27,8 +27,9 @@ from chaos.kills.victims import (
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.node.supervisor import HEALTHY_SECONDS, MOST_FAILURES, MOST_PAUSE_SECONDS
-from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
-from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.demo.apps_of_demo import app_sources
+from eunomia_testbed.live_runs.app_source import AppSource
+from eunomia_testbed.live_runs.live_run import LiveRun
 from eunomia_testbed.live_runs.outcome import held_twice
 
 FIRST_KILL = (0.5, 2.0)

@@ -31,7 +31,7 @@ from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.launcher.processes import identify
 from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
-from eunomia_testbed.demo.live_run import OVER
+from eunomia_testbed.live_runs.live_run import OVER
 
 ROOT: Final = Path(__file__).parent.parent.parent.parent
 WORKER: Final = ROOT / "tests" / "appmaster" / "tiny_worker.py"

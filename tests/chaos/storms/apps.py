@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chaos.kills.runs import small_apps
-from eunomia_testbed.demo.apps_of_demo import AppSource
+from eunomia_testbed.live_runs.app_source import AppSource
 
 RETRIES = 100
 """Of each job: beyond four signals in ten minutes each counts as a failure of its script."""

@@ -19,7 +19,7 @@ from chaos.storms.targets import Targets, containers, of_folder, targets
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.node.supervisor import HEALTHY_SECONDS, MOST_FAILURES, MOST_PAUSE_SECONDS
-from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.live_runs.live_run import LiveRun
 
 LENGTH: Final = 0.5
 """Of the apps."""

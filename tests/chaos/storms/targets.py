@@ -7,7 +7,7 @@ from pathlib import Path
 from chaos.kills.victims import read
 from chaos.storms.plan import APP_MASTER, ARBITER, LAUNCHER, SHEPHERD, WORKER, ZYGOTE
 from eunomia_appmaster.launcher.processes import ProcessId, identify
-from eunomia_testbed.demo.live_run import LiveRun
+from eunomia_testbed.live_runs.live_run import LiveRun
 
 ZYGOTE_NAMES = ("eunomia: zygote", "eunomia_appmaster.launcher.zygote")
 Targets = dict[str, dict[str, ProcessId]]
