@@ -17,7 +17,7 @@ from eunomia_testbed.live_runs.record import LiveRecord, News
 from eunomia_testbed.live_runs.tables import RhoSample
 
 PRELOAD = ("sklearn.datasets", "eunomia_testbed.demo.workloads.digits")
-"""Modules of the demo's scripts, which the launcher's zygote imports once for all workers unless others are given."""
+"""Modules of the demo's scripts, which the launcher's zygote imports once for all workers."""
 SAMPLE_SECONDS = 1.0
 """Seconds between two samples of ρ."""
 SETTLE_SECONDS = 3.0
@@ -59,8 +59,10 @@ class LiveRun:
         slot_types: paced CPU slots, as ``2x fast:0.5, 2x slow:0.25``; empty: none.
         seed: seed of the arbiter.
         cpu_only: use CPU slots even on a machine with GPUs.
-        preload: modules that the launcher's zygote imports once for all workers.
     """
+
+    preload: Sequence[str] = PRELOAD
+    """Modules that the launcher's zygote imports once for all workers."""
 
     def __init__(
         self,
@@ -73,7 +75,6 @@ class LiveRun:
         slot_types: str = "",
         seed: int = 0,
         cpu_only: bool = False,
-        preload: Sequence[str] = PRELOAD,
     ) -> None:
         self.folder = folder
         self.record = LiveRecord(folder)
@@ -94,7 +95,10 @@ class LiveRun:
                 seed=seed,
                 address="127.0.0.1:0",
                 log_dir=folder / "logs",
-                launcher_options=[*_slots(slot_types), *(word for module in preload for word in ("--preload", module))],
+                launcher_options=[
+                    *_slots(slot_types),
+                    *(word for module in self.preload for word in ("--preload", module)),
+                ],
             ),
         )
 
