@@ -26,6 +26,8 @@ class ProgramRate:
     slot_type: str
     iterations_per_second: float
     """Iterations per second of the whole job, without its start and its saves."""
+    samples: int = 1
+    """Number of starts of jobs that were measured."""
 
 
 @value
@@ -44,6 +46,23 @@ class Costs:
     """Seconds from the end of a job's processes until its slots can be leased again."""
     decide_seconds: float = 0.0
     """Seconds from the event that causes a round until its orders are given: deciding, auction and messages."""
+    arrive_seconds: float = 0.0
+    """Seconds from the arrival of an app until its app master has started and has added a job."""
+    finish_seconds: float = 0.0
+    """Seconds from a job's last step until its processes have ended: evaluation and last checkpoint."""
+
+
+@value
+class CostSpread:
+    """The spread of one cost over its samples."""
+
+    cost: str
+    """Name of the cost, as in ``Costs`` without its unit."""
+    program: str
+    """The program; empty: all programs."""
+    median_seconds: float
+    p95_seconds: float
+    samples: int
 
 
 @value
@@ -106,6 +125,10 @@ class Measurements:
     """Time of the measurement, UTC."""
     program_costs: Mapping[str, Costs]
     """Costs by program, as far as they were measured separately."""
+    spreads: tuple[CostSpread, ...] = ()
+    """Median, 95th percentile and number of samples of each cost."""
+    loop_seconds: float | None = None
+    """CPU time of the pace meter's calibrating loop at the measurement; None: not known."""
 
     def costs_of(self, program: str) -> Costs:
         """Return the costs of a program; if they were not measured separately, those of all programs."""
@@ -114,11 +137,14 @@ class Measurements:
     def to_toml(self) -> str:
         """Return the file's text, which ``parse`` reads back."""
         rates = [f"  {toml_value(_plain(rate))}," for rate in self.profiles.rates]
+        spreads = [f"  {toml_value(_plain(spread))}," for spread in self.spreads]
         lines = [
             f"schema = {toml_value(SCHEMA)}",
             f"machine = {toml_value(self.machine)}",
             f"measured_at = {toml_value(self.measured_at)}",
+            *([] if self.loop_seconds is None else [f"loop_seconds = {toml_value(self.loop_seconds)}"]),
             "rates = [", *rates, "]",
+            "spreads = [", *spreads, "]",
             *_table("slot_speeds", self.profiles.slot_speeds),
             *_table("versions", self.versions),
             *_table("costs", _plain(self.costs)),
@@ -161,6 +187,8 @@ class Measurements:
                 program: _costs(costs, f"{place}, program_costs.{program}")
                 for program, costs in _mapping(tree, "program_costs", place).items()
             },
+            spreads=_spreads(tree.get("spreads", []), place),
+            loop_seconds=_loop(tree, place),
         )
 
 
@@ -179,12 +207,14 @@ def read_measured(path: Path) -> Measurements:
 
 # -- small parts
 
+_Row = ProgramRate | Costs | CostSpread
 
-def _plain(item: ProgramRate | Costs) -> dict[str, object]:
+
+def _plain(item: _Row) -> dict[str, object]:
     return {name: getattr(item, name) for name in _names(type(item))}
 
 
-def _names(kind: type[ProgramRate] | type[Costs]) -> Sequence[str]:
+def _names(kind: type[_Row]) -> Sequence[str]:
     return list(kind.__annotations__)
 
 
@@ -199,7 +229,7 @@ def _mapping(tree: Mapping[str, Any], key: str, place: str) -> Mapping[str, Any]
     return found
 
 
-def _check_names(row: object, kind: type[ProgramRate] | type[Costs], place: str) -> Mapping[str, Any]:
+def _check_names(row: object, kind: type[_Row], place: str) -> Mapping[str, Any]:
     if not isinstance(row, Mapping):
         raise InputError("it must be a table", value=shown(row), place=place)
     unknown = [key for key in row if key not in _names(kind)]
@@ -221,12 +251,35 @@ def _rate(row: object, place: str) -> ProgramRate:
         iterations_per_second=number(
             found.get("iterations_per_second"), name="iterations_per_second", place=place, strictly=True
         ),
+        samples=whole(found.get("samples", 1), name="samples", place=place),
     )
 
 
 def _costs(row: object, place: str) -> Costs:
     found = _check_names(row, Costs, place)
     return Costs(**{name: number(seconds, name=name, place=place) for name, seconds in found.items()})
+
+
+def _spreads(rows: object, place: str) -> tuple[CostSpread, ...]:
+    if not isinstance(rows, list):
+        raise InputError("spreads must be a list of tables", value=shown(rows), place=place)
+    return tuple(_spread(row, f"{place}, spreads[{row_number}]") for row_number, row in enumerate(rows))
+
+
+def _spread(row: object, place: str) -> CostSpread:
+    found = _check_names(row, CostSpread, place)
+    times = {name: number(found.get(name), name=name, place=place) for name in ("median_seconds", "p95_seconds")}
+    return CostSpread(
+        cost=str(found.get("cost", "")),
+        program=str(found.get("program", "")),
+        samples=whole(found.get("samples"), name="samples", place=place),
+        **times,
+    )
+
+
+def _loop(tree: Mapping[str, Any], place: str) -> float | None:
+    given = tree.get("loop_seconds")
+    return None if given is None else number(given, name="loop_seconds", place=place, strictly=True)
 
 
 def _check_rates(rates: Sequence[ProgramRate], speeds: Mapping[str, float], place: str) -> None:

@@ -6,9 +6,11 @@ from eunomia_appmaster.node.control_groups.groups import (
     NO_GROUP,
     ControlGroup,
     ControlGroups,
+    CpuQuota,
     GroupLimits,
     NoGroup,
     NoGroups,
+    Throttled,
 )
 from eunomia_appmaster.node.control_groups.records import of_record, record_of
 
@@ -18,9 +20,11 @@ __all__ = [
     "NO_GROUP",
     "ControlGroup",
     "ControlGroups",
+    "CpuQuota",
     "GroupLimits",
     "NoGroup",
     "NoGroups",
+    "Throttled",
     "choose",
     "of_record",
     "record_of",

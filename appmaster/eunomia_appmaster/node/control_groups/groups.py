@@ -45,6 +45,32 @@ def quota(cpus: float) -> tuple[int, int]:
     return max(LEAST_QUOTA_US, int(cpus * period + 1e-6)), period
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuQuota:
+    """A limit on CPU time: so many CPU-seconds in each period."""
+
+    amount_seconds: float
+    period_seconds: float
+
+    @property
+    def cpus(self) -> float:
+        """The quota in CPU-seconds per second."""
+        return self.amount_seconds / self.period_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttled:
+    """How often and for how long a quota has held back the processes of a group, since the group exists.
+
+    Kernels that throttle each task by itself (Linux 6.18) count a part of the seconds alone.
+    """
+
+    periods: int
+    """Periods in which the quota was used up while a process was ready to run."""
+    seconds: float
+    """Time from there to the end of these periods, summed over CPUs."""
+
+
 class ControlGroup(Protocol):
     """The control group of one container.
 
@@ -90,6 +116,14 @@ class ControlGroup(Protocol):
 
     def out_of_memory_kills(self) -> int | None:
         """Return how many of its processes the kernel has killed for lack of memory; None: it does not count them."""
+        ...
+
+    def cpu_quota(self) -> CpuQuota | None:
+        """Return the limit on CPU time; None: none is set, or it is not known."""
+        ...
+
+    def throttled(self) -> Throttled | None:
+        """Return how much its quota has held its processes back; None: it is not counted."""
         ...
 
     def processes(self) -> list[int]:
@@ -164,6 +198,14 @@ class NoGroup:
         return None
 
     def out_of_memory_kills(self) -> int | None:
+        """Return None, since nothing is counted."""
+        return None
+
+    def cpu_quota(self) -> CpuQuota | None:
+        """Return None, since there is no limit."""
+        return None
+
+    def throttled(self) -> Throttled | None:
         """Return None, since nothing is counted."""
         return None
 

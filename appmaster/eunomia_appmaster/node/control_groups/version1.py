@@ -17,7 +17,9 @@ from eunomia_appmaster.node.control_groups.groups import (
     MEMORY,
     PIDS,
     ControlGroup,
+    CpuQuota,
     GroupLimits,
+    Throttled,
     quota,
 )
 from eunomia_appmaster.node.control_groups.mounts import UNIFIED
@@ -98,6 +100,22 @@ class Version1Group:
         return (
             files.counted(self.folders[MEMORY] / "memory.oom_control", "oom_kill") if MEMORY in self.folders else None
         )
+
+    def cpu_quota(self) -> CpuQuota | None:
+        """Return cpu.cfs_quota_us in cpu.cfs_period_us; a quota of -1 is none."""
+        if CPU not in self.folders:
+            return None
+        amount = files.number(self.folders[CPU] / "cpu.cfs_quota_us")
+        period = files.number(self.folders[CPU] / "cpu.cfs_period_us")
+        return CpuQuota(amount_seconds=amount / 1e6, period_seconds=period / 1e6) if amount and period else None
+
+    def throttled(self) -> Throttled | None:
+        """Return the counters of cpu.stat, whose time is in nanoseconds."""
+        if CPU not in self.folders:
+            return None
+        stat = self.folders[CPU] / "cpu.stat"
+        periods, spent = files.counted(stat, "nr_throttled"), files.counted(stat, "throttled_time")
+        return None if periods is None or spent is None else Throttled(periods=periods, seconds=spent / 1e9)
 
     def processes(self) -> list[int]:
         """Return the pids in all hierarchies, since a process may have left one of them."""

@@ -18,7 +18,9 @@ from eunomia_appmaster.node.control_groups.groups import (
     MEMORY,
     PIDS,
     ControlGroup,
+    CpuQuota,
     GroupLimits,
+    Throttled,
     quota,
 )
 from eunomia_appmaster.node.control_groups.mounts import UNIFIED
@@ -85,6 +87,19 @@ class Version2Group:
     def out_of_memory_kills(self) -> int | None:
         """Return the number of kills for lack of memory (memory.events)."""
         return files.counted(self.folder / "memory.events", "oom_kill")
+
+    def cpu_quota(self) -> CpuQuota | None:
+        """Return quota and period of cpu.max."""
+        amount, _, period = (files.read(self.folder / "cpu.max") or "").partition(" ")
+        if not (amount.isdecimal() and period.isdecimal()):
+            return None
+        return CpuQuota(amount_seconds=int(amount) / 1e6, period_seconds=int(period) / 1e6)
+
+    def throttled(self) -> Throttled | None:
+        """Return the counters of cpu.stat, whose time is in microseconds."""
+        stat = self.folder / "cpu.stat"
+        periods, spent = files.counted(stat, "nr_throttled"), files.counted(stat, "throttled_usec")
+        return None if periods is None or spent is None else Throttled(periods=periods, seconds=spent / 1e6)
 
     def processes(self) -> list[int]:
         """Return the pids of the group and of groups below it."""

@@ -1,0 +1,65 @@
+"""Names the machine and versions of a measurement, and refuses a file of profiles from other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from eunomia.errors import InputError
+from eunomia_appmaster.node.local_machine import usable_cpus
+from eunomia_testbed.replay.profiles import Measurements
+from eunomia_testbed.results.facts import versions_of
+
+PACKAGES: Final = ("eunomia", "torch", "numpy")
+"""Packages by which rates and costs differ."""
+
+
+def machine_words(slots: str, root: Path = Path("/")) -> str:
+    """Return this machine in words: its cores, their model, and its slots.
+
+    Args:
+        slots: the slots, as the launcher describes them.
+        root: folder with ``proc`` (for tests).
+    """
+    try:
+        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    models = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    model = models[0] if models else "a CPU of unknown model"
+    return f"{usable_cpus():g} cores of {model}; slots: {slots}"
+
+
+def present_versions() -> Mapping[str, str]:
+    """Return the versions of Python, the system and the packages by which rates and costs differ."""
+    return versions_of(*PACKAGES)
+
+
+def check_measured(
+    measured: Measurements, *, machine: str, versions: Mapping[str, str], place: str, anyway: bool = False
+) -> None:
+    """Check that a file of profiles was measured on this machine, with these versions.
+
+    Args:
+        measured: content of the file.
+        machine: this machine, as ``machine_words`` names it.
+        versions: the present versions.
+        place: name of the file.
+        anyway: log differences instead of refusing the file.
+
+    Raises:
+        InputError: machine or a version is another one; the error names both.
+    """
+    differences = [] if measured.machine == machine else [f'machine "{measured.machine}", here "{machine}"']
+    for name in sorted({*measured.versions, *versions}):
+        there, here = (given.get(name, "none") for given in (measured.versions, versions))
+        if there != here:
+            differences.append(f"{name} {there}, here {here}")
+    if differences and not anyway:
+        rule = "profiles must be of this machine and these versions (measure again, or give --anyway)"
+        raise InputError(rule, value="; ".join(differences), place=place)
+    if differences:
+        structlog.get_logger().warning("profiles.of_another_machine", differences=differences, place=place)

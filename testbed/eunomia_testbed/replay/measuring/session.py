@@ -1,0 +1,229 @@
+"""Runs the measuring jobs of a replay on its slots, by the real service, and returns rates and costs.
+
+First each program starts once by exec and makes a few steps, from which the length of its further jobs follows. Then
+all settings run, more jobs at a time than there are slots: a policy that gives them turns suspends and resumes them, so
+that the same jobs show rates, starts, saves and restores, with neighbours that are as busy as in a replay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import structlog
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.node.slot_types import SlotType, parse_slot_types
+from eunomia_testbed.live_runs.app_source import AppSource
+from eunomia_testbed.live_runs.live_run import LiveRun
+from eunomia_testbed.live_runs.logged import read_trials
+from eunomia_testbed.replay.measuring.machine import machine_words, present_versions
+from eunomia_testbed.replay.measuring.reading import MeasuredApp, Samples, read_samples
+from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
+from eunomia_testbed.replay.measuring.summary import check_complete, measured_from, spreads_of
+from eunomia_testbed.replay.pace_meter import calibrating_loop
+from eunomia_testbed.replay.profiles import Measurements
+
+POLICY: Final = "las"
+TURN_SECONDS: Final = 4
+"""Seconds after which a job may lose its slots to one that ran less."""
+SETTINGS: Final = (f"rounds.every={TURN_SECONDS}s", f"rounds.protected={TURN_SECONDS - 1}s")
+PILOT_ITERATIONS: Final = 20
+LOOK_SECONDS: Final = 0.5
+LIMIT_SECONDS: Final = 300.0
+"""Seconds within which at least one more job must end; a measurement that stands still is given up."""
+CALIBRATING_LOOPS: Final = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much is measured.
+
+    Attributes:
+        seconds: length of a job on one slot, without its starts and saves; above twice the length of a turn, so that
+            each job is suspended while others wait.
+        repeats: number of jobs in each setting.
+    """
+
+    seconds: float = 10.0
+    repeats: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A measuring job: its app, and what it measures."""
+
+    source: AppSource
+    name: str
+    measures: MeasuredApp
+
+
+def measure(
+    folder: Path,
+    wanted: Sequence[RateSetting],
+    *,
+    slot_types: str,
+    effort: Effort | None = None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Measurements:
+    """Measure programs in their settings, one slot type after the other.
+
+    Args:
+        folder: new folder for the runs.
+        wanted: the settings.
+        slot_types: the paced slots of the replay, such as ``4x cpu-slot:0.35``.
+        effort: how much is measured; None: ``Effort()``.
+        say: gets a line for each step of the measurement.
+
+    Raises:
+        InputError: a setting needs a type or a number of slots that there is not.
+        EunomiaError: a job failed, or did not end in time.
+    """
+    effort = effort or Effort()
+    types = {each.name: each for each in parse_slot_types(slot_types, cpus=_cpus())}
+    _check_slots(wanted, types)
+    loop_seconds = median(calibrating_loop() for _ in range(CALIBRATING_LOOPS))
+    samples = Samples()
+    for name, one in types.items():
+        mine = [setting for setting in wanted if setting.slot_type == name]
+        if mine:
+            samples += _of_type(folder / name, mine, one, effort, say)
+    profiles, costs, by_program = measured_from(samples, {name: one.speed for name, one in types.items()})
+    check_complete(profiles, wanted)
+    return Measurements(
+        profiles=profiles,
+        costs=costs,
+        machine=machine_words(slot_types),
+        versions=present_versions(),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        program_costs=by_program,
+        spreads=spreads_of(samples.costs),
+        loop_seconds=loop_seconds,
+    )
+
+
+def _cpus() -> float:
+    from eunomia_appmaster.node.local_machine import usable_cpus
+
+    return usable_cpus()
+
+
+def _check_slots(wanted: Sequence[RateSetting], types: Mapping[str, SlotType]) -> None:
+    for setting in wanted:
+        found = types.get(setting.slot_type)
+        if found is None or setting.slots > found.count:
+            rule = "programs must be measured on slots that there are"
+            there = ", ".join(f"{one.count} x {one.name}" for one in types.values())
+            raise InputError(rule, value=setting.describe(), place=f"slots: {there}")
+
+
+def _of_type(
+    folder: Path, wanted: Sequence[RateSetting], one: SlotType, effort: Effort, say: Callable[[str], None]
+) -> Samples:
+    """Measure the settings of one slot type, on all of its slots."""
+    folder.mkdir(parents=True)
+    run = LiveRun(
+        folder / "run", [], policy=POLICY, settings=SETTINGS, slot_types=f"{one.count}x {one.name}:{one.speed:g}"
+    )
+    pilots = _pilots(wanted, folder)
+    with run:
+        say(f"{len(pilots)} programs start by exec on {one.count} x {one.name}")
+        _run_all(run, pilots, 2 * one.count)
+        first = read_samples(run.record, {job.name: job.measures for job in pilots})
+        jobs = _jobs(wanted, folder, _speeds(first, pilots), effort)
+        say(f"{len(jobs)} jobs in {len(wanted)} settings")
+        _run_all(run, jobs, 2 * one.count)
+    return read_samples(run.record, {job.name: job.measures for job in [*pilots, *jobs]})
+
+
+def _pilots(wanted: Sequence[RateSetting], folder: Path) -> list[Job]:
+    """Return a short job on one slot for each program and batch size, started by exec."""
+    first = {(setting.program, setting.batch_size): setting for setting in reversed(wanted)}
+    made = []
+    for number, setting in enumerate(reversed(first.values())):
+        alone = RateSetting(
+            program=setting.program,
+            command=setting.command,
+            batch_size=setting.batch_size,
+            slots=1,
+            slot_type=setting.slot_type,
+        )
+        made.append(_job(alone, f"pilot-{number}", PILOT_ITERATIONS, folder, by_exec=True))
+    return made
+
+
+def _speeds(samples: Samples, pilots: Sequence[Job]) -> Mapping[tuple[str, int], float]:
+    """Return iterations per second on one slot by program and batch size, as the pilots had them.
+
+    Raises:
+        EunomiaError: a pilot logged no steps.
+    """
+    found = {(each.program, each.batch_size): each.steps / each.seconds for each in samples.rates}
+    for job in pilots:
+        if (job.measures.program, job.measures.batch_size) not in found:
+            rule = "a program must log each of its steps, so that it can be measured"
+            raise EunomiaError(rule, value=job.measures.program, place=str(job.source.path.parent))
+    return found
+
+
+def _jobs(
+    wanted: Sequence[RateSetting], folder: Path, speeds: Mapping[tuple[str, int], float], effort: Effort
+) -> list[Job]:
+    """Return the measuring jobs, each setting once before any is repeated."""
+    return [
+        _job(
+            setting,
+            f"{setting.program}-b{setting.batch_size}-s{setting.slots}-{repeat}",
+            max(PILOT_ITERATIONS, round(effort.seconds * speeds[setting.program, setting.batch_size])),
+            folder,
+        )
+        for repeat in range(effort.repeats)
+        for setting in wanted
+    ]
+
+
+def _job(setting: RateSetting, name: str, iterations: int, folder: Path, *, by_exec: bool = False) -> Job:
+    measures = MeasuredApp(program=setting.program, batch_size=setting.batch_size, slot_type=setting.slot_type)
+    source = app_of(setting, name, iterations=iterations, folder=folder, by_exec=by_exec)
+    return Job(source=source, name=name, measures=measures)
+
+
+def _run_all(run: LiveRun, jobs: Sequence[Job], most: int) -> None:
+    """Run jobs to their end, so many at a time.
+
+    Raises:
+        EunomiaError: a job failed, or none ended for a long time.
+    """
+    left, names = deque(jobs), {job.name for job in jobs}
+    ended, moved_at = 0, time.monotonic()
+    while True:
+        run.look()
+        lives = [life for name, life in run.record.apps.items() if name in names]
+        over = [life for life in lives if life.ended_at is not None]
+        failed = [life.app for life in over if life.state != "finished"]
+        if failed:
+            raise EunomiaError("a measuring job must finish", value=_why(run, failed[0]), place=str(run.folder))
+        if len(over) == len(jobs) and run.is_over:
+            return
+        if len(over) > ended:
+            ended, moved_at = len(over), time.monotonic()
+        if time.monotonic() - moved_at > LIMIT_SECONDS:
+            rule = f"at least one measuring job must end within {LIMIT_SECONDS:g} s"
+            raise EunomiaError(rule, value=f"{ended} of {len(jobs)} have", place=str(run.folder))
+        if left and len(jobs) - len(left) - len(over) < most:
+            job = left.popleft()
+            run.submit_also(job.source)
+            structlog.get_logger().info("measuring.submitted", app=job.name)
+            continue
+        time.sleep(LOOK_SECONDS)
+
+
+def _why(run: LiveRun, app: str) -> str:
+    errors = [trial.why for trial in read_trials(run.record.app_dir(app)) if trial.why]
+    return f"{app}: {errors[-1]}" if errors else app

@@ -1,0 +1,60 @@
+"""The settings in which programs are measured, and the app files of the measuring runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from eunomia.model.shapes import value
+from eunomia.platform.toml_text import toml_value
+from eunomia_testbed.live_runs.app_source import AppSource
+
+EXEC_ENV: Final = {"PYTHONNOUSERSITE": "1"}
+"""A variable that Python reads at its start, so that the launcher starts the worker by exec and not by its zygote."""
+
+
+@value
+class RateSetting:
+    """A program in one setting, whose rate a replay needs.
+
+    Attributes:
+        program: name of the program.
+        command: its command line, with all options.
+        batch_size: global batch size, which the command has.
+        slots: size of the gang.
+        slot_type: type of the slots.
+    """
+
+    program: str
+    command: str
+    batch_size: int
+    slots: int
+    slot_type: str
+
+    def describe(self) -> str:
+        """Return the setting in words."""
+        return f"{self.program} with batch size {self.batch_size} on {self.slots} x {self.slot_type}"
+
+
+def app_of(setting: RateSetting, name: str, *, iterations: int, folder: Path, by_exec: bool = False) -> AppSource:
+    """Return the app of one measuring run.
+
+    Args:
+        setting: the setting to measure.
+        name: name of the app.
+        iterations: its work in optimizer steps.
+        folder: working folder of the command.
+        by_exec: start the interpreter from nothing instead of forking the launcher's zygote.
+    """
+    env = {"OMP_NUM_THREADS": "1"} | (EXEC_ENV if by_exec else {})
+    lines = [
+        "[app]",
+        f"name = {toml_value(name)}",
+        "[job]",
+        f"command = {toml_value(setting.command)}",
+        f"slots = {setting.slots}",
+        f"max_iterations = {iterations}",
+        f"env = {toml_value(env)}",
+        "",
+    ]
+    return AppSource(path=folder / f"{name}.toml", text="\n".join(lines))

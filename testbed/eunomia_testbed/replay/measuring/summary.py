@@ -1,0 +1,96 @@
+"""Summarises samples: the rates and costs of a file of profiles, with the spread of each cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia_testbed.replay.measuring.reading import Cost, CostSample, RateSample, Samples
+from eunomia_testbed.replay.measuring.setting import RateSetting
+from eunomia_testbed.replay.profiles import Costs, CostSpread, Profiles, ProgramRate
+
+LEAST_SAMPLES: Final = 3
+"""Fewest samples from which a program has a cost of its own."""
+
+
+def profiles_of(samples: Sequence[RateSample], speeds: Mapping[str, float]) -> Profiles:
+    """Return the rate of each measured setting: all steps of its starts over their time."""
+    steps: dict[tuple[str, int, int, str], list[RateSample]] = defaultdict(list)
+    for sample in samples:
+        steps[sample.program, sample.batch_size, sample.slots, sample.slot_type].append(sample)
+    rates = [
+        ProgramRate(
+            program=program,
+            batch_size=batch_size,
+            slots=slots,
+            slot_type=slot_type,
+            iterations_per_second=sum(each.steps for each in found) / sum(each.seconds for each in found),
+            samples=len(found),
+        )
+        for (program, batch_size, slots, slot_type), found in sorted(steps.items())
+    ]
+    return Profiles(rates=tuple(rates), slot_speeds=dict(speeds))
+
+
+def check_complete(profiles: Profiles, wanted: Sequence[RateSetting]) -> None:
+    """Check that each wanted setting has a rate.
+
+    Raises:
+        InputError: one has none, since its jobs made too few steps.
+    """
+    for setting in wanted:
+        if setting.slots not in profiles.points(setting.program, setting.batch_size, setting.slot_type):
+            rule = "a measuring run must log at least a few steps, each under the same tag"
+            raise InputError(rule, value=setting.describe(), place="profiles")
+
+
+def spreads_of(samples: Sequence[CostSample]) -> tuple[CostSpread, ...]:
+    """Return median, 95th percentile and number of samples of each cost, for all programs and for each one."""
+    seconds: dict[tuple[str, Cost], list[float]] = defaultdict(list)
+    for sample in samples:
+        for program in ("", sample.program):
+            seconds[program, sample.cost].append(sample.seconds)
+    order = list(Cost)
+    return tuple(
+        CostSpread(
+            program=program,
+            cost=cost.value,
+            median_seconds=max(0.0, float(np.median(found))),
+            p95_seconds=max(0.0, float(np.percentile(found, 95))),
+            samples=len(found),
+        )
+        for (program, cost), found in sorted(seconds.items(), key=lambda item: (item[0][0], order.index(item[0][1])))
+    )
+
+
+def costs_of(spreads: Sequence[CostSpread]) -> tuple[Costs, Mapping[str, Costs]]:
+    """Return the median costs of all programs together, and those of each program.
+
+    A program with too few samples of a cost has that of all programs.
+    """
+    common = {each.cost: each.median_seconds for each in spreads if not each.program}
+    programs = dict.fromkeys(each.program for each in spreads if each.program)
+    by_program = {
+        program: common
+        | {
+            each.cost: each.median_seconds
+            for each in spreads
+            if each.program == program and each.samples >= LEAST_SAMPLES
+        }
+        for program in programs
+    }
+    return _costs(common), {program: _costs(found) for program, found in by_program.items()}
+
+
+def _costs(medians: Mapping[str, float]) -> Costs:
+    return Costs(**{f"{cost.value}_seconds": max(0.0, medians.get(cost.value, 0.0)) for cost in Cost})
+
+
+def measured_from(samples: Samples, speeds: Mapping[str, float]) -> tuple[Profiles, Costs, Mapping[str, Costs]]:
+    """Return profiles and costs from the samples of any run, measured before a replay or in it."""
+    costs, by_program = costs_of(spreads_of(samples.costs))
+    return profiles_of(samples.rates, speeds), costs, by_program
