@@ -7,10 +7,10 @@ that the same jobs show rates, starts, saves and restores, with neighbours that 
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia_appmaster.node.slot_types import SlotType, parse_slot_types
+from eunomia.model.shapes import value
 from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.live_runs.live_run import LiveRun
 from eunomia_testbed.live_runs.logged import read_trials
@@ -41,7 +41,7 @@ LIMIT_SECONDS: Final = 300.0
 CALIBRATING_LOOPS: Final = 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Effort:
     """How much is measured.
 
@@ -55,8 +55,8 @@ class Effort:
     repeats: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@value
+class MeasuringJob:
     """A measuring job: its app, and what it measures."""
 
     source: AppSource
@@ -64,12 +64,39 @@ class Job:
     measures: MeasuredApp
 
 
+@value
+class SlotKind:
+    """Slots of one type, on which programs are measured together.
+
+    Attributes:
+        name: the type.
+        count: number of slots.
+        speed: pace of a slot as a fraction of a core; 0: it has none.
+        cpu_slots: whether slots without a pace are CPU slots even on a machine with GPUs.
+    """
+
+    name: str
+    count: int
+    speed: float = 0.0
+    cpu_slots: bool = False
+
+    @property
+    def slot_types(self) -> str:
+        """Return the paced slots as ``eunomia serve --slot-types`` reads them; empty: they have no pace."""
+        return f"{self.count}x {self.name}:{self.speed:g}" if self.speed > 0.0 else ""
+
+    def describe(self) -> str:
+        """Return the slots in words, as a file of profiles names them."""
+        return f"{self.count} x {self.name}" + (f" of {self.speed:g} core" if self.speed > 0.0 else "")
+
+
 def measure(
     folder: Path,
     wanted: Sequence[RateSetting],
+    kinds: Sequence[SlotKind],
     *,
-    slot_types: str,
     effort: Effort | None = None,
+    run_class: type[LiveRun] = LiveRun,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Measurements:
     """Measure programs in their settings, one slot type after the other.
@@ -77,8 +104,9 @@ def measure(
     Args:
         folder: new folder for the runs.
         wanted: the settings.
-        slot_types: the paced slots of the replay, such as ``4x cpu-slot:0.35``.
+        kinds: the slots of the replay.
         effort: how much is measured; None: ``Effort()``.
+        run_class: class of the live run, which names the modules that the launcher preloads.
         say: gets a line for each step of the measurement.
 
     Raises:
@@ -86,20 +114,19 @@ def measure(
         EunomiaError: a job failed, or did not end in time.
     """
     effort = effort or Effort()
-    types = {each.name: each for each in parse_slot_types(slot_types, cpus=_cpus())}
-    _check_slots(wanted, types)
+    _check_slots(wanted, kinds)
     loop_seconds = median(calibrating_loop() for _ in range(CALIBRATING_LOOPS))
     samples = Samples()
-    for name, one in types.items():
-        mine = [setting for setting in wanted if setting.slot_type == name]
+    for kind in kinds:
+        mine = [setting for setting in wanted if setting.slot_type == kind.name]
         if mine:
-            samples += _of_type(folder / name, mine, one, effort, say)
-    profiles, costs, by_program = measured_from(samples, {name: one.speed for name, one in types.items()})
+            samples += _of_kind(folder / kind.name, mine, kind, effort, run_class, say)
+    profiles, costs, by_program = measured_from(samples, {kind.name: kind.speed for kind in kinds})
     check_complete(profiles, wanted)
     return Measurements(
         profiles=profiles,
         costs=costs,
-        machine=machine_words(slot_types),
+        machine=machine_words(kinds_words(kinds)),
         versions=present_versions(),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         program_costs=by_program,
@@ -108,79 +135,81 @@ def measure(
     )
 
 
-def _cpus() -> float:
-    from eunomia_appmaster.node.local_machine import usable_cpus
+def kinds_words(kinds: Sequence[SlotKind]) -> str:
+    """Return slots in words, as a file of profiles names them."""
+    return ", ".join(kind.describe() for kind in kinds)
 
-    return usable_cpus()
 
-
-def _check_slots(wanted: Sequence[RateSetting], types: Mapping[str, SlotType]) -> None:
+def _check_slots(wanted: Sequence[RateSetting], kinds: Sequence[SlotKind]) -> None:
+    counts = {kind.name: kind.count for kind in kinds}
     for setting in wanted:
-        found = types.get(setting.slot_type)
-        if found is None or setting.slots > found.count:
+        if setting.slots > counts.get(setting.slot_type, 0):
             rule = "programs must be measured on slots that there are"
-            there = ", ".join(f"{one.count} x {one.name}" for one in types.values())
-            raise InputError(rule, value=setting.describe(), place=f"slots: {there}")
+            raise InputError(rule, value=setting.describe(), place=f"slots: {kinds_words(kinds)}")
 
 
-def _of_type(
-    folder: Path, wanted: Sequence[RateSetting], one: SlotType, effort: Effort, say: Callable[[str], None]
+def _of_kind(
+    folder: Path,
+    wanted: Sequence[RateSetting],
+    kind: SlotKind,
+    effort: Effort,
+    run_class: type[LiveRun],
+    say: Callable[[str], None],
 ) -> Samples:
     """Measure the settings of one slot type, on all of its slots."""
     folder.mkdir(parents=True)
-    run = LiveRun(
-        folder / "run", [], policy=POLICY, settings=SETTINGS, slot_types=f"{one.count}x {one.name}:{one.speed:g}"
+    run = run_class(
+        folder / "run",
+        [],
+        policy=POLICY,
+        settings=SETTINGS,
+        slots=kind.count if kind.cpu_slots else None,
+        slot_types=kind.slot_types,
+        cpu_only=kind.cpu_slots,
     )
     pilots = _pilots(wanted, folder)
     with run:
-        say(f"{len(pilots)} programs start by exec on {one.count} x {one.name}")
-        _run_all(run, pilots, 2 * one.count)
+        say(f"{len(pilots)} programs start by exec on {kind.describe()}")
+        _run_all(run, pilots, 2 * kind.count)
         first = read_samples(run.record, {job.name: job.measures for job in pilots})
         jobs = _jobs(wanted, folder, _speeds(first, pilots), effort)
-        say(f"{len(jobs)} jobs in {len(wanted)} settings")
-        _run_all(run, jobs, 2 * one.count)
+        say(f"{len(jobs)} jobs in {len(wanted)} settings on {kind.describe()}")
+        _run_all(run, jobs, 2 * kind.count)
     return read_samples(run.record, {job.name: job.measures for job in [*pilots, *jobs]})
 
 
-def _pilots(wanted: Sequence[RateSetting], folder: Path) -> list[Job]:
-    """Return a short job on one slot for each program and batch size, started by exec."""
-    first = {(setting.program, setting.batch_size): setting for setting in reversed(wanted)}
-    made = []
-    for number, setting in enumerate(reversed(first.values())):
-        alone = RateSetting(
-            program=setting.program,
-            command=setting.command,
-            batch_size=setting.batch_size,
-            slots=1,
-            slot_type=setting.slot_type,
-        )
-        made.append(_job(alone, f"pilot-{number}", PILOT_ITERATIONS, folder, by_exec=True))
-    return made
+def _pilots(wanted: Sequence[RateSetting], folder: Path) -> list[MeasuringJob]:
+    """Return a short job on one slot for each program, started by exec."""
+    first = {setting.program: setting for setting in reversed(wanted)}
+    return [
+        _job(dataclasses.replace(setting, slots=1), f"pilot-{number}", PILOT_ITERATIONS, folder, by_exec=True)
+        for number, setting in enumerate(first.values())
+    ]
 
 
-def _speeds(samples: Samples, pilots: Sequence[Job]) -> Mapping[tuple[str, int], float]:
-    """Return iterations per second on one slot by program and batch size, as the pilots had them.
+def _speeds(samples: Samples, pilots: Sequence[MeasuringJob]) -> Mapping[str, float]:
+    """Return samples of the data per second on one slot by program, as the pilots had them.
 
     Raises:
         EunomiaError: a pilot logged no steps.
     """
-    found = {(each.program, each.batch_size): each.steps / each.seconds for each in samples.rates}
+    found = {each.program: each.batch_size * each.steps / each.seconds for each in samples.rates}
     for job in pilots:
-        if (job.measures.program, job.measures.batch_size) not in found:
+        if job.measures.program not in found:
             rule = "a program must log each of its steps, so that it can be measured"
             raise EunomiaError(rule, value=job.measures.program, place=str(job.source.path.parent))
     return found
 
 
 def _jobs(
-    wanted: Sequence[RateSetting], folder: Path, speeds: Mapping[tuple[str, int], float], effort: Effort
-) -> list[Job]:
+    wanted: Sequence[RateSetting], folder: Path, speeds: Mapping[str, float], effort: Effort
+) -> list[MeasuringJob]:
     """Return the measuring jobs, each setting once before any is repeated."""
     return [
         _job(
             setting,
             f"{setting.program}-b{setting.batch_size}-s{setting.slots}-{repeat}",
-            max(PILOT_ITERATIONS, round(effort.seconds * speeds[setting.program, setting.batch_size])),
+            max(PILOT_ITERATIONS, round(effort.seconds * speeds[setting.program] / setting.batch_size)),
             folder,
         )
         for repeat in range(effort.repeats)
@@ -188,13 +217,13 @@ def _jobs(
     ]
 
 
-def _job(setting: RateSetting, name: str, iterations: int, folder: Path, *, by_exec: bool = False) -> Job:
+def _job(setting: RateSetting, name: str, iterations: int, folder: Path, *, by_exec: bool = False) -> MeasuringJob:
     measures = MeasuredApp(program=setting.program, batch_size=setting.batch_size, slot_type=setting.slot_type)
     source = app_of(setting, name, iterations=iterations, folder=folder, by_exec=by_exec)
-    return Job(source=source, name=name, measures=measures)
+    return MeasuringJob(source=source, name=name, measures=measures)
 
 
-def _run_all(run: LiveRun, jobs: Sequence[Job], most: int) -> None:
+def _run_all(run: LiveRun, jobs: Sequence[MeasuringJob], most: int) -> None:
     """Run jobs to their end, so many at a time.
 
     Raises:
