@@ -9,7 +9,7 @@ import pytest
 from chaos.crash_points.enumeration import KINDS, differences, enumerate_points, stopped, table, undisturbed
 from chaos.crash_points.joining import MACHINE
 from chaos.crash_points.script import SCRIPTS
-from chaos.crash_points.world import APP_MASTER, ARBITER, CUT_SECONDS, LAUNCHER, run_once
+from chaos.crash_points.world import APP_MASTER, ARBITER, CUT_SECONDS, LAUNCHER, STORE, run_once
 from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal, Step
 
@@ -42,6 +42,29 @@ def test_the_start_of_a_gang_over_two_nodes_survives_a_stop_at_each_point() -> N
         for call in STARTS:
             assert any(f"{node}: {call}: before the answer" in point for point in found)
     assert len(found) == 24
+
+
+CHANGES = ("OrderContainers", "StartContainers")
+
+
+def test_a_live_change_survives_a_stop_around_its_order() -> None:
+    found = {}
+    for kind in (APP_MASTER, STORE):
+        expected = undisturbed(SCRIPTS["live"], kind)
+        named = [at for at, point in enumerate(expected.points, 1) if any(call in point for call in CHANGES)]
+        for number in named[3 * len(CHANGES) :: 3]:  # the first start is no change; all others are of the slow test
+            point = expected.points[number - 1]
+            found[f"{number} {point}"] = stopped(SCRIPTS["live"], kind, number, expected).differences
+    assert {point: differences for point, differences in found.items() if differences} == {}
+    assert any("OrderContainers" in point for point in found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_live_changes_survive_a_stop_of_each_process_at_every_point() -> None:
+    runs = list(enumerate_points(SCRIPTS["live"], processes=2))
+    assert {run.point: run.differences for run in runs if run.differences} == {}
+    assert {run.kind for run in runs} == {*KINDS, STORE}
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """``python -m chaos.crash_points``: stop the arbiter, the app masters and the launchers at every point of a run.
 
-Of the scripts ``joins`` and ``leaves`` the arbiter and the machine's whole launcher are stopped.
+Of the script ``live`` the job's store is stopped, too; of the scripts ``joins`` and ``leaves`` the arbiter and the
+machine's whole launcher are.
 """
 
 import argparse
@@ -10,13 +11,14 @@ import time
 from chaos.crash_points.enumeration import KINDS, Stopped, enumerate_points, table
 from chaos.crash_points.joining import MACHINE
 from chaos.crash_points.script import SCRIPTS
+from chaos.crash_points.world import STORE
 
 
 def main() -> int:
     """Enumerate, print the table, and return 1 if a run ended otherwise."""
     options = argparse.ArgumentParser(prog="python -m chaos.crash_points", description=__doc__)
     options.add_argument("--script", choices=sorted(SCRIPTS), default="search")
-    options.add_argument("--only", choices=(*KINDS, MACHINE), help="stop processes of one kind alone")
+    options.add_argument("--only", choices=(*KINDS, MACHINE, STORE), help="stop processes of one kind alone")
     options.add_argument("--processes", type=int, default=1, metavar="N", help="runs side by side")
     options.add_argument("--part", default="1/1", metavar="K/N", help="the K-th of N parts of the points")
     chosen = options.parse_args()

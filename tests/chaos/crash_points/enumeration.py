@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from chaos.crash_points.joining import MACHINE
-from chaos.crash_points.world import APP_MASTER, ARBITER, LAUNCHER, AppSpec, Outcome, run_once
+from chaos.crash_points.world import APP_MASTER, ARBITER, LAUNCHER, STORE, AppSpec, Outcome, run_once
 from eunomia.model.shapes import builds, value
 
 KINDS = (ARBITER, APP_MASTER, LAUNCHER)
@@ -42,9 +42,14 @@ class Script:
     scene: str = ""
     """``joins``: a machine joins with a token, before the apps are submitted; ``leaves``: it is removed later, too."""
 
+    live: bool = False
+    """Whether a job changes live, so that its store is stopped, too."""
+
     @property
     def kinds(self) -> Sequence[str]:
         """Kinds of processes that are stopped."""
+        if self.live:
+            return (*KINDS, STORE)
         return (ARBITER, MACHINE) if self.scene else KINDS
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import grpc
 
+from chaos.crash_points.gangs import Gang
 from chaos.crash_points.network import Network, Process
-from chaos.crash_points.workers import Gang, QuickEpochs, Workers
+from chaos.crash_points.workers import QuickEpochs, Workers
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.launcher.app_masters import AppMasters

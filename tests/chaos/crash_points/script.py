@@ -3,6 +3,7 @@
 ``search``: a search of four trials and a single job of two slots, on three slots. ``short``: one job of four steps.
 ``nodes``: a node joins, and one job runs over it and the first one. ``lost``: a longer one. ``joins``: a machine joins
 with a token, and one job runs over both. ``leaves``: it is drained and removed while two jobs run, one on each.
+``live``: a job shrinks live for another app, and grows after it.
 """
 
 from typing import Final
@@ -72,9 +73,20 @@ metric = "val/accuracy"
 trials = 2
 seed = 5
 """
+LIVE: Final = """
+[app]
+name = "live"
+user = "ana"
+[job]
+command = "python train.py"
+slots = { min = 1, max = 2 }
+max_iterations = 120
+elastic = "live"
+"""
 SCRIPTS: Final = {
     "joins": Script(name="joins", apps=(AppSpec(text=OVER_NODES, at=0.1),), slots=1, scene="joins"),
     "leaves": Script(name="leaves", apps=(AppSpec(text=PAIR, at=0.1),), slots=1, scene="leaves"),
+    "live": Script(name="live", apps=(AppSpec(text=LIVE, at=0.1), AppSpec(text=SHORT, at=2.5)), slots=2, live=True),
     "lost": Script(name="lost", apps=(AppSpec(text=SINGLE.replace("36", "90"), at=2.0),), slots=1, nodes=2),
     "nodes": Script(name="nodes", apps=(AppSpec(text=OVER_NODES, at=2.0),), slots=1, nodes=2),
     "search": Script(name="search", apps=(AppSpec(text=SEARCH, at=0.3), AppSpec(text=SINGLE, at=1.1)), slots=SLOTS),

@@ -13,11 +13,12 @@ from typing import Any
 import grpc
 
 from chaos.crash_points.auditor import Auditor
+from chaos.crash_points.gangs import Gang
 from chaos.crash_points.joining import SECOND, USED, JoiningMachine, Operator, patched, refusal
 from chaos.crash_points.network import HERE, Network, Process, task_factory
 from chaos.crash_points.system import VirtualSystem, repeatable
 from chaos.crash_points.virtual import Crash, Threads, VirtualLoop
-from chaos.crash_points.workers import Gang, QuickEpochs, Workers
+from chaos.crash_points.workers import QuickEpochs, Workers, is_store
 from eunomia.arbiter import Arbiter
 from eunomia.contract.events import Event
 from eunomia.errors import EunomiaError
@@ -34,6 +35,7 @@ from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.server import ContainerManager
 from eunomia_appmaster.launcher.stalls import Stalls
+from eunomia_appmaster.launcher.stores import keep_stores
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.master import process
 from eunomia_appmaster.master.settings import Settings as MasterSettings
@@ -51,6 +53,8 @@ from eunomia_appmaster.service.tracker import ResourceTracker
 
 ARBITER, APP_MASTER, LAUNCHER = "arbiter", "app_master", "launcher"
 """Of a launcher its service to app masters is stopped; its talk with the arbiter goes on."""
+STORE = "store"
+"""Of jobs that change live; stopped at the points of app masters and launchers."""
 RESTART_SECONDS = 0.1
 CUT_SECONDS = 6.0
 LONGEST_SECONDS = 120.0
@@ -177,6 +181,7 @@ class World:
         self._servicers: tuple[Any, ...] = ()
         self._masters: dict[str, tuple[Process, Any]] = {}
         self._workers: list[Workers] = []
+        self._keepers: list[asyncio.Task[None]] = []
         self._managers: dict[str, ContainerManager] = {}
         """By address."""
         self._launchers: dict[str, Process] = {}
@@ -237,8 +242,8 @@ class World:
             self.faults.append(f"it did not end within {LONGEST_SECONDS:.0f} s")
         seconds = self.loop.time()
         end = self._end()
-        for tracker in trackers:
-            tracker.cancel()
+        for task in (*trackers, *self._keepers):
+            task.cancel()
         broken = [*self.auditor.broken, *self.faults, *self.network.faults, *self.threads.failures]
         self._outcome = Outcome(points=self.points, end=end, broken=broken, seconds=seconds)
 
@@ -277,6 +282,7 @@ class World:
         address = f"127.0.0.1:{2 + number}"
         self._managers[address] = ContainerManager(node, workers, Stalls(workers))
         self._serve_workers(address, workers)
+        self._keepers.append(self.loop.create_task(keep_stores(workers)))
         node.publish(address)
         return self._track(workers)
 
@@ -381,12 +387,20 @@ class World:
         return None
 
     def _hit(self, here: Process, what: str) -> None:
-        if here.kind != self._kind:
+        if here.kind != self._kind and (self._kind != STORE or here.kind not in (APP_MASTER, LAUNCHER)):
             return
         self.points.append(f"{here.name}: {what}")
         if len(self.points) == self._stop_at:
+            if self._kind == STORE:
+                self._kill_stores()
+                return
             here.kill()
             raise Crash
+
+    def _kill_stores(self) -> None:
+        for workers in self._workers:
+            for container in [each for each in workers if is_store(each) and not each.completed]:
+                workers.lose(container)
 
     # --- app masters ---------------------------------------------------------------------------------------------
 
