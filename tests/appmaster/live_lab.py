@@ -23,6 +23,7 @@ from typing import Any
 
 from tests.appmaster.training_lab import PATHS, Lab
 
+from eunomia_appmaster.node.pulse import Pulse, read_pulse
 from eunomia_appmaster.training.changes import Membership, repaired
 
 STORE = Path(__file__).with_name("live_store.py")
@@ -67,6 +68,7 @@ class LiveJob:
         self.holders: list[str] = []
         self.ordered_at: dict[int, float] = {}
         self.repairs = True
+        self.lost: list[str] = []
         self.on_message: Callable[[Worker, dict[str, Any]], None] = lambda worker, message: None
         self._unsent: Membership | None = None
         self._numbers = iter(range(1_000_000))
@@ -119,6 +121,13 @@ class LiveJob:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         os.kill(self.workers[name].pid, number)
 
+    def pulse(self, name: str) -> Pulse | None:
+        """The signs of life of a worker."""
+        return read_pulse(self._sockets / name)
+
+    def kill_store(self) -> None:
+        os.kill(self.store, signal.SIGKILL)
+
     def close(self) -> None:
         """End all processes that are left."""
         for worker in self.workers.values():
@@ -129,7 +138,8 @@ class LiveJob:
             worker.listener.close()
             if worker.connection is not None:
                 worker.connection.close()
-        os.kill(self.store, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            self.kill_store()
         self.lab.wait(self.store)
         shutil.rmtree(self._sockets)
 
@@ -253,6 +263,7 @@ class LiveJob:
         if worker.connection is None or worker.code is not None:
             return
         content = {"generation": change.generation, "members": change.members, "timeout_seconds": 30.0}
+        content["lost"] = self.lost
         with contextlib.suppress(OSError):
             worker.connection.sendall(json.dumps({"change": content}).encode() + b"\n")
 

@@ -1,7 +1,8 @@
 """A worker without torch that speaks the words of live changes, as a script with the training helper does.
 
 Rank 0 says how far it is. A newcomer says that it is ready, and joins when it is ordered to; with ``--unfit``
-it cannot. Each worker writes what it does into ``trace.CONTAINER`` of the run folder.
+it cannot. A worker with a file ``leaves.CONTAINER`` leaves alone; one with ``hangs.CONTAINER`` does nothing any more,
+and its peers wait for it. Each worker writes what it does into ``trace.CONTAINER`` of the run folder.
 """
 
 import argparse
@@ -12,6 +13,9 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from eunomia_appmaster.node.pulse import PulseWriter
+from eunomia_appmaster.node.stall_watch import Phase
 
 NAME = os.environ["EUNOMIA_CONTAINER_ID"].partition("@")[0]
 TRACE = Path(os.environ["EUNOMIA_RUN_DIR"]) / f"trace.{NAME}"
@@ -86,6 +90,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--unfit", action="store_true")
     parser.add_argument("--slow", action="store_true", help="a newcomer is ready once there is a file named quick")
+    parser.add_argument("--late", action="store_true", help="it takes 5 s to start")
     parser.add_argument("--fixed", action="store_true", help="its group cannot change")
     options = parser.parse_args()
     if "EUNOMIA_ELASTIC" not in os.environ:
@@ -94,6 +99,7 @@ def main() -> int:
     host, _, port = os.environ["EUNOMIA_STORE"].rpartition(":")
     generation, members = int(os.environ["EUNOMIA_GENERATION"]), json.loads(os.environ["EUNOMIA_MEMBERS"])
     trace("began", generation, *members)
+    time.sleep(5.0 if options.late else 0.0)
     orders, step, joined = Orders(), 0, generation == 0
     if generation == 0:
         while True:  # the store listens soon
@@ -113,8 +119,19 @@ def main() -> int:
         orders.say(unfit={"generation": 0, "why": "the script has a process group of its own"})
     if generation == 0 and members[0] == NAME:
         say_resized(orders, 0, members, 0)
+    pulse = PulseWriter(Path(os.environ["EUNOMIA_CONTAINER_DIR"]))
     while step < options.steps:
         time.sleep(0.01)
+        if Path(f"leaves.{NAME}").exists():
+            orders.say(leaving={"generation": generation, "step": step})
+            return 75
+        hangs = any(Path(f"hangs.{each}").exists() for each in members if each != NAME)
+        if not hangs:
+            pulse.beat(Phase.STEPS)
+        elif pulse.phase is not Phase.PEERS:
+            pulse.beat(Phase.PEERS)
+        while Path(f"hangs.{NAME}").exists():
+            time.sleep(0.05)
         for order in orders.poll():
             if order.get("order") == "suspend":
                 trace("suspended", step)
@@ -133,7 +150,7 @@ def main() -> int:
             trace("entered", generation, *members)
             if members[0] == NAME:
                 say_resized(orders, generation, members, step)
-        if joined:
+        if joined and not hangs:
             step += 1
             if members[0] == NAME:
                 orders.say(progress={"step": step, "seconds_per_step": 0.01})

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.appmaster.master_lab import MasterLab, eventually, master_lab
 
+from eunomia_appmaster.master.conductor import SILENT_SECONDS
 from eunomia_appmaster.runtimes import ContainerState
 
 FILE = """
@@ -22,9 +24,9 @@ elastic = "live"
 """
 
 
-def _submit(lab: MasterLab, options: str = "") -> Path:
+def _submit(lab: MasterLab, options: str = "", more: str = "") -> Path:
     (lab.folder / "live_script.py").write_bytes((Path(__file__).parent / "live_script.py").read_bytes())
-    return lab.submit("live", FILE.format(options=options))
+    return lab.submit("live", FILE.format(options=options) + more)
 
 
 def _traces(app_dir: Path) -> dict[str, list[str]]:
@@ -64,6 +66,18 @@ def test_a_job_grows_and_shrinks_without_a_new_incarnation(tmp_path: Path) -> No
         lab.arbiter.free(0)
         assert _starts(lab) == 1
         assert not lab.status("live.1.1.0", "live").killed
+
+
+@pytest.mark.slow
+def test_a_lease_that_grows_before_a_slow_script_has_begun_waits_for_it(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--late")
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: "live.1.1.0" in _traces(app_dir), "a worker")
+        time.sleep(SILENT_SECONDS + 1.0)
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        _entered(app_dir, "live.1.1.1", "1 live.1.1.0 live.1.1.1")
+        assert _starts(lab) == 1
 
 
 @pytest.mark.slow
@@ -107,6 +121,23 @@ def test_a_job_goes_on_without_a_worker_that_dies_and_its_slot_gets_another(tmp_
         os.kill(lab.status("live.1.1.3", "live").pid, signal.SIGSTOP)
         _entered(app_dir, "live.1.1.1", "3 live.1.1.1 live.1.1.2")
         eventually(lambda: lab.status("live.1.1.3", "live").completed, "a stopped worker is killed")
+        assert _starts(lab) == 1
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_without_a_worker_that_leaves_alone_or_hangs(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, more='stall_after = "5s"')
+        lab.arbiter.grant("live", 1, 0, 1, 2, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        (lab.folder / "leaves.live.1.1.2").touch()
+        _entered(app_dir, "live.1.1.0", "1 live.1.1.0 live.1.1.1")
+        _entered(app_dir, "live.1.1.0", "2 live.1.1.0 live.1.1.1 live.1.1.3")
+        (lab.folder / "hangs.live.1.1.1").touch()
+        _entered(app_dir, "live.1.1.0", "3 live.1.1.0 live.1.1.3")
+        eventually(lambda: lab.status("live.1.1.1", "live").completed, "the hanging worker is killed")
+        (left_out,) = lab.activity("live", "left_out")
+        assert left_out["why"].startswith("worker 1 stalled: no progress for ")
         assert _starts(lab) == 1
 
 

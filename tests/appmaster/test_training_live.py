@@ -14,6 +14,8 @@ import torch
 from tests.appmaster.live_lab import LiveJob, live_job
 from tests.appmaster.training_lab import Lab
 
+from eunomia_appmaster.node.stall_watch import Phase
+
 SCRIPT = Path(__file__).with_name("live_training_script.py")
 SAMPLES, BATCH = 50, 8
 
@@ -128,6 +130,36 @@ def test_a_killed_worker_is_left_out(lab: Lab, fixed: Any, tmp_path: Path) -> No
         final = finished(job)
         checked(job, 56)
     assert deviation(final["model"], fixed("--epochs", "8")["model"]) < 1e-10
+
+
+def test_a_worker_that_vanishes_without_a_word_is_left_out_once_it_is_named(lab: Lab, tmp_path: Path) -> None:
+    with live_job(lab, SCRIPT, tmp_path / "run", "--steps", "60", "--seconds", "0.02") as job:
+        started(job, 3)
+        job.kill("c2", signal.SIGSTOP)  # its connections stay open
+        job.until(lambda: _waits(job, "c0") and _waits(job, "c1"), 30.0, "its peers do not wait for it")
+        job.lost.append("c2")
+        job.order(2, without="c2")
+        assert job.settle()["size"] == 2
+        assert job.workers["c2"].code is None
+        job.kill("c2")
+        finished(job)
+        checked(job, 60)
+
+
+def _waits(job: LiveJob, name: str) -> bool:
+    pulse = job.pulse(name)
+    return pulse is not None and pulse.phase is Phase.PEERS
+
+
+def test_a_job_whose_store_is_dead_trains_on_at_its_size(lab: Lab, tmp_path: Path) -> None:
+    with live_job(lab, SCRIPT, tmp_path / "run", "--steps", "60", "--seconds", "0.02") as job:
+        started(job, 2)
+        job.kill_store()
+        job.order(1)
+        assert finished(job)["size"] == 2
+        assert len(job.said("store_lost")) == 2
+        assert not job.said("unfit")
+        checked(job, 60)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Scripts that cannot change live say so once, and train at their size as under ``elastic = "restart"``."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.appmaster.training_lab import Lab
 from eunomia.errors import InputError
 from eunomia_appmaster.training.changes import Membership
 from eunomia_appmaster.training.environment import Environment
+from eunomia_appmaster.training.live import groups
 from eunomia_appmaster.training.live.change_orders import ChangeOrders
 from eunomia_appmaster.training.live.gang import LiveGang
 from eunomia_appmaster.training.orders import OrderClient
@@ -154,6 +156,15 @@ def test_an_order_that_is_no_change_is_ignored() -> None:
     assert orders.changes() == [Membership(2, ("a",))]
     assert orders.stops()
     assert orders.poll() == [{"order": "suspend"}]
+
+
+def test_what_torch_calls_private_is_used_in_one_module_with_versions_that_were_seen() -> None:
+    version = ".".join(torch.__version__.split(".")[:2])
+    assert version in groups.SEEN_WITH, f"run the tests of live changes with torch {version}, slow ones too, and add it"
+    folder = Path(groups.__file__).parent
+    private = re.compile(r"ProcessGroup(Gloo|NCCL)|_execution_engine|_set_default_timeout|\bdist\._|\btorch\._")
+    users = {path.name for path in folder.parent.rglob("*.py") if private.search(path.read_text())}
+    assert users == {"groups.py"}
 
 
 class NoLauncher(OrderClient):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+from pydantic import BaseModel, ConfigDict
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
@@ -19,6 +20,9 @@ from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.app.outputs import STDERR, STDOUT, output_files
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
+from eunomia_appmaster.commands.model_flags import with_flags
+from eunomia_appmaster.explaining.activity import ActivityLog
+from eunomia_appmaster.explaining.job_events import event_lines
 from eunomia_appmaster.launcher.output_limit import first_byte
 from eunomia_appmaster.node.file_rights import as_owner
 
@@ -27,46 +31,69 @@ CHUNK = 1 << 16
 LINES = 1000
 
 
-def logs(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="app/number; of an app, its first job.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over, or Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to show; 0: all.")] = LINES,
-    errors: Annotated[bool, typer.Option("--stderr", help="What it wrote to stderr alone.")] = False,
-    master: Annotated[bool, typer.Option("--app-master", help="The app master's log instead of a job's.")] = False,
+class LogFlags(BaseModel):
+    """Flags of ``eunomia logs``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job: Annotated[str, typer.Argument(metavar="JOB", help="app/number; of an app, its first job.")]
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over, or Ctrl-C.")] = False
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to show; 0: all.")] = LINES
+    errors: Annotated[bool, typer.Option("--stderr", help="What it wrote to stderr alone.")] = False
+    events: Annotated[bool, typer.Option("--events", help="Its starts, changes of size and ends instead.")] = False
+    master: Annotated[bool, typer.Option("--app-master", help="The app master's log instead of a job's.")] = False
     run: Annotated[
         Path | None, typer.Option("--run", metavar="DIR", help="A finished run's folder instead of the arbiter.")
-    ] = None,
-    address: Address = None,
-    state_dir: StateDir = None,
-) -> None:
+    ] = None
+    address: Address = None
+    state_dir: StateDir = None
+
+
+@with_flags(LogFlags)
+def logs(flags: LogFlags) -> int:
     """Show a job's stdout, then its stderr."""
+    job, run = flags.job, flags.run
     app, _, number = job.partition("/")
     if not (number or "1").isdecimal() or not app or app in (".", ".."):
         raise InputError("a job must be written app/number", value=f'"{job}"')
     with contextlib.ExitStack() as stack:
-        client = None if run is not None else stack.enter_context(Client(address, state_dir=state_dir))
+        client = None if run is not None else stack.enter_context(Client(flags.address, state_dir=flags.state_dir))
         known = _of_arbiter(client, app) if client is not None else _of_run(run or Path(), app, job)
         stack.enter_context(as_owner(known.folder))  # for root: what a link of the user names is not shown
         shown = f"{app}/{int(number)}" if number else next(iter(known.jobs), f"{app}/1")
-        if not master and shown not in known.jobs and (number or known.jobs or not follow):
+        if not flags.master and shown not in known.jobs and (number or known.jobs or not flags.follow):
             raise no_such_job(job, known.jobs, [app], place=None if run is None else str(run))
-        streams = _streams(known.folder, shown.rpartition("/")[2], errors=errors, master=master)
-        written = any(os.path.exists(file) for stream in streams for file in stream())  # noqa: PTH110 - any name
-        if not master and shown in known.waiting and not written:
-            if not follow:
-                raise InputError(f"{shown} has not started: it waits (eunomia explain {shown} says why)")
-            typer.echo(f"{shown} has not started: it waits", err=True)
-        if not written and not follow:
-            value = f"nothing in {streams[0]()[0].parent}"
-            raise InputError("a job must have written something to be shown", value=value)
-        if not number and not master:
-            typer.echo(_whose(app, shown, known), err=True)
-        try:
-            _show(streams, lines, client if follow else None, app, shown)
-        except KeyboardInterrupt:
-            pass
-        except PermissionError as error:  # such as of a link of the user's to a file that is not its own
-            raise InputError("a log must be readable", value=error.strerror, place=error.filename) from error
+        if flags.events:
+            _show_events(known.folder, app, shown, flags.lines)
+        else:
+            _show_streams(flags, client, known, app, shown)
+    return 0
+
+
+def _show_streams(flags: LogFlags, client: Client | None, known: "Known", app: str, shown: str) -> None:
+    streams = _streams(known.folder, shown.rpartition("/")[2], errors=flags.errors, master=flags.master)
+    written = any(os.path.exists(file) for stream in streams for file in stream())  # noqa: PTH110 - any name
+    if not flags.master and shown in known.waiting and not written:
+        if not flags.follow:
+            raise InputError(f"{shown} has not started: it waits (eunomia explain {shown} says why)")
+        typer.echo(f"{shown} has not started: it waits", err=True)
+    if not written and not flags.follow:
+        value = f"nothing in {streams[0]()[0].parent}"
+        raise InputError("a job must have written something to be shown", value=value)
+    if "/" not in flags.job and not flags.master:
+        typer.echo(_whose(app, shown, known), err=True)
+    try:
+        _show(streams, flags.lines, client if flags.follow else None, app, shown)
+    except KeyboardInterrupt:
+        pass
+    except PermissionError as error:  # such as of a link of the user's to a file that is not its own
+        raise InputError("a log must be readable", value=error.strerror, place=error.filename) from error
+
+
+def _show_events(folder: Path, app: str, job: str, lines: int) -> None:
+    found = [*event_lines(line for line in ActivityLog(folder, app).poll() if line.job == job)]
+    for text in found[-lines:] if lines else found:
+        typer.echo(text)
 
 
 @value

@@ -22,6 +22,9 @@ RUNS = frozenset({"running", "resumed"})
 RESIZED = "resized"
 """Event after which the job's processes exist on the line's slots alone, without a restart."""
 
+CHANGE = "change"
+"""A part of a live change: its order, or that its newcomers are ready."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:

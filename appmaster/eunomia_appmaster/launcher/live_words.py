@@ -11,7 +11,7 @@ MOST_GENERATION: Final = 1_000_000_000
 MOST_WHY: Final = 400
 """Most characters of a reason that a worker gives; longer ones are cut."""
 MOST_SECONDS: Final = 1e9
-SAID: Final = ("ready", "resized", "leaving", "broken", "unfit")
+SAID: Final = ("ready", "resized", "leaving", "broken", "unfit", "store_lost")
 """Kinds of messages of such a worker."""
 
 
@@ -34,6 +34,7 @@ def order_of(request: pb.OrderContainersRequest) -> dict[str, Any]:
             "generation": change.generation,
             "members": list(change.members),
             "timeout_seconds": change.timeout_seconds,
+            "lost": list(change.lost),
         }
     }
 
@@ -56,6 +57,8 @@ def hear(live: pb.LiveStatus, kind: str, content: Mapping[str, Any]) -> None:
         live.leaving = generation
     elif kind == "broken":
         live.broken = generation
+    elif kind == "store_lost":
+        live.store_lost = True
     elif kind == "unfit":
         live.unfit = str(content.get("why") or "it does not say why")[:MOST_WHY]
     else:

@@ -156,17 +156,25 @@ class AppJobs:
 
     def stalled(self, job: Job, gang: Gang, why: str, now: float) -> None:
         """Record that the runtime ends a job's gang because it has stalled."""
-        job.stalls += 1
-        self._stalls += 1
         gang.ordered = why
         job.state = JobState.STOPPING
+        self._count_stall(job, why)
+        self._note("stalled", job, now)
+
+    def stalled_apart(self, job: Job, why: str, now: float) -> None:
+        """Record that the runtime ends stalled workers of a job, whose gang goes on without them."""
+        self._count_stall(job, why)
+        self._note("left_out", job, now, why=why)
+
+    def _count_stall(self, job: Job, why: str) -> None:
+        job.stalls += 1
+        self._stalls += 1
         self.last_stall = job.last_stall = f"{self.id_of(job.number)} {why}; stacks are in {self._stacks(job)}"
         log.warning("job.stalled", job=self.id_of(job.number), why=why, stacks=self._stacks(job))
-        self._note("stalled", job, now)
 
     @property
     def stalls(self) -> int:
-        """Number of gangs of the app that were ended as stalled."""
+        """Number of gangs of the app, and of workers of live ones, that were ended as stalled."""
         return self._stalls
 
     def _stacks(self, job: Job) -> str:

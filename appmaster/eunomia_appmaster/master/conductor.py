@@ -37,6 +37,8 @@ GRACE_SECONDS = 30.0
 """Seconds from the app master's own order to suspend to the kill."""
 SILENT_SECONDS = 3.0
 """Seconds without a log entry after which a script without the helper counts as running."""
+SILENT_LIVE_SECONDS = 120.0
+"""The same for a job that is to change live, whose script may only be slow to start: a change in that time waits."""
 IDLE_SECONDS = 1.0
 """Seconds after which slots that no job of the app can use are given back."""
 UNTOLD_EXITS = 1
@@ -80,7 +82,8 @@ class Conductor(LeaseFollower):
             if job.gang is not None:
                 self._read_logs(job, now)
                 self._mind_rung(job, job.gang, now)
-                if job.gang.confirmed and not job.has_helper and now - job.gang.began_at > SILENT_SECONDS:
+                patience = SILENT_SECONDS if job.gang.membership is None else SILENT_LIVE_SECONDS
+                if job.gang.confirmed and not job.has_helper and now - job.gang.began_at > patience:
                     self._is_running(job, job.gang, now)
 
     def heard_all_of(self, node: str, now: float) -> None:

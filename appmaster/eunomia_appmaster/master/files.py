@@ -217,13 +217,13 @@ class ActivityLog:
         """Append a line.
 
         Args:
-            event: start, running, resized, saved, suspending, suspended, resumed, paused, promoted, stalled, finished,
-                stopped, failed, lost_checkpoints.
+            event: start, running, change, resized, left_out, saved, suspending, suspended, resumed, paused, promoted,
+                stalled, finished, stopped, failed, lost_checkpoints.
             job: the event's job.
             at: Unix seconds.
             slots: numbers of the GPUs in the cluster.
             step: None: the job's last known one.
-            why: reason of an end, or how long a live change took; empty: none.
+            why: reason of an end, part of a live change, or how long it took; empty: none.
         """
         line: dict[str, Any] = {
             "t": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

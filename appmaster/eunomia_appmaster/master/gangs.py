@@ -296,13 +296,22 @@ class Gangs:
             except (RefusedError, RuntimeAwayError) as error:
                 log.warning("runtime.order_lost", node=node, why=str(error))
 
-    def end_stalled(self, gang: Gang, silent_seconds: float, reason: str) -> bool:
+    def end_stalled(self, gang: Gang, silent_seconds: float, reason: str, *, only: Collection[str] = ()) -> bool:
         """End the workers of a stalled gang on all its nodes; returns False if one has shown life.
 
         Once one node has ended its workers, those of the others are ordered to suspend even if they show life.
+
+        Args:
+            gang: the stalled gang.
+            silent_seconds: seconds without progress.
+            reason: for the statuses.
+            only: the workers that are ended; empty: all.
         """
         ended = False
-        for node, containers in gang.by_node().items():
+        for node, known in gang.by_node().items():
+            containers = tuple(each for each in known if not only or each in only)
+            if not containers:
+                continue
             try:
                 runtime = self._around.runtimes.of(node)
                 silent = runtime.end_stalled(containers, silent_seconds=silent_seconds, reason=reason)

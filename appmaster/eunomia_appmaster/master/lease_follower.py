@@ -102,7 +102,7 @@ class LeaseFollower(JobLives):
                 self._live.begins(job.gang) and set(job.gang.gpus) <= set(gpus)
             ):
                 return not job.gang.confirmed
-            if set(job.gang.gpus) != set(gpus) and not job.gang.ordered:
+            if self._live.stays_on(job.gang) != set(gpus) and not job.gang.ordered:
                 self._stop(job, "its lease changed", now)
             return not job.gang.confirmed
         return job.state is JobState.WAITING and not busy.intersection(gpus)
@@ -193,19 +193,31 @@ class LeaseFollower(JobLives):
         for entered in self._live.follow(job, gang, wanted, self.slots.slots(), now):
             self._has_entered(job, gang, entered, now)
 
+    def awaited_workers(self, job: Job, gang: Gang) -> tuple[str, ...]:
+        """Return the workers of a gang that changes live for which all its other workers wait; none: no such are."""
+        return self._live.awaited(gang) if self._live.can_change(job, gang) else ()
+
+    def leave_out(self, job: Job, gang: Gang, workers: Collection[str], why: str, now: float) -> None:
+        """Let a gang go on without workers that the runtime ends because they have stalled."""
+        self._live.leave_out(workers)
+        which = ", ".join(str(gang.members.index(each)) for each in workers if each in gang.members)
+        self.stalled_apart(job, f"worker {which} {why}, and its gang goes on without it", now)
+
     def _has_entered(self, job: Job, gang: Gang, entered: Entered, now: float) -> None:
         """Record that a job trains at another size."""
         gpus = np.array(sorted(gang.member_gpus), dtype=np.int64)
         locality = 0 if self.cluster is None or not gpus.size else int(self.cluster.locality(gpus))
         job.sizes = job.sizes | {job.incarnation: (len(gpus), locality)}
-        gang.changed_at, job.seconds_per_step = now, None
+        ordinary, job.seconds_per_step = job.seconds_per_step, None
+        gang.changed_at = now
         gang.join_seconds, gang.pause_seconds = entered.join_seconds, entered.pause_seconds
         log.info(
             "gang.resized", job=self.id_of(job.number), generation=entered.generation, size=entered.size,
             step=entered.step, join_seconds=entered.join_seconds, pause_seconds=entered.pause_seconds,
         )  # fmt: skip
         self._widening.note_change(entered.join_seconds + entered.pause_seconds)
-        why = f"generation {entered.generation}: paused for {entered.pause_seconds:.3f} s"
+        why = f"stood still {1e3 * entered.pause_seconds:.0f} ms"
+        why += f", {entered.pause_seconds / ordinary:.1f} steps" if ordinary else ""
         self._note("resized", job, now, gang.member_gpus, step=entered.step, why=why)
 
     def _restarts_only(self, job: Job, why: str) -> None:

@@ -34,7 +34,9 @@ STOPPED_SECONDS: Final = 10.0
 TIMEOUT_SECONDS: Final = 600.0
 """Seconds for which a worker waits for the others of its generation."""
 MOST_FAILURES: Final = 2
-"""Failures of newcomers and members under one lease of a slot, after which the gang does without the slot."""
+"""Failures of newcomers and members of one slot, after which the gang does without it for a time."""
+WITHOUT_SECONDS: Final = 600.0
+"""Seconds for which a gang does without such a slot, before it gets one more worker."""
 
 LOOPBACK: Final = ("127.", "localhost", "::1")
 """Beginnings of addresses that no other machine reaches."""
@@ -54,14 +56,16 @@ class LiveChanges:
     def __init__(self, around: Surroundings, gangs: Gangs, book: SlotBook) -> None:
         self._around, self._gangs, self._book = around, gangs, book
         self._failed: Counter[_Place] = Counter()
+        self._failed_at: dict[_Place, float] = {}
+        """Unix time of the last failure."""
         self._counted: set[str] = set()
         """Containers whose failure is counted."""
         self._killed: set[str] = set()
         """Containers that were killed because they are left out."""
         self._stopped_since: dict[str, float] = {}
         self._surplus_since: dict[str, float] = {}
-        self._told: dict[int, tuple[int, int, set[str]]] = {}
-        """By job: its incarnation, the newest generation, and the nodes that have received it."""
+        self._told: dict[int, tuple[int, int, set[str], list[str]]] = {}
+        """By job: its incarnation, the newest generation, the nodes that have received it, and the lost containers."""
 
     # -- questions
 
@@ -76,8 +80,11 @@ class LiveChanges:
         statuses = self._gangs.statuses(gang)
         if any(self.leaves_in_order(status) for status in statuses):
             return False
-        reports = [status.live for status in statuses if status.live is not None and not status.completed]
-        return not any(report.store_lost for report in reports)
+        return not self._has_lost_store(gang)
+
+    def _has_lost_store(self, gang: Gang) -> bool:
+        reports = [status.live for status in self._gangs.statuses(gang) if not status.completed]
+        return any(report is not None and report.store_lost for report in reports)
 
     def _has_begun(self, gang: Gang) -> bool:
         """Return whether a generation of a gang has made a step."""
@@ -95,7 +102,10 @@ class LiveChanges:
             return False
         if status.state is ContainerState.STOPPING:
             return True
-        return status.completed and not has_failed(status) and not status.killed and not status.never_began
+        if not status.completed or has_failed(status) or status.killed or status.never_began:
+            return False
+        # One that has left its gang alone, between two generations, exits with 75 too.
+        return status.finished or bool(status.stop_reason) or status.suspended_step is not None
 
     def why_restart(self, gang: Gang) -> str:
         """Return why a gang's helper says that its job cannot change live; empty: it does not say so."""
@@ -108,7 +118,28 @@ class LiveChanges:
         nodes = {slots[gpu].node for gpu in wanted if gpu in slots}
         return nodes <= set(gang.nodes) or not host_of(self._store(gang)).startswith(LOOPBACK)
 
+    def stays_on(self, gang: Gang) -> set[int]:
+        """Return the GPUs on which a gang that cannot change trains on.
+
+        Where its store is lost, newcomers and a change that was not entered do not count.
+        """
+        if gang.membership is None or not self._has_lost_store(gang):
+            return set(gang.gpus)
+        places = dict(zip(gang.containers, gang.gpus, strict=True))
+        return {places[each] for each in gang.membership.current.members if each in places}
+
+    def awaited(self, gang: Gang) -> tuple[str, ...]:
+        """Return the workers for which all others of a gang wait; empty: none waits, or all do."""
+        known = [status for status in self._gangs.statuses(gang) if status.container_id not in self._killed]
+        running = [status for status in known if not status.completed]
+        here = tuple(status.container_id for status in running if status.phase is not Phase.PEERS)
+        return here if len(here) < len(running) else ()
+
     # -- the change
+
+    def leave_out(self, workers: Collection[str]) -> None:
+        """Count workers as gone whose processes the runtime is ending, so that their gang goes on without them."""
+        self._killed.update(workers)
 
     def follow(
         self, job: Job, gang: Gang, wanted: Collection[int], slots: Mapping[int, Slot], now: float
@@ -127,11 +158,11 @@ class LiveChanges:
         self._count_failures(job, gang, slots, now)
         while gang.membership is not None:
             decision = self._decide(job, gang, gang.membership, wanted, slots, now)
-            if not self._carry_out(job, gang, decision):
+            if not self._carry_out(job, gang, decision, now):
                 break
             if decision.what is What.ENTERED:
                 entered += self._entered(gang)
-        self._start_newcomers(job, gang, slots)
+        self._start_newcomers(job, gang, slots, now)
         self._tell(job, gang)
         self._clear(job, gang, now)
         return entered
@@ -157,6 +188,9 @@ class LiveChanges:
             places[container] = gpu
             return container
 
+        for place in [each for each, at in self._failed_at.items() if now - at >= WITHOUT_SECONDS]:
+            self._failed[place] = min(self._failed[place], MOST_FAILURES - 1)
+            del self._failed_at[place]
         usable = [gpu for gpu in wanted if self._is_usable(job, gang, gpu, slots)]
         decision = decide(membership, self._workers(gang, now), usable, name)
         for container, gpu in places.items():
@@ -200,7 +234,7 @@ class LiveChanges:
     def _place(job: Job, gpu: int, slots: Mapping[int, Slot]) -> _Place:
         return job.number, gpu, slots[gpu].epoch
 
-    def _carry_out(self, job: Job, gang: Gang, decision: Decision) -> bool:
+    def _carry_out(self, job: Job, gang: Gang, decision: Decision, now: float) -> bool:
         """Save a decision before anything is said of it; returns whether there may be another one."""
         before = gang.membership
         gang.membership = decision.membership
@@ -218,6 +252,8 @@ class LiveChanges:
             ordered=decision.membership.ordered.number, members=len(decision.membership.ordered.members),
             newcomers=len(decision.membership.newcomers),
         )  # fmt: skip
+        if before is not None and (words := _words(before, decision)):
+            self._around.activity.note("change", job, now, slots=gang.member_gpus, why=words)
         for container in gang.members:
             gang.newcomers.pop(container, None)
         self._kill(gang, decision.given_up, "it is not awaited any more")
@@ -232,27 +268,36 @@ class LiveChanges:
 
     # -- newcomers
 
-    def _start_newcomers(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> None:
+    def _start_newcomers(self, job: Job, gang: Gang, slots: Mapping[int, Slot], now: float) -> None:
         """Request the start of the newcomers of which no node has heard."""
         places, store = dict(zip(gang.containers, gang.gpus, strict=True)), self._store(gang)
         for container in () if gang.membership is None or not store else gang.membership.newcomers:
             gpu = places.get(container)
             if gpu in slots and gpu is not None and self._gangs.status(container) is None:
-                self._start(job, gang, container, gpu, slots, store)
+                self._start(job, gang, container, slots[gpu], store, slots, now)
 
-    def _start(self, job: Job, gang: Gang, container: str, gpu: int, slots: Mapping[int, Slot], store: str) -> None:
+    def _start(
+        self,
+        job: Job,
+        gang: Gang,
+        container: str,
+        slot: Slot,
+        store: str,
+        slots: Mapping[int, Slot],
+        now: float,
+    ) -> None:
         try:
             spec = self._gangs.newcomer(job, gang, container, slots, store)
             spec = dataclasses.replace(spec, master_address=host_of(store))
-            statuses = self._around.runtimes.of(slots[gpu].node).start(spec, wait_seconds=START_WAIT_SECONDS)
+            statuses = self._around.runtimes.of(slot.node).start(spec, wait_seconds=START_WAIT_SECONDS)
         except (SlotBusyError, RuntimeAwayError, OSError) as error:
             log.info("newcomer.delayed", container=container, why=str(error))
         except LeaseOverError as error:
             log.info("newcomer.not_started", container=container, why=str(error))
-            self._book.lose([gpu], slots[gpu].epoch)
+            self._book.lose([slot.gpu], slot.epoch)
         except RefusedError as error:
             log.warning("newcomer.refused", container=container, why=str(error))
-            self._failed[self._place(job, gpu, slots)] = MOST_FAILURES
+            self._fails(self._place(job, slot.gpu, slots), MOST_FAILURES, now)
         else:
             list(self._gangs.hear(statuses))
 
@@ -268,17 +313,18 @@ class LiveChanges:
         forming = None if gang.membership is None else gang.membership.forming
         if forming is None:
             return
-        incarnation, number, nodes = self._told.get(job.number, (0, 0, set()))
+        incarnation, number, nodes, lost = self._told.get(job.number, (0, 0, set(), []))
         if (incarnation, number) != (gang.incarnation, forming.number):
+            lost = [each for each in gang.containers if each in self._killed or self._has_ended(each)]
             nodes = set()
-        self._told[job.number] = gang.incarnation, forming.number, nodes
+        self._told[job.number] = gang.incarnation, forming.number, nodes, lost
         for node, containers in gang.by_node().items():
             known = [each for each in containers if self._runs(each) and each not in gang.newcomers]
             if node in nodes or not known:
                 continue
             try:
                 self._around.runtimes.of(node).order_change(
-                    known, forming.number, forming.members, timeout_seconds=TIMEOUT_SECONDS
+                    known, forming.number, forming.members, timeout_seconds=TIMEOUT_SECONDS, lost=lost
                 )
                 nodes.add(node)
             except (RefusedError, RuntimeAwayError) as error:
@@ -287,6 +333,10 @@ class LiveChanges:
     def _runs(self, container: str) -> bool:
         status = self._gangs.status(container)
         return status is not None and not status.completed
+
+    def _has_ended(self, container: str) -> bool:
+        status = self._gangs.status(container)
+        return status is not None and status.completed
 
     # -- workers that are left out
 
@@ -322,7 +372,11 @@ class LiveChanges:
                 continue
             if not worker.alive or (worker.useless and container in newcomers):
                 self._counted.add(container)
-                self._failed[self._place(job, worker.gpu, slots)] += MOST_FAILURES if worker.useless else 1
+                self._fails(self._place(job, worker.gpu, slots), MOST_FAILURES if worker.useless else 1, now)
+
+    def _fails(self, place: _Place, times: int, now: float) -> None:
+        self._failed[place] += times
+        self._failed_at[place] = now
 
     def _kill(self, gang: Gang, containers: Collection[str], reason: str) -> None:
         for node, known in gang.by_node().items():
@@ -334,6 +388,20 @@ class LiveChanges:
                 self._around.runtimes.of(node).stop(mine, deadline_seconds=0.0, reason=reason)
             except (RefusedError, RuntimeAwayError) as error:
                 log.warning("runtime.order_lost", node=node, why=str(error))
+
+
+def _words(before: Membership, decision: Decision) -> str:
+    """Return what a decision does to a gang, for its events; empty: nothing that they say."""
+    after = decision.membership
+    size = len(before.ordered.members)
+    if decision.what is What.PLAN and after.planned is not None:
+        return f"grow {size} -> {len(after.planned.members)} ordered"
+    if decision.what is not What.ORDER:
+        return ""
+    newcomers = len(set(after.ordered.members) - set(before.ordered.members))
+    if newcomers:
+        return f"{newcomers} newcomer{'s' if newcomers > 1 else ''} ready"
+    return f"shrink {size} -> {len(after.ordered.members)} ordered"
 
 
 def host_of(address: str) -> str:

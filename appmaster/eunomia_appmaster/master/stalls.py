@@ -56,8 +56,13 @@ class StalledJobs:
         if stall is None:
             return
         why = f"stalled: {stall.words()}"
-        if self._conductor.gangs.end_stalled(gang, stall.limit_seconds, why):
-            self._conductor.stalled(job, gang, why, now)
+        awaited = self._conductor.awaited_workers(job, gang)
+        if self._conductor.gangs.end_stalled(gang, stall.limit_seconds, why, only=awaited):
+            if awaited:
+                self._conductor.leave_out(job, gang, awaited, why, now)
+                self._watch.forgive(job.number)
+            else:
+                self._conductor.stalled(job, gang, why, now)
         else:  # the launcher has heard of it, or has not watched for so long
             self._watch.forgive(job.number)
 

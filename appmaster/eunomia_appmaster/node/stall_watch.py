@@ -31,6 +31,8 @@ class Phase(enum.IntEnum):
     CHECKPOINT = 5
     STOPPED = 6
     """Its process is stopped (SIGSTOP, a debugger), as the launcher observes."""
+    PEERS = 7
+    """It waits for other workers of its gang, which changes live."""
 
     @property
     def words(self) -> str:
@@ -46,6 +48,7 @@ _WORDS: Final = {
     Phase.EVALUATION: "an evaluation, or other code between steps",
     Phase.CHECKPOINT: "a checkpoint",
     Phase.STOPPED: "a step",
+    Phase.PEERS: "a step",
 }
 
 ALLOWANCES: Final[Mapping[Phase, float]] = MappingProxyType(
@@ -121,6 +124,7 @@ class Observed:
 
 
 _ORDER: Final = (
+    Phase.PEERS,
     Phase.STOPPED,
     Phase.STEPS,
     Phase.UNKNOWN,

@@ -147,6 +147,8 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     PHASE_CHECKPOINT: _Phase.ValueType  # 5
     PHASE_STOPPED: _Phase.ValueType  # 6
     """its process is stopped, as the launcher sees"""
+    PHASE_PEERS: _Phase.ValueType  # 7
+    """it waits for other workers of its gang, which changes live"""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
     """What a worker does, as its helper says."""
@@ -162,6 +164,8 @@ PHASE_EVALUATION: Phase.ValueType  # 4
 PHASE_CHECKPOINT: Phase.ValueType  # 5
 PHASE_STOPPED: Phase.ValueType  # 6
 """its process is stopped, as the launcher sees"""
+PHASE_PEERS: Phase.ValueType  # 7
+"""it waits for other workers of its gang, which changes live"""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 @_typing.final
@@ -1705,6 +1709,7 @@ class Change(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     timeout_seconds: _builtins.float
     """for which a worker waits for the others"""
@@ -1712,16 +1717,21 @@ class Change(_message.Message):
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """ids of containers, by rank"""
 
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ids of former members that are gone, though connections to them may be open"""
+
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
         members: _abc.Iterable[_builtins.str] | None = ...,
         timeout_seconds: _builtins.float = ...,
+        lost: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "members", b"members", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "lost", b"lost", "members", b"members", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1937,7 +1947,7 @@ class LiveStatus(_message.Message):
     store: _builtins.str
     """host:port of the incarnation's store"""
     store_lost: _builtins.bool
-    """that store, on this node, has ended"""
+    """that store, on this node, has ended, or did not answer this worker"""
     began: _builtins.int
     """the generation in which it was started; 0: it began with its incarnation"""
     @_builtins.property

@@ -497,7 +497,7 @@ class ContainerManagerServicer:
 
     def OrderContainers(self, request, context):
         """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
-        {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+        {"generation": 3, "members": [...], "timeout_seconds": 600, "lost": [...]}}. A worker that says hello later gets the last stop_at and
         the newest change then. Workers without the helper never get it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -310,7 +310,7 @@ class ContainerManagerStub:
     """
     OrderContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]
     """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
-    {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+    {"generation": 3, "members": [...], "timeout_seconds": 600, "lost": [...]}}. A worker that says hello later gets the last stop_at and
     the newest change then. Workers without the helper never get it.
     """
     WatchContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse]
@@ -369,7 +369,7 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     """
     OrderContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]  # type: ignore[assignment]
     """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
-    {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+    {"generation": 3, "members": [...], "timeout_seconds": 600, "lost": [...]}}. A worker that says hello later gets the last stop_at and
     the newest change then. Workers without the helper never get it.
     """
     WatchContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.WatchContainersRequest, _launcher_pb2.WatchContainersResponse]  # type: ignore[assignment]
@@ -455,7 +455,7 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.OrderContainersResponse, _abc.Awaitable[_launcher_pb2.OrderContainersResponse]]:
         """Sends an order to workers that said hello: {"order": "checkpoint"}, {"order": "stop_at", "step": 192} or {"change":
-        {"generation": 3, "members": [...], "timeout_seconds": 600}}. A worker that says hello later gets the last stop_at and
+        {"generation": 3, "members": [...], "timeout_seconds": 600, "lost": [...]}}. A worker that says hello later gets the last stop_at and
         the newest change then. Workers without the helper never get it.
         """
 

@@ -193,10 +193,16 @@ class LauncherRuntime:
         return self._order(container_ids, stop_at=pb.StopAt(step=step))
 
     def order_change(
-        self, container_ids: Sequence[str], generation: int, members: Sequence[str], *, timeout_seconds: float
+        self,
+        container_ids: Sequence[str],
+        generation: int,
+        members: Sequence[str],
+        *,
+        timeout_seconds: float,
+        lost: Sequence[str] = (),
     ) -> tuple[str, ...]:
         """Order workers to enter a generation, and those that are no members to leave."""
-        change = pb.Change(generation=generation, members=members, timeout_seconds=timeout_seconds)
+        change = pb.Change(generation=generation, members=members, timeout_seconds=timeout_seconds, lost=lost)
         return self._order(container_ids, change=change)
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:

@@ -342,7 +342,13 @@ class Runtime(Protocol):
         ...
 
     def order_change(
-        self, container_ids: Sequence[str], generation: int, members: Sequence[str], *, timeout_seconds: float
+        self,
+        container_ids: Sequence[str],
+        generation: int,
+        members: Sequence[str],
+        *,
+        timeout_seconds: float,
+        lost: Sequence[str] = (),
     ) -> tuple[str, ...]:
         """Order workers to enter a generation, and those that are no members to leave.
 
@@ -353,6 +359,7 @@ class Runtime(Protocol):
             generation: its number, from 1.
             members: ids of all its containers, by rank.
             timeout_seconds: for which a worker waits for the others.
+            lost: ids of former members that are gone, though connections to them may be open.
         """
         ...
 

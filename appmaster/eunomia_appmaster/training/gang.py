@@ -1,6 +1,7 @@
 """The workers of one incarnation: this worker's rank, and the workers' collective operations."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ class Gang:
     newcomer = False
     torn = False
     catches_up = False
+    on_wait: Callable[[bool], None] = staticmethod(lambda for_peers: None)
+    """Called as a worker of a live gang begins, and ends, to wait for its peers for longer than usual."""
 
     def __init__(self, environment: Environment) -> None:
         self.device = device_of(environment.local_rank)

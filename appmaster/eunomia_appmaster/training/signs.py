@@ -22,6 +22,7 @@ class Signs:
         write_stacks_on_signal(folder)
         self._pulse = PulseWriter(folder)
         self._stepped = False
+        self._before_wait = Phase.START
 
     def works(self) -> None:
         """Record that the script fetches a batch, or begins a forward pass of a step."""
@@ -35,6 +36,12 @@ class Signs:
     def else_works(self) -> None:
         """Record that the script does anything else, such as a batch of an evaluation."""
         self._pulse.beat(Phase.EVALUATION)
+
+    def waits(self, for_peers: bool) -> None:
+        """Record that the script waits for its peers for longer than usual, or goes on as before."""
+        if for_peers:
+            self._before_wait = self._pulse.phase
+        self._pulse.beat(Phase.PEERS if for_peers else self._before_wait)
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[None]:

@@ -65,6 +65,7 @@ class Supervision:
         store = None if keeper.store is None else JobCheckpoints(keeper.store.folder.with_name(BEST_FOLDER), keep=1)
         self.best = BestKeeper(keeper, store, environment.metric, environment.metric_mode)
         self.signs = Signs(container)
+        gang.on_wait = self.signs.waits
         self._client = client
         self._obeys = keeper.store is not None
         self._progress_said, self._step_said = 0.0, 0

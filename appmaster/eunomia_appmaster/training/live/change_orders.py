@@ -22,6 +22,8 @@ class ChangeOrders:
         self._others: list[dict[str, Any]] = []
         self._changes: list[Membership] = []
         self.timeout_seconds = TIMEOUT_SECONDS
+        self.lost: frozenset[str] = frozenset()
+        """Containers that are gone although their connections may be open, such as those of a node without power."""
         self.signalled: Callable[[], bool] = lambda: False
         """Whether a signal ends this worker."""
 
@@ -55,9 +57,11 @@ class ChangeOrders:
                 self._others.append(order)
             elif (change := _membership(order["change"])) is not None:
                 self._changes.append(change)
-                seconds = order["change"].get("timeout_seconds")
+                seconds, lost = order["change"].get("timeout_seconds"), order["change"].get("lost")
                 if isinstance(seconds, int | float) and seconds > 0:
                     self.timeout_seconds = float(seconds)
+                if isinstance(lost, list):
+                    self.lost |= {each for each in lost if isinstance(each, str)}
 
 
 def _membership(content: Any) -> Membership | None:

@@ -14,9 +14,10 @@ from eunomia_appmaster.training.changes import NO_STATE, Act, Decided, Member, M
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang, device_of
 from eunomia_appmaster.training.leaving import end_process
+from eunomia_appmaster.training.live.building import Builder
 from eunomia_appmaster.training.live.change_orders import ChangeOrders
 from eunomia_appmaster.training.live.groups import InFlight, PeerGroup, PeerLostError
-from eunomia_appmaster.training.live.rendezvous import Rendezvous, StoreLostError
+from eunomia_appmaster.training.live.rendezvous import START_SECONDS, STORE_SECONDS, Rendezvous, StoreLostError
 
 LOOK_SECONDS = 0.0005
 """Seconds between two looks into the store while peers are expected at once."""
@@ -77,7 +78,10 @@ class LiveGang(Gang):
         if self._name not in environment.members:
             rule = "EUNOMIA_MEMBERS must have the worker's own EUNOMIA_CONTAINER_ID"
             raise InputError(rule, value=repr(self._name), place="environment")
-        self._meeting = Rendezvous(environment.store)
+        self._begun = False
+        wait = STORE_SECONDS if environment.generation else START_SECONDS
+        self._meeting = Rendezvous(environment.store, wait)
+        self._builder = Builder(environment.store, self._name, peers=self, timeout_seconds=OPERATION_SECONDS)
         self._group: PeerGroup | None = None
         self._retired: list[PeerGroup] = []
         self._counted, self._skip_until, self.catches_up = 0, 0, environment.generation > 0
@@ -100,9 +104,16 @@ class LiveGang(Gang):
 
     @property
     def newest(self) -> int:
-        """Number of the newest generation that this worker has heard of, unless it cannot change any more."""
+        """Number of the newest generation that this worker can enter: it has heard of it, and its group is built.
+
+        A worker whose store does not answer says so here, before all leave their group, so that the job trains on until
+        its restart.
+        """
         self._hear()
-        return self.generation if self.pinned else self._member.newest.generation
+        newest = self._member.newest
+        if newest.generation > self.generation and not self.pinned and (why := self._meeting.why_lost()):
+            self._loses_store(why)
+        return newest.generation if not self.pinned and self._builder.is_due(newest) else self.generation
 
     @property
     def broken(self) -> bool:
@@ -114,6 +125,11 @@ class LiveGang(Gang):
         if not self.pinned:
             self.pinned = why
             self.orders.say("unfit", {"generation": self._member.newest.generation, "why": why})
+
+    def _loses_store(self, why: str) -> None:
+        """Stay in the present generation, since the store does not answer; the next change is a restart."""
+        self.pinned = why
+        self.orders.say("store_lost", {"generation": self._member.newest.generation})
 
     def fix(self, why: str) -> None:
         """Stay in the present generation, with torch's default group for what needs it; a newcomer ends."""
@@ -185,6 +201,19 @@ class LiveGang(Gang):
         self.torn = True
         self._fail(why)
 
+    # -- the interface of groups (Peers)
+
+    def gone(self) -> str:
+        """Return why an operation must be given up: a member of the present generation is gone, as an order says."""
+        self._hear()
+        current = self._member.current
+        lost = [] if current is None else [each for each in current.members if each in self.orders.lost]
+        return f"{', '.join(lost)} of its gang is gone" if lost else ""
+
+    def waits(self, for_peers: bool) -> None:
+        """Process that this worker has begun, or has ended, to wait for longer than usual."""
+        self.on_wait(for_peers)
+
     # -- changes
 
     def leaves_group(self, generation: int) -> None:
@@ -206,13 +235,18 @@ class LiveGang(Gang):
             try:
                 self._go_on(entry)
             except StoreLostError as error:
-                self.pin(str(error))
+                self._loses_store(str(error))
                 entry.stop(str(error))
         self.newcomer = False
 
+    def has_begun(self) -> None:
+        """Process that a generation has made a step, so that the app master orders another one after a loss."""
+        self._begun = True
+
     def drop_old_group(self) -> None:
         """Close the connections of the generation before, after a step of the new one."""
-        self._retired.clear()
+        while self._retired:
+            self._retired.pop().close()
 
     def fingerprint(self, text: str) -> str:
         """Return rank 0's description of what is trained, which rank 0 sets at its first call."""
@@ -234,6 +268,8 @@ class LiveGang(Gang):
         elif stage is MemberStage.ENTERING:
             self._enter(entry)
         elif stage is MemberStage.HOLDING:
+            if not (self._begun or self.newcomer):
+                entry.stop("its first gang could not connect")
             time.sleep(IDLE_SECONDS)
         else:
             self._forms()
@@ -250,10 +286,19 @@ class LiveGang(Gang):
         elif act is Act.WAIT:
             self._member = member.learns(target.generation, decided)
             if self._member.stage is MemberStage.FORMING:
-                time.sleep(IDLE_SECONDS if self.newcomer and not self._meeting.has(_called(target)) else LOOK_SECONDS)
+                time.sleep(LOOK_SECONDS if self._is_expected(target) else IDLE_SECONDS)
         else:
             wanted = Decided.FORMED if act is Act.FORM else Decided.ABANDONED
             self._member = member.learns(generation, self._meeting.decide(generation, wanted))
+
+    def _is_expected(self, target: Membership) -> bool:
+        """Return whether a generation forms soon; a newcomer then builds its group, as its peers do."""
+        if not self.newcomer or not target.generation:
+            return True
+        called = self._meeting.is_called_for(target.generation)
+        if called:
+            self._build_early(target)
+        return called
 
     def _leaves(self, target: Membership) -> bool:
         return self._name not in target.members or self._member.newest.generation > target.generation
@@ -265,10 +310,7 @@ class LiveGang(Gang):
         self._place(change)
         try:
             if self.size > 1:
-                store = self._meeting.of_generation(change.generation)
-                self._group = PeerGroup(
-                    store, self.rank, self.size, host=self._meeting.host, timeout_seconds=OPERATION_SECONDS
-                )
+                self._group = self._group_of(change)
             mine = EntryRow(self._member.step, self._counted)
             rows = [mine] if self._group is None else _rows(self._group, mine)
             step = entry.exchange(self._group, rows)
@@ -282,6 +324,21 @@ class LiveGang(Gang):
         self._member = self._member.enters(step)
         if step == NO_STATE:
             self.orders.say("unfit", {"generation": change.generation, "why": "no member has the job's state"})
+
+    def _group_of(self, change: Membership) -> PeerGroup:
+        """Return the group that all members have built early, or build one now."""
+        early = self._builder.take(change.generation) if self._meeting.all_built(change) else None
+        self._builder.drop()
+        if early is not None:
+            return early
+        return PeerGroup(
+            self._meeting.of_generation(change.generation),
+            self.rank,
+            self.size,
+            host=self._meeting.host,
+            timeout_seconds=OPERATION_SECONDS,
+            peers=self,
+        )
 
     def _place(self, change: Membership) -> None:
         self.rank = change.members.index(self._name) if self._name in change.members else 0
@@ -307,6 +364,12 @@ class LiveGang(Gang):
             if change.generation > self._member.newest.generation:
                 self.heard_at = time.monotonic()
             self._member = self._member.hears(change)
+        if self._member.stage is MemberStage.STEPPING and self._member.newest is not self._member.current:
+            self._build_early(self._member.newest)
+
+    def _build_early(self, change: Membership) -> None:
+        if self._name in change.members and len(change.members) > 1 and not self.pinned:
+            self._builder.begin(change)
 
     def _numbered(self, make: Callable[[PeerGroup], T], otherwise: T) -> T:
         if self.catches_up:
@@ -323,11 +386,6 @@ class LiveGang(Gang):
 
 def _rows(group: PeerGroup, mine: EntryRow) -> list[EntryRow]:
     return [EntryRow(*each.tolist()) for each in group.gather(torch.tensor(mine, dtype=torch.int64))]
-
-
-def _called(change: Membership) -> str:
-    """Return a key that is in the store once a member has appeared in a generation that others train without yet."""
-    return f"g{change.generation}/here/{change.members[0]}"
 
 
 def _broadcast(group: PeerGroup, data: bytes, root: int = 0) -> bytes:

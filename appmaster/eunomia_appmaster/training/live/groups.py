@@ -6,6 +6,7 @@ A group is an object of its own: neither torch's default group, which can be des
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
@@ -18,6 +19,10 @@ SEEN_WITH = ("2.13",)
 """Versions of torch with which the tests of live changes were run."""
 CONNECT_SECONDS = 10.0
 """Seconds in which all members of a formed generation must have connected to each other."""
+LOOK_SECONDS = 1.0
+"""Seconds between two looks of a waiting worker whether its peers are still there."""
+TRANSFER_SECONDS = 300.0
+"""Longest time for which one tensor is sent or received."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -37,6 +42,18 @@ class InFlight(Protocol):
         ...
 
 
+class Peers(Protocol):
+    """What a waiting worker hears of its peers; a protocol."""
+
+    def gone(self) -> str:
+        """Return why an operation must be given up, since a peer is gone; empty: it goes on."""
+        ...
+
+    def waits(self, for_peers: bool) -> None:
+        """Process that this worker has begun, or has ended, to wait for longer than usual."""
+        ...
+
+
 class PeerGroup:
     """The connections of one generation's members.
 
@@ -46,13 +63,14 @@ class PeerGroup:
         size: number of members.
         host: of the store; on loopback, so is the group.
         timeout_seconds: longest time that an operation waits for a peer.
+        peers: asked every second while an operation waits.
 
     Raises:
         PeerLostError: a member has not connected in time.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, *, host: str, timeout_seconds: float) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, store: Any, rank: int, size: int, *, host: str, timeout_seconds: float, peers: Peers) -> None:
+        self.rank, self.size, self._peers = rank, size, peers
         if host in _LOOPBACK:
             # Else gloo asks the resolver for this machine's name, which may not resolve.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -81,27 +99,28 @@ class PeerGroup:
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> InFlight:
         """Begin to send a tensor to a member; those in flight at the same time have different tags."""
-        return self._begun(lambda: self._of(tensor).send([tensor], to, tag))
+        return self._begun(lambda: self._of(tensor).send([tensor], to, tag), transfer=True)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> InFlight:
         """Begin to receive a tensor from a member, that of the same tag."""
-        return self._begun(lambda: self._of(tensor).recv([tensor], source, tag))
+        return self._begun(lambda: self._of(tensor).recv([tensor], source, tag), transfer=True)
 
     def close(self) -> None:
-        """Close the connections at once, so that no peer waits for this worker."""
-        for backend in self._backends.values():
-            with contextlib.suppress(RuntimeError):
-                backend.abort()
-        self._backends = {}
+        """Close the connections, so that no peer waits for this worker; returns at once.
+
+        A thread does it, since gloo waits there for operations in flight, which may wait for a peer that is gone.
+        """
+        backends, self._backends = self._backends, {}
+        threading.Thread(target=_close, args=(backends,), daemon=True, name="close-group").start()
 
     def _reduced(self, tensor: torch.Tensor, operation: Any) -> InFlight:
         options = dist.AllreduceOptions()
         options.reduceOp = operation
         return self._begun(lambda: self._of(tensor).allreduce([tensor], options))
 
-    def _begun(self, begin: Callable[[], Any]) -> InFlight:
+    def _begun(self, begin: Callable[[], Any], *, transfer: bool = False) -> InFlight:
         try:
-            return _Work(begin())
+            return _Transfer(begin()) if transfer else _Work(begin(), self._peers)
         except RuntimeError as error:
             raise PeerLostError(str(error)) from None
 
@@ -125,13 +144,51 @@ class PeerGroup:
         return made
 
 
+def _close(backends: dict[str, Any]) -> None:
+    for backend in backends.values():
+        with contextlib.suppress(RuntimeError):
+            backend.abort()  # of NCCL; gloo's destructor closes
+    backends.clear()
+
+
 class _Work:
+    """A collective operation, given up once a peer is known to be gone."""
+
+    def __init__(self, work: Any, peers: Peers) -> None:
+        self._work, self._peers = work, peers
+
+    def wait(self) -> None:
+        if self._ends():
+            return
+        self._peers.waits(True)
+        try:
+            while not (why := self._peers.gone()):
+                if self._ends():
+                    return
+        finally:
+            self._peers.waits(False)
+        raise PeerLostError(why)
+
+    def _ends(self) -> bool:
+        """Wait for a second; returns whether the operation has ended."""
+        try:
+            self._work.wait(timedelta(seconds=LOOK_SECONDS))
+        except RuntimeError as error:
+            if self._work.is_completed():
+                raise PeerLostError(str(error)) from None
+            return False
+        return True
+
+
+class _Transfer:
+    """One message between two members; gloo closes a connection on which a message takes too long."""
+
     def __init__(self, work: Any) -> None:
         self._work = work
 
     def wait(self) -> None:
         try:
-            self._work.wait()
+            self._work.wait(timedelta(seconds=TRANSFER_SECONDS))
         except RuntimeError as error:
             raise PeerLostError(str(error)) from None
 

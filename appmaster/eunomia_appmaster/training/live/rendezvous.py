@@ -11,6 +11,8 @@ from eunomia_appmaster.training.changes import Decided, Membership
 
 STORE_SECONDS = 5.0
 """Longest time for an answer of the store."""
+START_SECONDS = 300.0
+"""Longest time until a job's store listens: it begins with the workers, and imports torch as they do."""
 
 
 class StoreLostError(EunomiaError):
@@ -22,13 +24,14 @@ class Rendezvous:
 
     Args:
         address: as ``host:port``.
+        start_seconds: longest time until it listens.
 
     Raises:
         InputError: the address is none.
         StoreLostError: nothing answers there.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, start_seconds: float) -> None:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise InputError("EUNOMIA_STORE must be host:port", value=repr(address), place="environment")
@@ -39,8 +42,9 @@ class Rendezvous:
                 int(port),
                 is_master=False,
                 wait_for_workers=False,
-                timeout=timedelta(seconds=STORE_SECONDS),
+                timeout=timedelta(seconds=start_seconds),
             )
+            self._store.set_timeout(timedelta(seconds=STORE_SECONDS))
         except RuntimeError as error:
             raise self._lost(error) from None
 
@@ -85,6 +89,35 @@ class Rendezvous:
             return str(self._store.get(key).decode())
         except RuntimeError as error:
             raise self._lost(error) from None
+
+    def why_lost(self) -> str:
+        """Return why the store does not answer; empty: it does."""
+        try:
+            self.has("fingerprint")
+        except StoreLostError as error:
+            return str(error)
+        return ""
+
+    def calls_for(self, generation: int) -> None:
+        """Call for the members of a generation to build its group while they wait or train."""
+        self.put(f"g{generation}/builds", "1")
+
+    def is_called_for(self, generation: int) -> bool:
+        """Return whether a member has begun to build the group of a generation."""
+        return self.has(f"g{generation}/builds")
+
+    def has_built(self, generation: int, name: str) -> None:
+        """Say that a worker has built the group of a generation."""
+        self.put(f"g{generation}/built/{name}", "1")
+
+    def all_built(self, change: Membership) -> bool:
+        """Return whether all members use the group that they have built early; decided once, by the first who asks."""
+        built = self.has(*(f"g{change.generation}/built/{name}" for name in change.members))
+        try:
+            outcome = self._store.compare_set(f"g{change.generation}/early", "", "1" if built else "0")
+        except RuntimeError as error:
+            raise self._lost(error) from None
+        return bool(outcome == b"1")
 
     def of_generation(self, generation: int, use: str = "group") -> Any:
         """Return torch's store for one use of a generation, in which its members exchange their addresses."""

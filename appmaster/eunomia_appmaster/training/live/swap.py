@@ -99,6 +99,7 @@ class Swap:
         report, self._report = self._report, None
         if report is None or not self._gang.live:
             return
+        self._live.has_begun()
         if self._gang.rank == 0:
             now = time.monotonic()
             content = {

@@ -1,0 +1,53 @@
+"""``eunomia logs APP/N --events``: what belongs to one live change stands on one line."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from eunomia_appmaster.explaining.activity import Line
+from eunomia_appmaster.explaining.job_events import event_lines
+from eunomia_appmaster.master.files import ActivityLog
+from eunomia_appmaster.master.jobs import Job
+
+EVENTS = (
+    ("start", 0, 2, ""),
+    ("change", 4000, 2, "grow 2 -> 4 ordered"),
+    ("change", 4700, 4, "2 newcomers ready"),
+    ("resized", 4812, 4, "stood still 62 ms, 0.3 steps"),
+    ("change", 5000, 3, "shrink 4 -> 3 ordered"),
+    ("change", 5001, 2, "shrink 3 -> 2 ordered"),
+    ("resized", 5002, 2, "stood still 3 ms, 0.0 steps"),
+    ("left_out", 5003, 2, "worker 1 stalled"),
+    ("finished", 6000, 0, ""),
+)
+WANTED = [
+    "start at step 0 on 2",
+    "grow 2 -> 4 ordered   2 newcomers ready   step 4,812 on 4   stood still 62 ms, 0.3 steps",
+    "shrink 4 -> 3 ordered",  # the next order has replaced it
+    "shrink 3 -> 2 ordered   step 5,002 on 2   stood still 3 ms, 0.0 steps",
+    "left out at step 5,003 on 2: worker 1 stalled",
+    "finished at step 6,000",
+]
+
+
+def test_a_change_stands_on_one_line() -> None:
+    lines = [
+        Line(
+            at=1.8e9 + n, app="a", job="a/1", event=event, slots=tuple(range(slots)), step=step, incarnation=1, why=why
+        )
+        for n, (event, step, slots, why) in enumerate(EVENTS)
+    ]
+    day, *found = event_lines(lines)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", day)
+    assert [re.sub(r"\d\d:\d\d:\d\d\.\d{3}  ", "", line) for line in found] == WANTED
+
+
+def test_the_command_shows_the_events_of_one_job_of_a_finished_run(tmp_path: Path, run: Callable[..., str]) -> None:
+    for number in (1, 2):
+        (tmp_path / "apps" / "a" / str(number)).mkdir(parents=True)
+    (tmp_path / "apps" / "a" / "activity").mkdir()
+    log = ActivityLog(tmp_path / "apps" / "a" / "activity" / "a1-g1.jsonl", "a")
+    for number, why in ((1, "out of memory"), (2, "another's")):
+        log.note("failed", Job(number=number, parameters={}, seed=1), 1.8e9, step=7, why=why)
+    _, shown = run("logs", "a/1", "--events", "--run", str(tmp_path)).splitlines()
+    assert shown.endswith("  failed at step 7: out of memory")
