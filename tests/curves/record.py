@@ -23,7 +23,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.app.space import Parameters, arguments, trial_seed
 from eunomia_appmaster.profiler.log_folder import LogFolder
 
-_IMPORTS = ("torch", "torch._dynamo", "torch.utils.tensorboard", "eunomia_testbed.demo.workloads.digits")
+_IMPORTS = ("torch", "torch._dynamo", "torch.utils.tensorboard", "eunomia_testbed.workloads.image.digits")
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 

@@ -25,7 +25,7 @@ class RecordedSearch:
 
 SEARCHES: Mapping[str, RecordedSearch] = {
     "mlp": RecordedSearch(
-        module="eunomia_testbed.demo.workloads.mlp",
+        module="eunomia_testbed.workloads.image.mlp",
         space={
             "lr": _RATE,
             "momentum": _MOMENTUM,
@@ -34,11 +34,11 @@ SEARCHES: Mapping[str, RecordedSearch] = {
         },
     ),
     "cnn": RecordedSearch(
-        module="eunomia_testbed.demo.workloads.cnn",
+        module="eunomia_testbed.workloads.image.cnn",
         space={"lr": _RATE, "momentum": _MOMENTUM, "channels": Int(low=2, high=12)},
     ),
     "transformer": RecordedSearch(
-        module="eunomia_testbed.demo.workloads.transformer",
+        module="eunomia_testbed.workloads.image.vit",
         space={"lr": Float(low=2e-5, high=0.1, log=True), "width": Int(low=16, high=64, step=16)},
     ),
 }

@@ -35,9 +35,9 @@ def settings_for(policy: str, *, slots: int) -> tuple[str, ...]:
 
 def app_sources(seed: int = SEED) -> list[AppSource]:
     """Return the demo's apps in order of their names."""
-    here = Path(str(resources.files("eunomia_testbed.demo")))
-    files = sorted((here / "apps").glob("*.toml"))
+    apps = Path(str(resources.files("eunomia_testbed.demo"))) / "apps"
+    scripts = Path(str(resources.files("eunomia_testbed.workloads.image")))
+    files = sorted(apps.glob("*.toml"))
     return [
-        AppSource(path=here / "workloads" / file.name, text=file.read_text(encoding="utf-8")).with_seed(seed)
-        for file in files
+        AppSource(path=scripts / file.name, text=file.read_text(encoding="utf-8")).with_seed(seed) for file in files
     ]

@@ -16,7 +16,7 @@ from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.live_runs.record import LiveRecord, News
 from eunomia_testbed.live_runs.tables import RhoSample
 
-PRELOAD = ("sklearn.datasets", "eunomia_testbed.demo.workloads.digits")
+PRELOAD = ("sklearn.datasets", "eunomia_testbed.workloads.image.digits")
 """Modules of the demo's scripts, which the launcher's zygote imports once for all workers."""
 SAMPLE_SECONDS = 1.0
 """Seconds between two samples of ρ."""

@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 from eunomia_appmaster import training
-from eunomia_testbed.demo.workloads.digits import arguments, train
+from eunomia_testbed.workloads.image.digits import BATCH_SIZE, digits
+from eunomia_testbed.workloads.loop import arguments, train
 
-args = arguments(lr=0.05, momentum=0.9, channels=40)
+args = arguments(batch_size=BATCH_SIZE, lr=0.05, momentum=0.9, channels=40)
 run = training.attach()
 channels = args.channels
 model = nn.Sequential(
@@ -15,4 +16,5 @@ model = nn.Sequential(
     nn.Conv2d(channels, 2 * channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
     nn.Flatten(), nn.Linear(32 * channels, 128), nn.ReLU(), nn.Linear(128, 10),
 )  # fmt: skip
-train(model, torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum), run)
+optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+train(model, optimizer, digits(), args, run)

@@ -1,10 +1,11 @@
-"""A transformer that reads an image as eight rows of pixels."""
+"""A vision transformer that reads an image as eight rows of pixels."""
 
 import torch
 from torch import Tensor, nn
 
 from eunomia_appmaster import training
-from eunomia_testbed.demo.workloads.digits import arguments, train
+from eunomia_testbed.workloads.image.digits import BATCH_SIZE, digits
+from eunomia_testbed.workloads.loop import arguments, train
 
 
 class RowTransformer(nn.Module):
@@ -27,7 +28,7 @@ class RowTransformer(nn.Module):
         return scores
 
 
-args = arguments(lr=0.002, width=96)
+args = arguments(batch_size=BATCH_SIZE, lr=0.002, width=96)
 run = training.attach()
 model = RowTransformer(args.width)
-train(model, torch.optim.Adam(model.parameters(), lr=args.lr), run)
+train(model, torch.optim.Adam(model.parameters(), lr=args.lr), digits(), args, run)

@@ -1,1 +1,0 @@
-"""Training scripts of the demo: small models on handwritten digits, with steps of measurable time."""

@@ -1,0 +1,1 @@
+"""Programs that classify handwritten digits of 8 x 8 pixels, which scikit-learn contains."""

@@ -1,0 +1,1 @@
+"""Programs that recommend items to users by the items that they like."""

@@ -1,0 +1,1 @@
+"""Programs that name the word in a short sound."""
