@@ -154,6 +154,7 @@ def test_the_file_keeps_spreads_and_the_calibrating_loop(tmp_path: Path) -> None
         program_costs=own,
         spreads=spreads_of(samples.costs),
         loop_seconds=0.004,
+        pace=0.97,
     )
     assert Measurements.parse(made.to_toml(), place="profiles.toml") == made
 
@@ -207,4 +208,5 @@ def test_a_real_measurement_on_paced_slots_has_rates_and_all_costs(tmp_path: Pat
     found = {each.cost for each in made.spreads if not each.program}
     assert found == {cost.value for cost in Cost}
     assert made.costs.exec_start_seconds > made.costs.start_seconds
+    assert made.pace is not None
     check_measured(made, machine=made.machine, versions=present_versions(), place="f")

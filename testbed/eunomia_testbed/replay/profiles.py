@@ -128,7 +128,9 @@ class Measurements:
     spreads: tuple[CostSpread, ...] = ()
     """Median, 95th percentile and number of samples of each cost."""
     loop_seconds: float | None = None
-    """CPU time of the pace meter's calibrating loop at the measurement; None: not known."""
+    """CPU time of the pace meter's calibrating loop during the measurement; None: not known."""
+    pace: float | None = None
+    """The least part of its pace that a slot had during the measurement; None: not known, or slots without a pace."""
 
     def costs_of(self, program: str) -> Costs:
         """Return the costs of a program; if they were not measured separately, those of all programs."""
@@ -142,7 +144,11 @@ class Measurements:
             f"schema = {toml_value(SCHEMA)}",
             f"machine = {toml_value(self.machine)}",
             f"measured_at = {toml_value(self.measured_at)}",
-            *([] if self.loop_seconds is None else [f"loop_seconds = {toml_value(self.loop_seconds)}"]),
+            *(
+                f"{name} = {toml_value(found)}"
+                for name, found in (("loop_seconds", self.loop_seconds), ("pace", self.pace))
+                if found is not None
+            ),
             "rates = [", *rates, "]",
             "spreads = [", *spreads, "]",
             *_table("slot_speeds", self.profiles.slot_speeds),
@@ -188,7 +194,8 @@ class Measurements:
                 for program, costs in _mapping(tree, "program_costs", place).items()
             },
             spreads=_spreads(tree.get("spreads", []), place),
-            loop_seconds=_loop(tree, place),
+            loop_seconds=_optional(tree, "loop_seconds", place),
+            pace=_optional(tree, "pace", place),
         )
 
 
@@ -277,9 +284,9 @@ def _spread(row: object, place: str) -> CostSpread:
     )
 
 
-def _loop(tree: Mapping[str, Any], place: str) -> float | None:
-    given = tree.get("loop_seconds")
-    return None if given is None else number(given, name="loop_seconds", place=place, strictly=True)
+def _optional(tree: Mapping[str, Any], key: str, place: str) -> float | None:
+    given = tree.get(key)
+    return None if given is None else number(given, name=key, place=place, strictly=True)
 
 
 def _check_rates(rates: Sequence[ProgramRate], speeds: Mapping[str, float], place: str) -> None:

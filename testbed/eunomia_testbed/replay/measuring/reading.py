@@ -93,7 +93,7 @@ class MeasuredApp:
 
 
 @value
-class _Start:
+class JobStart:
     """One start of a job: Unix times, and steps as the app master and the worker recorded them."""
 
     job: str
@@ -127,13 +127,13 @@ def read_samples(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Samples
         record: the record of the run, already read to its end.
         apps: the apps to read, by name.
     """
-    starts = [start for app in apps if app in record.apps for start in _starts(record, app)]
+    starts = [start for app in apps if app in record.apps for start in starts_of(record, app)]
     forked = _forked(record, apps)
     costs = [*_of_apps(record, apps), *_of_starts(starts, apps, forked), *_of_slots(record, starts, apps)]
     return Samples(rates=tuple(_rates(starts, apps)), costs=tuple(costs))
 
 
-def _starts(record: LiveRecord, app: str) -> Iterator[_Start]:
+def starts_of(record: LiveRecord, app: str) -> Iterator[JobStart]:
     """Yield the starts of an app's jobs in order."""
     for trial in read_trials(record.app_dir(app)):
         lines = [line for line in record.lines if line.job == trial.job]
@@ -144,7 +144,7 @@ def _starts(record: LiveRecord, app: str) -> Iterator[_Start]:
             end = next((line for line in made if line.event in ENDS), None)
             ordered = next((line.at for line in made if line.event == "suspending"), None)
             first_at, last_at, count = _within(steps.get(made[0].incarnation), made[0], end)
-            yield _Start(
+            yield JobStart(
                 job=trial.job,
                 slots=made[0].slots,
                 begun=made[0],
@@ -198,7 +198,7 @@ def _forked(record: LiveRecord, apps: Iterable[str]) -> dict[tuple[str, int], bo
 # -- samples
 
 
-def _rates(starts: Sequence[_Start], apps: Mapping[str, MeasuredApp]) -> Iterator[RateSample]:
+def _rates(starts: Sequence[JobStart], apps: Mapping[str, MeasuredApp]) -> Iterator[RateSample]:
     for start in starts:
         if start.steps >= LEAST_STEPS:
             app = apps[start.begun.app]
@@ -221,7 +221,7 @@ def _of_apps(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Iterator[Co
 
 
 def _of_starts(
-    starts: Sequence[_Start], apps: Mapping[str, MeasuredApp], forked: Mapping[tuple[str, int], bool]
+    starts: Sequence[JobStart], apps: Mapping[str, MeasuredApp], forked: Mapping[tuple[str, int], bool]
 ) -> Iterator[CostSample]:
     """Yield starts, restores, saves and ends; a restore is compared with the median of fresh starts by the zygote."""
     fresh: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -244,7 +244,7 @@ def _of_starts(
             yield CostSample(program=program, cost=Cost.RESTORE, seconds=seconds - float(np.median(first)))
 
 
-def _of_slots(record: LiveRecord, starts: Sequence[_Start], apps: Mapping[str, MeasuredApp]) -> Iterator[CostSample]:
+def _of_slots(record: LiveRecord, starts: Sequence[JobStart], apps: Mapping[str, MeasuredApp]) -> Iterator[CostSample]:
     """Yield the times between the end of a job and that of its lease, and from a free slot to the next start."""
     by_slot: dict[int, list[Hold]] = defaultdict(list)
     for hold in record.holds.holds:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Final
 
 import structlog
@@ -27,7 +27,8 @@ from eunomia_testbed.replay.measuring.machine import machine_words, present_vers
 from eunomia_testbed.replay.measuring.reading import MeasuredApp, Samples, read_samples
 from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
 from eunomia_testbed.replay.measuring.summary import check_complete, measured_from, spreads_of
-from eunomia_testbed.replay.pace_meter import calibrating_loop
+from eunomia_testbed.replay.pace import RunPace
+from eunomia_testbed.replay.pace_meter import PaceMeter
 from eunomia_testbed.replay.profiles import Measurements
 
 POLICY: Final = "las"
@@ -38,7 +39,6 @@ PILOT_ITERATIONS: Final = 20
 LOOK_SECONDS: Final = 0.5
 LIMIT_SECONDS: Final = 300.0
 """Seconds within which at least one more job must end; a measurement that stands still is given up."""
-CALIBRATING_LOOPS: Final = 15
 
 
 @value
@@ -115,12 +115,15 @@ def measure(
     """
     effort = effort or Effort()
     _check_slots(wanted, kinds)
-    loop_seconds = median(calibrating_loop() for _ in range(CALIBRATING_LOOPS))
-    samples = Samples()
+    samples, paces = Samples(), []
     for kind in kinds:
         mine = [setting for setting in wanted if setting.slot_type == kind.name]
         if mine:
-            samples += _of_kind(folder / kind.name, mine, kind, effort, run_class, say)
+            found, pace = _of_kind(folder / kind.name, mine, kind, effort, run_class, say)
+            samples += found
+            paces.append(pace)
+            if not pace.is_valid:
+                say(f"the measurement on {kind.describe()} is {pace.describe()}")
     profiles, costs, by_program = measured_from(samples, {kind.name: kind.speed for kind in kinds})
     check_complete(profiles, wanted)
     return Measurements(
@@ -131,8 +134,15 @@ def measure(
         measured_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         program_costs=by_program,
         spreads=spreads_of(samples.costs),
-        loop_seconds=loop_seconds,
+        loop_seconds=mean_of([pace.loop_seconds for pace in paces]),
+        pace=min((pace.fraction for pace in paces if pace.fraction is not None), default=None),
     )
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the known values; None: none is known."""
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None
 
 
 def kinds_words(kinds: Sequence[SlotKind]) -> str:
@@ -155,8 +165,8 @@ def _of_kind(
     effort: Effort,
     run_class: type[LiveRun],
     say: Callable[[str], None],
-) -> Samples:
-    """Measure the settings of one slot type, on all of its slots."""
+) -> tuple[Samples, RunPace]:
+    """Measure the settings of one slot type, on all of its slots; return the pace of the slots as well."""
     folder.mkdir(parents=True)
     run = run_class(
         folder / "run",
@@ -168,14 +178,14 @@ def _of_kind(
         cpu_only=kind.cpu_slots,
     )
     pilots = _pilots(wanted, folder)
-    with run:
+    with run, PaceMeter(run.folder) as meter:
         say(f"{len(pilots)} programs start by exec on {kind.describe()}")
         _run_all(run, pilots, 2 * kind.count)
         first = read_samples(run.record, {job.name: job.measures for job in pilots})
         jobs = _jobs(wanted, folder, _speeds(first, pilots), effort)
         say(f"{len(jobs)} jobs in {len(wanted)} settings on {kind.describe()}")
         _run_all(run, jobs, 2 * kind.count)
-    return read_samples(run.record, {job.name: job.measures for job in [*pilots, *jobs]})
+    return read_samples(run.record, {job.name: job.measures for job in [*pilots, *jobs]}), meter.result()
 
 
 def _pilots(wanted: Sequence[RateSetting], folder: Path) -> list[MeasuringJob]:

@@ -1,0 +1,191 @@
+"""How far a simulation is from a real run, and why: the difference of each figure split by cause.
+
+The simulation is repeated with one cause after the other replaced by what the real run had: rates, costs, arrivals.
+What a replacement moves a figure by is explained by its cause, in this order; what is left at the end is unexplained.
+So the parts always sum to the whole difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from eunomia.model.shapes import builds, value
+from eunomia_testbed.evidence.draws import draws_of_seeds
+from eunomia_testbed.evidence.intervals import Estimate, estimate
+from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.summary import summary_of
+
+UNEXPLAINED: Final = "unexplained"
+MAKESPAN, MEAN_JCT, UNFAIR = "makespan_seconds", "jct_mean_seconds", "rho_unfair_share"
+FRACTIONS: Final = frozenset({UNFAIR})
+"""Figures whose differences are points of a fraction; those of others are fractions of the real value."""
+HEADINGS: Final = ("policy", "figure", "cause", "repeats", "difference", "low", "high")
+
+
+@builds
+class RunFigures:
+    """The figures of one run by which a simulation is judged.
+
+    Attributes:
+        figures: makespan, mean JCT and the fraction of apps treated unfairly; unknown ones are left out.
+        rho: the rho of each app, for which it is known.
+    """
+
+    figures: Mapping[str, float]
+    rho: Mapping[str, float]
+
+
+def figures_in(data: RunData, policy: str, seed: int) -> RunFigures:
+    """Return the figures of one policy and seed in the tables of a real or simulated run."""
+    flat = summary_of(data, policy, seed).flat()
+    found = {name: flat.get(name) for name in (MAKESPAN, MEAN_JCT, UNFAIR)}
+    apps = data.apps.filter((pl.col("policy") == policy) & (pl.col("seed") == seed))
+    rho = apps.select("app", pl.col("rho").cast(pl.Float64).fill_nan(None)).drop_nulls()
+    return RunFigures(
+        figures={name: float(each) for name, each in found.items() if isinstance(each, int | float)},
+        rho={str(app): float(each) for app, each in rho.iter_rows()},
+    )
+
+
+@value
+class Stage:
+    """A simulation of a run in which some causes are the real run's own.
+
+    Attributes:
+        cause: the cause that is replaced in addition to those of earlier stages; empty: none, the first simulation.
+        figures: its figures.
+    """
+
+    cause: str
+    figures: RunFigures
+
+
+@value
+class DifferenceSplit:
+    """The difference of one figure between a simulation and a real run, by cause.
+
+    Attributes:
+        figure: the column of ``summary.csv``.
+        real: the real value.
+        simulated: the first simulation's value.
+        parts: by cause, how much of real - simulated it explains, in the order of replacement; the last one is
+            ``UNEXPLAINED``.
+    """
+
+    figure: str
+    real: float
+    simulated: float
+    parts: Mapping[str, float]
+
+    @property
+    def whole(self) -> float:
+        """Return real - simulated."""
+        return self.real - self.simulated
+
+    def relative(self, amount: float) -> float:
+        """Return a part as a fraction of the real value; of a fraction, in points; NaN: the real value is 0."""
+        if self.figure in FRACTIONS:
+            return 100.0 * amount
+        return amount / self.real if self.real else math.nan
+
+    @property
+    def left(self) -> float:
+        """Return what is unexplained, as ``relative`` gives it: the distance of the last simulation."""
+        return self.relative(self.parts[UNEXPLAINED])
+
+
+def split(real: RunFigures, stages: Sequence[Stage]) -> tuple[DifferenceSplit, ...]:
+    """Split the differences between a real run and the first stage's simulation by cause.
+
+    Args:
+        real: figures of the real run.
+        stages: the simulation without a replacement, and those with one cause more each.
+    """
+    made = []
+    for name, came in real.figures.items():
+        values = [stage.figures.figures.get(name) for stage in stages]
+        if not values or None in values:
+            continue
+        known = [each for each in values if each is not None]
+        parts: dict[str, float] = {}
+        for stage, before, after in zip(stages[1:], known, known[1:], strict=False):
+            parts[stage.cause] = parts.get(stage.cause, 0.0) + after - before
+        parts[UNEXPLAINED] = came - known[-1]
+        made.append(DifferenceSplit(figure=name, real=came, simulated=known[0], parts=parts))
+    return tuple(made)
+
+
+@value
+class RhoError:
+    """How far the rho of apps is from the simulated one: errors are simulated / real - 1.
+
+    Attributes:
+        apps: number of apps with both.
+        median_error: median of the errors' absolute values.
+        worst_error: the error of the largest absolute value.
+        worst_app: the app that has it.
+    """
+
+    apps: int
+    median_error: float
+    worst_error: float
+    worst_app: str
+
+
+def rho_error(real: RunFigures, simulated: RunFigures) -> RhoError | None:
+    """Compare the rho of apps; None: no app has both."""
+    errors = {
+        app: simulated.rho[app] / came - 1.0 for app, came in real.rho.items() if app in simulated.rho and came > 0.0
+    }
+    if not errors:
+        return None
+    worst = max(errors, key=lambda app: abs(errors[app]))
+    sizes = sorted(abs(each) for each in errors.values())
+    middle = len(sizes) // 2
+    median = sizes[middle] if len(sizes) % 2 else (sizes[middle - 1] + sizes[middle]) / 2.0
+    return RhoError(apps=len(errors), median_error=median, worst_error=errors[worst], worst_app=worst)
+
+
+def over_repeats(splits: Mapping[str, Sequence[tuple[DifferenceSplit, ...]]]) -> list[tuple[object, ...]]:
+    """Return a row for each policy, figure and cause, with its mean and 95 % interval over repeats, as ``HEADINGS``.
+
+    Args:
+        splits: by policy, the splits of each repeat.
+    """
+    rows: list[tuple[object, ...]] = []
+    for policy, repeats in splits.items():
+        parts: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for one in repeats:
+            for each in one:
+                for cause, amount in {"whole": each.whole, **each.parts}.items():
+                    parts[each.figure, cause].append(each.relative(amount))
+        for (figure, cause), amounts in parts.items():
+            found = _estimate(amounts)
+            if found is not None:
+                rows.append((policy, figure, cause, found.count, found.value, found.low, found.high))
+    return rows
+
+
+def _estimate(amounts: Sequence[float]) -> Estimate | None:
+    return estimate(amounts, draws_of_seeds(len(amounts)))
+
+
+def words_of(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return a line for each policy and figure: the whole difference, and what each cause explains of it."""
+    by_figure: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for policy, figure, cause, _, amount, _, _ in rows:
+        by_figure[policy, figure][cause] = amount
+
+    def text(figure: str, amount: float) -> str:
+        return f"{amount:+.1f} points" if figure in FRACTIONS else f"{amount:+.1%}"
+
+    return [
+        f"{policy}, {figure}: real is {text(figure, parts.pop('whole'))} from simulated: "
+        + ", ".join(f"{cause} {text(figure, amount)}" for cause, amount in parts.items())
+        for (policy, figure), parts in by_figure.items()
+    ]

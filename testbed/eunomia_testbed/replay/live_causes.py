@@ -1,0 +1,36 @@
+"""The periods of a real run that its tables do not have: rounds, last steps, and pauses of live changes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from typing import Final
+
+from eunomia_appmaster.explaining.activity import RESIZED
+from eunomia_testbed.live_runs.live_log import LiveLog
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.replay.causes import Decisions
+from eunomia_testbed.replay.measuring.reading import starts_of
+
+_PAUSE: Final = re.compile(r"paused for (\d+(?:\.\d+)?) s")
+
+
+def decisions_of(record: LiveRecord) -> Decisions:
+    """Return the periods for ``slot_time`` from a record that was read to its end, in seconds of its tables."""
+    live = LiveLog(record)
+    auctions: list[tuple[float, float]] = []
+    others: list[tuple[float, float]] = []
+    for made in record.rounds.rounds:
+        if made.decided_at is not None and made.decided_at > made.at:
+            (auctions if made.lines else others).append((live.since(made.at), live.since(made.decided_at)))
+    finishes: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for start in (start for app in record.apps for start in starts_of(record, app)):
+        if start.end is not None and start.end.event == "finished" and not math.isnan(start.last_at):
+            finishes[live.name(start.job)].append((live.since(start.last_at), live.since(start.end.at)))
+    resizes: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for line in record.lines:
+        found = _PAUSE.search(line.why) if line.event == RESIZED else None
+        if found is not None:
+            resizes[live.name(line.job)].append((live.since(line.at - float(found[1])), live.since(line.at)))
+    return Decisions(auctions=auctions, others=others, finishes=dict(finishes), resizes=dict(resizes))
