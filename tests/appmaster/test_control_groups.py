@@ -17,6 +17,7 @@ from eunomia_appmaster.launcher.confinement import Confinement
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.cores import Cores
 from eunomia_appmaster.node.control_groups import (
+    PACED_WEIGHT,
     ControlGroup,
     GroupLimits,
     NoGroups,
@@ -175,6 +176,39 @@ def test_version_2_writes_limits_and_reads_usage(tmp_path: Path, writes: list[st
     assert (group.memory_limit(), group.memory_in_use(), group.out_of_memory_kills()) == (5000, 450, 1)
     (folder / "cgroup.events").write_text("populated 1\nfrozen 0\n")
     assert not group.is_empty()
+
+
+def test_a_paced_group_and_all_groups_of_its_launcher_have_a_greater_weight(tmp_path: Path) -> None:
+    groups = choose(tmp_path / "state")
+    if "cpu" not in groups.controllers:
+        groups.close()
+        pytest.skip(f"no weight can be set here: {groups.describe()}")
+    try:
+        made = groups.make("a@1", GroupLimits(cpus=0.5))
+        home = (made.folders.get("cpu") or made.folders["unified"]).parent
+        name, default = ("cpu.shares", 1024) if (home / "cpu.shares").exists() else ("cpu.weight", 100)
+        assert [int((folder / name).read_text()) for folder in (home, home / "a@1")] == [default, default]
+        made = groups.make("a@1", GroupLimits(cpus=0.5, cpu_weight=PACED_WEIGHT))
+        assert [int((folder / name).read_text()) for folder in (home, home / "a@1")] == [8 * default, 8 * default]
+        made.limit(GroupLimits(cpus=0.4))  # a change of the quota keeps it
+        assert int((home / "a@1" / name).read_text()) == 8 * default
+        made.remove()
+    finally:
+        groups.close()
+
+
+def test_only_paced_slots_have_a_greater_weight(tmp_path: Path) -> None:
+    slots = tuple(
+        LocalSlot(index=index, gpu_type="cpu", cpus=0.5, memory_gib=1.0, uuid="", island=0, is_paced=index == 0)
+        for index in (0, 1)
+    )
+    machine = LocalMachine(host="box", slots=slots, cpus=1.0, memory_gib=2.0)
+    confinement = Confinement(NoGroups("a test"), machine)
+    weights = []
+    for slot in (0, 1, NO_SLOT):
+        container = Container(pb.ContainerStatus(container_id="a", slot=slot), tmp_path)
+        weights.append(confinement.limits(container, Cores()).cpu_weight)
+    assert weights == [PACED_WEIGHT, None, None]
 
 
 def test_version_2_uses_the_group_that_a_service_manager_delegates(machine: Path) -> None:

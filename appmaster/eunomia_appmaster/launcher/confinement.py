@@ -10,7 +10,7 @@ import structlog
 from eunomia_appmaster.launcher.container import NO_SLOT, SUSPENDED, Container
 from eunomia_appmaster.launcher.cores import Cores
 from eunomia_appmaster.launcher.processes import ProcessId, identify, kill, members
-from eunomia_appmaster.node.control_groups import ControlGroups, GroupLimits
+from eunomia_appmaster.node.control_groups import PACED_WEIGHT, ControlGroups, GroupLimits
 from eunomia_appmaster.node.job_limits import DEFAULTS, JobLimits
 from eunomia_appmaster.node.local_machine import GIB, LocalMachine
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
@@ -64,7 +64,8 @@ class Confinement:
             return GroupLimits()
         ordered = cores.amounts(slot.index, container.status.epoch)
         cpus, memory_gib = (slot.cpus, slot.memory_gib) if ordered is None else ordered
-        return self._limits(cpus, memory_gib)
+        limits = self._limits(cpus, memory_gib)
+        return dataclasses.replace(limits, cpu_weight=PACED_WEIGHT) if slot.is_paced else limits
 
     def admits(self, container: Container | None, slot: int, cpus: float, memory_gib: float) -> bool:
         """Apply an order's CPU and memory limits to a slot; False: they cannot be set, and the cause is logged once."""

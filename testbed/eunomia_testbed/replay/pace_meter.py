@@ -35,50 +35,82 @@ _LOOP_ROUNDS: Final = 40_000
 class Reading:
     """Counters of a container's processes at one time: CPU time, wait for a core, and what the quota held back.
 
-    ``at`` is the time of the monotonic clock, in seconds.
+    Attributes:
+        at: time of the monotonic clock, in seconds.
+        times: CPU time and waits of the threads.
+        stalled_seconds: how long some thread was ready and none ran, by the kernel's pressure; None: not counted.
     """
 
     at: float
-    used_seconds: float
-    waited_seconds: float
+    times: Times
+    stalled_seconds: float | None
     throttled: Throttled
     quota: CpuQuota
 
     def until(self, later: Reading) -> Spent:
         """Return how the period between two readings was spent.
 
-        In a period of the quota that was used up, a thread waits for all the rest of it: as much as the quota leaves,
-        whether the quota or another process held it back first. The kernel's own count of that time may be too low.
+        Threads that wait at the same time wait once. In a period of the quota that was used up, a thread waits for all
+        the rest of it: as much as the quota leaves, whether the quota or another process held it back first. The
+        kernel's own count of that time may be too low.
         """
+        least = later.times.waited_least - self.times.waited_least
+        most = later.times.waited_most - self.times.waited_most
+        stalled = least
+        if self.stalled_seconds is not None and later.stalled_seconds is not None:
+            stalled = later.stalled_seconds - self.stalled_seconds
         periods = later.throttled.periods - self.throttled.periods
         rest_seconds = max(0.0, later.quota.period_seconds - later.quota.amount_seconds)
         return Spent(
             seconds=later.at - self.at,
-            used_seconds=later.used_seconds - self.used_seconds,
-            waited_seconds=later.waited_seconds - self.waited_seconds,
+            used_seconds=later.times.used - self.times.used,
+            waited_seconds=min(max(stalled, least), most),
             throttled_seconds=max(later.throttled.seconds - self.throttled.seconds, periods * rest_seconds),
             cpus=later.quota.cpus,
         )
 
 
+@value
+class Times:
+    """Seconds that the threads of a group spent, since they began.
+
+    Attributes:
+        used: CPU time of all threads.
+        waited_least: wait for a core, as if all threads had waited at the same times: that of the one that waited most.
+        waited_most: wait for a core, as if no two threads had waited at the same time: the sum.
+    """
+
+    used: float = 0.0
+    waited_least: float = 0.0
+    waited_most: float = 0.0
+
+
 class ThreadTimes:
-    """CPU time and run delay of a group's threads; threads that have ended keep what they were last seen with."""
+    """Adds up the times of a group's threads from one reading to the next."""
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, int]] = {}
-        self._ended = (0, 0)
+        self._sum = Times()
 
-    def read(self, processes: Iterable[int]) -> tuple[float, float]:
-        """Return CPU time and run delay in seconds, summed over the processes' threads, ended ones included."""
+    def read(self, processes: Iterable[int]) -> Times:
+        """Return the times until now; what a thread spent after the last reading before its end is not known."""
         now: dict[int, tuple[int, int]] = {}
         for pid in processes:
             now.update(_threads(pid))
-        for thread, (used, waited) in self._last.items():
-            if thread not in now or now[thread][0] < used:  # ended, or its number is another thread's now
-                self._ended = self._ended[0] + used, self._ended[1] + waited
+        used, waits = 0, [0]
+        for thread, (ran, waited) in now.items():
+            ran_before, waited_before = self._last.get(thread, (0, 0))
+            if ran < ran_before:  # its number is another thread's now
+                ran_before = waited_before = 0
+            used += ran - ran_before
+            waits.append(waited - waited_before)
         self._last = now
-        used, waited = (self._ended[one] + sum(each[one] for each in now.values()) for one in (0, 1))
-        return used / 1e9, waited / 1e9
+        self._sum = Times(
+            used=self._sum.used + used / 1e9,
+            waited_least=self._sum.waited_least + max(waits) / 1e9,
+            waited_most=self._sum.waited_most + sum(waits) / 1e9,
+        )
+        return self._sum
 
 
 def _threads(pid: int) -> dict[int, tuple[int, int]]:
@@ -136,8 +168,13 @@ class GroupMeter:
         quota, throttled = self.group.cpu_quota(), self.group.throttled()
         if quota is None or throttled is None or not (processes := self.group.processes()):
             return None
-        used, waited = self._times.read(processes)
-        return Reading(at=time.monotonic(), used_seconds=used, waited_seconds=waited, throttled=throttled, quota=quota)
+        return Reading(
+            at=time.monotonic(),
+            times=self._times.read(processes),
+            stalled_seconds=self.group.stalled_seconds(),
+            throttled=throttled,
+            quota=quota,
+        )
 
 
 class PaceMeter:

@@ -4,6 +4,7 @@ from eunomia_appmaster.node.control_groups.choice import KINDS, choose
 from eunomia_appmaster.node.control_groups.groups import (
     DEVICES,
     NO_GROUP,
+    PACED_WEIGHT,
     ControlGroup,
     ControlGroups,
     CpuQuota,
@@ -18,6 +19,7 @@ __all__ = [
     "DEVICES",
     "KINDS",
     "NO_GROUP",
+    "PACED_WEIGHT",
     "ControlGroup",
     "ControlGroups",
     "CpuQuota",

@@ -34,6 +34,14 @@ def counted(path: Path, *names: str) -> int | None:
     return sum(found) if found else None
 
 
+def stalled_seconds(path: Path) -> float | None:
+    """Return the total of the line "full" of a file of pressure (kernel documentation, ``accounting/psi``), or None."""
+    for line in (read(path) or "").splitlines():
+        if line.startswith("full "):
+            return int(line.rpartition("total=")[2]) / 1e6
+    return None
+
+
 def write(path: Path, value: object) -> None:
     """Write a value with one system call, as the kernel requires.
 

@@ -32,6 +32,13 @@ class GroupLimits:
     """Largest number of processes and threads."""
     closed_devices: tuple[str, ...] = ()
     """Devices that its processes may not open, as ``c MAJOR:MINOR``."""
+    cpu_weight: int | None = None
+    """Weight for a core that others want as well; 100 is a process's without a group. None: it stays as it is."""
+
+
+PACED_WEIGHT: Final = 800
+"""Weight of a group with the pace of a slot, and of all groups of its launcher together. A core's other processes, such
+as starting app masters, then do not take a slot's quota; they keep the cores that the quotas of all slots leave."""
 
 
 def quota(cpus: float) -> tuple[int, int]:
@@ -126,6 +133,13 @@ class ControlGroup(Protocol):
         """Return how much its quota has held its processes back; None: it is not counted."""
         ...
 
+    def stalled_seconds(self) -> float | None:
+        """Return for how long processes of it were ready to run and none of them ran; None: it is not counted.
+
+        The kernel adds to it every two seconds.
+        """
+        ...
+
     def processes(self) -> list[int]:
         """Return the pids of the group's processes."""
         ...
@@ -206,6 +220,10 @@ class NoGroup:
         return None
 
     def throttled(self) -> Throttled | None:
+        """Return None, since nothing is counted."""
+        return None
+
+    def stalled_seconds(self) -> float | None:
         """Return None, since nothing is counted."""
         return None
 

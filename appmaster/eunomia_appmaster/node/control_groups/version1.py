@@ -52,6 +52,8 @@ class Version1Group:
             self._limit_memory(limits.memory_bytes)
         if CPU in self.folders:
             self._limit_cpus(limits.cpus)
+            if limits.cpu_weight is not None:
+                _weigh(self.folders[CPU], limits.cpu_weight)
         if PIDS in self.folders:
             most = "max" if limits.processes is None else limits.processes
             files.write(self.folders[PIDS] / "pids.max", most)
@@ -117,6 +119,10 @@ class Version1Group:
         periods, spent = files.counted(stat, "nr_throttled"), files.counted(stat, "throttled_time")
         return None if periods is None or spent is None else Throttled(periods=periods, seconds=spent / 1e9)
 
+    def stalled_seconds(self) -> float | None:
+        """Return the time in cpu.pressure, which the unified hierarchy alone has."""
+        return files.stalled_seconds(self.folders[UNIFIED] / "cpu.pressure") if UNIFIED in self.folders else None
+
     def processes(self) -> list[int]:
         """Return the pids in all hierarchies, since a process may have left one of them."""
         return files.pids(set(self.folders.values()))
@@ -139,6 +145,11 @@ class Version1Group:
         """Remove the group's folder in each hierarchy."""
         for folder in self.folders.values():
             files.remove(folder)
+
+
+def _weigh(folder: Path, weight: int) -> None:
+    """Set a group's weight; the kernel's default is 1024 here."""
+    files.write(folder / "cpu.shares", weight * 1024 // 100)
 
 
 class Version1Groups:
@@ -171,6 +182,8 @@ class Version1Groups:
             for folder in group.folders.values():
                 folder.parent.mkdir(exist_ok=True)
                 folder.mkdir(exist_ok=True)
+            if limits.cpu_weight is not None and CPU in self._homes:
+                _weigh(self._homes[CPU], limits.cpu_weight)
             group.limit(limits)
         except OSError:
             group.remove()

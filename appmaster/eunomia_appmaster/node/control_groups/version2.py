@@ -67,6 +67,8 @@ class Version2Group:
         if self._has("cpu.max"):
             amount = "max 100000" if limits.cpus is None else "{} {}".format(*quota(limits.cpus))
             files.write(self.folder / "cpu.max", amount)
+            if limits.cpu_weight is not None:
+                files.write(self.folder / "cpu.weight", limits.cpu_weight)
         if self._has("pids.max"):
             files.write(self.folder / "pids.max", "max" if limits.processes is None else limits.processes)
 
@@ -100,6 +102,10 @@ class Version2Group:
         stat = self.folder / "cpu.stat"
         periods, spent = files.counted(stat, "nr_throttled"), files.counted(stat, "throttled_usec")
         return None if periods is None or spent is None else Throttled(periods=periods, seconds=spent / 1e6)
+
+    def stalled_seconds(self) -> float | None:
+        """Return the time in cpu.pressure."""
+        return files.stalled_seconds(self.folder / "cpu.pressure")
 
     def processes(self) -> list[int]:
         """Return the pids of the group and of groups below it."""
@@ -166,6 +172,8 @@ class Version2Groups:
         group = Version2Group(self._home / name)
         group.folder.mkdir(exist_ok=True)
         try:
+            if limits.cpu_weight is not None and CPU in self.controllers:
+                files.write(self._home / "cpu.weight", limits.cpu_weight)
             group.limit(limits)
         except OSError:
             group.remove()
