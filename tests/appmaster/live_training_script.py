@@ -29,6 +29,8 @@ parser.add_argument("--norm", action="store_true")
 parser.add_argument("--adam", action="store_true")
 parser.add_argument("--single", action="store_true")
 parser.add_argument("--widen-newcomers", action="store_true")
+parser.add_argument("--scaler", action="store_true")
+parser.add_argument("--loaders", type=int, default=0, help="processes that load data")
 parser.add_argument("--no-hash", action="store_true")
 parser.add_argument("--no-average", action="store_true")
 args = parser.parse_args()
@@ -38,7 +40,8 @@ torch.manual_seed(3)
 kind = torch.float32 if args.single else torch.float64
 inputs, targets = torch.randn(args.samples, args.width, dtype=kind), torch.randn(args.samples, 1, dtype=kind)
 numbers = torch.arange(args.samples)
-loader = DataLoader(TensorDataset(inputs, targets, numbers), batch_size=args.batch_size, shuffle=True)
+data = TensorDataset(inputs, targets, numbers)
+loader = DataLoader(data, batch_size=args.batch_size, shuffle=True, num_workers=args.loaders)
 width = args.width + (args.widen_newcomers and os.environ["EUNOMIA_GENERATION"] != "0")
 layers = [nn.Linear(args.width, width), nn.Tanh(), nn.Linear(width, 1)]
 if args.norm:
@@ -50,8 +53,9 @@ else:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.8)
 averaged = torch.optim.swa_utils.AveragedModel(nn.Linear(1, 1) if args.no_average else model)
-model, optimizer, scheduler, averaged, loader = run.prepare(
-    model, optimizer, scheduler, averaged, loader, micro_batches=args.micro_batches
+scaler = torch.amp.GradScaler("cpu", growth_interval=7, enabled=args.scaler)
+model, optimizer, scheduler, averaged, scaler, loader = run.prepare(
+    model, optimizer, scheduler, averaged, scaler, loader, micro_batches=args.micro_batches
 )
 log = Path(f"steps.{os.environ['EUNOMIA_CONTAINER_ID'].partition('@')[0]}").open("a", buffering=1)  # noqa: SIM115 - open to the end
 seen: list[int] = []
@@ -73,8 +77,9 @@ def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(x), y)
     seen.extend(chosen.tolist() if run.accumulation.piece.samples else [])
-    loss.backward()
-    optimizer.step()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
     scheduler.step()
     if args.seconds:
         time.sleep(args.seconds)
@@ -103,4 +108,5 @@ else:
             run.log({"error": nn.functional.mse_loss(model(inputs), targets)})
 if run.is_main:
     final = {"model": model.module.state_dict(), "step": run.step, "averaged": averaged.state_dict()}
+    final["scaler"] = scaler.state_dict()
     torch.save(final | {"optimizer": optimizer.state_dict(), "size": run.world_size}, "final.pt")

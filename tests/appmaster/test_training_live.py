@@ -86,7 +86,14 @@ def finished(job: LiveJob) -> Any:
     return torch.load(job.folder / "final.pt", weights_only=True)
 
 
-@pytest.mark.parametrize("args", [pytest.param((), marks=pytest.mark.slow), ("--micro-batches", "2", "--adam")])
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param((), marks=pytest.mark.slow),
+        pytest.param(("--loaders", "2"), marks=pytest.mark.slow),
+        ("--micro-batches", "2", "--adam", "--scaler"),
+    ],
+)
 def test_a_gang_that_grows_and_shrinks_trains_as_one_of_fixed_size(
     lab: Lab, fixed: Any, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
@@ -101,6 +108,7 @@ def test_a_gang_that_grows_and_shrinks_trains_as_one_of_fixed_size(
     assert {of_step[0]["size"] for of_step in rows.values()} == {1, 2, 3, 4}
     assert deviation(final["model"], fixed(*args)["model"]) < 1e-10
     assert deviation(final["averaged"], fixed(*args)["averaged"]) < 1e-10
+    assert final["scaler"] == fixed(*args)["scaler"]
 
 
 def test_rank_0_leaves_and_the_others_go_on_with_its_duties(lab: Lab, fixed: Any, tmp_path: Path) -> None:

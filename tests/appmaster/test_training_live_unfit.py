@@ -179,6 +179,22 @@ class NoLauncher(OrderClient):
 
 
 @pytest.mark.slow
+def test_a_newcomer_has_its_peers_state_before_its_first_loop(lab: Lab, tmp_path: Path) -> None:
+    before = "import json, time\nfrom pathlib import Path\nrun.state.setdefault('lr', 0.5)"
+    after = "Path('state.' + os.environ['EUNOMIA_CONTAINER_ID'].partition('@')[0]).write_text(json.dumps(run.state))"
+    loop = "(run.state.update(lr=0.25) or time.sleep(0.05) or batch for batch in run.steps(loader, 60))"
+    with live_job(lab, script(tmp_path, before, after, loop), tmp_path / "run") as job:
+        job.start(1)
+        job.until(lambda: job.confirmed, 60.0, "it did not start")
+        job.run_for(1.5)
+        job.order(2)
+        assert job.settle()["size"] == 2
+        assert set(job.finish().values()) == {0}, job.output()
+    assert (tmp_path / "run" / "state.c0").read_text() == '{"lr": 0.5}'
+    assert (tmp_path / "run" / "state.c1").read_text() == '{"lr": 0.25}'
+
+
+@pytest.mark.slow
 def test_a_newcomer_that_reads_another_loader_fails_alone(lab: Lab, tmp_path: Path) -> None:
     before = "import time\nfirst = os.environ['EUNOMIA_GENERATION'] == '0'"
     after = "loaders = loader, run.prepare(DataLoader(data, batch_size=4))"

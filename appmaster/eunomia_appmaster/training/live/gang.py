@@ -1,5 +1,6 @@
 """A worker's view of a live gang: drives the state machine of ``training.changes`` with a store and process groups."""
 
+import contextlib
 import pickle
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ IDLE_SECONDS = 0.002
 """Seconds between two looks of a newcomer whose peers still train, and of a worker that waits for an order."""
 OPERATION_SECONDS = 1800.0
 """Longest time of one operation, in which rank 0 may save or evaluate. Who dies is seen at once, whatever this is."""
+STATE_SECONDS, STATE_BYTES = 1.0, 1 << 20
+"""How often at most rank 0 keeps ``run.state`` for newcomers, and its most bytes."""
 T = TypeVar("T")
 
 
@@ -79,6 +82,7 @@ class LiveGang(Gang):
             rule = "EUNOMIA_MEMBERS must have the worker's own EUNOMIA_CONTAINER_ID"
             raise InputError(rule, value=repr(self._name), place="environment")
         self._begun = False
+        self._kept_at, self._kept_state = -STATE_SECONDS, b""
         wait = STORE_SECONDS if environment.generation else START_SECONDS
         self._meeting = Rendezvous(environment.store, wait)
         self._builder = Builder(environment.store, self._name, peers=self, timeout_seconds=OPERATION_SECONDS)
@@ -176,6 +180,22 @@ class LiveGang(Gang):
 
         if tensors:
             self._numbered(made, None)
+
+    def peers_state(self) -> dict[str, Any]:
+        """Return ``run.state`` of rank 0, as it was lately, for a newcomer before its first loop; else an empty one."""
+        data = self._meeting.data("state") if self.newcomer else b""
+        return dict(_loaded(data)) if data else {}
+
+    def keep_state(self, state: dict[str, Any]) -> None:
+        """Keep rank 0's ``run.state`` for newcomers, at most once a second, if it has changed and is not large."""
+        now = time.monotonic()
+        if self.rank or self.pinned or now - self._kept_at < STATE_SECONDS:
+            return
+        self._kept_at, data = now, pickle.dumps(state)
+        if data != self._kept_state and len(data) <= STATE_BYTES:
+            self._kept_state = data
+            with contextlib.suppress(StoreLostError):  # it is noticed at the next change
+                self._meeting.put("state", data)
 
     def uncount(self) -> None:
         """Take back the number of the last operation, which failed and will be made again in the next generation."""

@@ -74,19 +74,24 @@ class Rendezvous:
         except RuntimeError as error:
             raise self._lost(error) from None
 
-    def put(self, key: str, text: str) -> None:
+    def put(self, key: str, text: str | bytes) -> None:
         """Set a key."""
         try:
-            self._store.set(key, text)
+            self._store.set(key, text)  # type: ignore[arg-type] - it takes bytes, too
         except RuntimeError as error:
             raise self._lost(error) from None
 
     def get(self, key: str) -> str | None:
         """Return a key's text; None: the store lacks it."""
+        data = self.data(key)
+        return None if data is None else data.decode()
+
+    def data(self, key: str) -> bytes | None:
+        """Return a key's bytes; None: the store lacks it."""
         if not self.has(key):
             return None
         try:
-            return str(self._store.get(key).decode())
+            return bytes(self._store.get(key))
         except RuntimeError as error:
             raise self._lost(error) from None
 

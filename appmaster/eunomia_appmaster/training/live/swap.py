@@ -96,6 +96,8 @@ class Swap:
 
     def goes_on(self, step: int) -> None:
         """Process that all workers of the present generation are at the same boundary, and begin a step."""
+        if self._gang.live:
+            self._live.keep_state(self._keeper.state)
         report, self._report = self._report, None
         if report is None or not self._gang.live:
             return
