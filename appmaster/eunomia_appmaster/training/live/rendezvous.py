@@ -77,7 +77,7 @@ class Rendezvous:
     def put(self, key: str, text: str | bytes) -> None:
         """Set a key."""
         try:
-            self._store.set(key, text)  # type: ignore[arg-type] - it takes bytes, too
+            self._store.set(key, text)  # type: ignore[arg-type]  # bytes are taken, too
         except RuntimeError as error:
             raise self._lost(error) from None
 
