@@ -1,6 +1,7 @@
 """Engines: clusters of others on which the arbiter's launchers run as jobs, such as Slurm."""
 
 from eunomia_engines.engine import (
+    AllocationKind,
     Engine,
     EngineFinding,
     EngineKind,
@@ -12,6 +13,7 @@ from eunomia_engines.engine import (
 )
 
 __all__ = [
+    "AllocationKind",
     "Engine",
     "EngineFinding",
     "EngineKind",

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import value
+from eunomia_appmaster.commands.serve_flags import ServeFlags
 
 
 class NodeState(Enum):
@@ -99,6 +100,17 @@ class EngineKind(Protocol):
 
         Raises:
             InputError: the state folder holds no request for nodes of this engine.
+        """
+
+
+class AllocationKind(Protocol):
+    """An engine whose machines a user may have already, as in a shell of an allocation: ``eunomia serve --on NAME``."""
+
+    def serve_allocation(self, flags: ServeFlags) -> int:
+        """Serve on the machines of this shell until it is stopped or they end; returns the exit code.
+
+        Raises:
+            InputError: this shell has no machines, or a flag is of no use there.
         """
 
 

@@ -7,6 +7,7 @@ from eunomia.errors import EunomiaError, InputError, PluginError
 from eunomia.platform.checking import hooks_of
 from eunomia.platform.registry import Registry
 from eunomia.words import did_you_mean
+from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_engines.engine import EngineKind
 
 HOOK: Final = "eunomia_engine"
@@ -44,6 +45,18 @@ def load_engine(name: str, registry: Registry) -> EngineKind:
         raise PluginError(f'engine "{name}" must have the call {missing[0]}', value=type(kind).__name__, place=target)
     made: EngineKind = kind
     return made
+
+
+def serve_on(name: str, flags: ServeFlags, registry: Registry) -> int:
+    """Serve on the machines that an engine has given to this shell; returns the exit code.
+
+    Raises:
+        InputError: there is no such engine, it gives a shell no machines, or this shell has none.
+    """
+    serve_allocation = getattr(load_engine(name, registry), "serve_allocation", None)
+    if not callable(serve_allocation):
+        raise InputError("--on must name an engine that gives machines to a shell: slurm", value=f'"{name}"')
+    return int(serve_allocation(flags))
 
 
 def _target(name: str, registry: Registry) -> str:

@@ -22,7 +22,7 @@ from eunomia_engines.head.head import note_asked
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import Keeper
 from eunomia_engines.keeper.plan import Times
-from eunomia_engines.slurm.head import NAMES
+from eunomia_engines.slurm.request import NAMES
 from eunomia_engines.testing.fake import FakeEngine
 
 WAITING = EngineNote(

@@ -22,20 +22,19 @@ from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.node.engine_note import drop_note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.settings import default_state_dir
-from eunomia_engines.engine import EngineNode, NodeState
+from eunomia_engines.engine import Engine, EngineNode, NodeState
 from eunomia_engines.head.files import save_serving
 from eunomia_engines.head.head import give_all_back
 from eunomia_engines.head.starting import await_head, has_failed, last_line, members_of, node_facts
 from eunomia_engines.pilots.records import Pilot, pilots
 from eunomia_engines.requests import nodes_range
 from eunomia_engines.slurm.asking import check_file, check_with_slurm, suitable, with_share
-from eunomia_engines.slurm.engine import SlurmEngine
-from eunomia_engines.slurm.head import NAMES
+from eunomia_engines.slurm.engine import SlurmEngine, engine_of
 from eunomia_engines.slurm.head_control import HeadControl
 from eunomia_engines.slurm.head_job import head_script
 from eunomia_engines.slurm.limits_check import check_limits, read_limits, room_note, save_note
 from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
-from eunomia_engines.slurm.request import FOLDER, LEAST_HEAD_SECONDS, Request, gpus_asked, time_option
+from eunomia_engines.slurm.request import FOLDER, LEAST_HEAD_SECONDS, NAMES, Request, gpus_asked, time_option
 from eunomia_engines.slurm.script import LOGS, check_more, job_script
 
 SCHEMA: Final = "eunomia/slurm@1"
@@ -217,7 +216,7 @@ def up(flags: UpFlags) -> int:
 def status(as_json: AsJson = False, state_dir: StateDir = None) -> None:
     """Show the jobs of Slurm, and the nodes that they became."""
     state = _state(state_dir)
-    _show(state, SlurmEngine(Request.load(state), state), as_json=as_json)
+    _show(state, engine_of(Request.load(state), state), as_json=as_json)
 
 
 @slurm.command("down")
@@ -231,7 +230,7 @@ def down(
     """End the nodes, their jobs of Slurm and the head; running jobs save first and go on after the next `up`."""
     state = _state(state_dir)
     request = Request.load(state)
-    engine = SlurmEngine(request, state)
+    engine = engine_of(request, state)
     HeadControl(request, state).end(now=now)
     give_all_back(engine)
     if left := [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]:
@@ -243,7 +242,7 @@ def down(
     typer.echo(f"down: no head and no job of Slurm is left; the apps stay in {state}, and go on after eunomia slurm up")
 
 
-def _active(engine: SlurmEngine) -> bool:
+def _active(engine: Engine) -> bool:
     return any(node.state is not NodeState.ENDED for node in engine.nodes())
 
 
@@ -282,7 +281,7 @@ def _show_scripts(request: Request, state: Path, notes: Sequence[str], *, as_jso
     typer.echo(script if head is None else f"{head}\n{script}")
 
 
-def _show(state: Path, engine: SlurmEngine, *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+def _show(state: Path, engine: Engine, *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
     begun, nodes, members = pilots(state / FOLDER), engine.nodes(), members_of(state)
     line, head = HeadControl(Request.load(state), state).facts()
     rows = [node for node in nodes if node.state is not NodeState.ENDED or has_failed(node, begun.get(node.id))]

@@ -50,6 +50,8 @@ class HeadParts:
         look_seconds: between two looks at the engine.
         close: ends what the engine has open.
         end_alone: lets nodes end of which the engine does not answer, and returns whether all have; None: nothing can.
+        gives_back: whether a head that is stopped gives all nodes back; else it does so after ``down`` alone.
+        serves: called with the arbiter's address once it serves.
     """
 
     engine: Engine
@@ -58,6 +60,8 @@ class HeadParts:
     look_seconds: float = LOOK_SECONDS
     close: Callable[[], None] = lambda: None
     end_alone: Callable[[], bool] | None = None
+    gives_back: bool = False
+    serves: Callable[[str], None] = lambda _: None
 
 
 class MakeParts(Protocol):
@@ -114,6 +118,7 @@ def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Eve
         )
         thread = threading.Thread(target=keeper.run, args=(stopped, parts.look_seconds), daemon=True)
         thread.start()
+        parts.serves(supervisor.address)
         try:
             while not stopped.wait(CHECK_SECONDS):
                 if seat.is_taken():
@@ -124,7 +129,7 @@ def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Eve
                 if not thread.is_alive():
                     raise EunomiaError("the keeper of the nodes must run; its error stands above")
             thread.join(60.0)
-            if (folder / DOWN).exists():
+            if parts.gives_back or (folder / DOWN).exists():
                 give_all_back(parts.engine, parts.end_alone)
         finally:
             parts.close()

@@ -1,17 +1,20 @@
 """The engine of Slurm: a batch job of the user's own for each node."""
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from eunomia.errors import EunomiaError
-from eunomia_engines.engine import EngineFinding, EngineNode, each_once
+from eunomia_appmaster.commands.serve_flags import ServeFlags
+from eunomia_engines.engine import Engine, EngineFinding, EngineNode, each_once
 from eunomia_engines.pilots.records import PILOTS
 from eunomia_engines.slurm.limits_check import SiteLimits, read_limits
 from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 from eunomia_engines.slurm.script import LOGS, job_script
 from eunomia_engines.slurm.states import node_of
+from eunomia_engines.slurm.steps import AllocationEngine
 
 SPREAD = 0.2
 """Nodes that are asked for together get up to this share of their time less, so that they do not end together."""
@@ -76,13 +79,26 @@ class SlurmKind:
         """Return what of Slurm is there and what is missing; changes nothing and raises nothing."""
         return findings(self._programs)
 
-    def engine(self, state: Path) -> SlurmEngine:
-        """Return the engine of a state folder of ``eunomia slurm up``.
+    def engine(self, state: Path) -> Engine:
+        """Return the engine of a state folder of ``eunomia slurm up``, or of ``eunomia serve --on slurm``.
 
         Raises:
             InputError: there is no request in the state folder.
         """
-        return SlurmEngine(Request.load(state), state, self._programs)
+        return engine_of(Request.load(state), state, self._programs)
+
+    def serve_allocation(self, flags: ServeFlags) -> int:
+        """Serve on the nodes of the allocation in whose shell this runs; see ``taking``."""
+        from eunomia_engines.slurm.taking import serve_allocation
+
+        return serve_allocation(flags, os.environ, self._programs)
+
+
+def engine_of(request: Request, state: Path, programs: SlurmPrograms | None = None) -> Engine:
+    """Return the engine of a request: batch jobs, or steps of the user's own allocation."""
+    if request.allocation:
+        return AllocationEngine(request, state, programs)
+    return SlurmEngine(request, state, programs)
 
 
 def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:

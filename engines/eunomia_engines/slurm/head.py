@@ -6,17 +6,13 @@ With ``--job`` it runs in a batch job of its own, one head after another; see ``
 import os
 import sys
 from pathlib import Path
-from typing import Final
 
 from eunomia_engines.head.head import HeadParts, run_head
-from eunomia_engines.head.names import HeadNames
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.plan import Times
 from eunomia_engines.slurm.engine import SlurmEngine
 from eunomia_engines.slurm.job_seat import JobSeat
-from eunomia_engines.slurm.request import FOLDER, Request
-
-NAMES: Final = HeadNames(engine="slurm", folder=FOLDER, unit="job")
+from eunomia_engines.slurm.request import NAMES, Request
 
 
 def parts_of(state: Path) -> HeadParts:

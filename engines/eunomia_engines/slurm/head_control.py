@@ -19,10 +19,9 @@ from eunomia_engines.head.starting import (
     last_line,
     start_head,
 )
-from eunomia_engines.slurm.head import NAMES
 from eunomia_engines.slurm.head_job import HeadJobs
 from eunomia_engines.slurm.programs import SlurmPrograms
-from eunomia_engines.slurm.request import FOLDER, Request
+from eunomia_engines.slurm.request import FOLDER, NAMES, Request
 from eunomia_engines.slurm.script import LOGS
 
 POLL_SECONDS: Final = 3.0

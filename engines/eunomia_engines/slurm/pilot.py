@@ -17,6 +17,7 @@ from eunomia_engines.pilots.records import Pilot, ended_clean, pilots, write_pil
 from eunomia_engines.requests import mark_of
 from eunomia_engines.slurm.relay import port_file, relay_address
 from eunomia_engines.slurm.request import FOLDER, Request
+from eunomia_engines.slurm.script import PILOT_ID
 
 CLEAR: Final = "--clear"
 """Argument with which the job's script removes the node's folder, once its launcher has ended everything there."""
@@ -42,11 +43,12 @@ def launch(state: Path, env: Mapping[str, str]) -> tuple[list[str], dict[str, st
         InputError: this is no batch job of the state folder, or the node lacks what it was asked for.
     """
     request = Request.load(state)
-    job, host = env.get("SLURM_JOB_ID", ""), env.get("SLURMD_NODENAME", "")
-    if not job.isdecimal() or not host:
-        raise InputError("a pilot must run in a batch job of Slurm", value=f'SLURM_JOB_ID="{job}"')
+    slurm_job, host = env.get("SLURM_JOB_ID", ""), env.get("SLURMD_NODENAME", "")
+    if not slurm_job.isdecimal() or not host:
+        raise InputError("a pilot must run in a batch job of Slurm", value=f'SLURM_JOB_ID="{slurm_job}"')
     if request.cpu_slots is None:
-        check_gpus(f" of --gres {request.gres}")
+        check_gpus(f" of allocation {slurm_job}" if request.allocation else f" of --gres {request.gres}")
+    job = pilot_id(env)
     base = private_folder(request.node_dir, mark_of(state))
     name, lock = take_name(base, host)
     os.set_inheritable(lock, True)  # the launcher holds it until it ends
@@ -71,9 +73,14 @@ def launch(state: Path, env: Mapping[str, str]) -> tuple[list[str], dict[str, st
     return command, {**env, **own}
 
 
+def pilot_id(env: Mapping[str, str]) -> str:
+    """Return the engine's id of the node on which this runs: that of a step, or of the batch job."""
+    return env.get(PILOT_ID) or env.get("SLURM_JOB_ID", "")
+
+
 def clear(state: Path, env: Mapping[str, str]) -> None:
     """Remove the folder of this job's node from the local disk; nothing of the node runs any more."""
-    pilot = pilots(state / FOLDER).get(env.get("SLURM_JOB_ID", ""))
+    pilot = pilots(state / FOLDER).get(pilot_id(env))
     if pilot is not None:
         base = private_folder(Request.load(state).node_dir, mark_of(state))
         port_file(base, pilot.job).unlink(missing_ok=True)

@@ -20,6 +20,8 @@ CALL_SECONDS: Final = 60.0
 """Seconds after which a program of Slurm counts as silent; it repeats its request itself for a while."""
 JOB_FORMAT: Final = "%i|%T|%j|%P|%N|%V|%S|%e|%r"
 """Id, state, name, partition, nodes, submitted, start, end, reason; the reason is last, as it may hold any text."""
+STEP_FORMAT: Final = "%i|%N|%j"
+"""Id, node, name of a step; the name is last, as it may hold any text."""
 PARTITION_FORMAT: Final = "%P|%a|%l|%D|%c|%m|%T|%G"
 """Partition, availability, time limit, nodes, CPUs and MiB of a node, state, GRES."""
 OVER: Final = ("invalid job id", "already completing or completed")
@@ -49,6 +51,15 @@ class SlurmJob:
     began_at: float | None
     ends_at: float | None
     reason: str
+
+
+@value
+class SlurmStep:
+    """A line of ``squeue --steps``: a step of a job that runs."""
+
+    id: str
+    name: str
+    host: str
 
 
 @value
@@ -109,6 +120,36 @@ class SlurmPrograms:
         who = str(os.getuid())
         command = ["squeue", "--noheader", "--states=all", f"--user={who}", f"--name={','.join(names)}"]
         return [job_of(line) for line in self._call([*command, f"--format={JOB_FORMAT}"]).splitlines() if line.strip()]
+
+    def allocation(self, job: str) -> SlurmJob | None:
+        """Return a job of this user by its id, with all its nodes as its host; None: Slurm knows it no more."""
+        command = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--jobs={job}"]
+        made = self._program([*command, f"--format={JOB_FORMAT}"])
+        if made.returncode != 0 and any(over in made.stderr.lower() for over in OVER):
+            return None
+        if made.returncode != 0:
+            raise _fault(command, made)
+        found = [job_of(line) for line in made.stdout.splitlines() if line.strip()]
+        return next((one for one in found if one.id == job), None)
+
+    def steps(self, job: str) -> Sequence[SlurmStep]:
+        """Return the steps of a job that run; none if it is over."""
+        made = self._program(["squeue", "--noheader", "--steps", f"--jobs={job}", f"--format={STEP_FORMAT}"])
+        if made.returncode != 0 and any(over in made.stderr.lower() for over in OVER):
+            return ()
+        if made.returncode != 0:
+            raise _fault(["squeue", "--steps"], made)
+        return [step_of(line) for line in made.stdout.splitlines() if line.strip()]
+
+    def hosts(self, names: str) -> Sequence[str]:
+        """Return the hosts of a list as Slurm writes it: ``gpu[1-3]``."""
+        return self._call(["scontrol", "show", "hostnames", names]).split()
+
+    def kill_step(self, step: str) -> None:
+        """Kill all processes of a step; one that is over changes nothing."""
+        made = self._program(["scancel", "--signal=KILL", step])
+        if made.returncode != 0 and not any(over in made.stderr.lower() for over in OVER):
+            raise _fault(["scancel", step], made)
 
     def nodes(self) -> Sequence[SlurmNodes]:
         """Return the nodes of all partitions that this user sees."""
@@ -187,6 +228,19 @@ def _fault(command: Sequence[str], made: "subprocess.CompletedProcess[str]") -> 
     if any(silence in words.lower() for silence in SILENCES):
         return EngineSilentError(f"Slurm's controller must answer {command[0]}", value=f'"{words[:300]}"')
     return EngineRefusedError(f"Slurm must accept what {command[0]} asks", value=f'"{words[:300]}"')
+
+
+def step_of(line: str) -> SlurmStep:
+    """Return the step of a line in ``STEP_FORMAT``.
+
+    Raises:
+        EngineSilentError: the line has another form, so that nothing is known.
+    """
+    parts = line.split("|", 2)
+    if len(parts) != 3 or not parts[0].strip():
+        raise EngineSilentError("squeue must print the fields that were asked for", value=f'"{line[:200]}"')
+    step, host, name = (part.strip() for part in parts)
+    return SlurmStep(id=step, name=name, host=host)
 
 
 def job_of(line: str) -> SlurmJob:

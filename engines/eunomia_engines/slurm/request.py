@@ -9,11 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eunomia.errors import InputError
 from eunomia.units import parse_duration
+from eunomia_engines.head.names import HeadNames
 from eunomia_engines.requests import load_request, mark_of, save_request, unreadable
 from eunomia_engines.slurm.programs import seconds_of
 
 FOLDER: Final = Path("engine") / "slurm"
 """The engine's files, below the arbiter's state folder."""
+NAMES: Final = HeadNames(engine="slurm", folder=FOLDER, unit="job")
 LEAST_SECONDS: Final = 60.0
 """Shortest time of a node: a shorter one would end before a job has made a step worth keeping."""
 LEAST_HEAD_SECONDS: Final = 120.0
@@ -47,6 +49,7 @@ class Request(BaseModel):
         head: where the head runs: on the machine of ``up``, or in a batch job of its own.
         head_partition: of the head's job; empty: that of the nodes.
         head_seconds: of the head's job; None: those of a node.
+        allocation: id of the user's own job whose nodes are taken; empty: each node is a batch job.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -70,6 +73,7 @@ class Request(BaseModel):
     head: Literal["here", "job"] = "here"
     head_partition: str = ""
     head_seconds: Annotated[float, Field(ge=LEAST_HEAD_SECONDS)] | None = None
+    allocation: Annotated[str, Field(pattern=r"^\d*$")] = ""
 
     @property
     def signal_seconds(self) -> int:

@@ -1,6 +1,7 @@
 """The script of the batch job that holds a node."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,8 @@ PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 SHORT_SECONDS: Final = 20
 MOST_SHORT: Final = 5
 """A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
+PILOT_ID: Final = "EUNOMIA_PILOT"
+"""Variable with the id of a node that is a step of an allocation; without it, a node has the id of its batch job."""
 MADE: Final = "A node of an arbiter: a launcher runs here until the job ends. Made by `eunomia slurm up`."
 OWN: Final = ("job-name", "output", "error", "nodes", "ntasks", "signal", "export", "array", "requeue", "no-requeue")
 """Options of sbatch that Eunomia sets itself, so that ``-- sbatch options`` may not."""
@@ -63,19 +66,44 @@ def job_script(request: Request, state: Path, *, seconds: float | None = None) -
     return "\n".join(["#!/bin/bash", f"# {MADE}", *lines, *_body(request, state), ""])
 
 
-def _body(request: Request, state: Path) -> list[str]:
-    """Return the lines of the script after Slurm's options."""
+def step_script(request: Request, state: Path) -> str:
+    """Return the script of a step that holds a node of an allocation.
+
+    It ends once a file ``ID.stop`` stands beside its record. Slurm's own signal would reach the workers too: where
+    processes are tracked by their parents, it signals all processes of a step.
+    """
+    made = MADE.replace("eunomia slurm up", "eunomia serve --on slurm").replace("job", "step")
+    folder = shlex.quote(str(state / FOLDER / PILOTS))
+    watch = [
+        f"stop={folder}/${PILOT_ID}.stop",
+        "# Listing the folder lets shared storage show a new file.",
+        f'(until ls {folder} > /dev/null && [ -e "$stop" ]; do sleep 2; done; kill -TERM $$) &',
+        "watch=$!",
+    ]
+    return "\n".join(["#!/bin/bash", f"# {made}", *_body(request, state, watch), ""])
+
+
+def _body(request: Request, state: Path, watch: Sequence[str] = ()) -> list[str]:
+    """Return the lines of the script after Slurm's options.
+
+    Args:
+        request: what was asked for.
+        state: the arbiter's state folder.
+        watch: lines that start a process which ends the script, with its id in ``watch``.
+    """
     record, whole = shlex.quote(str(state / FOLDER / PILOTS)), shlex.quote(str(state))
     setup = [] if request.setup is None else [f". {shlex.quote(str(request.setup))} || finish 9"]
     return [
-        f"record={record}/$SLURM_JOB_ID.end",
+        f"record={record}/${{{PILOT_ID}:-$SLURM_JOB_ID}}.end",
         "finish() {",
         '  printf "%s\\n" "$1" > "$record.new" && mv "$record.new" "$record"',
+        *(['  kill "$watch" 2>/dev/null; rm -f "$stop"'] if watch else []),
         *(['  [ -z "$relay" ] || kill "$relay" 2>/dev/null'] if request.head == "job" else []),
         f'  [ "$1" != 0 ] || "$python" -m eunomia_engines.slurm.pilot {whole} --clear',
         '  exit "$1"',
         "}",
         'rm -f "$record"',
+        *watch,
         f"python={shlex.quote(request.python)}",
         *setup,
         "set +eu; trap - ERR EXIT  # whatever the setup file has set",

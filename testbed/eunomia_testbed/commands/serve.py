@@ -23,24 +23,41 @@ class ServeAndReportFlags(ServeFlags):
         typer.Option("--out", metavar="DIR", help="At the end, leave tables and a page there: all that was served."),
     ] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="ENGINE", help="On the nodes that this shell has of an engine: slurm (salloc)."),
+    ] = None
 
 
 @with_flags(ServeAndReportFlags)
 def serve(flags: ServeAndReportFlags) -> int:
     """Run the arbiter and this machine's launcher."""
     if flags.out is None:
-        return serving.serve(flags)
+        return _serve(flags)
     from eunomia_testbed.results import ResultFolder
 
     if flags.journal_keep is Keep.DROP:
         rule = "--out must have a journal with all its steps"
         raise InputError(rule, value=f"--journal-keep {flags.journal_keep.value}", place="serve")
-    serving.checked(flags)  # what is refused leaves no folder
+    if flags.on is None:
+        serving.checked(flags)  # what is refused leaves no folder
+    if flags.on is not None and flags.out.exists():  # what that refuses is known only as it begins
+        raise InputError("--out must name a new folder with --on", value=str(flags.out), place="--out")
     folder = ResultFolder.create(flags.out, overwrite=flags.overwrite)
     begun = _utc()
-    code = serving.serve(flags)
+    code = _serve(flags)
     _leave(flags, folder.path, begun)
     return code
+
+
+def _serve(flags: ServeAndReportFlags) -> int:
+    """Serve on this machine's slots, or on the nodes that this shell has of an engine; returns the exit code."""
+    if flags.on is None:
+        return serving.serve(flags)
+    from eunomia.platform.registry import default_registry
+    from eunomia_engines.engines import serve_on
+
+    return serve_on(flags.on, flags, default_registry())
 
 
 def _leave(flags: ServeAndReportFlags, out: Path, begun: str) -> None:
