@@ -71,6 +71,12 @@ BUILT_IN: Final = (
         target="eunomia_testbed.commands.simulate:simulate",
     ),
     Command(
+        name="replay",
+        help="Run a trace with real training on this machine, and simulate it too.",
+        target="eunomia_testbed.replay.command:replay",
+        needs=(*_CLIENT, "prometheus_client", "torch", "tensorboard", "sklearn"),
+    ),
+    Command(
         name="compare",
         help="Compare two simulated policies, with intervals over seeds.",
         target="eunomia_testbed.commands.compare:compare",

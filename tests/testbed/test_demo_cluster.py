@@ -13,7 +13,7 @@ def test_plain_slots_form_one_machine() -> None:
     slots = tuple(dataclasses.replace(SLOT, index=index) for index in range(4))
     machine = LocalMachine(host="box7", slots=slots, cpus=2.0, memory_gib=8.0)
     assert tomllib.loads(cluster_text(machine)) == {
-        "machines": [{"names": ["box7"], "gpus": "4xcpu", "cpus": 2, "memory": "8.0GiB"}]
+        "machines": [{"names": "box7", "gpus": "4xcpu", "cpus": 2, "memory": "8.0GiB"}]
     }
 
 
@@ -26,7 +26,7 @@ def test_each_type_of_paced_slots_becomes_a_machine_with_its_cpus() -> None:
     machine = LocalMachine(host="box7", slots=tuple(slots), cpus=4.0, memory_gib=9.0)
     assert tomllib.loads(cluster_text(machine)) == {
         "machines": [
-            {"names": ["box7-fast"], "gpus": "1xfast", "cpus": 1, "memory": "3.0GiB"},
-            {"names": ["box7-slow"], "gpus": "2xslow", "cpus": 1, "memory": "6.0GiB"},
+            {"names": "box7-fast", "gpus": "1xfast", "cpus": 1, "memory": "3.0GiB"},
+            {"names": "box7-slow", "gpus": "2xslow", "cpus": 1, "memory": "6.0GiB"},
         ]
     }

@@ -22,6 +22,7 @@ from eunomia_appmaster.node.control_groups import choose
 from eunomia_testbed.demo.apps_of_demo import app_sources, fitted, settings_for
 from eunomia_testbed.demo.flags import DemoFlags
 from eunomia_testbed.live_runs.app_source import AppSource
+from eunomia_testbed.live_runs.interrupts import ignoring_interrupts
 from eunomia_testbed.live_runs.this_machine import cluster_text, run_in_this_installation
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
 from eunomia_testbed.results.facts import versions_of
@@ -150,20 +151,9 @@ def _watch(run: Any, view: _View) -> str:
     except KeyboardInterrupt:
         return "interrupted"
     finally:
-        with _deaf():  # a second Ctrl-C does not break off the stopping
+        with ignoring_interrupts():  # a second Ctrl-C does not break off the stopping
             run.stop()
         signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM within the block."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # -- at the end
@@ -176,7 +166,7 @@ def _tell(run: Any, folder: ResultFolder, facts: RunFacts, *, as_json: bool, qui
     from eunomia_testbed.live_runs.tables import Tables
     from eunomia_testbed.report import write_report
 
-    with _deaf():
+    with ignoring_interrupts():
         policy = next(iter(facts.profiles))
         folder.write_facts(facts)
         Tables(run.record, run.samples).write(folder, policy=policy, seed=facts.seeds[0])

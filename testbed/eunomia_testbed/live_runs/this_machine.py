@@ -31,5 +31,5 @@ def cluster_text(machine: local_machine.LocalMachine) -> str:
         cpus = sum(slot.cpus for slot in slots) if machine.is_paced else machine.cpus * len(slots) / len(machine.slots)
         memory_gib = machine.memory_gib * len(slots) / len(machine.slots)
         gpus = f'gpus = "{len(slots)}x{name}", cpus = {cpus:g}, memory = "{memory_gib:.1f}GiB"'
-        lines.append(f'  {{ names = ["{host}"], {gpus} }},\n')
+        lines.append(f'  {{ names = "{host}", {gpus} }},\n')
     return f"machines = [\n{''.join(lines)}]\n"

@@ -1,0 +1,227 @@
+"""``eunomia replay``: runs a trace with real training on this machine's slots, and simulates the same plan."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia.model.shapes import builds
+from eunomia_appmaster.commands.model_flags import with_flags
+from eunomia_testbed.live_runs.interrupts import ignoring_interrupts, terminable
+from eunomia_testbed.replay.cells import RealRun, Replay, cleared, interleaved, invalid_runs, is_done, write_done
+from eunomia_testbed.replay.draft import Draft
+from eunomia_testbed.replay.flags import ReplayFlags
+from eunomia_testbed.replay.preparing import MEASURED, MEASURING, PreparedReplay, prepared
+from eunomia_testbed.replay.profiles import Measurements
+
+OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
+
+
+@with_flags(ReplayFlags)
+def replay(flags: ReplayFlags) -> int:
+    """Run a trace's jobs with real training on this machine, and hold a simulation of them against it."""
+    from eunomia_appmaster.node.process_logs import configure_logs
+
+    configure_logs(level="warning")
+    say = _say if flags.progress and not flags.quiet else _silent
+    if flags.resume is not None:
+        return _go_on(flags, flags.resume, say)
+    _check(flags)
+    place = _Place(flags)
+    ready = prepared(flags, lambda draft: _measured(draft, place.folder, say))
+    for note in ready.notes:
+        say(note)
+    out = place.folder
+    runs = interleaved(list(ready.plan.profiles), ready.plan.seeds)
+    kept = flags.kept() | {"profiles": str(out / MEASURED), "speed": f"{ready.forecast.speed!r}x"}
+    (out / MEASURED).write_text(ready.measured.to_toml(), encoding="utf-8")
+    made = Replay(flags=kept, folder=str(Path.cwd()), plan=_hash(ready), runs=runs)
+    made.write(out)
+    return _Running(out=out, ready=ready, made=made, flags=flags, say=say).finish()
+
+
+class _Place:
+    """The replay's folder, which is made when it is first needed: what is refused before leaves none."""
+
+    def __init__(self, flags: ReplayFlags) -> None:
+        self._flags = flags
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """Return the new folder's path.
+
+        Raises:
+            InputError: the folder exists, or cannot be made.
+        """
+        return _new_folder(self._flags)
+
+
+def _go_on(flags: ReplayFlags, out: Path, say: Callable[[str], None]) -> int:
+    """Go on with an interrupted replay: the same plan, without the runs that are done."""
+    if flags.trace is not None or flags.workload is not None or flags.out is not None:
+        raise InputError("--resume must stand alone: the folder keeps the trace and the flags", value="a trace")
+    out = out.resolve()
+    made = Replay.read(out)
+    os.chdir(made.folder)
+    before = flags.again(dict(made.flags))
+    ready = prepared(before.model_copy(update={"anyway": True}), _none_to_measure)
+    if _hash(ready) != made.plan:
+        rule = "--resume must go on with the same trace, policies and version of Eunomia"
+        raise InputError(rule, value="another plan than that of the folder", place=str(out))
+    done = sum(is_done(out, run) for run in made.runs)
+    say(f"{done} of {len(made.runs)} runs are done")
+    return _Running(out=out, ready=ready, made=made, flags=before, say=say).finish()
+
+
+@builds
+class _Running:
+    """A replay whose plan is made: its real runs, its simulation, and what is told of them."""
+
+    out: Path
+    ready: PreparedReplay
+    made: Replay
+    flags: ReplayFlags
+    say: Callable[[str], None]
+
+    def finish(self) -> int:
+        """Make the runs that are left, simulate the plan, write the tables, and return the exit code."""
+        from eunomia_testbed.replay.results import begin_real, write_dropped
+
+        begin_real(self.out, self.ready, self.made)
+        write_dropped(self.out, self.ready.plan)
+        ended = "finished"
+        try:
+            with terminable():
+                for run in self.made.runs:
+                    if not is_done(self.out, run):
+                        self._make(run)
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        with ignoring_interrupts():
+            return self._tell(ended)
+
+    def _make(self, run: RealRun) -> None:
+        """Make one real run, and write its tables; one that is interrupted leaves partial tables."""
+        from eunomia_testbed.replay.results import write_real
+        from eunomia_testbed.replay.running import ReplayRun, check_finished, run_for_real
+        from eunomia_testbed.replay.screen import Lines
+
+        folder = cleared(self.out, run)
+        live = ReplayRun.of_plan(self.ready.plan, run, self.ready.draft.slots, folder)
+        lines = Lines(self.say, self.made.runs.index(run) + 1, len(self.made.runs))
+        try:
+            loop = self.ready.measured.loop_seconds
+            record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop)
+        finally:
+            with ignoring_interrupts():
+                live.stop()
+                if live.record.cluster is not None and live.record.apps:
+                    write_real(self.out, live.record, live.samples, policy=run.policy, seed=run.seed)
+                live.record.close()
+        check_finished(live.record, [app.name for app in self.ready.plan.apps], folder)
+        write_done(self.out, run, record)
+        lines.end(live.record)
+
+    def _tell(self, ended: str) -> int:
+        """Simulate the plan, write the tables of both sides and the page, print them, and return the exit code."""
+        from eunomia_testbed.replay.results import facts_of, write_both, write_simulated
+        from eunomia_testbed.replay.sides import HEADINGS, table_lines
+
+        done = sum(is_done(self.out, run) for run in self.made.runs)
+        facts = dataclasses.replace(facts_of(self.ready, self.made), ended_at=utc(), ended=ended)
+        invalid = invalid_runs(self.out, self.made.runs)
+        facts = dataclasses.replace(facts, notes=(*facts.notes, *(f"invalid: {each}" for each in invalid)))
+        write_simulated(self.out, self.ready)
+        sides, page = write_both(self.out, facts, self.ready.plan)
+        goes_on = f"eunomia replay --resume {shlex.quote(str(self.out))} goes on"
+        if self.flags.as_json:
+            plain: dict[str, object] = {"schema": "eunomia/replayed@1", "out": str(self.out), "ended": ended}
+            plain |= {"report": None if page is None else str(page), "runs": len(self.made.runs), "done": done}
+            plain |= {"invalid": invalid}
+            rows = [dict(zip(HEADINGS, row, strict=True)) for side in sides for row in side.rows()]
+            typer.echo(json.dumps(plain | {"rows": rows}))
+        elif self.flags.quiet:
+            typer.echo(self.out)
+        else:
+            lines = [f"INVALID  {each}" for each in invalid]
+            lines += table_lines(sides) if sides else []
+            typer.echo("\n".join([*lines, *([] if page is None else [f"Report   {page}"])]))
+        if ended == "interrupted":
+            _say(f"interrupted: {done} of {len(self.made.runs)} runs are done; {goes_on}")
+            return INTERRUPTED
+        return OK
+
+
+# -- small parts
+
+
+def _check(flags: ReplayFlags) -> None:
+    if flags.trace is None and flags.workload is None:
+        raise InputError("a replay must have a trace or --workload", value="neither")
+
+
+def _measured(draft: Draft, out: Path, say: Callable[[str], None]) -> Measurements:
+    """Measure the rates that a draft needs on its slots, and keep them in the replay's folder."""
+    from eunomia_testbed.live_runs.this_machine import run_in_this_installation
+    from eunomia_testbed.replay.measuring.session import SlotKind, measure
+    from eunomia_testbed.replay.running import ReplayRun
+
+    run_in_this_installation(os.environ)
+    slots, wanted = draft.slots, draft.needed()
+    counts = Counter(slot.gpu_type for slot in slots.machine.slots)
+    kinds = [
+        SlotKind(name=name, count=count, speed=slots.speeds[name], cpu_slots=slots.count is not None)
+        for name, count in counts.items()
+    ]
+    say(f"measuring {len(wanted)} settings of {len({each.program for each in wanted})} programs on these slots")
+    with terminable():
+        measured = measure(out / MEASURING, wanted, kinds, run_class=ReplayRun, say=say)
+    (out / MEASURED).write_text(measured.to_toml(), encoding="utf-8")
+    return measured
+
+
+def _none_to_measure(draft: Draft) -> Measurements:
+    raise EunomiaError("a replay's folder must keep its profiles", value="none", place=MEASURED)
+
+
+def _new_folder(flags: ReplayFlags) -> Path:
+    from eunomia_testbed.results import ResultFolder, new_folder_name
+
+    name = flags.out or Path("eunomia-out") / new_folder_name("replay", datetime.now(UTC))
+    return ResultFolder.create(name, overwrite=flags.overwrite).path.resolve()
+
+
+def _hash(ready: PreparedReplay) -> str:
+    """Return a hash of all that the runs of a replay depend on."""
+    from eunomia import __version__
+    from eunomia_testbed.running.manifest import workload_hash
+
+    plan = ready.plan
+    parts = [__version__, workload_hash(plan.workload), plan.cluster_text, repr(plan.apps), repr(plan.seeds)]
+    parts += [f"{name}\n{profile.resolved()}" for name, profile in plan.profiles.items()]
+    parts.append(ready.measured.to_toml())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def utc() -> str:
+    """Return the present time in UTC, as result folders keep it."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _silent(_line: str) -> None:
+    pass

@@ -1,0 +1,147 @@
+"""Makes the plan of a replay from its flags: reads the trace, takes or measures rates, chooses and checks the speed."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import builds
+from eunomia.platform.profiles import Profile
+from eunomia.units import parse_duration
+from eunomia_testbed.replay.budget import BudgetForecast, check_budget, first_speed, speed_for
+from eunomia_testbed.replay.draft import Draft, draft_of
+from eunomia_testbed.replay.flags import ReplayFlags
+from eunomia_testbed.replay.plan import ReplayPlan, plan_of
+from eunomia_testbed.replay.profiles import Costs, Measurements, read_measured
+from eunomia_testbed.replay.scaling import speed_of
+from eunomia_testbed.replay.slots import ReplaySlots, slots_of
+from eunomia_testbed.replay.twin import TwinFigures, costs_of_plan, figures_of, simulate_plan
+from eunomia_testbed.results.facts import InputFile
+from eunomia_testbed.running.plan import Plan as TracePlan
+from eunomia_testbed.spec.simulation import SimulationSpec
+
+MEASURED: Final = "profiles.toml"
+"""File of a replay's folder with the rates and costs that it uses."""
+MEASURING: Final = "measuring"
+"""Subfolder with the runs that measured them."""
+
+
+@builds
+class PreparedReplay:
+    """A replay that can begin.
+
+    Attributes:
+        notes: what was read, cut and scaled, a sentence each.
+        inputs: the files that were read.
+    """
+
+    plan: ReplayPlan
+    draft: Draft
+    measured: Measurements
+    costs: Costs
+    forecast: BudgetForecast
+    notes: tuple[str, ...]
+    inputs: tuple[InputFile, ...]
+
+
+def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> PreparedReplay:
+    """Make the plan of a replay, and check it against its budget.
+
+    Args:
+        flags: the command's flags.
+        measure: measures the rates that a draft needs; called only without ``--profiles``.
+
+    Raises:
+        InputError: a flag is invalid, no job fits, the budget is too small, or costs take too large a share.
+    """
+    slots = slots_of(flags.slots, paced=not flags.unpaced)
+    budget = float(parse_duration(flags.budget, name="budget", place="--budget"))
+    speed = None if flags.speed is None else speed_of(flags.speed)
+    trace, read = _trace(flags, slots)
+    draft = draft_of(trace, slots, gangs=flags.gangs, stand_ins=not flags.no_stand_ins)
+    measured = measure(draft) if flags.profiles is None else read_measured(flags.profiles)
+    trace_slots = None if flags.cluster is None else trace.cluster.gpus
+    seeds = range(flags.seed, flags.seed + flags.repeats)
+
+    def plan_at(speed: float) -> ReplayPlan:
+        return plan_of(draft, measured.profiles, speed=speed, seeds=seeds, trace_slots=trace_slots)
+
+    def figures_at(plan: ReplayPlan) -> tuple[TwinFigures, ...]:
+        with tempfile.TemporaryDirectory(prefix="eunomia-replay-") as folder:
+            return figures_of(
+                simulate_plan(plan, measured.profiles, costs_of_plan(plan, measured), Path(folder) / "run")
+            )
+
+    def makespan(speed: float) -> float:
+        return max(each.makespan_seconds for each in figures_at(plan_at(speed)))
+
+    if speed is None:
+        work = [job.alone_seconds * job.most for job in draft.jobs]
+        last = float(draft.workload.jobs.arrival_seconds.max())
+        speed = speed_for(budget, first_speed(work, len(slots.machine.slots), last, budget), makespan)
+    plan = plan_at(speed)
+    figures = figures_at(plan)
+    forecast = BudgetForecast(speed=speed, budget_seconds=budget, runs=len(figures) * flags.repeats, figures=figures)
+    check_budget(forecast, anyway=flags.anyway)
+    costs = costs_of_plan(plan, measured)
+    return PreparedReplay(
+        plan=plan,
+        draft=draft,
+        measured=measured,
+        costs=costs,
+        forecast=forecast,
+        notes=(*read, *_notes(plan, slots), forecast.words(costs)),
+        inputs=trace.inputs,
+    )
+
+
+def _trace(flags: ReplayFlags, slots: ReplaySlots) -> tuple[TracePlan, list[str]]:
+    """Read the trace, and load the policies for the slots of the replay."""
+    from eunomia_testbed.spec.planning import plan_of as trace_plan_of
+
+    if flags.trace == "-":
+        raise InputError(
+            "the trace of a replay must be a file, which --resume can read again", value="-", place="trace"
+        )
+    spec = SimulationSpec(
+        trace=flags.trace,
+        workload=flags.workload,
+        cluster=flags.cluster or f"1x{max(64, len(slots.machine.slots))} gpu",
+        policies=tuple(flags.policies or ()) or None,
+        settings=tuple(flags.settings or ()),
+        seed=flags.seed,
+        format=flags.format,
+        throughputs=flags.throughputs,
+        speeds=flags.speeds,
+        unknown_models=tuple(flags.unknown_models or ()),
+        elastic=flags.elastic,
+    )
+    trace, lines = trace_plan_of(spec)
+    _check_policies(trace.profiles, slots)
+    return trace, [line.strip() for line in lines[:1]]
+
+
+def _check_policies(profiles: "dict[str, Profile] | object", slots: ReplaySlots) -> None:
+    cluster = slots.cluster
+    if isinstance(profiles, dict):
+        for profile in profiles.values():
+            profile.stages(cluster, place="--slots")
+
+
+def _notes(plan: ReplayPlan, slots: ReplaySlots) -> list[str]:
+    jobs = sum(app.trials for app in plan.apps)
+    dropped = len(plan.workload.dropped)
+    apps = f"{len(plan.apps)} apps" if jobs == len(plan.apps) else f"{len(plan.apps)} apps with {jobs} jobs"
+    cut = f", {dropped} rows or jobs dropped (dropped.csv)" if dropped else ""
+    notes = [
+        f"{apps} on {len(slots.machine.slots)} {slots.kinds()}{cut}; {plan.factors.words()}; "
+        f"demand {plan.demand:.2g} times the slots while jobs arrive"
+    ]
+    if plan.stand_ins:
+        named = ", ".join(f"{model or 'no model'}: {program}" for model, (program, _) in plan.stand_ins.items())
+        notes.append(f"programs that stand in for a model: {named}")
+    for policy, changes in plan.changes.items():
+        if changes:
+            notes.append(f"{policy}: {', '.join(changes)}")
+    return notes

@@ -1,0 +1,162 @@
+"""Runs the jobs of a plan for real: one policy in one repeat, on an arbiter and a state folder of its own."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from eunomia.errors import EunomiaError
+from eunomia.model.shapes import builds, value
+from eunomia_testbed.live_runs.live_run import LiveRun, Look
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.live_runs.this_machine import run_in_this_installation
+from eunomia_testbed.replay.app_files import app_file
+from eunomia_testbed.replay.cells import RealRun, RunRecord
+from eunomia_testbed.replay.pace_meter import PaceMeter
+from eunomia_testbed.replay.plan import ReplayPlan
+from eunomia_testbed.replay.slots import ReplaySlots
+
+PRELOAD: Final = (
+    "eunomia_testbed.workloads.loop",
+    "eunomia_testbed.workloads.image.digits",
+    "eunomia_testbed.workloads.language.text",
+    "eunomia_testbed.workloads.speech.sounds",
+    "eunomia_testbed.workloads.recommendation.ratings",
+)
+"""Modules of the programs that the launcher's zygote imports once for all workers."""
+LOOK_SECONDS: Final = 0.2
+"""Seconds between two looks for due submissions and news."""
+APPS: Final = "apps-submitted"
+"""Subfolder of a run's state folder with the app files."""
+PROFILE: Final = "scaled"
+"""Subfolder of a run's state folder with the scaled profile."""
+
+
+class ReplayRun(LiveRun):
+    """A live run whose launcher preloads the modules of the programs."""
+
+    preload = PRELOAD
+
+    @classmethod
+    def of_plan(cls, plan: ReplayPlan, run: RealRun, slots: ReplaySlots, folder: Path) -> Self:
+        """Return the run of a policy and repeat in an empty folder, which gets the app files and the scaled profile."""
+        path = folder / PROFILE / f"{run.policy.replace('/', '_')}.toml"
+        path.parent.mkdir(parents=True)
+        path.write_text(plan.profiles[run.policy].resolved(), encoding="utf-8")
+        (folder / APPS).mkdir()
+        for app in plan.apps:
+            source = app_file(app, folder / APPS)
+            source.path.write_text(source.text, encoding="utf-8")
+        return cls(
+            folder,
+            (),
+            policy=str(path),
+            slots=slots.count,
+            slot_types=slots.slot_types,
+            seed=run.seed,
+            cpu_only=slots.count is not None,
+        )
+
+
+@builds
+class Watched:
+    """The state of a real run for its display."""
+
+    run: RealRun
+    look: Look
+    record: LiveRecord
+    submitted: int
+    apps: int
+    since_seconds: float
+
+
+Watch = Callable[[Watched], None]
+
+
+def run_for_real(
+    plan: ReplayPlan,
+    run: RealRun,
+    live: ReplayRun,
+    watch: Watch | None = None,
+    *,
+    loop_seconds: float | None = None,
+) -> RunRecord:
+    """Run all apps of a plan under one policy, each submitted at its time, until all have ended.
+
+    Args:
+        plan: the plan.
+        run: policy and repeat.
+        live: its live run, which the caller stops.
+        watch: called after each look.
+        loop_seconds: CPU time of the pace meter's loop when the rates were measured; None: not known.
+
+    Raises:
+        EunomiaError: arbiter or launcher failed too often, or an app cannot be submitted.
+    """
+    run_in_this_installation(os.environ)
+    live.start()
+    with PaceMeter(live.folder, reference_loop_seconds=loop_seconds) as meter:
+        times = _until_all_ended(plan, run, live, watch)
+    return RunRecord(
+        began_at=times.began_at, ended_at=times.ended_at, late_seconds=times.late_seconds, pace=meter.result()
+    )
+
+
+@value
+class _SubmissionTimes:
+    """Unix times of the first submission and the end, and the largest delay of a submission in seconds."""
+
+    began_at: float
+    ended_at: float
+    late_seconds: float
+
+
+def _until_all_ended(plan: ReplayPlan, run: RealRun, live: ReplayRun, watch: Watch | None) -> _SubmissionTimes:
+    began_at, began = time.time(), time.monotonic()
+    left = sorted(plan.apps, key=lambda app: app.arrives_at_seconds)
+    late = 0.0
+    while True:
+        since = time.monotonic() - began
+        while left and left[0].arrives_at_seconds <= since:
+            app = left.pop(0)
+            live.submit_also(app_file(app, live.folder / APPS))
+            late = max(late, time.monotonic() - began - app.arrives_at_seconds)
+        look = live.look()
+        now = time.time()
+        if watch is not None:
+            watch(_watched(plan, run, live, look, len(plan.apps) - len(left)))
+        if not left and live.is_over:
+            return _SubmissionTimes(began_at=began_at, ended_at=now, late_seconds=late)
+        pause = LOOK_SECONDS if not left else left[0].arrives_at_seconds - (time.monotonic() - began)
+        time.sleep(min(LOOK_SECONDS, max(0.0, pause)))
+
+
+def _watched(plan: ReplayPlan, run: RealRun, live: ReplayRun, look: Look, submitted: int) -> Watched:
+    first = live.record.arrived_at
+    since = 0.0 if first is None else look.at - first
+    return Watched(
+        run=run, look=look, record=live.record, submitted=submitted, apps=len(plan.apps), since_seconds=since
+    )
+
+
+def not_finished(record: LiveRecord, apps: Sequence[str]) -> list[str]:
+    """Return the apps that did not finish, each with its state."""
+    lives = {app: record.apps.get(app) for app in apps}
+    return [
+        f"{app} ({'never arrived' if life is None else life.state})"
+        for app, life in lives.items()
+        if life is None or life.state != "finished"
+    ]
+
+
+def check_finished(record: LiveRecord, apps: Sequence[str], place: Path) -> None:
+    """Check that every app has finished.
+
+    Raises:
+        EunomiaError: some have not; the first ones are named.
+    """
+    missing = not_finished(record, apps)
+    if missing:
+        named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise EunomiaError("all jobs of a replay must finish", value=named, place=str(place))

@@ -1,0 +1,78 @@
+"""Real and simulated figures of a policy side by side."""
+
+from typing import Final
+
+from eunomia.model.shapes import value
+
+HEADINGS: Final = ("policy", "metric", "repeats", "real", "real_low", "real_high", "simulated", "apart")
+FRACTIONS: Final = ("rho_unfair_share",)
+"""Metrics whose difference is given in points, not relative to the real value."""
+WORDS: Final = {
+    "makespan_seconds": "makespan",
+    "jct_mean_seconds": "mean JCT",
+    "rho_unfair_share": "unfair",
+    "rho_mean": "mean rho",
+    "rho_worst": "worst rho",
+}
+
+
+@value
+class SideFigure:
+    """One metric of a policy: real with its interval over repeats, and simulated; None: not known."""
+
+    metric: str
+    real: float | None
+    low: float | None
+    high: float | None
+    simulated: float | None
+
+    @property
+    def apart(self) -> float | None:
+        """Return the simulated value's distance from the real one, as a fraction of it, or in points of a fraction."""
+        if self.real is None or self.simulated is None:
+            return None
+        if self.metric in FRACTIONS:
+            return 100.0 * (self.simulated - self.real)
+        return (self.simulated - self.real) / self.real if self.real else None
+
+    def words(self) -> tuple[str, str, str]:
+        """Return real, simulated and their distance as text."""
+        seconds = self.metric.endswith("_seconds")
+        percent = self.metric in FRACTIONS
+
+        def text(number: float | None) -> str:
+            if number is None:
+                return "-"
+            return f"{number:.0f} s" if seconds else f"{number:.0%}" if percent else f"{number:.2f}"
+
+        spread = "" if self.low is None or self.high is None else f" ({text(self.low)} to {text(self.high)})"
+        apart = self.apart
+        unit = " points" if percent else " %"
+        distance = "-" if apart is None else f"{apart * (1.0 if percent else 100.0):+.1f}{unit}"
+        return f"{text(self.real)}{spread}", text(self.simulated), distance
+
+
+@value
+class Side:
+    """The figures of a policy."""
+
+    policy: str
+    repeats: int
+    figures: tuple[SideFigure, ...]
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """Return a row for each metric, as in ``HEADINGS``."""
+        return [
+            (self.policy, each.metric, self.repeats, each.real, each.low, each.high, each.simulated, each.apart)
+            for each in self.figures
+        ]
+
+
+def table_lines(sides: tuple[Side, ...]) -> list[str]:
+    """Return a table with a row for each policy and metric that is known."""
+    rows = [("", "", "real", "simulated", "apart")]
+    for side in sides:
+        shown = [each for each in side.figures if each.real is not None or each.simulated is not None]
+        rows += [(side.policy if at == 0 else "", WORDS[each.metric], *each.words()) for at, each in enumerate(shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

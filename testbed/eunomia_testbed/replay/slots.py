@@ -1,0 +1,130 @@
+"""The slots of a replay, as ``--slots`` names them: paced CPU slots, CPU slots without a pace, or GPUs."""
+
+import os
+import re
+from typing import Final
+
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import builds
+from eunomia.words import shown
+from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.local_machine import CPU_TYPE, LocalMachine
+from eunomia_testbed.live_runs.this_machine import cluster_text
+from eunomia_testbed.spec.cluster_file import parse_cluster
+
+PLACE: Final = "--slots"
+RULE: Final = 'slots must look like "4x cpu:0.35", "2x fast:0.5, 2x slow:0.25", "4x cpu", "gpus" or "gpu:0, gpu:1"'
+_COUNTED: Final = re.compile(r"(\d{1,5})\s*x\s*([A-Za-z][A-Za-z0-9._-]*)(?:\s*:\s*(\d*\.?\d+))?", re.ASCII)
+_GPU: Final = re.compile(r"gpu\s*:\s*(\d{1,4})", re.ASCII)
+
+
+@builds
+class ReplaySlots:
+    """The slots on which a replay runs its jobs.
+
+    A paced CPU slot without a name of its own has a type that says its pace, such as ``cpu-0.35``: the type ``cpu`` is
+    that of slots without a pace, and rates measured at one pace hold at no other.
+    """
+
+    text: str
+    """The slots as given."""
+    machine: LocalMachine
+    slot_types: str = ""
+    """Paced slots as ``eunomia serve --slot-types`` reads them; empty: none."""
+    count: int | None = None
+    """Number of CPU slots without a pace; None: there are none."""
+    gpus: str | None = None
+    """Value of ``CUDA_VISIBLE_DEVICES`` that leaves the chosen GPUs; None: it stays as it is."""
+
+    @property
+    def cluster_text(self) -> str:
+        """Return the slots as the text of a cluster file."""
+        return cluster_text(self.machine)
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return the slots as a cluster, as the arbiter has it."""
+        return parse_cluster(self.cluster_text, place=PLACE).cluster
+
+    @property
+    def speeds(self) -> dict[str, float]:
+        """Return the pace of each type as a fraction of a core; 0: it has none."""
+        return {slot.gpu_type: slot.cpus if slot.is_paced else 0.0 for slot in self.machine.slots}
+
+    def kinds(self) -> str:
+        """Return the kind of the slots for reports."""
+        if self.machine.is_paced:
+            return "paced CPU slots"
+        return "CPU slots without a pace" if self.machine.slots[0].gpu_type == CPU_TYPE else "GPUs"
+
+
+def slots_of(text: str, *, paced: bool = True) -> ReplaySlots:
+    """Parse ``--slots``, and check that this machine has them.
+
+    Args:
+        text: the slots; empty: those that ``eunomia serve`` would use.
+        paced: False: CPU slots have no pace, whatever the text gives them.
+
+    Raises:
+        InputError: the text is malformed, or the machine does not have such slots.
+    """
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not parts:
+        return ReplaySlots(text=text, machine=local_machine.detect())
+    if parts == ["gpus"] or all(_GPU.fullmatch(part) for part in parts):
+        return _of_gpus(text, parts)
+    counted = [_COUNTED.fullmatch(part) for part in parts]
+    if None in counted:
+        wrong = next(part for part, match in zip(parts, counted, strict=True) if match is None)
+        raise InputError(RULE, value=shown(wrong), place=PLACE)
+    found = [match for match in counted if match is not None]
+    if not paced or (len(found) == 1 and found[0][3] is None):
+        return _unpaced(text, sum(int(match[1]) for match in found))
+    return _paced(text, [_paced_part(match) for match in found])
+
+
+def _paced_part(match: re.Match[str]) -> str:
+    """Return a part as ``--slot-types`` takes it; slots named cpu get a type that says their pace."""
+    count, name, speed = match.groups()
+    if speed is None:
+        raise InputError("slots of several types must each have a pace", value=shown(match[0]), place=PLACE)
+    name = f"{CPU_TYPE}-{float(speed):g}" if name.lower() == CPU_TYPE else name
+    return f"{count}x {name}:{speed}"
+
+
+def _paced(text: str, parts: list[str]) -> ReplaySlots:
+    slot_types = ", ".join(parts)
+    try:
+        machine = local_machine.detect(slot_types=slot_types)
+    except InputError as error:
+        raise InputError(error.rule, value=error.value, place=PLACE) from None
+    return ReplaySlots(text=text, machine=machine, slot_types=slot_types)
+
+
+def _unpaced(text: str, count: int) -> ReplaySlots:
+    try:
+        machine = local_machine.detect(count, use_gpus=False)
+    except InputError as error:
+        raise InputError(error.rule, value=error.value, place=PLACE) from None
+    return ReplaySlots(text=text, machine=machine, count=count)
+
+
+def _of_gpus(text: str, parts: list[str]) -> ReplaySlots:
+    there = local_machine.visible(local_machine.find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    indices = [int(match[1]) for part in parts if (match := _GPU.fullmatch(part))] or list(range(len(there)))
+    missing = [index for index in indices if index >= len(there)]
+    if missing or not there:
+        has = f"{len(there)} GPU{'s' * (len(there) != 1)}"
+        value = f"gpu:{missing[0]}, but there are {has}" if missing and there else "none"
+        raise InputError("slots must exist on this machine", value=value, place=PLACE)
+    gpus = ",".join(there[index].uuid for index in dict.fromkeys(indices))
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+    try:
+        return ReplaySlots(text=text, machine=local_machine.detect(), gpus=gpus)
+    finally:
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before

@@ -1,0 +1,144 @@
+"""Simulates the plan of a replay from measured rates and costs, without anything of the run.
+
+The functions take a plan, profiles and costs, and no path of a state folder: what happened in the real run cannot
+reach the simulator.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from eunomia.model.shapes import value
+from eunomia_testbed.replay.plan import PlannedApp, ReplayPlan
+from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles
+from eunomia_testbed.replay.speeds import ProfiledSpeeds
+from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.running.many import run_plan
+from eunomia_testbed.running.plan import Plan
+from eunomia_testbed.simulator import Costs as SimulatedCosts
+from eunomia_testbed.simulator import SimulationOptions
+from eunomia_testbed.simulator.options import Keep, Reports
+from eunomia_testbed.workload import Workload
+
+COST_ACTIVITIES: Final = ("start", "restore", "save")
+
+
+@value
+class TwinFigures:
+    """The figures of a simulated policy on which the budget depends, as means over the repeats."""
+
+    policy: str
+    makespan_seconds: float
+    useful_slot_seconds: float
+    """Slot seconds in which jobs make progress."""
+    cost_slot_seconds: float
+    """Slot seconds of starts, restores and saves."""
+
+    @property
+    def cost_share(self) -> float:
+        """Return the share of starts, restores and saves in the slot time that they and the jobs' work take."""
+        whole = self.useful_slot_seconds + self.cost_slot_seconds
+        return self.cost_slot_seconds / whole if whole > 0.0 else 0.0
+
+
+def simulate_plan(plan: ReplayPlan, profiles: Profiles, costs: Costs, folder: Path) -> RunData:
+    """Simulate every policy and repeat of a plan, and write the tables to a new folder.
+
+    Equal arguments write equal tables.
+
+    Raises:
+        InputError: the folder exists, or a rate is missing.
+        EunomiaError: a policy failed.
+    """
+    outcome = run_plan(_simulation(plan, profiles, costs), folder, processes=1, report=False)
+    if outcome.failed:
+        raise outcome.failed[0]
+    return RunData.load(folder)
+
+
+def costs_of_plan(plan: ReplayPlan, measured: Measurements) -> Costs:
+    """Return the costs of the plan's jobs: those of their programs, in the mean over the jobs."""
+    counts = Counter({app.name: app.trials for app in plan.apps})
+    whole = counts.total()
+    each = [(counts[app.name] / whole, measured.costs_of(app.program)) for app in plan.apps]
+    names = list(Costs.__annotations__)
+    return Costs(**{name: math.fsum(part * getattr(costs, name) for part, costs in each) for name in names})
+
+
+def figures_of(data: RunData) -> tuple[TwinFigures, ...]:
+    """Return the figures of each policy of a simulation."""
+    import polars as pl
+
+    found = []
+    spans = data.segments.with_columns(
+        slot_seconds=pl.col("end_seconds") - pl.col("start_seconds"),
+        kind=pl.when(pl.col("activity") == "run").then(pl.lit("useful"))
+        .when(pl.col("activity").is_in(COST_ACTIVITIES)).then(pl.lit("cost")).otherwise(pl.lit("idle")),
+    )  # fmt: skip
+    for policy in data.apps["policy"].unique(maintain_order=True):
+        runs = max(1, data.apps.filter(pl.col("policy") == policy)["seed"].n_unique())
+        mine = spans.filter(pl.col("policy") == policy)
+        ends = data.apps.filter(pl.col("policy") == policy).group_by("seed").agg(pl.col("finish_seconds").max())
+        seconds = {
+            kind: float(mine.filter(pl.col("kind") == kind)["slot_seconds"].sum()) for kind in ("useful", "cost")
+        }
+        found.append(
+            TwinFigures(
+                policy=policy,
+                makespan_seconds=float(ends["finish_seconds"].mean() or math.nan),  # type: ignore[arg-type]
+                useful_slot_seconds=seconds["useful"] / runs,
+                cost_slot_seconds=seconds["cost"] / runs,
+            )
+        )
+    return tuple(found)
+
+
+def _simulation(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> Plan:
+    """Return the plan of the simulator: app masters know their work and measure their rates, as live ones do."""
+    return Plan(
+        workloads=dict.fromkeys(plan.seeds, _with_costs(plan.workload, plan.apps, costs)),
+        cluster=plan.cluster,
+        cluster_text=plan.cluster_text,
+        profiles=plan.profiles,
+        options=SimulationOptions(
+            costs=SimulatedCosts(
+                start=costs.start_seconds,
+                checkpoint=costs.save_seconds,
+                restore=costs.restore_seconds,
+                release=costs.release_seconds,
+            ),
+            reports=Reports(know=("work",)),
+            agents=True,
+            answer_seconds=costs.decide_seconds,
+            keep=Keep(segments=True),
+        ),
+        models=ProfiledSpeeds(profiles),
+        rho=plan.rho,
+        unfair_above=plan.unfair_above,
+        command=("replay",),
+    )
+
+
+def _with_costs(workload: Workload, apps: Sequence[PlannedApp], costs: Costs) -> Workload:
+    """Return the workload with the costs that the simulator has no name for.
+
+    A job arrives once its app master has started. What a job does after its last step, evaluation and a last
+    checkpoint, takes as long as some more iterations at its largest size.
+    """
+    jobs = workload.jobs
+    alone = {app.name: app.alone_seconds for app in apps}
+    names = [alone[workload.apps.id[app]] for app in jobs.app.tolist()]
+    more = np.rint(costs.finish_seconds * jobs.iterations / np.maximum(names, 1e-9))
+    regimes = {
+        row: (*parts[:-1], dataclasses.replace(parts[-1], iterations=parts[-1].iterations + float(more[row])))
+        for row, parts in workload.regimes.items()
+    }
+    changed = dataclasses.replace(
+        jobs, arrival_seconds=jobs.arrival_seconds + costs.arrive_seconds, iterations=jobs.iterations + more
+    )
+    return dataclasses.replace(workload, jobs=changed, regimes=regimes)

@@ -1,0 +1,67 @@
+"""The simulation of a replay knows the plan, rates and costs, and nothing of the real run."""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from replay_lab import flags_of, measurements, write_trace
+
+from eunomia_testbed.replay import twin
+from eunomia_testbed.replay.plan import ReplayPlan
+from eunomia_testbed.replay.preparing import PreparedReplay, prepared
+from eunomia_testbed.replay.profiles import Costs, Profiles
+from eunomia_testbed.results.run_data import RunData
+
+
+def made_ready(folder: Path, **more: object) -> PreparedReplay:
+    write_trace(folder)
+    return prepared(flags_of(folder, **more), lambda draft: measurements(*draft.slots.speeds))
+
+
+def test_the_simulation_takes_plan_profiles_and_costs_alone() -> None:
+    taken = inspect.signature(twin.simulate_plan, eval_str=True).parameters
+    assert {name: each.annotation for name, each in taken.items()} == {
+        "plan": ReplayPlan,
+        "profiles": Profiles,
+        "costs": Costs,
+        "folder": Path,
+    }
+
+
+def test_the_simulation_imports_nothing_that_reads_a_real_run() -> None:
+    script = "import sys, eunomia_testbed.replay.twin; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    readers = {"live_runs.record", "live_runs.tables", "live_runs.live_run", "replay.running", "replay.results"}
+    assert not {f"eunomia_testbed.{name}" for name in readers} & set(found)
+    assert "eunomia_appmaster.explaining.activity" not in found
+
+
+def test_equal_plans_give_equal_tables(tmp_path: Path) -> None:
+    ready = made_ready(tmp_path, policies=["default", "las"], repeats=2, anyway=True)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        twin.simulate_plan(ready.plan, ready.measured.profiles, ready.costs, folder)
+    names = sorted(path.name for path in folders[0].glob("*.parquet") if path.name != "timings.parquet")
+    assert "apps.parquet" in names
+    for name in names:
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
+
+
+def test_a_job_takes_its_start_and_its_iterations_at_the_measured_rate(tmp_path: Path) -> None:
+    ready = made_ready(tmp_path)
+    twin.simulate_plan(ready.plan, ready.measured.profiles, ready.costs, tmp_path / "run")
+    jobs = {row["job"]: row for row in RunData.load(tmp_path / "run").jobs.iter_rows(named=True)}
+    first = jobs["job0"]
+    assert first["iterations"] == 60
+    assert first["jct_seconds"] == pytest.approx(0.5 + 60 / 10.0)
+    assert all(row["state"] == "finished" for row in jobs.values())
+
+
+def test_costs_are_those_of_the_plans_programs(tmp_path: Path) -> None:
+    ready = made_ready(tmp_path)
+    assert twin.costs_of_plan(ready.plan, ready.measured).start_seconds == pytest.approx(0.5)
+    other = dataclasses.replace(ready.measured, program_costs={"mlp": Costs(start_seconds=2.0)})
+    assert twin.costs_of_plan(ready.plan, other).start_seconds == pytest.approx(2.0)
