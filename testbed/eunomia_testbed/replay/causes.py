@@ -43,8 +43,10 @@ class Cause(enum.StrEnum):
     """The arbiter decides, or its order is on its way, while a job waits for the slot."""
     BETWEEN = "idle between leases"
     """The slot is not used although a job waits, or its lease has not ended yet."""
+    ARRIVE = "app masters start"
+    """The slot is free and no job waits for it, but the app master of an app that has arrived has added no job yet."""
     UNWANTED = "no job waits"
-    """The slot is free, and no job waits for it."""
+    """The slot is free, and nothing waits for it."""
 
 
 _OF_ACTIVITY: Final[Mapping[str, Cause]] = {
@@ -162,13 +164,13 @@ def slot_time(data: RunData, policy: str, seed: int, decisions: Decisions = NO_D
         seed: the seed of the run.
         decisions: periods that the tables do not have.
     """
-    segments, leases, waits, apps = (
-        _of(frame, policy, seed) for frame in (data.segments, data.leases, data.waits, data.apps)
+    segments, leases, waits, apps, jobs = (
+        _of(frame, policy, seed) for frame in (data.segments, data.leases, data.waits, data.apps, data.jobs)
     )
     end = _end(segments, leases, apps)
     whole = 0, end
     waiting = merged(_spans(waits.filter(pl.col("reason") != "paused_by_app"), end))
-    common = _common(decisions, waiting)
+    common = [*_common(decisions, waiting), (Cause.ARRIVE, _arriving(apps, jobs))]
     found: dict[Cause, int] = defaultdict(int)
     held, busy = _by_slot(leases), _by_slot(segments)
     for slot in held.keys() | busy.keys():
@@ -186,6 +188,13 @@ def _common(decisions: Decisions, waiting: Sequence[Span]) -> list[tuple[Cause, 
     auctions = _both([_micro(*span) for span in decisions.auctions], waiting)
     others = _both([_micro(*span) for span in decisions.others], waiting)
     return [(Cause.AUCTION, auctions), (Cause.DECIDING, others), (Cause.BETWEEN, waiting)]
+
+
+def _arriving(apps: pl.DataFrame, jobs: pl.DataFrame) -> list[Span]:
+    """Return the time from each app's arrival to that of its first job."""
+    first = jobs.group_by("app").agg(added=pl.col("arrival_seconds").min())
+    both = apps.select("app", "arrival_seconds").join(first, on="app").drop_nulls()
+    return [_micro(start, added) for _, start, added in both.iter_rows()]
 
 
 def _of_slot(

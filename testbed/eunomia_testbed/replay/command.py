@@ -143,23 +143,42 @@ class _Running:
         facts = dataclasses.replace(facts, notes=(*facts.notes, *(f"invalid: {each}" for each in invalid)))
         write_simulated(self.out, self.ready)
         sides, page = write_both(self.out, facts, self.ready.plan)
+        why = self._apart() if sides else []
         goes_on = f"eunomia replay --resume {shlex.quote(str(self.out))} goes on"
         if self.flags.as_json:
             plain: dict[str, object] = {"schema": "eunomia/replayed@1", "out": str(self.out), "ended": ended}
             plain |= {"report": None if page is None else str(page), "runs": len(self.made.runs), "done": done}
             plain |= {"invalid": invalid}
             rows = [dict(zip(HEADINGS, row, strict=True)) for side in sides for row in side.rows()]
-            typer.echo(json.dumps(plain | {"rows": rows}))
+            typer.echo(json.dumps(plain | {"rows": rows, "why": why}))
         elif self.flags.quiet:
             typer.echo(self.out)
         else:
             lines = [f"INVALID  {each}" for each in invalid]
-            lines += table_lines(sides) if sides else []
+            lines += [*table_lines(sides), *why] if sides else []
             typer.echo("\n".join([*lines, *([] if page is None else [f"Report   {page}"])]))
         if ended == "interrupted":
             _say(f"interrupted: {done} of {len(self.made.runs)} runs are done; {goes_on}")
             return INTERRUPTED
         return OK
+
+    def _apart(self) -> list[str]:
+        """Write the tables of what sets real and simulated runs apart, and return what they say."""
+        from eunomia_testbed.replay.apart import ReplaySides, write_apart
+        from eunomia_testbed.replay.results import REAL, SIMULATED
+        from eunomia_testbed.results.run_data import RunData
+
+        return write_apart(
+            ReplaySides(
+                out=self.out,
+                plan=self.ready.plan,
+                profiles=self.ready.measured.profiles,
+                costs=self.ready.costs,
+                runs=self.made.runs,
+                real=RunData.load(self.out / REAL),
+                simulated=RunData.load(self.out / SIMULATED),
+            )
+        )
 
 
 # -- small parts

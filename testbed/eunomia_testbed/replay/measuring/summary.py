@@ -86,6 +86,15 @@ def costs_of(spreads: Sequence[CostSpread]) -> tuple[Costs, Mapping[str, Costs]]
     return _costs(common), {program: _costs(found) for program, found in by_program.items()}
 
 
+def mean_costs(samples: Sequence[CostSample], before: Costs) -> Costs:
+    """Return the mean of each cost over all samples; one without a sample is as it was measured before."""
+    seconds: dict[Cost, list[float]] = defaultdict(list)
+    for sample in samples:
+        seconds[sample.cost].append(sample.seconds)
+    found = {cost: float(np.mean(seconds[cost])) for cost in Cost if seconds[cost]}
+    return _costs({cost.value: found.get(cost, getattr(before, f"{cost.value}_seconds")) for cost in Cost})
+
+
 def _costs(medians: Mapping[str, float]) -> Costs:
     return Costs(**{f"{cost.value}_seconds": max(0.0, medians.get(cost.value, 0.0)) for cost in Cost})
 
