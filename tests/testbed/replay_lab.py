@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 
 from eunomia_testbed.replay.flags import ReplayFlags
+from eunomia_testbed.replay.measuring.machine import machine_words, present_versions
 from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.workloads.programs import PROGRAMS
 
@@ -38,8 +39,8 @@ def measurements(*types: str, rate: float = 10.0, costs: Costs | None = None) ->
     return Measurements(
         profiles=Profiles(rates=rates, slot_speeds=dict.fromkeys(types, 0.0)),
         costs=costs or Costs(start_seconds=0.5, save_seconds=0.1, restore_seconds=0.1),
-        machine="of a test",
-        versions={},
+        machine=machine_words(),
+        versions=present_versions(),
         measured_at="2026-01-02T03:04:05Z",
         program_costs={},
     )

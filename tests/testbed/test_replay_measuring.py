@@ -22,6 +22,7 @@ from eunomia_testbed.replay.measuring.machine import check_measured, machine_wor
 from eunomia_testbed.replay.measuring.reading import Cost, CostSample, MeasuredApp, RateSample, Samples, read_samples
 from eunomia_testbed.replay.measuring.session import Effort, SlotKind, measure
 from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
+from eunomia_testbed.replay.measuring.showing import measured_lines
 from eunomia_testbed.replay.measuring.summary import check_complete, costs_of, profiles_of, spreads_of
 from eunomia_testbed.replay.profiles import Measurements, Profiles
 
@@ -148,7 +149,7 @@ def test_the_file_keeps_spreads_and_the_calibrating_loop(tmp_path: Path) -> None
     made = Measurements(
         profiles=profiles_of(samples.rates, {"a": 0.35}),
         costs=costs,
-        machine=machine_words("1 x a", tmp_path),
+        machine=machine_words(tmp_path),
         versions=present_versions(),
         measured_at="2026-01-02T03:04:05Z",
         program_costs=own,
@@ -156,6 +157,7 @@ def test_the_file_keeps_spreads_and_the_calibrating_loop(tmp_path: Path) -> None
         loop_seconds=0.004,
         pace=0.97,
     )
+    assert "of a CPU of unknown model" in made.machine
     assert Measurements.parse(made.to_toml(), place="profiles.toml") == made
 
 
@@ -186,6 +188,36 @@ def test_a_measuring_job_starts_by_exec_where_it_is_asked_for(tmp_path: Path) ->
     forked, executed = (app_of(wanted, "m", iterations=9, folder=tmp_path, by_exec=way) for way in (False, True))
     assert 'command = "python x.py --n=1"\nslots = 2\nmax_iterations = 9' in forked.text
     assert ("PYTHONNOUSERSITE" in forked.text, "PYTHONNOUSERSITE" in executed.text) == (False, True)
+
+
+def test_measured_rates_and_costs_are_shown() -> None:
+    samples = [
+        CostSample(program="x", cost=cost, seconds=seconds)
+        for cost, all_ in ((Cost.START, (0.4, 0.5, 0.6)), (Cost.EXEC_START, (15.0,)))
+        for seconds in all_
+    ]
+    rates = [
+        RateSample(program="x", batch_size=8, slots=slots, slot_type="cpu-0.35", steps=steps, seconds=2.0)
+        for slots, steps in ((1, 20), (2, 33))
+    ]
+    spreads = spreads_of(samples)
+    made = Measurements(
+        profiles=profiles_of(rates, {"cpu-0.35": 0.35}),
+        costs=costs_of(spreads)[0],
+        machine="",
+        versions={},
+        measured_at="",
+        program_costs={},
+        spreads=spreads,
+        pace=0.993,
+    )
+    assert measured_lines(made) == [
+        "x, batch size 8, cpu-0.35: iterations per second 10 on 1, 16.5 on 2",
+        "start: median 0.5 s, p95 0.59 s, 3 samples",
+        "exec_start: median 15 s, p95 15 s, 1 sample",
+        "a start by exec takes 30 times as long",
+        "every slot had at least 99.3% of its pace",
+    ]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from eunomia_testbed.live_runs.interrupts import ignoring_interrupts, terminable
 from eunomia_testbed.replay.cells import RealRun, Replay, cleared, interleaved, invalid_runs, is_done, write_done
 from eunomia_testbed.replay.draft import Draft
 from eunomia_testbed.replay.flags import ReplayFlags
-from eunomia_testbed.replay.preparing import MEASURED, MEASURING, PreparedReplay, prepared
+from eunomia_testbed.replay.preparing import MEASURED, MEASURING, PreparedReplay, drafted, prepared
 from eunomia_testbed.replay.profiles import Measurements
 
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
@@ -38,6 +38,8 @@ def replay(flags: ReplayFlags) -> int:
         return _go_on(flags, flags.resume, say)
     _check(flags)
     place = _Place(flags)
+    if flags.measure_only:
+        return _measure_alone(flags, place, say)
     ready = prepared(flags, lambda draft: _measured(draft, place.folder, say))
     for note in ready.notes:
         say(note)
@@ -187,6 +189,24 @@ class _Running:
 def _check(flags: ReplayFlags) -> None:
     if flags.trace is None and flags.workload is None:
         raise InputError("a replay must have a trace or --workload", value="neither")
+    if flags.measure_only and flags.profiles is not None:
+        raise InputError("--measure-only must measure, so it takes no --profiles", value=str(flags.profiles))
+
+
+def _measure_alone(flags: ReplayFlags, place: _Place, say: Callable[[str], None]) -> int:
+    """Measure what the trace's programs need, and show it."""
+    from eunomia_testbed.replay.measuring.showing import measured_lines
+
+    draft, _ = drafted(flags)
+    measured = _measured(draft, place.folder, say)
+    path = place.folder / MEASURED
+    if flags.as_json:
+        typer.echo(json.dumps({"schema": "eunomia/measured@1", "profiles": str(path)}))
+    elif flags.quiet:
+        typer.echo(path)
+    else:
+        typer.echo("\n".join([*measured_lines(measured), f"Profiles {path}"]))
+    return OK
 
 
 def _measured(draft: Draft, out: Path, say: Callable[[str], None]) -> Measurements:

@@ -61,8 +61,15 @@ class ReplayFlags(BaseModel):
     profiles: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Rates and costs measured before, instead of measuring them.")
     ] = None
+    measure_only: Annotated[
+        bool, typer.Option("--measure-only", help="Measure rates and costs, leave profiles.toml, and end.")
+    ] = False
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Run even if costs take over a quarter of the slot time.")
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Run even if costs take over a quarter of the slot time, or profiles are of another machine.",
+        ),
     ] = False
     no_stand_ins: Annotated[
         bool, typer.Option("--no-stand-ins", help="Refuse models whose architecture no program has.")

@@ -12,6 +12,7 @@ from eunomia.units import parse_duration
 from eunomia_testbed.replay.budget import BudgetForecast, check_budget, first_speed, speed_for
 from eunomia_testbed.replay.draft import Draft, draft_of
 from eunomia_testbed.replay.flags import ReplayFlags
+from eunomia_testbed.replay.measuring.machine import check_measured, machine_words, present_versions
 from eunomia_testbed.replay.plan import ReplayPlan, plan_of
 from eunomia_testbed.replay.profiles import Costs, Measurements, read_measured
 from eunomia_testbed.replay.scaling import speed_of
@@ -55,12 +56,11 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
     Raises:
         InputError: a flag is invalid, no job fits, the budget is too small, or costs take too large a share.
     """
-    slots = slots_of(flags.slots, paced=not flags.unpaced)
     budget = float(parse_duration(flags.budget, name="budget", place="--budget"))
     speed = None if flags.speed is None else speed_of(flags.speed)
-    trace, read = _trace(flags, slots)
-    draft = draft_of(trace, slots, gangs=flags.gangs, stand_ins=not flags.no_stand_ins)
-    measured = measure(draft) if flags.profiles is None else read_measured(flags.profiles)
+    draft, read = drafted(flags)
+    slots, trace = draft.slots, draft.trace
+    measured = measure(draft) if flags.profiles is None else _given(flags.profiles, anyway=flags.anyway)
     trace_slots = None if flags.cluster is None else trace.cluster.gpus
     seeds = range(flags.seed, flags.seed + flags.repeats)
 
@@ -94,6 +94,24 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
         notes=(*read, *_notes(plan, slots), forecast.words(costs)),
         inputs=trace.inputs,
     )
+
+
+def drafted(flags: ReplayFlags) -> tuple[Draft, list[str]]:
+    """Read the trace of a replay, and choose its programs; return the draft, and what was read as lines.
+
+    Raises:
+        InputError: a flag is invalid, or no job can run.
+    """
+    slots = slots_of(flags.slots, paced=not flags.unpaced)
+    trace, read = _trace(flags, slots)
+    return draft_of(trace, slots, gangs=flags.gangs, stand_ins=not flags.no_stand_ins), read
+
+
+def _given(path: Path, *, anyway: bool) -> Measurements:
+    """Read a file of profiles that was measured on this machine, with these versions."""
+    measured = read_measured(path)
+    check_measured(measured, machine=machine_words(), versions=present_versions(), place=str(path), anyway=anyway)
+    return measured
 
 
 def _trace(flags: ReplayFlags, slots: ReplaySlots) -> tuple[TracePlan, list[str]]:

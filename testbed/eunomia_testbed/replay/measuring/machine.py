@@ -17,11 +17,10 @@ PACKAGES: Final = ("eunomia", "torch", "numpy")
 """Packages by which rates and costs differ."""
 
 
-def machine_words(slots: str, root: Path = Path("/")) -> str:
-    """Return this machine in words: its cores, their model, and its slots.
+def machine_words(root: Path = Path("/")) -> str:
+    """Return this machine in words: its cores and their model. Rates name the types of their slots themselves.
 
     Args:
-        slots: the slots, as the launcher describes them.
         root: folder with ``proc`` (for tests).
     """
     try:
@@ -30,7 +29,7 @@ def machine_words(slots: str, root: Path = Path("/")) -> str:
         text = ""
     models = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
     model = models[0] if models else "a CPU of unknown model"
-    return f"{usable_cpus():g} cores of {model}; slots: {slots}"
+    return f"{usable_cpus():g} cores of {model}"
 
 
 def present_versions() -> Mapping[str, str]:

@@ -129,7 +129,7 @@ def measure(
     return Measurements(
         profiles=profiles,
         costs=costs,
-        machine=machine_words(kinds_words(kinds)),
+        machine=machine_words(),
         versions=present_versions(),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         program_costs=by_program,
