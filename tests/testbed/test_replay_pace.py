@@ -23,7 +23,7 @@ from eunomia_appmaster.node.control_groups.version1 import Version1Group
 from eunomia_appmaster.node.control_groups.version2 import Version2Group
 from eunomia_appmaster.node.kept_files import sealed
 from eunomia_testbed.replay.pace import LEAST_PACE, RunPace, SlotPace, Spent
-from eunomia_testbed.replay.pace_meter import GroupMeter, PaceMeter, Reading, Times
+from eunomia_testbed.replay.pace_meter import GroupMeter, PaceMeter, Reading, ThreadSeconds
 
 CPUS = 0.35
 BUSY = "while True: pass"
@@ -105,16 +105,16 @@ def test_quota_and_throttled_time_are_read_in_both_versions(tmp_path: Path) -> N
 QUOTA = CpuQuota(amount_seconds=0.0035, period_seconds=0.01)
 
 
-def _spent_by(times: Times, *, throttled: Throttled, stalled: float | None = None) -> Spent:
+def _spent_by(times: ThreadSeconds, *, throttled: Throttled, stalled: float | None = None) -> Spent:
     """Return how 10 s were spent, from two readings of the counters."""
     before = Reading(
-        at=0.0, times=Times(), stalled_seconds=0.0, throttled=Throttled(periods=0, seconds=0.0), quota=QUOTA
+        at=0.0, times=ThreadSeconds(), stalled_seconds=0.0, throttled=Throttled(periods=0, seconds=0.0), quota=QUOTA
     )
     return before.until(Reading(at=10.0, times=times, stalled_seconds=stalled, throttled=throttled, quota=QUOTA))
 
 
 def test_a_used_up_period_counts_as_held_back_to_its_end_even_if_the_kernel_counts_less() -> None:
-    times = Times(used=3.5, waited_least=6.5, waited_most=6.5)
+    times = ThreadSeconds(used=3.5, waited_least=6.5, waited_most=6.5)
     spent = _spent_by(times, throttled=Throttled(periods=990, seconds=3.0))
     assert spent.throttled_seconds == pytest.approx(990 * 0.0065)
     assert spent.lost_seconds == pytest.approx(6.5 - 6.435)
@@ -122,7 +122,7 @@ def test_a_used_up_period_counts_as_held_back_to_its_end_even_if_the_kernel_coun
 
 @pytest.mark.parametrize(("stalled", "waited"), [(None, 2.0), (1.0, 2.0), (2.5, 2.5), (9.0, 3.0)])
 def test_threads_that_wait_at_the_same_time_wait_once(stalled: float | None, waited: float) -> None:
-    times = Times(used=1.0, waited_least=2.0, waited_most=3.0)
+    times = ThreadSeconds(used=1.0, waited_least=2.0, waited_most=3.0)
     spent = _spent_by(times, throttled=Throttled(periods=0, seconds=0.0), stalled=stalled)
     assert spent.waited_seconds == waited
 

@@ -42,7 +42,7 @@ class Reading:
     """
 
     at: float
-    times: Times
+    times: ThreadSeconds
     stalled_seconds: float | None
     throttled: Throttled
     quota: CpuQuota
@@ -71,7 +71,7 @@ class Reading:
 
 
 @value
-class Times:
+class ThreadSeconds:
     """Seconds that the threads of a group spent, since they began.
 
     Attributes:
@@ -90,9 +90,9 @@ class ThreadTimes:
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, int]] = {}
-        self._sum = Times()
+        self._sum = ThreadSeconds()
 
-    def read(self, processes: Iterable[int]) -> Times:
+    def read(self, processes: Iterable[int]) -> ThreadSeconds:
         """Return the times until now; what a thread spent after the last reading before its end is not known."""
         now: dict[int, tuple[int, int]] = {}
         for pid in processes:
@@ -105,7 +105,7 @@ class ThreadTimes:
             used += ran - ran_before
             waits.append(waited - waited_before)
         self._last = now
-        self._sum = Times(
+        self._sum = ThreadSeconds(
             used=self._sum.used + used / 1e9,
             waited_least=self._sum.waited_least + max(waits) / 1e9,
             waited_most=self._sum.waited_most + sum(waits) / 1e9,
