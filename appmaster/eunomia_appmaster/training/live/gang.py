@@ -186,6 +186,17 @@ class LiveGang(Gang):
         data = self._meeting.data("state") if self.newcomer else b""
         return dict(_loaded(data)) if data else {}
 
+    def keep_layout(self, layout: Any) -> None:
+        """Keep for newcomers what they will need room for."""
+        if not self.pinned:
+            with contextlib.suppress(StoreLostError):
+                self._meeting.put("layout", pickle.dumps(layout))
+
+    def layout(self) -> Any:
+        """Return what a newcomer will need room for; None: it is not known yet."""
+        data = self._meeting.data("layout")
+        return None if data is None else _loaded(data)
+
     def keep_state(self, state: dict[str, Any]) -> None:
         """Keep rank 0's ``run.state`` for newcomers, at most once a second, if it has changed and is not large."""
         now = time.monotonic()

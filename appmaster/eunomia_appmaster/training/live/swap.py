@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import torch
 from torch import nn
 
 from eunomia_appmaster.training.changes import NO_STATE
@@ -62,6 +63,9 @@ class Swap:
         self._step, self._taken = 0, False
         self._began = gang.newcomer
         self._report: _Report | None = None
+        self._room: list[torch.Tensor] = []
+        """Memory for the state that this newcomer will take."""
+        self._has_layout = False
 
     def begins(self) -> None:
         """Describe what is trained, for newcomers to compare, as the first loop begins."""
@@ -79,6 +83,8 @@ class Swap:
         if mine != theirs:
             why = f"it trains {mine}, and its peers {theirs}"
             self._supervision.go("unfit", {"generation": gang.newest, "why": why}, f"left: {why}")
+        if gang.device.type == "cpu":
+            self._room = transfer.room_for(gang.layout() or [])
         gang.says_ready()
         return self._enters(NO_STATE)
 
@@ -97,7 +103,7 @@ class Swap:
     def goes_on(self, step: int) -> None:
         """Process that all workers of the present generation are at the same boundary, and begin a step."""
         if self._gang.live:
-            self._live.keep_state(self._keeper.state)
+            self._keep_for_newcomers(step)
         report, self._report = self._report, None
         if report is None or not self._gang.live:
             return
@@ -134,7 +140,7 @@ class Swap:
             if group.rank == source:
                 transfer.send(group, self._state(), rank)
             elif group.rank == rank:
-                self._take(transfer.receive(group, source, self._gang.device))
+                self._take(transfer.receive(group, source, self._gang.device, self._room))
         return furthest
 
     def leave(self, generation: int) -> NoReturn:
@@ -168,6 +174,13 @@ class Swap:
         self._settle()
         return Entered(self._step, self._taken)
 
+    def _keep_for_newcomers(self, step: int) -> None:
+        """Keep ``run.state``, and once the optimizer has made a step, what a newcomer needs room for."""
+        self._live.keep_state(self._keeper.state)
+        if step and self._gang.rank == 0 and not self._has_layout:
+            self._has_layout, self._step = True, step
+            self._live.keep_layout(transfer.layout_of(self._state()))
+
     def _state(self) -> dict[str, Any]:
         return self._keeper.alone(self._keeper.capture(self._step)) | {"randomness": []}
 
@@ -190,7 +203,7 @@ class Swap:
             self._logbook.take_over(f"{self._suffix}.g{gang.generation}", self._step + 1)
         elif gang.rank and self._was_main:
             self._logbook.stop()
-        self._was_main = gang.rank == 0
+        self._was_main, self._room = gang.rank == 0, []
 
     def _fingerprint(self) -> str:
         """Return what is trained: shapes by name, numbers of parameters by group, and kinds of all other objects."""

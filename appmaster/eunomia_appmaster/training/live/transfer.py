@@ -42,8 +42,25 @@ def send(group: PeerGroup, state: Any, to: int) -> None:
         each.wait()
 
 
-def receive(group: PeerGroup, source: int, device: torch.device) -> Any:
-    """Receive a state from a member; tensors of a GPU come to ``device``.
+Layout = list[tuple[tuple[int, ...], torch.dtype]]
+"""Shapes and types of the large tensors of a state in host memory, in order."""
+
+
+def layout_of(state: Any) -> Layout:
+    """Return what a state's receiver needs room for."""
+    tensors: list[torch.Tensor] = []
+    _taken_apart(state, tensors)
+    host = [each for each in tensors if each.device.type == "cpu" and not _is_small(each)]
+    return [(tuple(each.shape), each.dtype) for each in host]
+
+
+def room_for(layout: Layout) -> list[torch.Tensor]:
+    """Return tensors whose memory has been written to, since new memory takes longer than a transfer into old."""
+    return [torch.empty(shape, dtype=dtype).fill_(0) for shape, dtype in layout]
+
+
+def receive(group: PeerGroup, source: int, device: torch.device, room: list[torch.Tensor]) -> Any:
+    """Receive a state from a member; tensors of a GPU come to ``device``, others into ``room`` where they fit.
 
     Raises:
         PeerLostError: the member is gone.
@@ -61,13 +78,18 @@ def receive(group: PeerGroup, source: int, device: torch.device) -> Any:
     slots: list[_Slot] = []
     _slots(skeleton, slots)
     where = {"cpu": torch.device("cpu"), "cuda": device}
-    tensors = [torch.empty(slot.shape, dtype=slot.dtype, device=where[slot.device]) for slot in slots]
+    tensors = [_room(slot, where[slot.device], room) for slot in slots]
     flats, large = _packed(tensors)
     waiting = [group.receive(each, source, tag) for tag, each in enumerate((*flats.values(), *large))]
     for each in waiting:
         each.wait()
     _unpack(flats, tensors)
     return _put_together(skeleton, tensors)
+
+
+def _room(slot: _Slot, device: torch.device, room: list[torch.Tensor]) -> torch.Tensor:
+    fits = bool(room) and device.type == "cpu" and (tuple(room[0].shape), room[0].dtype) == (slot.shape, slot.dtype)
+    return room.pop(0) if fits else torch.empty(slot.shape, dtype=slot.dtype, device=device)
 
 
 def _taken_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
