@@ -57,13 +57,14 @@ scaler = torch.amp.GradScaler("cpu", growth_interval=7, enabled=args.scaler)
 model, optimizer, scheduler, averaged, scaler, loader = run.prepare(
     model, optimizer, scheduler, averaged, scaler, loader, micro_batches=args.micro_batches
 )
+plain = getattr(model, "module", model)  # one worker of a fixed size has no wrapper
 log = Path(f"steps.{os.environ['EUNOMIA_CONTAINER_ID'].partition('@')[0]}").open("a", buffering=1)  # noqa: SIM115 - open to the end
 seen: list[int] = []
 
 
 def state_hash() -> str:
     digest = hashlib.sha256()
-    tensors = [*model.module.state_dict().values()]
+    tensors = [*plain.state_dict().values()]
     for values in optimizer.state_dict()["state"].values():
         tensors += [value for value in values.values() if isinstance(value, torch.Tensor)]
     for tensor in tensors:
@@ -107,6 +108,6 @@ else:
         with torch.no_grad():
             run.log({"error": nn.functional.mse_loss(model(inputs), targets)})
 if run.is_main:
-    final = {"model": model.module.state_dict(), "step": run.step, "averaged": averaged.state_dict()}
+    final = {"model": plain.state_dict(), "step": run.step, "averaged": averaged.state_dict()}
     final["scaler"] = scaler.state_dict()
     torch.save(final | {"optimizer": optimizer.state_dict(), "size": run.world_size}, "final.pt")

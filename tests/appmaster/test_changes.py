@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from eunomia_appmaster.master.changes import Decision, Generation, Membership, What, Worker, decide, holders
+from eunomia_appmaster.master.slot_failures import WITHOUT_SECONDS, SlotFailures
 
 
 @dataclasses.dataclass
@@ -265,3 +266,19 @@ def test_random_histories_use_no_number_twice_and_reach_the_last_lease(seed: int
             gang.enter()
         gang.settle()
     assert {gang.workers[each].gpu for each in gang.membership.current.members} == gang.wanted
+
+
+def test_a_slot_on_which_two_workers_failed_gets_one_more_after_a_time() -> None:
+    failures, place, other = SlotFailures(), (1, 0, 7), (1, 0, 8)
+    failures.count(place, 0.0)
+    assert failures.has(place)
+    assert not failures.is_given_up(place, 1.0)
+    failures.count(place, 2.0)
+    assert failures.is_given_up(place, 1.0 + WITHOUT_SECONDS)
+    assert not failures.is_given_up(place, 2.0 + WITHOUT_SECONDS)
+    assert failures.has(place), "what fails there next counts at once"
+    failures.count(place, 3.0 + WITHOUT_SECONDS)
+    assert failures.is_given_up(place, 4.0 + WITHOUT_SECONDS)
+    assert not failures.is_given_up(other, 4.0), "the next lease of the slot begins with no failure"
+    failures.count(other, 5.0, for_good=True)
+    assert failures.is_given_up(other, 6.0)

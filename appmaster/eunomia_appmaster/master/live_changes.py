@@ -1,7 +1,6 @@
 """Carries out live changes: a gang follows its slots without a restart, and goes on without workers that died."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -11,6 +10,7 @@ from eunomia_appmaster.master.changes import Decision, Membership, What, Worker,
 from eunomia_appmaster.master.endings import has_failed
 from eunomia_appmaster.master.gangs import START_WAIT_SECONDS, Gangs, Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.master.slot_failures import Place, SlotFailures
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.runtimes.runtime import (
@@ -33,15 +33,9 @@ STOPPED_SECONDS: Final = 10.0
 """Seconds after which a worker whose process is stopped by a signal is left out, and killed."""
 TIMEOUT_SECONDS: Final = 600.0
 """Seconds for which a worker waits for the others of its generation."""
-MOST_FAILURES: Final = 2
-"""Failures of newcomers and members of one slot, after which the gang does without it for a time."""
-WITHOUT_SECONDS: Final = 600.0
-"""Seconds for which a gang does without such a slot, before it gets one more worker."""
 
 LOOPBACK: Final = ("127.", "localhost", "::1")
 """Beginnings of addresses that no other machine reaches."""
-
-_Place = tuple[int, int, int]  # job, GPU and epoch of its lease
 
 
 class LiveChanges:
@@ -55,9 +49,7 @@ class LiveChanges:
 
     def __init__(self, around: Surroundings, gangs: Gangs, book: SlotBook) -> None:
         self._around, self._gangs, self._book = around, gangs, book
-        self._failed: Counter[_Place] = Counter()
-        self._failed_at: dict[_Place, float] = {}
-        """Unix time of the last failure."""
+        self._failures = SlotFailures()
         self._counted: set[str] = set()
         """Containers whose failure is counted."""
         self._killed: set[str] = set()
@@ -188,10 +180,7 @@ class LiveChanges:
             places[container] = gpu
             return container
 
-        for place in [each for each, at in self._failed_at.items() if now - at >= WITHOUT_SECONDS]:
-            self._failed[place] = min(self._failed[place], MOST_FAILURES - 1)
-            del self._failed_at[place]
-        usable = [gpu for gpu in wanted if self._is_usable(job, gang, gpu, slots)]
+        usable = [gpu for gpu in wanted if self._is_usable(job, gang, gpu, slots, now)]
         decision = decide(membership, self._workers(gang, now), usable, name)
         for container, gpu in places.items():
             self._gangs.add(job, container, gpu, slots[gpu].node)
@@ -221,17 +210,18 @@ class LiveChanges:
             leaves=report.leaving is not None,
         )
 
-    def _is_usable(self, job: Job, gang: Gang, gpu: int, slots: Mapping[int, Slot]) -> bool:
+    def _is_usable(self, job: Job, gang: Gang, gpu: int, slots: Mapping[int, Slot], now: float) -> bool:
         """Return whether a gang can have a worker on a GPU: one that it has, or a newcomer."""
         if gpu not in slots:
             return False
-        if gpu in gang.member_gpus and self._failed[self._place(job, gpu, slots)] == 0:
+        place = self._place(job, gpu, slots)
+        if gpu in gang.member_gpus and not self._failures.has(place):
             return True
-        failed = self._failed[self._place(job, gpu, slots)] >= MOST_FAILURES
-        return not failed and (gpu in gang.gpus or self._around.runtimes.is_ready(slots[gpu].node))
+        given_up = self._failures.is_given_up(place, now)
+        return not given_up and (gpu in gang.gpus or self._around.runtimes.is_ready(slots[gpu].node))
 
     @staticmethod
-    def _place(job: Job, gpu: int, slots: Mapping[int, Slot]) -> _Place:
+    def _place(job: Job, gpu: int, slots: Mapping[int, Slot]) -> Place:
         return job.number, gpu, slots[gpu].epoch
 
     def _carry_out(self, job: Job, gang: Gang, decision: Decision, now: float) -> bool:
@@ -297,7 +287,7 @@ class LiveChanges:
             self._book.lose([slot.gpu], slot.epoch)
         except RefusedError as error:
             log.warning("newcomer.refused", container=container, why=str(error))
-            self._fails(self._place(job, slot.gpu, slots), MOST_FAILURES, now)
+            self._failures.count(self._place(job, slot.gpu, slots), now, for_good=True)
         else:
             list(self._gangs.hear(statuses))
 
@@ -372,11 +362,7 @@ class LiveChanges:
                 continue
             if not worker.alive or (worker.useless and container in newcomers):
                 self._counted.add(container)
-                self._fails(self._place(job, worker.gpu, slots), MOST_FAILURES if worker.useless else 1, now)
-
-    def _fails(self, place: _Place, times: int, now: float) -> None:
-        self._failed[place] += times
-        self._failed_at[place] = now
+                self._failures.count(self._place(job, worker.gpu, slots), now, for_good=worker.useless)
 
     def _kill(self, gang: Gang, containers: Collection[str], reason: str) -> None:
         for node, known in gang.by_node().items():
