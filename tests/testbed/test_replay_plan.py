@@ -1,5 +1,6 @@
 """The plan of a replay: which jobs run for how long, what is cut by which rule, and what is refused before a run."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,22 @@ def test_elastic_jobs_keep_their_range(tmp_path: Path) -> None:
 def test_names_of_apps_differ_and_are_valid(tmp_path: Path) -> None:
     jobs = tuple(f"{name},{row.partition(',')[2]}" for row, name in zip(JOBS, ("a b", "a-b"), strict=False))
     assert [app.name for app in ready(tmp_path, jobs).plan.apps] == ["a-b", "a-b-x"]
+
+
+def test_profiles_of_slots_that_lacked_their_pace_are_noted(tmp_path: Path) -> None:
+    write_trace(tmp_path)
+    notes = []
+    for pace in (0.6, 0.97):
+        measured = dataclasses.replace(measurements("cpu"), pace=pace)
+        notes.append(" ".join(prepared(flags_of(tmp_path, profiles=None), lambda _, found=measured: found).notes))
+    assert "had 60.0% of their pace" in notes[0]
+    assert "of their pace" not in notes[1]
+
+
+def test_profiles_of_another_machine_are_refused_unless_given_anyway(tmp_path: Path) -> None:
+    write_trace(tmp_path)
+    path = tmp_path / "profiles.toml"
+    path.write_text(dataclasses.replace(measurements("cpu"), machine="64 cores of another").to_toml())
+    with pytest.raises(InputError, match='machine "64 cores of another", here "'):
+        prepared(flags_of(tmp_path), lambda _: measurements("cpu"))
+    assert prepared(flags_of(tmp_path, anyway=True), lambda _: measurements("cpu")).plan.apps

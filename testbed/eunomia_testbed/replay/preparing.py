@@ -13,6 +13,7 @@ from eunomia_testbed.replay.budget import BudgetForecast, check_budget, first_sp
 from eunomia_testbed.replay.draft import Draft, draft_of
 from eunomia_testbed.replay.flags import ReplayFlags
 from eunomia_testbed.replay.measuring.machine import check_measured, machine_words, present_versions
+from eunomia_testbed.replay.pace import LEAST_PACE
 from eunomia_testbed.replay.plan import ReplayPlan, plan_of
 from eunomia_testbed.replay.profiles import Costs, Measurements, read_measured
 from eunomia_testbed.replay.scaling import speed_of
@@ -91,7 +92,7 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
         measured=measured,
         costs=costs,
         forecast=forecast,
-        notes=(*read, *_notes(plan, slots), forecast.words(costs)),
+        notes=(*read, *_notes(plan, slots), *_pace_notes(measured), forecast.words(costs)),
         inputs=trace.inputs,
     )
 
@@ -145,6 +146,13 @@ def _check_policies(profiles: "dict[str, Profile] | object", slots: ReplaySlots)
     if isinstance(profiles, dict):
         for profile in profiles.values():
             profile.stages(cluster, place="--slots")
+
+
+def _pace_notes(measured: Measurements) -> list[str]:
+    """Return a warning if the slots of the measurement lacked their pace, so that its rates are too low."""
+    if measured.pace is None or measured.pace >= LEAST_PACE:
+        return []
+    return [f"rates and costs were measured on slots that had {measured.pace:.1%} of their pace: measure them again"]
 
 
 def _notes(plan: ReplayPlan, slots: ReplaySlots) -> list[str]:
