@@ -39,11 +39,11 @@ class Task:
 
 
 def arguments(*, batch_size: int, **defaults: float) -> argparse.Namespace:
-    """Read the command line.
+    """Read the command line. The learning rate ``lr`` is that at the program's own batch size, and grows with the size.
 
     Args:
-        batch_size: global batch size unless given.
-        defaults: the program's own options, such as the learning rate ``lr``, with their defaults.
+        batch_size: the program's own global batch size, which holds unless another is given.
+        defaults: the program's own options, the learning rate among them, with their defaults.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-size", type=int, default=batch_size, help="global batch size, at first")
@@ -53,7 +53,9 @@ def arguments(*, batch_size: int, **defaults: float) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=MOST_EPOCHS, help="number of passes over the data")
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
-    return parser.parse_args()
+    given = parser.parse_args()
+    given.lr *= given.batch_size / batch_size
+    return given
 
 
 def train(

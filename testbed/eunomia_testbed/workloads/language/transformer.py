@@ -17,7 +17,7 @@ class Translator(nn.Module):
         self.place = nn.Parameter(0.1 * torch.randn(length, width))
         self.layers = nn.Transformer(
             width, nhead=4, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=2 * width, dropout=0.0,
-            batch_first=True, norm_first=True,
+            batch_first=True,
         )  # fmt: skip
         self.head = nn.Linear(width, WORDS)
 
