@@ -21,6 +21,5 @@ model = nn.Sequential(
 for layer in model:
     if isinstance(layer, nn.Conv2d | nn.Linear):
         nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")  # without norm, torch's own start is too small
-        nn.init.zeros_(layer.bias)
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
 train(model, optimizer, digits(), args, run)
