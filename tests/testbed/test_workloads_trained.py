@@ -128,7 +128,7 @@ def test_live_changes_and_restarts_end_with_the_same_parameters(
 ) -> None:
     """The gang changes live as soon as it can; then the same changes are made at the same steps by restarts."""
     program = program_named(name)
-    args = (str(script(program)), *words(program))
+    args = (str(script(program)), *words(program, options={program.cost_option: 8}))
     changes = changed_live(lab, tmp_path / "live", args)
     restarted = Job(lab, IN_DOUBLE_PRECISION, tmp_path / "restarted", args=args)
     for (_, size), (stop, _) in itertools.pairwise(changes):
