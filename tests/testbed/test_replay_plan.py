@@ -8,10 +8,12 @@ from replay_lab import JOBS, flags_of, measurements, write_trace
 
 from eunomia.errors import InputError
 from eunomia.platform.profiles import Profile
+from eunomia_appmaster.app.app_file import AppFile
 from eunomia_appmaster.node.local_machine import usable_cpus
 from eunomia_testbed.replay.app_files import app_file
+from eunomia_testbed.replay.draft import Draft
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
-from eunomia_testbed.replay.profiles import Costs
+from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.replay.scaling import Factors, scaled_profile, speed_of
 from eunomia_testbed.replay.slots import slots_of
 
@@ -172,3 +174,32 @@ def test_profiles_of_another_machine_are_refused_unless_given_anyway(tmp_path: P
     with pytest.raises(InputError, match='machine "64 cores of another", here "'):
         prepared(flags_of(tmp_path), lambda _: measurements("cpu"))
     assert prepared(flags_of(tmp_path, anyway=True), lambda _: measurements("cpu")).plan.apps
+
+
+def measured_for(draft: Draft) -> Measurements:
+    """Return rates in all settings that a draft needs, ten iterations a second in each."""
+    rates = tuple(
+        ProgramRate(
+            program=each.program,
+            batch_size=each.batch_size,
+            slots=each.slots,
+            slot_type=each.slot_type,
+            iterations_per_second=10.0,
+        )
+        for each in draft.needed()
+    )
+    return dataclasses.replace(measurements("cpu"), profiles=Profiles(rates=rates, slot_speeds={"cpu": 0.0}))
+
+
+def test_a_search_of_the_trace_stays_one_app_with_its_tuner(tmp_path: Path) -> None:
+    settings = ["themis2.apps=3", "themis2.days=0.2", "themis2.most_gpus=2", "themis2.most_demand=8"]
+    of_searches = {"workload": "themis2", "settings": settings, "speed": "600x", "budget": "2h", "anyway": True}
+    flags = flags_of(tmp_path, trace=None, **of_searches).model_copy(update={"profiles": None})
+    plan = prepared(flags, measured_for).plan
+    searches = [app for app in plan.apps if app.trials > 1]
+    assert searches
+    for app in searches:
+        parsed = AppFile.parse(app_file(app, tmp_path).text, folder=tmp_path, place=app.name)
+        assert parsed.tuner.kind == "successive_halving"
+        assert parsed.search.trials == app.trials
+    assert set(plan.workload.searches) >= {number for number, app in enumerate(plan.apps) if app.trials > 1}

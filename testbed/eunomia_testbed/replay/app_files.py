@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Final
 
-from eunomia.platform.toml_text import toml_value
+from eunomia.platform.toml_text import toml_key, toml_value
 from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.replay.plan import PlannedApp
 from eunomia_testbed.workloads.programs import program_named
 
 CHECKPOINT_EVERY: Final = "30s"
 """The most work that a kill may cost a job."""
+
+
+LEARNING_RATE: Final = {"type": "float", "low": 1e-3, "high": 0.1, "log": True}
+"""Range of ``lr``, which every program has: the space of a trace's search, whose trials differ in nothing else."""
 
 
 def app_file(app: PlannedApp, folder: Path) -> AppSource:
@@ -19,7 +23,6 @@ def app_file(app: PlannedApp, folder: Path) -> AppSource:
         app: the app.
         folder: existing folder, which the workers have as working folder.
     """
-    program = program_named(app.program)
     slots = app.most if app.least == app.most else {"min": app.least, "max": app.most}
     user = [f"user = {toml_value(app.user)}"] if app.user else []
     weight = [] if app.weight == 1.0 else [f"weight = {toml_value(app.weight)}"]
@@ -27,15 +30,31 @@ def app_file(app: PlannedApp, folder: Path) -> AppSource:
         "[app]", f"name = {toml_value(app.name)}", *user, *weight,
         "",
         "[job]",
-        f"command = {toml_value(app.command)}",
+        f"command = {toml_value(app.command if app.search is None else f'{app.command} {{args}}')}",
         f"slots = {toml_value(slots)}",
         f"max_iterations = {app.iterations}",
         f'checkpoint_every = "{CHECKPOINT_EVERY}"',
         f"batch_size = {app.batch_size}",
         f"adapts = {toml_value(app.mode)}",
         'env = { OMP_NUM_THREADS = "1" }',
-        "",
-        "[tuner]",
-        f"metric = {toml_value(program.metric)}",
+        *_search_lines(app),
     ]  # fmt: skip
     return AppSource(path=folder / f"{app.name}.toml", text="\n".join([*lines, ""]))
+
+
+def _search_lines(app: PlannedApp) -> list[str]:
+    """Return the tables of an app's search, with the trace's tuner and its options; a single run has a metric alone."""
+    metric = f"metric = {toml_value(program_named(app.program).metric)}"
+    if app.search is None:
+        return ["", "[tuner]", metric]
+    return [
+        "",
+        "[space]",
+        f"lr = {toml_value(LEARNING_RATE)}",
+        "",
+        "[tuner]",
+        f"kind = {toml_value(app.search.tuner)}",
+        metric,
+        f"trials = {app.trials}",
+        *(f"{toml_key(name)} = {toml_value(option)}" for name, option in app.search.options.items()),
+    ]

@@ -209,7 +209,7 @@ def _workload(
             models=models,
             regimes={at: parts for at, parts in enumerate(work) if len(parts) > 1},
             searches={
-                number: kept.searches[app]
+                number: _scaled_search(kept.searches[app], by_app[name], before, lengths)
                 for number, name in enumerate(order)
                 for app in _search_rows(kept, before, of_app[name])
             },
@@ -227,6 +227,23 @@ def _search_rows(kept: Workload, before: Workload, app: int) -> list[int]:
     name = before.apps.id[app]
     row = list(kept.apps.id).index(name) if name in kept.apps.id else -1
     return [row] if row in kept.searches else []
+
+
+def _scaled_search(
+    search: SimulatedSearch, jobs: Sequence[DraftJob], before: Workload, lengths: Mapping[int, tuple[Regime, ...]]
+) -> SimulatedSearch:
+    """Return a search whose options in iterations, and points of curves, are those of the replay's shorter trials."""
+    planned = max(math.fsum(part.iterations for part in lengths[job.row]) for job in jobs)
+    ratio = planned / max(float(before.jobs.iterations[job.row]) for job in jobs)
+    kept = [job.row for job in jobs]
+    first = int(np.flatnonzero(before.jobs.app == before.jobs.app[kept[0]])[0])
+    curves = tuple(search.curves[row - first] for row in kept) if search.curves else ()
+    options = {
+        name: max(1, round(option * ratio)) if isinstance(option, int) and name.endswith("iterations") else option
+        for name, option in search.options.items()
+    }
+    every = max(1, round(search.every * ratio))
+    return dataclasses.replace(search, options=options, curves=curves, every=every)
 
 
 def _apps(
