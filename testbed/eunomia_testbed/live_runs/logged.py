@@ -4,6 +4,7 @@ When run as root, it reads an app's files with the rights of the folder's owner,
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import tomllib
@@ -131,9 +132,10 @@ def _app_file(app_dir: Path) -> dict[str, Any]:
 
 
 def model_of(app_dir: Path) -> str | None:
-    """Return the name of the job's script, without its suffix."""
+    """Return the name of the job's script, without its suffix, or the last part of its module's name."""
     words = str(_app_file(app_dir).get("job", {}).get("command", "")).split()
-    return next((Path(word).stem for word in words if word.endswith(".py")), None)
+    modules = (module.rpartition(".")[2] for option, module in itertools.pairwise(words) if option == "-m")
+    return next((Path(word).stem for word in words if word.endswith(".py")), None) or next(modules, None)
 
 
 def search_of(app_dir: Path) -> AppSearch:

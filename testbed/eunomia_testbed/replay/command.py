@@ -115,7 +115,7 @@ class _Running:
     def _make(self, run: RealRun) -> None:
         """Make one real run, and write its tables; one that is interrupted leaves partial tables."""
         from eunomia_testbed.replay.results import write_real
-        from eunomia_testbed.replay.running import ReplayRun, check_finished, run_for_real
+        from eunomia_testbed.replay.running import LIMIT_BUDGETS, ReplayRun, check_finished, run_for_real
         from eunomia_testbed.replay.screen import Lines
 
         folder = cleared(self.out, run)
@@ -123,7 +123,8 @@ class _Running:
         lines = Lines(self.say, self.made.runs.index(run) + 1, len(self.made.runs))
         try:
             loop = self.ready.measured.loop_seconds
-            record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop)
+            limit = LIMIT_BUDGETS * self.ready.forecast.budget_seconds
+            record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop, limit_seconds=limit)
         finally:
             with ignoring_interrupts():
                 live.stop()

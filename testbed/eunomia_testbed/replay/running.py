@@ -1,5 +1,6 @@
 """Runs the jobs of a plan for real: one policy in one repeat, on an arbiter and a state folder of its own."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ PRELOAD: Final = (
 """Modules of the programs that the launcher's zygote imports once for all workers."""
 LOOK_SECONDS: Final = 0.2
 """Seconds between two looks for due submissions and news."""
+LIMIT_BUDGETS: Final = 5.0
+"""Number of budgets after which a real run is ended: leases too short for this machine make no progress."""
 APPS: Final = "apps-submitted"
 """Subfolder of a run's state folder with the app files."""
 PROFILE: Final = "scaled"
@@ -81,6 +84,7 @@ def run_for_real(
     watch: Watch | None = None,
     *,
     loop_seconds: float | None = None,
+    limit_seconds: float = math.inf,
 ) -> RunRecord:
     """Run all apps of a plan under one policy, each submitted at its time, until all have ended.
 
@@ -90,14 +94,15 @@ def run_for_real(
         live: its live run, which the caller stops.
         watch: called after each look.
         loop_seconds: CPU time of the pace meter's loop when the rates were measured; None: not known.
+        limit_seconds: time after the first submission within which all apps must end.
 
     Raises:
-        EunomiaError: arbiter or launcher failed too often, or an app cannot be submitted.
+        EunomiaError: arbiter or launcher failed too often, an app cannot be submitted, or the time is over.
     """
     run_in_this_installation(os.environ)
     live.start()
     with PaceMeter(live.folder, reference_loop_seconds=loop_seconds) as meter:
-        times = _until_all_ended(plan, run, live, watch)
+        times = _until_all_ended(plan, run, live, watch, limit_seconds)
     return RunRecord(
         began_at=times.began_at, ended_at=times.ended_at, late_seconds=times.late_seconds, pace=meter.result()
     )
@@ -112,7 +117,9 @@ class _SubmissionTimes:
     late_seconds: float
 
 
-def _until_all_ended(plan: ReplayPlan, run: RealRun, live: ReplayRun, watch: Watch | None) -> _SubmissionTimes:
+def _until_all_ended(
+    plan: ReplayPlan, run: RealRun, live: ReplayRun, watch: Watch | None, limit_seconds: float
+) -> _SubmissionTimes:
     began_at, began = time.time(), time.monotonic()
     left = sorted(plan.apps, key=lambda app: app.arrives_at_seconds)
     late = 0.0
@@ -126,6 +133,9 @@ def _until_all_ended(plan: ReplayPlan, run: RealRun, live: ReplayRun, watch: Wat
         now = time.time()
         if watch is not None:
             watch(_watched(plan, run, live, look, len(plan.apps) - len(left)))
+        if since > limit_seconds:
+            rule = f"a real run must end within {limit_seconds:.0f} s, {LIMIT_BUDGETS:g} times its budget"
+            raise EunomiaError(rule, value=f"{run.name} still runs", place=str(live.folder))
         if not left and live.is_over:
             return _SubmissionTimes(began_at=began_at, ended_at=now, late_seconds=late)
         pause = LOOK_SECONDS if not left else left[0].arrives_at_seconds - (time.monotonic() - began)
