@@ -12,6 +12,8 @@ CHECKPOINT_EVERY: Final = "30s"
 """The most work that a kill may cost a job."""
 
 
+LOSS: Final = "train/loss"
+"""Tag under which every program logs the loss of each iteration."""
 LEARNING_RATE: Final = {"type": "float", "low": 1e-3, "high": 0.1, "log": True}
 """Range of ``lr``, which every program has: the space of a trace's search, whose trials differ in nothing else."""
 
@@ -43,10 +45,12 @@ def app_file(app: PlannedApp, folder: Path) -> AppSource:
 
 
 def _search_lines(app: PlannedApp) -> list[str]:
-    """Return the tables of an app's search, with the trace's tuner and its options; a single run has a metric alone."""
-    metric = f"metric = {toml_value(program_named(app.program).metric)}"
+    """Return the tables of an app's search, with the trace's tuner and its options; a single run has a metric alone.
+
+    A search compares losses, which each iteration logs: the first rung may end before the first epoch does.
+    """
     if app.search is None:
-        return ["", "[tuner]", metric]
+        return ["", "[tuner]", f"metric = {toml_value(program_named(app.program).metric)}"]
     return [
         "",
         "[space]",
@@ -54,7 +58,8 @@ def _search_lines(app: PlannedApp) -> list[str]:
         "",
         "[tuner]",
         f"kind = {toml_value(app.search.tuner)}",
-        metric,
+        f"metric = {toml_value(LOSS)}",
+        'mode = "min"',
         f"trials = {app.trials}",
         *(f"{toml_key(name)} = {toml_value(option)}" for name, option in app.search.options.items()),
     ]
