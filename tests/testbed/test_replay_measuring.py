@@ -25,6 +25,7 @@ from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
 from eunomia_testbed.replay.measuring.showing import measured_lines
 from eunomia_testbed.replay.measuring.summary import check_complete, costs_of, profiles_of, spreads_of
 from eunomia_testbed.replay.profiles import Measurements, Profiles
+from eunomia_testbed.workloads.programs import program_named
 
 AT = 1_000.0
 """Unix time of the first arrival."""
@@ -228,10 +229,9 @@ def test_a_real_measurement_on_paced_slots_has_rates_and_all_costs(tmp_path: Pat
     groups.close()
     if "cpu" not in groups.controllers or usable_cpus() < 1.5:
         pytest.skip(f"no pace can be kept here: {groups.describe()}")
-    script = Path(__file__).parents[2] / "testbed" / "eunomia_testbed" / "demo" / "workloads" / "mlp.py"
+    command = program_named("mlp").command(batch_size=96, options={"width": 64})
     wanted = [
-        RateSetting(program="mlp", command=f"python {script} --width=64", batch_size=96, slots=slots, slot_type="a")
-        for slots in (1, 2)
+        RateSetting(program="mlp", command=command, batch_size=96, slots=slots, slot_type="a") for slots in (1, 2)
     ]
     made = measure(
         tmp_path / "out", wanted, [SlotKind(name="a", count=2, speed=0.4)], effort=Effort(seconds=10.0, repeats=2)
