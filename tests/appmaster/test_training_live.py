@@ -154,6 +154,19 @@ def test_a_worker_that_vanishes_without_a_word_is_left_out_once_it_is_named(lab:
         checked(job, 60)
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_for_a_while_is_waited_for(lab: Lab, tmp_path: Path) -> None:
+    with live_job(lab, SCRIPT, tmp_path / "run", "--steps", "60", "--seconds", "0.02") as job:
+        started(job, 2)
+        job.kill("c1", signal.SIGSTOP)
+        job.until(lambda: _waits(job, "c0"), 30.0, "its peer does not wait for it")
+        job.run_for(1.5)
+        job.kill("c1", signal.SIGCONT)
+        finished(job)
+        assert not job.said("broken")
+        checked(job, 60)
+
+
 def _waits(job: LiveJob, name: str) -> bool:
     pulse = job.pulse(name)
     return pulse is not None and pulse.phase is Phase.PEERS
