@@ -49,9 +49,12 @@ def write_inputs(folder: Path) -> tuple[Path, Path]:
 
 
 def interrupted(folder: Path, out: Path) -> tuple[int, str]:
-    """Start the replay, interrupt it as soon as two jobs are submitted, and return its exit code and stderr."""
+    """Start the replay, interrupt it as soon as two jobs are submitted, and return its exit code and stderr.
+
+    ``--anyway``, since the profiles are of no machine.
+    """
     trace, profiles = write_inputs(folder)
-    options = ("--policy", "default", "--slots", "4x cpu", "--speed", "100x", "--budget", "2m")
+    options = ("--policy", "default", "--slots", "4x cpu", "--speed", "100x", "--budget", "2m", "--anyway")
     process = subprocess.Popen(
         command(str(trace), *options, "--profiles", str(profiles), "--out", str(out)),
         stdout=subprocess.PIPE,
@@ -129,8 +132,6 @@ def test_no_time_of_the_real_run_reaches_the_simulation(replayed: tuple[Path, st
         frame.with_columns(pl.col("^.*_seconds$") * 3.0 + 17.0).write_parquet(path)
     for path in (out / "runs").glob("*/done.json"):
         taint_json(path)
-    for path in (out / "runs").glob("*/apps/*/activity/*"):
-        path.write_bytes(path.read_bytes().replace(b"T", b"X"))
     done = subprocess.run(
         command("--resume", str(out), "--quiet"), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
     )
