@@ -203,3 +203,18 @@ def test_a_search_of_the_trace_stays_one_app_with_its_tuner(tmp_path: Path) -> N
         assert parsed.tuner.kind == "successive_halving"
         assert parsed.search.trials == app.trials
     assert set(plan.workload.searches) >= {number for number, app in enumerate(plan.apps) if app.trials > 1}
+
+
+def test_a_job_that_adapts_keeps_its_mode_and_its_batch_sizes(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(
+        "job,arrival_seconds,most_gpus,iterations,model,batch_size,adaptation,regimes\n"
+        'job0,0,1,1500,ResNet-18,32,accordion,"[[1000, 32, 1.0], [500, 128, 2.0]]"\n'
+    )
+    flags = flags_of(tmp_path, anyway=True).model_copy(update={"profiles": None})
+    plan = prepared(flags, measured_for).plan
+    app = plan.apps[0]
+    # 1,000 s in each regime are 10 s at 100x, at ten iterations a second
+    assert [(part.iterations, part.batch_size) for part in plan.workload.regimes[0]] == [(100, 32), (100, 128)]
+    assert app.iterations == 200
+    assert "--mode=accordion --largest-batch=128" in app.command
+    assert AppFile.parse(app_file(app, tmp_path).text, folder=tmp_path, place="job0").job.adapts == "accordion"
