@@ -91,6 +91,7 @@ def main() -> int:
     parser.add_argument("--unfit", action="store_true")
     parser.add_argument("--slow", action="store_true", help="a newcomer is ready once there is a file named quick")
     parser.add_argument("--late", action="store_true", help="it takes 5 s to start")
+    parser.add_argument("--apart", action="store_true", help="the first gang breaks before its first step")
     parser.add_argument("--fixed", action="store_true", help="its group cannot change")
     options = parser.parse_args()
     if "EUNOMIA_ELASTIC" not in os.environ:
@@ -115,6 +116,14 @@ def main() -> int:
         while options.slow and not Path("quick").exists():
             time.sleep(0.02)
         orders.say(ready={"generation": generation})
+    while options.apart and ".1.1." in NAME:
+        orders.say(broken={"generation": 0})
+        if NAME.endswith(".0"):
+            orders.say(leaving={"generation": 0, "step": 0})
+            return 75
+        if {"suspend"} & {order.get("order") for order in orders.poll()}:
+            return 75
+        time.sleep(0.05)
     if options.fixed:
         orders.say(unfit={"generation": 0, "why": "the script has a process group of its own"})
     if generation == 0 and members[0] == NAME:

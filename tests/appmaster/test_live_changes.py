@@ -81,6 +81,16 @@ def test_a_lease_that_grows_before_a_slow_script_has_begun_waits_for_it(tmp_path
 
 
 @pytest.mark.slow
+def test_a_first_gang_that_breaks_before_its_first_step_starts_again(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--apart")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: "live.1.2.1" in _traces(app_dir), "another incarnation")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        assert lab.activity("live", "failed") == []
+
+
+@pytest.mark.slow
 def test_a_newer_lease_replaces_a_change_whose_newcomer_is_not_ready(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:
         app_dir = _submit(lab, "--slow")

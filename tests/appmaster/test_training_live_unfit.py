@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -165,6 +165,29 @@ def test_what_torch_calls_private_is_used_in_one_module_with_versions_that_were_
     private = re.compile(r"ProcessGroup(Gloo|NCCL)|_execution_engine|_set_default_timeout|\bdist\._|\btorch\._")
     users = {path.name for path in folder.parent.rglob("*.py") if private.search(path.read_text())}
     assert users == {"groups.py"}
+
+
+class EndsLate:
+    """An operation that ends just after the time for which it was waited for, well or not."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails, self.waits = fails, 0
+
+    def wait(self, *_: Any) -> None:
+        self.waits += 1
+        if self.waits == 1 or self.fails:
+            raise RuntimeError("timed out" if self.waits == 1 else "connection closed")
+
+    def is_completed(self) -> bool:
+        return True
+
+
+def test_an_operation_that_ends_as_its_worker_looks_up_has_not_failed() -> None:
+    late = EndsLate(fails=False)
+    groups._Work(late, cast("Any", None)).wait()
+    assert late.waits == 2
+    with pytest.raises(groups.PeerLostError, match="connection closed"):
+        groups._Work(EndsLate(fails=True), cast("Any", None)).wait()
 
 
 class NoLauncher(OrderClient):

@@ -164,6 +164,8 @@ class Conductor(LeaseFollower):
             self._stop(job, "another worker of its gang has failed", now)
         elif any(status.never_began for status in completed):
             self._stop(job, "another worker of its gang never started", now)
+        elif any(self._live.left_alone(status) for status in completed):
+            self._stop(job, "another worker has left its gang, which cannot change now", now)
 
     def _read_logs(self, job: Job, now: float) -> None:
         seen = self.logs(job.number).poll()

@@ -14,9 +14,11 @@ from eunomia_appmaster.master.slot_failures import Place, SlotFailures
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.runtimes.runtime import (
+    SUSPENDED,
     ContainerState,
     ContainerStatus,
     Entered,
+    Exit,
     LeaseOverError,
     RefusedError,
     RuntimeAwayError,
@@ -98,6 +100,11 @@ class LiveChanges:
             return False
         # One that has left its gang alone, between two generations, exits with 75 too.
         return status.finished or bool(status.stop_reason) or status.suspended_step is not None
+
+    def left_alone(self, status: ContainerStatus) -> bool:
+        """Return whether a worker has left its gang between two generations, without an order to suspend."""
+        left = status.completed and status.exit == Exit(code=SUSPENDED) and not status.never_began
+        return left and status.live is not None and not status.stop_reason and status.suspended_step is None
 
     def why_restart(self, gang: Gang) -> str:
         """Return why a gang's helper says that its job cannot change live; empty: it does not say so."""

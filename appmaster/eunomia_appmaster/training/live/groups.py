@@ -173,11 +173,17 @@ class _Work:
         """Wait for a second; returns whether the operation has ended."""
         try:
             self._work.wait(timedelta(seconds=LOOK_SECONDS))
-        except RuntimeError as error:
-            if self._work.is_completed():
-                raise PeerLostError(str(error)) from None
-            return False
+        except RuntimeError:
+            if not self._work.is_completed():
+                return False
+            self._check()  # it may have ended well, just after that second
         return True
+
+    def _check(self) -> None:
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            raise PeerLostError(str(error)) from None
 
 
 class _Transfer:
