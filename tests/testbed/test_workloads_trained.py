@@ -65,6 +65,17 @@ def test_the_loss_of_every_program_falls(lab: Lab, tmp_path: Path) -> None:
         assert program.metric in logs.tags()
 
 
+def test_a_program_runs_without_eunomia(lab: Lab, tmp_path: Path) -> None:
+    args = words(program_named("vgg"), epochs=2, options={"width": 4})
+    pid = lab.start(script(program_named("vgg")), *args, env={}, cwd=tmp_path, output=tmp_path / "output")
+    assert lab.wait(pid) == DONE, (tmp_path / "output").read_text()
+    (folder,) = (tmp_path / "runs").iterdir()
+    logs = LogFolder(folder)
+    logs.poll()
+    assert len(logs.series("train/loss")) == 2 * math.ceil(1437 / 32)
+    assert len(logs.series("val/accuracy")) == 2
+
+
 def epochs(logs: LogFolder, samples: int) -> Iterator[tuple[int, int]]:
     """Yield each epoch's number of steps, and the batch size that was announced by its first step."""
     ends = [0, *logs.series("val/loss").step.tolist()]
