@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.appmaster.live_lab import LiveJob, live_job
-from tests.appmaster.training_lab import Lab
+from tests.appmaster.training_lab import Job, Lab
 
 from eunomia_appmaster.node.stall_watch import Phase
 
@@ -109,6 +109,16 @@ def test_a_gang_that_grows_and_shrinks_trains_as_one_of_fixed_size(
     assert deviation(final["model"], fixed(*args)["model"]) < 1e-10
     assert deviation(final["averaged"], fixed(*args)["averaged"]) < 1e-10
     assert final["scaler"] == fixed(*args)["scaler"]
+
+
+@pytest.mark.slow
+def test_the_same_script_trains_to_the_same_end_in_a_gang_of_fixed_size(lab: Lab, fixed: Any, tmp_path: Path) -> None:
+    job = Job(lab, SCRIPT, tmp_path / "run", args=("--steps", "60"))
+    job.env = {"EUNOMIA_CONTAINER_ID": "fixed", "OMP_NUM_THREADS": "1"}
+    assert job.run(workers=2) == [0, 0]
+    final = torch.load(tmp_path / "run" / "final.pt", weights_only=True)
+    assert deviation(final["model"], fixed("--steps", "60")["model"]) < 1e-10
+    assert deviation(final["averaged"], fixed("--steps", "60")["averaged"]) < 1e-10
 
 
 def test_rank_0_leaves_and_the_others_go_on_with_its_duties(lab: Lab, fixed: Any, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
 from eunomia.errors import InputError
@@ -64,6 +65,9 @@ class PreparedObjects:
         self._fitness.check(thing, ddp)
         if isinstance(thing, DataLoader):
             return self._loader(thing, division)
+        if isinstance(thing, AveragedModel):  # a wrapper would hide `update_parameters`, and has no gradient to share
+            self._keeper.add(KeptModel(thing.to(self._gang.device)))
+            return thing
         if isinstance(thing, nn.Module) and is_trained(thing):
             return self._model(thing, division, ddp)
         if isinstance(thing, nn.Module):
