@@ -1,6 +1,7 @@
 """The plan of a replay: which jobs run for how long, what is cut by which rule, and what is refused before a run."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from replay_lab import JOBS, flags_of, measurements, write_trace
 from eunomia.errors import InputError
 from eunomia.platform.profiles import Profile
 from eunomia_appmaster.app.app_file import AppFile
+from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.local_machine import usable_cpus
 from eunomia_testbed.replay.app_files import app_file
 from eunomia_testbed.replay.draft import Draft
@@ -128,6 +130,17 @@ def test_paced_slots_named_cpu_have_a_type_that_says_their_pace() -> None:
     mixed = slots_of("1x fast:0.2, 1x slow:0.1")
     assert mixed.cluster.gpus == 2
     assert mixed.speeds == {"fast": 0.2, "slow": 0.1}
+
+
+def test_a_run_on_some_of_the_gpus_has_those_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tuple(local_machine.FoundGpu(gpu_type="A100", uuid=f"GPU-{name}", island=0) for name in "abcd")
+    monkeypatch.setattr(local_machine, "find_gpus", lambda: found)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2,3")
+    slots = slots_of("gpu:0, gpu:2")
+    assert [slot.uuid for slot in slots.machine.slots] == ["GPU-b", "GPU-d"]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1,2,3"
+    slots.choose(os.environ)
+    assert [slot.uuid for slot in local_machine.detect().slots] == ["GPU-b", "GPU-d"]
 
 
 @pytest.mark.parametrize(

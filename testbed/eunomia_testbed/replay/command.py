@@ -99,6 +99,7 @@ class _Running:
         """Make the runs that are left, simulate the plan, write the tables, and return the exit code."""
         from eunomia_testbed.replay.results import begin_real, write_dropped
 
+        self.ready.draft.slots.choose(os.environ)
         begin_real(self.out, self.ready, self.made)
         write_dropped(self.out, self.ready.plan)
         ended = "finished"
@@ -218,6 +219,7 @@ def _measured(draft: Draft, out: Path, say: Callable[[str], None]) -> Measuremen
 
     run_in_this_installation(os.environ)
     slots, wanted = draft.slots, draft.needed()
+    slots.choose(os.environ)
     counts = Counter(slot.gpu_type for slot in slots.machine.slots)
     kinds = [
         SlotKind(name=name, count=count, speed=slots.speeds[name], cpu_slots=slots.count is not None)

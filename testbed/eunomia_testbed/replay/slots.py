@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import MutableMapping
 from typing import Final
 
 from eunomia.errors import InputError
@@ -51,6 +52,11 @@ class ReplaySlots:
     def speeds(self) -> dict[str, float]:
         """Return the pace of each type as a fraction of a core; 0: it has none."""
         return {slot.gpu_type: slot.cpus if slot.is_paced else 0.0 for slot in self.machine.slots}
+
+    def choose(self, env: MutableMapping[str, str]) -> None:
+        """Leave the chosen GPUs alone in the environment of a run's processes."""
+        if self.gpus is not None:
+            env["CUDA_VISIBLE_DEVICES"] = self.gpus
 
     def kinds(self) -> str:
         """Return the kind of the slots for reports."""
