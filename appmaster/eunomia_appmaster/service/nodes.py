@@ -475,10 +475,13 @@ class Nodes:
         """Return the CPUs and memory (GiB) that a node must set on its slots."""
         if self.layout is None:
             return []
-        places = self.layout.places
+        places, last = self.layout.places, dict[int, int]()
+        for slot, state in node.slot_states.items():
+            if state.tuned_epoch and (gpu := self.layout.gpu(node.name, slot)) is not None:
+                last[gpu] = state.tuned_epoch
         return [
             pb.Tune(slot=places[gpu].slot, epoch=each.epoch, cpus=each.cpus, memory_gib=each.memory_gib)
-            for gpu, each in sorted(settings(view).items())
+            for gpu, each in sorted(settings(view, last).items())
             if places[gpu].node == node.name
         ]
 

@@ -1,7 +1,7 @@
 """CPUs and memory of leases that launchers must set, and the confirmations of what they have set."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -33,9 +33,17 @@ class Setting:
     memory_gib: float
 
 
-def settings(view: ClusterView) -> dict[int, Setting]:
-    """Return by GPU the CPUs and memory that launchers must set, where these are not the GPU's share of its machine."""
-    if not view.amounts.are_known or not (view.amounts.differ or view.amounts.tuning):
+def settings(view: ClusterView, last: Mapping[int, int]) -> dict[int, Setting]:
+    """Return by GPU the CPUs and memory that launchers must set.
+
+    These are those that are not the GPU's share of its machine, and the share itself where an order about the same
+    lease has set others, as for a probe that is over.
+
+    Args:
+        view: the arbiter's.
+        last: by GPU, the epoch of the last order that its launcher has carried out; GPUs without one are left out.
+    """
+    if not view.amounts.are_known or not (view.amounts.differ or view.amounts.tuning or last):
         return {}
     held, made = view.gpus, dict[int, Setting]()
     for lease in view.leases():
@@ -46,7 +54,8 @@ def settings(view: ClusterView) -> dict[int, Setting]:
         usual = lease.tuned == NONE and np.allclose(cpus, shares[0]) and np.allclose(memory_gib, shares[1])
         epoch = Epoch(lease.epoch if lease.tuned == NONE else lease.tuned)
         for gpu, *amounts in zip(lease.running.tolist(), cpus.tolist(), memory_gib.tolist(), strict=True):
-            if not usual and held.lease[gpu] == lease.id:
+            is_news = not usual or last.get(gpu, NONE) >= lease.epoch
+            if is_news and held.lease[gpu] == lease.id:
                 made[gpu] = Setting(epoch=epoch, cpus=amounts[0], memory_gib=amounts[1])
     return made
 
