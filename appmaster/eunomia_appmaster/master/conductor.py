@@ -154,7 +154,7 @@ class Conductor(LeaseFollower):
         if any(self._live.leaves_in_order(status) and not status.completed for status in statuses):
             self._is_stopping(job, now)
         completed = [status for status in statuses if status.completed]
-        if len(completed) == len(gang.members):
+        if len(completed) == len(gang.members) and not self._live.can_change(job, gang):
             self._live.end_newcomers(gang)
             self._gang_ended(job, gang, statuses, now)
         elif self._live.can_change(job, gang):

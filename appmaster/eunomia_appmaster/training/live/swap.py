@@ -103,11 +103,11 @@ class Swap:
     def goes_on(self, step: int) -> None:
         """Process that all workers of the present generation are at the same boundary, and begin a step."""
         if self._gang.live:
+            self._live.has_begun()
             self._keep_for_newcomers(step)
         report, self._report = self._report, None
         if report is None or not self._gang.live:
             return
-        self._live.has_begun()
         if self._gang.rank == 0:
             now = time.monotonic()
             content = {
