@@ -24,7 +24,7 @@ from eunomia_appmaster.service.clock_offsets import ClockOffset
 from eunomia_appmaster.service.container_statuses import ContainerStatuses
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.node_leases import HeldLease, NodeLeases
-from eunomia_appmaster.service.tuned import retuned, settings
+from eunomia_appmaster.service.tuned import last_orders, retuned, settings
 
 log = structlog.get_logger()
 
@@ -475,10 +475,7 @@ class Nodes:
         """Return the CPUs and memory (GiB) that a node must set on its slots."""
         if self.layout is None:
             return []
-        places, last = self.layout.places, dict[int, int]()
-        for slot, state in node.slot_states.items():
-            if state.tuned_epoch and (gpu := self.layout.gpu(node.name, slot)) is not None:
-                last[gpu] = state.tuned_epoch
+        places, last = self.layout.places, last_orders(node.name, node.slot_states, self.layout)
         return [
             pb.Tune(slot=places[gpu].slot, epoch=each.epoch, cpus=each.cpus, memory_gib=each.memory_gib)
             for gpu, each in sorted(settings(view, last).items())

@@ -10,6 +10,8 @@ from eunomia.contract.events import Retuned
 from eunomia.model.leases import LeaseState
 from eunomia.model.shapes import value
 from eunomia.units import NONE, Epoch, LeaseId, Reals
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.service.layout import Layout
 
 
 def amounts_of(view: ClusterView, lease: LeaseView) -> tuple[Reals, Reals]:
@@ -31,6 +33,12 @@ class Setting:
     epoch: Epoch
     cpus: float
     memory_gib: float
+
+
+def last_orders(node: str, slots: Mapping[int, pb.SlotState], layout: Layout) -> dict[int, int]:
+    """Return by GPU the epoch of the last order about CPUs that a node's launcher has carried out."""
+    tuned = {layout.gpu(node, slot): state.tuned_epoch for slot, state in slots.items() if state.tuned_epoch}
+    return {gpu: epoch for gpu, epoch in tuned.items() if gpu is not None}
 
 
 def settings(view: ClusterView, last: Mapping[int, int]) -> dict[int, Setting]:
