@@ -45,12 +45,20 @@ class Command:
 
 
 _CLIENT: Final = ("grpc", "google.protobuf")
+_TRAINS: Final = (*_CLIENT, "prometheus_client", "torch", "tensorboard", "sklearn")
+_TESTBED: Final = "eunomia_testbed"
+_APPMASTER: Final = "eunomia_appmaster"
 _ENGINES: Final = "eunomia_engines"
 
 
-def _calls_arbiter(name: str, what: str, *more: str, package: str = "eunomia_appmaster") -> Command:
-    """Return a command that calls an arbiter, and needs ``more`` modules; its module has the command's name."""
-    return Command(name=name, help=what, target=f"{package}.commands.{name}:{name}", needs=(*_CLIENT, *more))
+def _command(name: str, what: str, *needs: str, package: str = _TESTBED) -> Command:
+    """Return a command whose module and function have its name, and which needs some modules."""
+    return Command(name=name, help=what, target=f"{package}.commands.{name}:{name}", needs=needs)
+
+
+def _calls_arbiter(name: str, what: str, *more: str, package: str = _APPMASTER) -> Command:
+    """Return a command that calls an arbiter, and needs ``more`` modules."""
+    return _command(name, what, *_CLIENT, *more, package=package)
 
 
 BUILT_IN: Final = (
@@ -58,71 +66,34 @@ BUILT_IN: Final = (
         name="demo",
         help="Run four apps on this machine under Themis and watch them share it.",
         target="eunomia_testbed.demo.command:demo",
-        needs=(*_CLIENT, "prometheus_client", "torch", "tensorboard", "sklearn"),
+        needs=_TRAINS,
     ),
-    Command(
-        name="example",
-        help="Write a small trace and a cluster file, to try things on.",
-        target="eunomia_testbed.commands.example:example",
-    ),
-    Command(
-        name="simulate",
-        help="Simulate a workload on a described cluster, under one or many policies.",
-        target="eunomia_testbed.commands.simulate:simulate",
-    ),
+    _command("example", "Write a small trace and a cluster file, to try things on."),
+    _command("simulate", "Simulate a workload on a described cluster, under one or many policies."),
     Command(
         name="replay",
         help="Run a trace with real training on this machine, and simulate it too.",
         target="eunomia_testbed.replay.command:replay",
-        needs=(*_CLIENT, "prometheus_client", "torch", "tensorboard", "sklearn"),
+        needs=_TRAINS,
     ),
-    Command(
-        name="compare",
-        help="Compare two simulated policies, with intervals over seeds.",
-        target="eunomia_testbed.commands.compare:compare",
-    ),
-    Command(
-        name="advise",
-        help="Say which policy suits a trace on a cluster, by goal.",
-        target="eunomia_testbed.commands.advise:advise",
-    ),
-    Command(
-        name="audit",
-        help="Test what a policy promises its users, and search for lies that pay.",
-        target="eunomia_testbed.commands.audit:audit",
-    ),
+    _command("compare", "Compare two simulated policies, with intervals over seeds."),
+    _command("advise", "Say which policy suits a trace on a cluster, by goal."),
+    _command("audit", "Test what a policy promises its users, and search for lies that pay."),
     Command(
         name="reproduce",
         help="Measure the claims of a paper again, such as themis.",
         target="eunomia_testbed.reproduce.command:app",
     ),
-    Command(
-        name="serve",
-        help="Run the arbiter and this machine's launcher.",
-        target="eunomia_testbed.commands.serve:serve",
-        needs=(*_CLIENT, "prometheus_client"),
+    _command("serve", "Run the arbiter and this machine's launcher.", *_CLIENT, "prometheus_client"),
+    _command("report", "Write tables and a page of what an arbiter has served."),
+    _command(
+        "certificates",
+        "Make certificates for an arbiter beyond loopback, for testing.",
+        "cryptography",
+        package=_APPMASTER,
     ),
-    Command(
-        name="report",
-        help="Write tables and a page of what an arbiter has served.",
-        target="eunomia_testbed.commands.report:report",
-    ),
-    Command(
-        name="certificates",
-        help="Make certificates for an arbiter beyond loopback, for testing.",
-        target="eunomia_appmaster.commands.certificates:certificates",
-        needs=("cryptography",),
-    ),
-    Command(
-        name="journal",
-        help="Check an arbiter's journal against itself and the workers' files.",
-        target="eunomia_appmaster.commands.journal:journal",
-    ),
-    Command(
-        name="profiles",
-        help="Rates by kind of job: list, show, check, export, import, drop.",
-        target="eunomia_appmaster.commands.profiles:profiles",
-    ),
+    _command("journal", "Check an arbiter's journal against itself and the workers' files.", package=_APPMASTER),
+    _command("profiles", "Rates by kind of job: list, show, check, export, import, drop.", package=_APPMASTER),
     _calls_arbiter("submit", "Submit an app: a hyperparameter search, or a single job."),
     _calls_arbiter("apps", "List apps with their fairness, slots and trials."),
     _calls_arbiter("best", "Show the best trial of a search: parameters, metric, checkpoint."),
@@ -139,11 +110,7 @@ BUILT_IN: Final = (
     _calls_arbiter("ray", "Serve on a Ray cluster: up, status, down.", "ray", "cryptography", package=_ENGINES),
     _calls_arbiter("kubernetes", "Serve on Kubernetes: the manifest of a cluster, its keeper.", package=_ENGINES),
     _calls_arbiter("engine", "Check an engine that gives machines, such as Slurm.", package=_ENGINES),
-    Command(
-        name="plugins",
-        help="List plugins and profiles, or resolve a profile.",
-        target="eunomia_testbed.commands.plugins:plugins",
-    ),
+    _command("plugins", "List plugins and profiles, or resolve a profile."),
 )
 
 

@@ -184,11 +184,11 @@ def _measured(group: ControlGroup, seconds: float = 1.2) -> SlotPace:
 
 
 def test_a_competing_process_that_takes_a_slots_time_is_found(group: ControlGroup) -> None:
-    for folder in group.folders.values():
-        for name, least in (("cpu.shares", "2"), ("cpu.weight", "1")):
-            if (folder / name).exists():
-                (folder / name).write_text(least)
-    with running(BUSY, group=group), running(BUSY, "nice", "-n", "-20"):
+    for folder in group.folders.values():  # its parent competes with the process, for a sixth of the core
+        for name, less in (("cpu.shares", "200"), ("cpu.weight", "20")):
+            if (folder.parent / name).exists():
+                (folder.parent / name).write_text(less)
+    with running(BUSY, group=group), running(BUSY):
         found = _measured(group)
     assert found.fraction < LEAST_PACE
     assert found.due_seconds > found.used_seconds

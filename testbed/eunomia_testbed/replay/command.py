@@ -87,7 +87,7 @@ def _go_on(flags: ReplayFlags, out: Path, say: Callable[[str], None]) -> int:
 
 @builds
 class _Running:
-    """A replay whose plan is made: its real runs, its simulation, and what is told of them."""
+    """A replay whose plan is made: its real runs, its simulation, and its outcome."""
 
     out: Path
     ready: PreparedReplay
