@@ -159,7 +159,7 @@ def _notes(plan: ReplayPlan, slots: ReplaySlots) -> list[str]:
     jobs = sum(app.trials for app in plan.apps)
     dropped = len(plan.workload.dropped)
     apps = f"{len(plan.apps)} apps" if jobs == len(plan.apps) else f"{len(plan.apps)} apps with {jobs} jobs"
-    cut = f", {dropped} rows or jobs dropped (dropped.csv)" if dropped else ""
+    cut = f", {dropped} left out (dropped.csv)" if dropped else ""
     notes = [
         f"{apps} on {len(slots.machine.slots)} {slots.kinds()}{cut}; {plan.factors.words()}; "
         f"demand {plan.demand:.2g} times the slots while jobs arrive"
