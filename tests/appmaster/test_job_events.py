@@ -3,7 +3,10 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from eunomia_appmaster.explaining.activity import ActivityLog as ActivityReader
 from eunomia_appmaster.explaining.activity import Line
 from eunomia_appmaster.explaining.job_events import event_lines
 from eunomia_appmaster.master.files import ActivityLog
@@ -51,3 +54,13 @@ def test_the_command_shows_the_events_of_one_job_of_a_finished_run(tmp_path: Pat
         log.note("failed", Job(number=number, parameters={}, seed=1), 1.8e9, step=7, why=why)
     _, shown = run("logs", "a/1", "--events", "--run", str(tmp_path)).splitlines()
     assert shown.endswith("  failed at step 7: out of memory")
+
+
+def test_the_pause_of_a_live_change_is_read_as_it_was_noted(tmp_path: Path) -> None:
+    (tmp_path / "activity").mkdir()
+    job: Any = SimpleNamespace(number=1, step=7, incarnation=1)
+    notes = ActivityLog(tmp_path / "activity" / "a1-g1.jsonl", "nets")
+    notes.note("resized", job, 10.0, slots=(0, 1), why="stood still 62 ms", pause_seconds=0.0625)
+    notes.note("saved", job, 11.0)
+    resized, saved = ActivityReader(tmp_path, "nets").poll()
+    assert (resized.pause_seconds, saved.pause_seconds) == (0.0625, None)

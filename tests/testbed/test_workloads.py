@@ -88,7 +88,7 @@ def test_batch_sizes_of_a_model_keep_their_ratios(kind: job_types.JobType) -> No
         assert batch.size * batch.divisor == kind.batch_size
         if largest is not None and largest > batch.size:
             assert largest / batch.size == LARGEST_BATCH[kind.family] / kind.batch_size
-            assert match.program.arguments(batch_size=batch.size, mode="gns", largest_batch=largest)
+            assert match.program.command(batch_size=batch.size, mode="gns", largest_batch=largest)
 
 
 def test_batch_sizes_that_a_program_does_not_take_are_scaled_by_a_recorded_rule() -> None:

@@ -6,6 +6,7 @@ Workers are forked from the process that has imported torch for all tests of tra
 import itertools
 import json
 import math
+import shlex
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -42,7 +43,7 @@ def script(program: Program) -> Path:
 
 def words(program: Program, **options: object) -> list[str]:
     """Return the arguments of a program's script."""
-    return program.arguments(**options)[3:]  # type: ignore[arg-type]
+    return shlex.split(program.command(**options))[3:]  # type: ignore[arg-type]
 
 
 def trained(lab: Lab, folder: Path, program: Program, iterations: int, **options: object) -> LogFolder:

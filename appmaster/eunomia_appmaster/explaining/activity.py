@@ -39,6 +39,8 @@ class Line:
     incarnation: int
     why: str = ""
     """Reason of an end; empty: not recorded."""
+    pause_seconds: float | None = None
+    """For which the job stood still in a live change; None: there was none."""
 
 
 class ActivityLog:
@@ -86,6 +88,7 @@ class ActivityLog:
                     step=int(plain["step"]),
                     incarnation=int(plain["incarnation"]),
                     why=str(plain.get("why", "")),
+                    pause_seconds=None if plain.get("pause_seconds") is None else float(plain["pause_seconds"]),
                 )
             except (ValueError, KeyError, TypeError):
                 # half a line, whose writer was killed, or a damaged one

@@ -6,6 +6,8 @@ from datetime import datetime
 from eunomia_appmaster.explaining.activity import CHANGE, RESIZED, Line
 
 GAP = "   "
+ORDERED = "ordered"
+"""Last word of the order of a live change."""
 
 
 def event_lines(lines: Iterable[Line]) -> Iterator[str]:
@@ -36,9 +38,6 @@ def event_lines(lines: Iterable[Line]) -> Iterator[str]:
             yield text
     if change:
         yield GAP.join(change)
-
-
-ORDERED = "ordered"
 
 
 def _words(line: Line) -> str:

@@ -181,8 +181,16 @@ class AppJobs:
         return str(self._around.app_dir / str(job.number) / STACKS_FOLDER)
 
     def _note(
-        self, event: str, job: Job, at: float, slots: Sequence[int] = (), *, step: int | None = None, why: str = ""
+        self,
+        event: str,
+        job: Job,
+        at: float,
+        slots: Sequence[int] = (),
+        *,
+        step: int | None = None,
+        why: str = "",
+        pause_seconds: float | None = None,
     ) -> None:
         gpus = slots or (job.gang.gpus if job.gang else ())
-        self._around.activity.note(event, job, at, slots=gpus, step=step, why=why)
+        self._around.activity.note(event, job, at, slots=gpus, step=step, why=why, pause_seconds=pause_seconds)
         self.last = f"{self.id_of(job.number)} {event} at {job.step if step is None else step}"

@@ -212,7 +212,15 @@ class ActivityLog:
         self._app = app
 
     def note(
-        self, event: str, job: Job, at: float, *, slots: Sequence[int] = (), step: int | None = None, why: str = ""
+        self,
+        event: str,
+        job: Job,
+        at: float,
+        *,
+        slots: Sequence[int] = (),
+        step: int | None = None,
+        why: str = "",
+        pause_seconds: float | None = None,
     ) -> None:
         """Append a line.
 
@@ -224,6 +232,7 @@ class ActivityLog:
             slots: numbers of the GPUs in the cluster.
             step: None: the job's last known one.
             why: reason of an end, part of a live change, or how long it took; empty: none.
+            pause_seconds: for which the job stood still in a live change; None: there was none.
         """
         line: dict[str, Any] = {
             "t": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -233,6 +242,7 @@ class ActivityLog:
             "step": job.step if step is None else step,
             "incarnation": job.incarnation,
         } | ({"why": why[:MOST_WORDS]} if why else {})
+        line |= {} if pause_seconds is None else {"pause_seconds": pause_seconds}
         try:
             self._system.append_line(self._path, sealed(line))
         except OSError as error:  # a missing line in a report is better than a failed app

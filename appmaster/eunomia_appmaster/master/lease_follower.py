@@ -218,7 +218,8 @@ class LeaseFollower(JobLives):
         self._widening.note_change(entered.join_seconds + entered.pause_seconds)
         why = f"stood still {1e3 * entered.pause_seconds:.0f} ms"
         why += f", {entered.pause_seconds / ordinary:.1f} steps" if ordinary else ""
-        self._note("resized", job, now, gang.member_gpus, step=entered.step, why=why)
+        pause = entered.pause_seconds
+        self._note("resized", job, now, gang.member_gpus, step=entered.step, why=why, pause_seconds=pause)
 
     def _restarts_only(self, job: Job, why: str) -> None:
         """Change a job by restarts from now on, since its script cannot change live."""

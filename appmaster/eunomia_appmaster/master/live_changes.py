@@ -388,13 +388,19 @@ def _words(before: Membership, decision: Decision) -> str:
     after = decision.membership
     size = len(before.ordered.members)
     if decision.what is What.PLAN and after.planned is not None:
-        return f"grow {size} -> {len(after.planned.members)} ordered"
+        return _order_words(size, len(after.planned.members))
     if decision.what is not What.ORDER:
         return ""
     newcomers = len(set(after.ordered.members) - set(before.ordered.members))
     if newcomers:
         return f"{newcomers} newcomer{'s' if newcomers > 1 else ''} ready"
-    return f"shrink {size} -> {len(after.ordered.members)} ordered"
+    return _order_words(size, len(after.ordered.members))
+
+
+def _order_words(size: int, to: int) -> str:
+    """Return an order about a gang's size in words; at the same size, other workers take the place of some."""
+    verb = "grow" if to > size else "shrink" if to < size else "move"
+    return f"{verb} {size} -> {to} ordered"
 
 
 def host_of(address: str) -> str:

@@ -31,9 +31,4 @@ class SlotFailures:
 
     def is_given_up(self, place: Place, now: float) -> bool:
         """Return whether a gang does without a slot at this time."""
-        if self._failed[place] < MOST_FAILURES:
-            return False
-        if now - self._at[place] < WITHOUT_SECONDS:
-            return True
-        self._failed[place] = MOST_FAILURES - 1  # one more worker, and its failure counts
-        return False
+        return self._failed[place] >= MOST_FAILURES and now - self._at[place] < WITHOUT_SECONDS

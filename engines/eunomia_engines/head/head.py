@@ -51,7 +51,7 @@ class HeadParts:
         close: ends what the engine has open.
         end_alone: lets nodes end of which the engine does not answer, and returns whether all have; None: nothing can.
         gives_back: whether a head that is stopped gives all nodes back; else it does so after ``down`` alone.
-        serves: called with the arbiter's address once it serves.
+        serves: called with the arbiter's address and policy once it serves.
     """
 
     engine: Engine
@@ -61,7 +61,7 @@ class HeadParts:
     close: Callable[[], None] = lambda: None
     end_alone: Callable[[], bool] | None = None
     gives_back: bool = False
-    serves: Callable[[str], None] = lambda _: None
+    serves: Callable[[str, str], None] = lambda *_: None
 
 
 class MakeParts(Protocol):
@@ -118,7 +118,7 @@ def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Eve
         )
         thread = threading.Thread(target=keeper.run, args=(stopped, parts.look_seconds), daemon=True)
         thread.start()
-        parts.serves(supervisor.address)
+        parts.serves(supervisor.address, serving.policy)
         try:
             while not stopped.wait(CHECK_SECONDS):
                 if seat.is_taken():

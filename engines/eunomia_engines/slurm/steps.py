@@ -91,7 +91,8 @@ class AllocationEngine:
         for name in (LOGS, PILOTS):
             (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / "step.sh").write_text(step_script(self._request, self._state), encoding="utf-8")
-        free = [host for host in self._programs.hosts(job.host) if self._is_free(host)]
+        busy = {step.host for step in self._listed().values()}
+        free = [host for host in self._programs.hosts(job.host) if host not in busy and self._may_begin(host)]
         return [self._start(host) for host in free[:count]]
 
     def give_back(self, node: str) -> None:
@@ -113,10 +114,8 @@ class AllocationEngine:
         steps = [step for step in self._programs.steps(self._request.allocation) if step.name.startswith(prefix)]
         return {f"{self._request.allocation}.{step.host}.{step.name.removeprefix(prefix)}": step for step in steps}
 
-    def _is_free(self, host: str) -> bool:
-        """Return whether no step of this arbiter runs or starts on a host, and the last one is not too new."""
-        if any(step.host == host for step in self._listed().values()):
-            return False
+    def _may_begin(self, host: str) -> bool:
+        """Return whether no step that this process has started on a host still begins, or is too new."""
         mine = [one for one in self._started.values() if one.host == host]
         return all(not one.waits and time.time() - one.at > LEAST_PAUSE_SECONDS for one in mine)
 

@@ -13,11 +13,11 @@ from typing import Final
 import typer
 
 from eunomia.errors import InputError
+from eunomia.platform.profiles import Profile
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.node.engine_note import drop_note
 from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS
-from eunomia_engines.head.files import save_serving
 from eunomia_engines.head.head import HeadParts, serve
 from eunomia_engines.head.seats import Seat
 from eunomia_engines.head.starting import check_may_begin
@@ -29,8 +29,6 @@ from eunomia_engines.slurm.steps import AllocationEngine, others, running_alloca
 
 LONGEST_SECONDS: Final = 30 * 86400.0
 """Time of an allocation whose end Slurm does not name."""
-LOOK_SECONDS: Final = 10.0
-"""Between two looks at the steps; the first ones begin at once."""
 NODE_DIR: Final = Path("/var/tmp")
 INTERRUPTED: Final = 130
 REFUSED: Final = ("no_launcher", "slot_types", "cpu_only", "announce", "port_range", "tls_cert", "tls_key", "tls_ca")
@@ -74,6 +72,7 @@ def serve_allocation(flags: ServeFlags, env: Mapping[str, str], programs: SlurmP
     Raises:
         InputError: this is no shell of an allocation that runs; another arbiter has nodes in it; a flag is of no use.
     """
+    Profile.load(flags.policy or env.get("EUNOMIA_POLICY") or "default", settings=flags.settings or ())
     request, hosts = _request(flags, env, programs)
     state = flags.home.resolve()
     if found := others(programs.steps(request.allocation), state):
@@ -81,11 +80,11 @@ def serve_allocation(flags: ServeFlags, env: Mapping[str, str], programs: SlurmP
         raise InputError(rule, value=", ".join(f"{step.id} ({step.name})" for step in found))
     check_may_begin(NAMES, state)
     request.save(state)
-    save_serving(state / FOLDER, policy=flags.policy or "default", settings=flags.settings or (), port=None)
-    engine, stopped, code = AllocationEngine(request, state, programs), threading.Event(), [0]
+    engine, stopped, code = AllocationEngine(request, state, programs), threading.Event(), 0
 
     def stop(number: int, _: object) -> None:
-        code[0] = INTERRUPTED if number == signal.SIGINT else 0
+        nonlocal code
+        code = INTERRUPTED if number == signal.SIGINT else 0
         stopped.set()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -95,13 +94,12 @@ def serve_allocation(flags: ServeFlags, env: Mapping[str, str], programs: SlurmP
         engine=engine,
         demand=Demand(len(hosts), len(hosts), request.wait_seconds),
         times=Times(drain=request.drain_seconds, margin=float(request.signal_seconds), idle=LONGEST_SECONDS),
-        look_seconds=LOOK_SECONDS,
         gives_back=True,
-        serves=lambda address: _say(flags, request, hosts, address, state),
+        serves=lambda address, policy: _say(request, hosts, address, policy, state, as_json=flags.as_json),
     )
     serve(NAMES, parts, AllocationSeat(state / FOLDER, state, flags, engine), stopped)
     drop_note(state)
-    return code[0]
+    return code
 
 
 def _request(flags: ServeFlags, env: Mapping[str, str], programs: SlurmPrograms) -> tuple[Request, tuple[str, ...]]:
@@ -136,11 +134,12 @@ def _request(flags: ServeFlags, env: Mapping[str, str], programs: SlurmPrograms)
     return request, hosts
 
 
-def _say(flags: ServeFlags, request: Request, hosts: tuple[str, ...], address: str, state: Path) -> None:
+def _say(request: Request, hosts: tuple[str, ...], address: str, policy: str, state: Path, *, as_json: bool) -> None:
     """Print where the arbiter serves, and on which nodes."""
     facts = {
         "schema": "eunomia/serve@1",
         "address": address,
+        "policy": policy,
         "job": request.allocation,
         "hosts": list(hosts),
         "state_dir": str(state),
@@ -148,6 +147,6 @@ def _say(flags: ServeFlags, request: Request, hosts: tuple[str, ...], address: s
     }
     lines = (
         f"allocation {request.allocation}: a step on each of {', '.join(hosts)}; eunomia slurm status shows them",
-        f"serving at {address} under policy {flags.policy or 'default'}; state in {state}; Ctrl-C stops",
+        f"serving at {address} under policy {policy}; state in {state}; Ctrl-C stops",
     )
-    typer.echo(json.dumps(facts) if flags.as_json else "\n".join(lines))
+    typer.echo(json.dumps(facts) if as_json else "\n".join(lines))

@@ -37,7 +37,7 @@ class RealRun:
 
     @property
     def name(self) -> str:
-        """Return the run as text, such as ``las, repeat 1 of 3``."""
+        """Return the run as text, such as ``las, repeat 1``."""
         return f"{self.policy}, repeat {self.repeat + 1}"
 
 

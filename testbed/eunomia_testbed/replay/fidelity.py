@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, Final
 
 import polars as pl
@@ -17,13 +18,12 @@ import polars as pl
 from eunomia.model.shapes import builds, value
 from eunomia_testbed.evidence.draws import draws_of_seeds
 from eunomia_testbed.evidence.intervals import Estimate, estimate
+from eunomia_testbed.replay.sides import FRACTIONS
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import summary_of
 
 UNEXPLAINED: Final = "unexplained"
 MAKESPAN, MEAN_JCT, UNFAIR = "makespan_seconds", "jct_mean_seconds", "rho_unfair_share"
-FRACTIONS: Final = frozenset({UNFAIR})
-"""Figures whose differences are points of a fraction; those of others are fractions of the real value."""
 HEADINGS: Final = ("policy", "figure", "cause", "repeats", "difference", "low", "high")
 
 
@@ -145,10 +145,8 @@ def rho_error(real: RunFigures, simulated: RunFigures) -> RhoError | None:
     if not errors:
         return None
     worst = max(errors, key=lambda app: abs(errors[app]))
-    sizes = sorted(abs(each) for each in errors.values())
-    middle = len(sizes) // 2
-    median = sizes[middle] if len(sizes) % 2 else (sizes[middle - 1] + sizes[middle]) / 2.0
-    return RhoError(apps=len(errors), median_error=median, worst_error=errors[worst], worst_app=worst)
+    middle = median(abs(each) for each in errors.values())
+    return RhoError(apps=len(errors), median_error=middle, worst_error=errors[worst], worst_app=worst)
 
 
 def over_repeats(splits: Mapping[str, Sequence[tuple[DifferenceSplit, ...]]]) -> list[tuple[object, ...]]:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
-from typing import Final
 
-from eunomia_appmaster.explaining.activity import RESIZED
 from eunomia_testbed.live_runs.live_log import LiveLog
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.replay.causes import Decisions
 from eunomia_testbed.replay.measuring.reading import starts_of
-
-_PAUSE: Final = re.compile(r"paused for (\d+(?:\.\d+)?) s")
 
 
 def decisions_of(record: LiveRecord) -> Decisions:
@@ -30,7 +25,6 @@ def decisions_of(record: LiveRecord) -> Decisions:
             finishes[live.name(start.job)].append((live.since(start.last_at), live.since(start.end.at)))
     resizes: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for line in record.lines:
-        found = _PAUSE.search(line.why) if line.event == RESIZED else None
-        if found is not None:
-            resizes[live.name(line.job)].append((live.since(line.at - float(found[1])), live.since(line.at)))
+        if line.pause_seconds is not None:
+            resizes[live.name(line.job)].append((live.since(line.at - line.pause_seconds), live.since(line.at)))
     return Decisions(auctions=auctions, others=others, finishes=dict(finishes), resizes=dict(resizes))

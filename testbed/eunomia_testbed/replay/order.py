@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-import numpy as np
+import polars as pl
 
 from eunomia.model.shapes import builds, value
 from eunomia_testbed.evidence.evidence import Evidence
@@ -25,7 +25,7 @@ class PolicyPair:
     Attributes:
         real: of the real runs, paired by repeat.
         simulated: of the simulated runs; None: not known.
-        needed: how many repeats with the same mean and spread would tell the two apart; None: they are told apart,
+        needed: how many repeats with the same mean and spread would tell the two apart; None: the interval excludes 0,
             there are fewer than two repeats, or more than ``MOST_REPEATS`` would be needed.
     """
 
@@ -140,16 +140,9 @@ def rank_correlation(one: Mapping[str, float], other: Mapping[str, float]) -> fl
     names = [name for name in one if name in other]
     if len(names) < 2:
         return None
-    first, second = (_ranks([side[name] for name in names]) for side in (one, other))
-    spread = float(np.std(first) * np.std(second))
-    return float(np.mean((first - first.mean()) * (second - second.mean()))) / spread if spread > 0.0 else 0.0
-
-
-def _ranks(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    found = np.asarray(values, float)
-    below = (found[None, :] < found[:, None]).sum(axis=1)
-    equal = (found[None, :] == found[:, None]).sum(axis=1)
-    return np.asarray(below + (equal - 1) / 2.0, dtype=np.float64)
+    both = pl.DataFrame({"one": [one[name] for name in names], "other": [other[name] for name in names]})
+    found = both.select(pl.corr("one", "other", method="spearman")).item()
+    return 0.0 if found is None or math.isnan(found) else float(found)
 
 
 def _means(evidence: Evidence, policies: Sequence[str], figure: str) -> dict[str, float]:

@@ -47,7 +47,7 @@ class Program:
         """Return whether a global batch size is within the program's bounds."""
         return self.smallest_batch <= batch_size <= self.largest_batch
 
-    def arguments(
+    def command(
         self,
         *,
         batch_size: int | None = None,
@@ -55,8 +55,8 @@ class Program:
         largest_batch: int | None = None,
         epochs: int | None = None,
         options: Mapping[str, object] | None = None,
-    ) -> list[str]:
-        """Return the command's words: ``python -m MODULE`` and the options.
+    ) -> str:
+        """Return ``python -m MODULE`` and the options as one line, as ``command`` of an app file has it.
 
         Args:
             batch_size: global batch size; the first one if the mode is not ``static``. None: the program's own.
@@ -81,26 +81,7 @@ class Program:
             words += [f"--mode={mode}", f"--largest-batch={largest}"]
         if epochs is not None:
             words.append(f"--epochs={epochs}")
-        return words + [f"--{name}={given}" for name, given in (options or {}).items()]
-
-    def command(
-        self,
-        *,
-        batch_size: int | None = None,
-        mode: str = "static",
-        largest_batch: int | None = None,
-        epochs: int | None = None,
-        options: Mapping[str, object] | None = None,
-    ) -> str:
-        """Return ``arguments`` as one line, as ``command`` of an app file has it.
-
-        Raises:
-            InputError: the program lacks the mode, or a batch size is out of its bounds.
-        """
-        words = self.arguments(
-            batch_size=batch_size, mode=mode, largest_batch=largest_batch, epochs=epochs, options=options
-        )
-        return shlex.join(words)
+        return shlex.join(words + [f"--{name}={given}" for name, given in (options or {}).items()])
 
     def _checked(self, batch_size: int) -> int:
         if not self.takes(batch_size):

@@ -116,7 +116,7 @@ class Rendezvous:
         self.put(f"g{generation}/built/{name}", "1")
 
     def all_built(self, change: Membership) -> bool:
-        """Return whether all members use the group that they have built early; decided once, by the first who asks."""
+        """Return whether all members use the group that they have built early; decided once, by the first that asks."""
         built = self.has(*(f"g{change.generation}/built/{name}" for name in change.members))
         try:
             outcome = self._store.compare_set(f"g{change.generation}/early", "", "1" if built else "0")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,7 +140,7 @@ def starts_of(record: LiveRecord, app: str) -> Iterator[JobStart]:
         lines = [line for line in record.lines if line.job == trial.job]
         begun = [at for at, line in enumerate(lines) if line.event == "start"]
         steps = _steps(record, app, trial.job)
-        for at, following in zip(begun, [*begun[1:], len(lines)], strict=True):
+        for at, following in itertools.pairwise([*begun, len(lines)]):
             made = lines[at:following]
             end = next((line for line in made if line.event in ENDS), None)
             ordered = next((line.at for line in made if line.event == "suspending"), None)
