@@ -15,8 +15,8 @@ from tests.appmaster import serving_lab, written
 from tests.appmaster.cluster_lab import Cluster, cluster, wait
 from tests.appmaster.namespaces_lab import needs_namespaces
 
-from chaos.storms.redone import redone
 from eunomia_appmaster.journal_check import check_folder
+from eunomia_testbed.live_runs.redone import redone
 
 _floors = serving_lab.floors
 pytestmark = [needs_namespaces, pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -12,8 +12,8 @@ import pytest
 from tests.engines.slurm_lab import needs_slurm, slurm
 from tests.engines.test_slurm_live import SEARCH, Site, all_up, wait
 
-from chaos.storms.redone import Redone, redone
 from eunomia_appmaster.journal_check import check_folder
+from eunomia_testbed.live_runs.redone import Redone, redone
 
 pytestmark = [needs_slurm, pytest.mark.slow, pytest.mark.timeout(2400)]
 STEP_SECONDS = 0.05

@@ -12,7 +12,7 @@ import pytest
 from chaos.soak.slopes import slope
 from chaos.storms.outcome import Hit, StormRun, _needless, table
 from chaos.storms.plan import KINDS, LONG_STOP_SECONDS, SHEPHERD, STOP_SECONDS, WORKER, Scope, Way, plan, shares
-from chaos.storms.redone import _work, redone
+from eunomia_testbed.live_runs.redone import _work, redone
 
 
 def test_a_plan_follows_from_its_seed_and_covers_each_kind_and_way() -> None:
@@ -52,7 +52,7 @@ def test_time_between_two_incarnations_does_not_count_as_work(tmp_path: Path, mo
             step=np.array(list(steps[writer])), wall_time=np.array(list(steps[writer].values()))
         ),
     )
-    monkeypatch.setattr("chaos.storms.redone.read_logs", lambda _: logs)
+    monkeypatch.setattr("eunomia_testbed.live_runs.redone.read_logs", lambda _: logs)
     (tmp_path / "apps" / ".storage").mkdir()
     (tmp_path / "apps" / ".storage" / "9389").touch()  # by which nodes show that they see the folder
     (again,) = redone(tmp_path, {})

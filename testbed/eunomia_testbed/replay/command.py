@@ -115,6 +115,7 @@ class _Running:
 
     def _make(self, run: RealRun) -> None:
         """Make one real run, and write its tables; one that is interrupted leaves partial tables."""
+        from eunomia_testbed.replay.faults.verdict import judged
         from eunomia_testbed.replay.results import write_real
         from eunomia_testbed.replay.running import LIMIT_BUDGETS, ReplayRun, check_finished, run_for_real
         from eunomia_testbed.replay.screen import Lines
@@ -132,6 +133,8 @@ class _Running:
                 if live.record.cluster is not None and live.record.apps:
                     write_real(self.out, live.record, live.samples, policy=run.policy, seed=run.seed)
                 live.record.close()
+        if live.carrier is not None:
+            judged(folder, live.carrier.hits)
         check_finished(live.record, [app.name for app in self.ready.plan.apps], folder)
         write_done(self.out, run, record)
         lines.end(live.record)
@@ -148,23 +151,31 @@ class _Running:
         write_simulated(self.out, self.ready)
         sides, page = write_both(self.out, facts, self.ready.plan)
         why = self._apart() if sides else []
+        faults, good = self._faults()
         goes_on = f"eunomia replay --resume {shlex.quote(str(self.out))} goes on"
         if self.flags.as_json:
             plain: dict[str, object] = {"schema": "eunomia/replayed@1", "out": str(self.out), "ended": ended}
             plain |= {"report": None if page is None else str(page), "runs": len(self.made.runs), "done": done}
             plain |= {"invalid": invalid}
             rows = [dict(zip(HEADINGS, row, strict=True)) for side in sides for row in side.rows()]
-            typer.echo(json.dumps(plain | {"rows": rows, "why": why}))
+            typer.echo(json.dumps(plain | {"rows": rows, "why": why, "faults": faults}))
         elif self.flags.quiet:
             typer.echo(self.out)
         else:
             lines = [f"INVALID  {each}" for each in invalid]
-            lines += [*table_lines(sides), *why] if sides else []
+            lines += [*table_lines(sides), *why, *faults] if sides else []
             typer.echo("\n".join([*lines, *([] if page is None else [f"Report   {page}"])]))
         if ended == "interrupted":
             _say(f"interrupted: {done} of {len(self.made.runs)} runs are done; {goes_on}")
             return INTERRUPTED
-        return OK
+        return OK if good else ANSWER_IS_NO
+
+    def _faults(self) -> tuple[list[str], bool]:
+        """Write the table of the faults, and return what they came to, and whether nothing is wrong."""
+        from eunomia_testbed.replay.faults.verdict import told_faults
+
+        plan = self.ready.plan.faults
+        return ([], True) if plan is None else told_faults(self.out, self.made.runs, plan)
 
     def _apart(self) -> list[str]:
         """Write the tables of what sets real and simulated runs apart, and return what they say."""
@@ -191,8 +202,22 @@ class _Running:
 def _check(flags: ReplayFlags) -> None:
     if flags.trace is None and flags.workload is None:
         raise InputError("a replay must have a trace or --workload", value="neither")
+    _check_faults(flags)
     if flags.measure_only and flags.profiles is not None:
         raise InputError("--measure-only must measure, so it takes no --profiles", value=str(flags.profiles))
+
+
+def _check_faults(flags: ReplayFlags) -> None:
+    """Check the flags on faults, before anything is measured."""
+    from eunomia_testbed.replay.faults.plan import kinds_of
+
+    kinds_of(flags.fault_kinds)
+    alone = {"--fault-seed": flags.fault_seed, "--fault-kinds": flags.fault_kinds}
+    given = [name for name, item in alone.items() if item is not None]
+    if flags.faults is None and given:
+        raise InputError(f"{given[0]} must stand with --faults", value=str(alone[given[0]]))
+    if flags.faults is not None and flags.measure_only:
+        raise InputError("--measure-only must measure without --faults", value=str(flags.faults))
 
 
 def _measure_alone(flags: ReplayFlags, place: _Place, say: Callable[[str], None]) -> int:
@@ -251,7 +276,7 @@ def _hash(ready: PreparedReplay) -> str:
     plan = ready.plan
     parts = [__version__, workload_hash(plan.workload), plan.cluster_text, repr(plan.apps), repr(plan.seeds)]
     parts += [f"{name}\n{profile.resolved()}" for name, profile in plan.profiles.items()]
-    parts.append(ready.measured.to_toml())
+    parts += [ready.measured.to_toml(), *([] if plan.faults is None else [repr(plan.faults)])]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -61,6 +61,17 @@ class ReplayFlags(BaseModel):
     profiles: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Rates and costs measured before, instead of measuring them.")
     ] = None
+    faults: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="30", help="Kill and stop processes so many times in each run, by a seeded plan."),
+    ] = None
+    fault_seed: Annotated[
+        int | None, typer.Option(min=0, metavar="7", help="Seed of the plan of --faults; by default 0.")
+    ] = None
+    fault_kinds: Annotated[
+        str | None,
+        typer.Option(metavar="worker,stop", help="Of worker, app-master, arbiter, launcher and stop; by default all."),
+    ] = None
     measure_only: Annotated[
         bool, typer.Option("--measure-only", help="Measure rates and costs, leave profiles.toml, and end.")
     ] = False

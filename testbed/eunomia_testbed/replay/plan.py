@@ -12,6 +12,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
 from eunomia_testbed.replay.draft import Draft, DraftJob, dropped
+from eunomia_testbed.replay.faults.plan import FaultPlan
 from eunomia_testbed.replay.profiles import Profiles
 from eunomia_testbed.replay.scaling import Factors, scaled_profile
 from eunomia_testbed.workload import Regime, Workload
@@ -70,6 +71,7 @@ class ReplayPlan:
         seeds: seeds of the repeats.
         rho: kind of rho that judges the runs.
         unfair_above: rho above which an app counts as treated unfairly.
+        faults: faults of each run, real and simulated; None: none.
     """
 
     apps: tuple[PlannedApp, ...]
@@ -82,6 +84,7 @@ class ReplayPlan:
     seeds: tuple[int, ...]
     rho: str
     unfair_above: float
+    faults: FaultPlan | None = None
 
     @property
     def demand(self) -> float:

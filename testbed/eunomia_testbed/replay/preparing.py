@@ -1,7 +1,8 @@
 """Makes the plan of a replay from its flags: reads the trace, takes or measures rates, chooses and checks the speed."""
 
+import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
 from eunomia_testbed.replay.budget import BudgetForecast, check_budget, first_speed, speed_for
 from eunomia_testbed.replay.draft import Draft, draft_of
+from eunomia_testbed.replay.faults.plan import drawn_plan, kinds_of, shortest_makespan
 from eunomia_testbed.replay.flags import ReplayFlags
 from eunomia_testbed.replay.measuring.machine import check_measured, machine_words, present_versions
 from eunomia_testbed.replay.pace import LEAST_PACE
@@ -85,6 +87,7 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
     figures = figures_at(plan)
     forecast = BudgetForecast(speed=speed, budget_seconds=budget, runs=len(figures) * flags.repeats, figures=figures)
     check_budget(forecast, anyway=flags.anyway)
+    plan = _with_faults(plan, flags, figures)
     costs = costs_of_plan(plan, measured)
     return PreparedReplay(
         plan=plan,
@@ -92,9 +95,18 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
         measured=measured,
         costs=costs,
         forecast=forecast,
-        notes=(*read, *_notes(plan, slots), *_pace_notes(measured), forecast.words(costs)),
+        notes=(*read, *_notes(plan, slots), *_pace_notes(measured), forecast.words(costs), *_fault_notes(plan)),
         inputs=trace.inputs,
     )
+
+
+def _with_faults(plan: ReplayPlan, flags: ReplayFlags, figures: Sequence[TwinFigures]) -> ReplayPlan:
+    """Return the plan with the faults that the flags ask for, in the time in which jobs run under every policy."""
+    if flags.faults is None:
+        return plan
+    makespan = shortest_makespan([each.makespan_seconds for each in figures])
+    faults = drawn_plan(flags.faults, flags.fault_seed or 0, kinds_of(flags.fault_kinds), makespan)
+    return dataclasses.replace(plan, faults=faults)
 
 
 def drafted(flags: ReplayFlags) -> tuple[Draft, list[str]]:
@@ -153,6 +165,10 @@ def _pace_notes(measured: Measurements) -> list[str]:
     if measured.pace is None or measured.pace >= LEAST_PACE:
         return []
     return [f"rates and costs were measured on slots that had {measured.pace:.1%} of their pace: measure them again"]
+
+
+def _fault_notes(plan: ReplayPlan) -> list[str]:
+    return [] if plan.faults is None else [plan.faults.words()]
 
 
 def _notes(plan: ReplayPlan, slots: ReplaySlots) -> list[str]:

@@ -4,18 +4,20 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, Self
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, UnreachableError
 from eunomia.model.shapes import builds, value
 from eunomia_testbed.live_runs.live_run import LiveRun, Look
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.this_machine import run_in_this_installation
 from eunomia_testbed.replay.app_files import app_file
 from eunomia_testbed.replay.cells import RealRun, RunRecord
+from eunomia_testbed.replay.faults.carrying import FaultCarrier
 from eunomia_testbed.replay.pace_meter import PaceMeter
-from eunomia_testbed.replay.plan import ReplayPlan
+from eunomia_testbed.replay.plan import PlannedApp, ReplayPlan
 from eunomia_testbed.replay.slots import ReplaySlots
 
 PRELOAD: Final = (
@@ -40,6 +42,10 @@ class ReplayRun(LiveRun):
     """A live run whose launcher preloads the modules of the programs."""
 
     preload = PRELOAD
+    carrier: FaultCarrier | None = None
+    """Carries out the faults of the run; None: it has none."""
+    unanswered: frozenset[str] = frozenset()
+    """Apps whose last submission was not answered."""
 
     @classmethod
     def of_plan(cls, plan: ReplayPlan, run: RealRun, slots: ReplaySlots, folder: Path) -> Self:
@@ -60,6 +66,28 @@ class ReplayRun(LiveRun):
             seed=run.seed,
             cpu_only=slots.count is not None,
         )
+
+    def submit_planned(self, app: PlannedApp) -> bool:
+        """Submit an app once; return whether the arbiter has it.
+
+        An arbiter that a fault has killed may have taken the app without an answer, so its apps are looked through
+        before a second submission.
+
+        Raises:
+            EunomiaError: the arbiter refuses the app, or does not answer although no fault has killed it.
+        """
+        source = app_file(app, self.folder / APPS)
+        try:
+            if app.name in self.unanswered and any(one.app == app.name for one in self.client.list(ended=True).apps):
+                self.count_in(source, app.name)
+                return True
+            self.submit_also(source)
+        except UnreachableError:
+            if self.carrier is None:
+                raise
+            self.unanswered |= {app.name}
+            return False
+        return True
 
 
 @builds
@@ -101,11 +129,19 @@ def run_for_real(
     """
     run_in_this_installation(os.environ)
     live.start()
-    with PaceMeter(live.folder, reference_loop_seconds=loop_seconds) as meter:
+    with PaceMeter(live.folder, reference_loop_seconds=loop_seconds) as meter, _faults(plan, live):
         times = _until_all_ended(plan, run, live, watch, limit_seconds)
     return RunRecord(
         began_at=times.began_at, ended_at=times.ended_at, late_seconds=times.late_seconds, pace=meter.result()
     )
+
+
+def _faults(plan: ReplayPlan, live: ReplayRun) -> AbstractContextManager[object]:
+    """Return a context manager that carries the plan's faults out."""
+    if plan.faults is None:
+        return nullcontext()
+    live.carrier = FaultCarrier(live, plan.faults)
+    return live.carrier
 
 
 @value
@@ -126,8 +162,10 @@ def _until_all_ended(
     while True:
         since = time.monotonic() - began
         while left and left[0].arrives_at_seconds <= since:
-            app = left.pop(0)
-            live.submit_also(app_file(app, live.folder / APPS))
+            app = left[0]
+            if not live.submit_planned(app):
+                break  # the arbiter is being restarted
+            left.pop(0)
             late = max(late, time.monotonic() - began - app.arrives_at_seconds)
         look = live.look()
         now = time.time()

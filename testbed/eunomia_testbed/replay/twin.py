@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from eunomia.model.shapes import value
+from eunomia_testbed.replay.faults.simulated import with_faults
 from eunomia_testbed.replay.plan import PlannedApp, ReplayPlan
 from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles
 from eunomia_testbed.replay.speeds import ProfiledSpeeds
@@ -55,7 +56,7 @@ def simulate_plan(plan: ReplayPlan, profiles: Profiles, costs: Costs, folder: Pa
         InputError: the folder exists, or a rate is missing.
         EunomiaError: a policy failed.
     """
-    outcome = run_plan(_simulation(plan, profiles, costs), folder, processes=1, report=False)
+    outcome = run_plan(with_faults(_simulation(plan, profiles, costs), plan.faults), folder, processes=1, report=False)
     if outcome.failed:
         raise outcome.failed[0]
     return RunData.load(folder)

@@ -14,6 +14,7 @@ from eunomia_testbed.simulator.options import (
     Progress,
     Reports,
     SimulationOptions,
+    WorkerFault,
 )
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.simulate import simulate_one
@@ -35,6 +36,7 @@ __all__ = [
     "SimulationOptions",
     "SimulationState",
     "Unfit",
+    "WorkerFault",
     "assemble",
     "simulate_one",
 ]

@@ -42,6 +42,7 @@ from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.simulator.progress.work import Work
 from eunomia_testbed.simulator.rounds import run_in_rounds
 from eunomia_testbed.simulator.simulation_state import SimulationState
+from eunomia_testbed.simulator.worker_faults import WorkerFaults
 from eunomia_testbed.simulator.workload_rows import WorkloadRows
 from eunomia_testbed.workload import Workload
 
@@ -89,9 +90,13 @@ def assemble(
     failures = None
     if options.failures is not None or options.machines:
         machines = MachineFaults(sim, executor, apps)
-        failures = FailurePlan(options.failures or Failures(), whole, seed, machines.lose, machines.repair)
+        failing = options.failures or Failures()
+        failures = FailurePlan(failing, whole, seed, machines.lose, machines.repair)
         for change in options.machines:
             failures.plan(change.time_seconds, partial(machines.change, change.event))
+        workers = WorkerFaults(sim, executor, failing.most_worker_faults, failures.call)
+        for fault in failing.worker_faults:
+            failures.call(fault.time_seconds, partial(workers.happen, fault))
     drive = Engine.run_freely if options.rules is None else partial(run_in_rounds, rules=options.rules)
     known = "amounts" in options.reports.facts
     arrivals = Arrivals(sim, apps, masters, AmountReports(workload, whole, sim.speeds, known=known))

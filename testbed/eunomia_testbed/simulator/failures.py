@@ -63,6 +63,10 @@ class FailurePlan:
         self.planned += 1
         self._agenda.call(time_seconds, then)
 
+    def call(self, time_seconds: float, happens: Callable[[Seconds], None]) -> None:
+        """Schedule a fault, which needs jobs that run: those that wait do not wait for it."""
+        self._agenda.call(time_seconds, happens)
+
     def next_time(self) -> float:
         """Return the time of the next failure, repair or change."""
         return self._agenda.next_time([])

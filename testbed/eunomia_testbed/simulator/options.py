@@ -63,6 +63,19 @@ class Outage:
 
 
 @value
+class WorkerFault:
+    """A worker that is killed or stopped, of one of the jobs that make steps at that time."""
+
+    time_seconds: float
+    draw: float
+    """Number from 0 to below 1, which chooses the job among those by their ids."""
+    stands_seconds: float
+    """Seconds of a stop, or from a kill until the job starts again."""
+    kills: bool = True
+    """Whether the job loses the work since its last checkpoint, and starts again."""
+
+
+@value
 class Failures:
     """Machines that fail and are repaired, at intervals drawn from exponential distributions by the seed."""
 
@@ -72,6 +85,10 @@ class Failures:
     """Mean seconds to repair a machine."""
     outages: tuple[Outage, ...] = ()
     """Known outages, such as from a file."""
+    worker_faults: tuple[WorkerFault, ...] = ()
+    """Single workers that are killed or stopped, in order of time."""
+    most_worker_faults: int = 3
+    """Most of them that one job has."""
     checkpoint_every_seconds: float = 1800.0
     """Seconds between a job's checkpoints; a machine failure loses its work since the last one. inf: it saves only on
     leaving its GPUs. These checkpoints take no time; ``Costs.checkpoint_every`` replaces them by ones that do."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from chaos.kills.outcome import CHECKPOINT_SECONDS
 from chaos.storms.plan import KINDS, WORKER, Scope, Way
-from chaos.storms.redone import Span, redone
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_testbed.live_runs.live_run import LiveRun
 from eunomia_testbed.live_runs.outcome import held_twice
+from eunomia_testbed.live_runs.redone import Span, redone
 
 OUTCOME: Final = "outcome.json"
 STEP_SECONDS: Final = 0.5

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from chaos.kills.victims import read
 from chaos.storms.plan import APP_MASTER, ARBITER, LAUNCHER, SHEPHERD, WORKER, ZYGOTE
 from eunomia_appmaster.launcher.processes import ProcessId, identify
 from eunomia_testbed.live_runs.live_run import LiveRun
+from eunomia_testbed.live_runs.processes import container_processes
 
 ZYGOTE_NAMES = ("eunomia: zygote", "eunomia_appmaster.launcher.zygote")
 Targets = dict[str, dict[str, ProcessId]]
@@ -36,14 +36,8 @@ def targets(run: LiveRun) -> Targets:
 
 def containers(folder: Path) -> Iterator[tuple[str, int, ProcessId, ProcessId | None]]:
     """Yield id, slot (negative: an app master's), process and shepherd of each container whose process lives."""
-    for link in (folder / "launcher" / "live").glob("*"):
-        record, worker = read(link / "container.json"), read(link / "worker.json")
-        if record is None or worker is None or (link / "exit.json").exists():
-            continue
-        process = ProcessId(int(worker["pid"]), int(worker["start_time"]))
-        shepherd = ProcessId(int(worker["shepherd_pid"]), int(worker["shepherd_start_time"]))
-        if process.alive:
-            yield str(record["container_id"]), int(record["slot"]), process, shepherd if shepherd.alive else None
+    for each in container_processes(folder):
+        yield each.container, each.slot, each.process, each.shepherd
 
 
 def of_folder(folder: Path) -> list[str]:

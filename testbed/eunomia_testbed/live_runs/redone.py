@@ -5,11 +5,13 @@ Time in which a worker was stopped is no work, nor is the time between two incar
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from chaos.kills.losses import LOSS
 from eunomia.model.shapes import value
 from eunomia_testbed.live_runs.logged import read_logs
 
+LOSS: Final = "train/loss"
+"""Tag that the programs log at each step."""
 Span = tuple[float, float]
 """Unix times."""
 

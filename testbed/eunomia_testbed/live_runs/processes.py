@@ -1,0 +1,78 @@
+"""The processes of a live run in containers, each known by its pid and start time, so that no other one is touched."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eunomia.model.shapes import value
+from eunomia_appmaster.launcher.processes import ProcessId, identify
+from eunomia_appmaster.node.supervisor import Child
+
+
+@value
+class ContainerProcess:
+    """A container whose process lives.
+
+    Attributes:
+        container: id of the container.
+        app: the app.
+        job: the job, such as ``cnn/3``; for an app master its app.
+        slot: number of its slot; negative: an app master's.
+        trains: whether its worker has said hello to the launcher.
+        process: the worker's process, or the app master's.
+        shepherd: the process that starts it and waits for its end; None: it has ended.
+    """
+
+    container: str
+    app: str
+    job: str
+    slot: int
+    trains: bool
+    process: ProcessId
+    shepherd: ProcessId | None
+
+    @property
+    def is_master(self) -> bool:
+        """Return whether it is an app master's."""
+        return self.slot < 0
+
+
+def container_processes(folder: Path) -> Iterator[ContainerProcess]:
+    """Yield each container of a state folder whose process lives."""
+    for link in sorted((folder / "launcher" / "live").glob("*")):
+        record, worker = _read(link / "container.json"), _read(link / "worker.json")
+        if record is None or worker is None or (link / "exit.json").exists():
+            continue
+        process = ProcessId(int(worker["pid"]), int(worker["start_time"]))
+        shepherd = ProcessId(int(worker["shepherd_pid"]), int(worker["shepherd_start_time"]))
+        if not process.alive:
+            continue
+        app, slot = str(record["app"]), int(record["slot"])
+        yield ContainerProcess(
+            container=str(record["container_id"]),
+            app=app,
+            job=app if slot < 0 else f"{app}/{record['job']}",
+            slot=slot,
+            trains=bool(record["status"].get("hello")),
+            process=process,
+            shepherd=shepherd if shepherd.alive else None,
+        )
+
+
+def process_of(child: Child | None) -> ProcessId | None:
+    """Return the present process of a supervised child; None: it is being restarted."""
+    pid = None if child is None else child.pid
+    if child is None or pid is None:
+        return None
+    process = identify(pid)
+    return process if child.pid == pid else None  # while the child has not been waited for, its pid is its own
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return a JSON object; None: the file has no whole one."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return plain if isinstance(plain, dict) else None

@@ -1,0 +1,80 @@
+"""Single workers that are killed or stopped in a simulation, while the rest of their machine goes on."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from eunomia.contract.decisions import TransitionKind
+from eunomia.units import Epoch, LeaseId, Seconds
+from eunomia_testbed.simulator.executing.executor import Executor
+from eunomia_testbed.simulator.options import WorkerFault
+from eunomia_testbed.simulator.progress.states import RUNNING
+from eunomia_testbed.simulator.simulation_state import SimulationState
+
+AGAIN_SECONDS: Final = 0.5
+"""Pause after which a fault looks again for a job that makes steps, while others wait or start."""
+
+
+class WorkerFaults:
+    """Carries out faults of single workers; a gang stands still if one of its workers does, and keeps its GPUs.
+
+    Args:
+        sim: the state of the simulation.
+        executor: starts and stops jobs.
+        most: most faults of one job.
+        later: schedules another look for a target.
+    """
+
+    def __init__(
+        self,
+        sim: SimulationState,
+        executor: Executor,
+        most: int,
+        later: Callable[[float, Callable[[Seconds], None]], None],
+    ) -> None:
+        self._sim, self._runs, self._most, self._later = sim, executor.runs, most, later
+        self._of_job = Counter[int]()
+
+    def happen(self, fault: WorkerFault, now: Seconds) -> None:
+        """Kill or stop a worker of a job that makes steps; if there is none, look again a little later."""
+        on, ids = self._sim.work.on, self._sim.rows.job_ids
+        jobs = [job for job, gpus in enumerate(on) if gpus and self._of_job[job] < self._most]
+        if not jobs:
+            self._later(now + AGAIN_SECONDS, lambda then: self.happen(fault, then))
+            return
+        jobs.sort(key=lambda job: ids[job])
+        job = jobs[min(len(jobs) - 1, int(fault.draw * len(jobs)))]
+        self._of_job[job] += 1
+        self._stand(job, fault, now)
+
+    def _stand(self, job: int, fault: WorkerFault, now: Seconds) -> None:
+        """Stop a job's steps for a while, in which it may lose its GPUs like any other job."""
+        sim, runs = self._sim, self._runs
+        gpus, epoch = sim.work.on[job], runs.epoch[job]
+        at = now + fault.stands_seconds
+        if fault.kills:
+            sim.work.crash(job, now)
+            runs.has_run[job] = True
+            at += runs.start_seconds(job)
+        else:
+            sim.work.stop(job, now, leaves=False)
+        turn, placed = sim.work.turn[job], sim.leases.placed.get(job)
+        lease = sim.gpus.holder[gpus[0]]
+        sim.out.append(sim.reporter.progress(job, now))
+
+        def go_on(then: Seconds) -> None:
+            moved = sim.work.turn[job] != turn or runs.epoch[job] != epoch or sim.leases.placed.get(job) is not placed
+            if moved or sim.jobs.state[job] != RUNNING or any(sim.gpus.holder[gpu] != lease for gpu in gpus):
+                return
+            if not fault.kills:
+                sim.work.go_on(job, then, gpus)
+            elif placed is None:
+                runs.begin(LeaseId(lease), Epoch(epoch), job, gpus, TransitionKind.START, then)
+            else:
+                runs.begin_for_app(job, gpus, then)
+            sim.out.append(sim.reporter.progress(job, then))
+            if placed is not None:
+                sim.leases.unreported.add(sim.rows.app_of[job])
+                sim.leases.dirty.add(sim.rows.app_of[job])
+
+        sim.agenda.call(at, go_on)
