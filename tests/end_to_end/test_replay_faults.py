@@ -46,7 +46,7 @@ def test_nothing_is_lost_and_the_journal_is_as_it_must_be(replayed: tuple[Path, 
     apps = RunData.load(out / "real").apps
     assert sorted(apps["app"]) == [f"job{number}" for number in range(10)]
     assert set(apps["state"]) == {"finished"}
-    assert check_folder(out / "runs" / "default-0", over=True).findings == ()
+    assert not check_folder(out / "runs" / "default-0", over=True).findings
     (line,) = plain["faults"]  # type: ignore[misc]
     assert "findings in the journal: 0" in line
 
