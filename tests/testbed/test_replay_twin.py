@@ -6,14 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from replay_lab import flags_of, measurements, write_trace
+from replay_lab import JOBS, flags_of, measurements, write_trace
 
+from eunomia_testbed.metrics.times_alone import judge_apps
 from eunomia_testbed.replay import twin
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
 from eunomia_testbed.replay.profiles import Costs, Profiles
 from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.run_log.log import AppLog, Arrivals, RunLog
+
+ARRIVALS = Arrivals(**{field.name: None for field in dataclasses.fields(Arrivals)})
 
 
 def made_ready(folder: Path, **more: object) -> PreparedReplay:
@@ -65,3 +70,58 @@ def test_costs_are_those_of_the_plans_programs(tmp_path: Path) -> None:
     assert twin.costs_of_plan(ready.plan, ready.measured).start_seconds == pytest.approx(0.5)
     other = dataclasses.replace(ready.measured, program_costs={"mlp": Costs(start_seconds=2.0)})
     assert twin.costs_of_plan(ready.plan, other).start_seconds == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("least_slots", [1, 2])
+def test_real_apps_are_judged_by_the_definitions_and_the_times_of_the_simulation(
+    tmp_path: Path, least_slots: int
+) -> None:
+    """Gangs of four with batch size 128 are measured from ``least_slots`` on."""
+    wide = tuple(f"wide{number},u0,{150 + 300 * number},4,{500 + 50 * number},1.0,A3C,128" for number in range(3))
+    write_trace(tmp_path, (*JOBS[:5], *wide))
+    given = measurements("cpu", "cpu-0.2", "fast", "slow").profiles
+    rates = tuple(rate for rate in given.rates if rate.batch_size == 64 or rate.slots >= 2 * least_slots - 1)
+    profiles = dataclasses.replace(given, rates=rates)
+    ready = prepared(flags_of(tmp_path), lambda _: measurements("cpu"))
+    data = twin.simulate_plan(ready.plan, profiles, ready.costs, tmp_path / "run")
+    alone = twin.times_alone(ready.plan, profiles, ready.costs)
+    judged = judge_apps(log_of(data), alone, ready.plan.cluster.gpus)
+    for field in dataclasses.fields(judged):
+        mine, simulated = getattr(judged, field.name), data.apps[field.name].to_numpy()
+        assert np.isfinite(mine).all()
+        assert mine == pytest.approx(simulated, rel=1e-6), field.name
+
+
+def log_of(data: RunData) -> RunLog:
+    """Return the log of a run whose apps have one job each, from its tables."""
+    apps, jobs = data.apps, data.jobs
+    assert apps["app"].to_list() == jobs["job"].to_list()
+    none = [None] * apps.height
+    return RunLog(
+        apps=apps["app"].to_list(),
+        jobs=jobs["job"].to_list(),
+        cluster=None,
+        arrivals=dataclasses.replace(
+            ARRIVALS,
+            app=np.arange(jobs.height),
+            state=jobs["state"].to_list(),
+            arrival_seconds=jobs["arrival_seconds"].to_list(),
+            finish_seconds=jobs["finish_seconds"].to_list(),
+            iterations=jobs["iterations"].to_list(),
+        ),
+        app_log=AppLog(
+            user=none,
+            tuner=none,
+            weight=none,
+            state=apps["state"].to_list(),
+            jobs=none,
+            arrival_seconds=apps["arrival_seconds"].to_list(),
+            finish_seconds=apps["finish_seconds"].to_list(),
+            jct_seconds=apps["jct_seconds"].to_list(),
+            slot_seconds=none,
+        ),
+        leases=None,  # type: ignore[arg-type]
+        rounds=None,  # type: ignore[arg-type]
+        waits=None,  # type: ignore[arg-type]
+        activity=None,  # type: ignore[arg-type]
+    )

@@ -17,6 +17,7 @@ from eunomia_testbed.live_runs.live_log import LiveLog
 from eunomia_testbed.live_runs.logged import search_of
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.scalars import Scalars
+from eunomia_testbed.metrics.times_alone import TimesAlone, judge_apps
 from eunomia_testbed.results import ResultFolder
 from eunomia_testbed.results import tables as t
 from eunomia_testbed.results.added import Added, write_added
@@ -56,12 +57,19 @@ class Tables:
         record: record of the run, already read to its end.
         samples: ρ over time, sampled during the run; empty: the values recorded by auctions are used.
         registry: the plugins whose metrics are added; None: all that are installed.
+        alone: by app, how long its jobs take alone, which all kinds of ρ are held against; None: not known, and
+            Themis' ρ alone is computed, of the work that app masters report.
     """
 
     def __init__(
-        self, record: LiveRecord, samples: Sequence[RhoSample] = (), *, registry: Registry | None = None
+        self,
+        record: LiveRecord,
+        samples: Sequence[RhoSample] = (),
+        *,
+        registry: Registry | None = None,
+        alone: Mapping[str, TimesAlone] | None = None,
     ) -> None:
-        self._record, self._samples = record, samples
+        self._record, self._samples, self._alone = record, samples, alone
         self._plugins = default_registry() if registry is None else registry
         self._scalars = Scalars(record)
         self._live = LiveLog(record, self._scalars.first_steps)
@@ -95,7 +103,9 @@ class Tables:
             "rungs": self._rungs,
             "events": self._events,
         }
-        of_log = LogTables(self._live.log(self._scalars.repeated), policy=policy, seed=seed).makers()
+        log = self._live.log(self._scalars.repeated)
+        judged = () if self._alone is None else (judge_apps(log, self._alone, self._record.slots),)
+        of_log = LogTables(log, policy=policy, seed=seed, apps=judged).makers()
         of_rows = {
             name: functools.partial(lambda name: t.frame_of(name, rows[name](), policy=policy, seed=seed), name)
             for name in rows

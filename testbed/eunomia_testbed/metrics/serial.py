@@ -10,9 +10,10 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def serial_seconds(workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Reals | None:
-    """Return the seconds of each job's total work on one GPU of its own type; NaN: it cannot run on one GPU.
+    """Return the seconds of each job's total work on one GPU of its own type; NaN: its speed is not known.
 
-    Without a performance model, None is returned: every job then scales linearly from the workload's time.
+    A job that cannot run on one GPU counts as if it scaled linearly up to its least gang. Without a performance model,
+    None is returned: every job then scales linearly from the workload's time.
     """
     if models is None:
         return None
@@ -25,5 +26,8 @@ def _of(job: int, workload: Workload, speeds: Speeds) -> float:
     whole: list[tuple[float, Regime | None]] = [(float(workload.jobs.iterations[job]), None)]
     stretches = [(one.iterations, one) for one in regimes] or whole
     kind = speeds.own_type(job)
-    seconds = sum(work * speeds.at(job, GangShape(1, kind), regime=one) for work, one in stretches)
-    return seconds if np.isfinite(seconds) else np.nan
+    for gpus in (1, int(workload.jobs.least[job])):
+        seconds = gpus * sum(work * speeds.at(job, GangShape(gpus, kind), regime=one) for work, one in stretches)
+        if np.isfinite(seconds):
+            return seconds
+    return np.nan

@@ -131,7 +131,7 @@ class _Running:
             with ignoring_interrupts():
                 live.stop()
                 if live.record.cluster is not None and live.record.apps:
-                    write_real(self.out, live.record, live.samples, policy=run.policy, seed=run.seed)
+                    write_real(self.out, self.ready, live.record, live.samples, policy=run.policy, seed=run.seed)
                 live.record.close()
         if live.carrier is not None:
             judged(folder, live.carrier.hits)

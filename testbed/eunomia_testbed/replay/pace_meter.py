@@ -24,8 +24,6 @@ WINDOW_SECONDS: Final = 5.0
 LEAST_WINDOW_SECONDS: Final = 0.5
 """A shorter rest of a job's time on its slot is not judged."""
 CALIBRATION_SECONDS: Final = 5.0
-REFERENCE_LOOPS: Final = 5
-"""The median of so many first loops is the reference, if none is given."""
 GAP_SECONDS: Final = 10.0
 """From this many seconds between two samples, the machine is taken to have stood still."""
 _LOOP_ROUNDS: Final = 40_000
@@ -182,8 +180,9 @@ class PaceMeter:
 
     Args:
         state: the state folder of the run.
-        reference_loop_seconds: CPU time of a calibrating loop when the profiles were measured; None: the median of the
-            first loops of this run.
+        reference_loop_seconds: CPU time of a calibrating loop when the profiles were measured; None: the median of this
+            run's loops. A core that shares its units with a busy neighbour is slower than on an idle machine, which is
+            no lost pace where rates and replay have the same neighbours.
     """
 
     def __init__(self, state: Path, *, reference_loop_seconds: float | None = None) -> None:
@@ -215,7 +214,7 @@ class PaceMeter:
             if meter.periods:
                 by_slot.setdefault(meter.slot, []).extend(meter.periods)
         loops = list(self._loops)
-        reference = self._reference or (median(loops[:REFERENCE_LOOPS]) if loops else None)
+        reference = self._reference or (median(loops) if loops else None)
         mean = fmean(loops) if loops else None
         return RunPace(
             slots=tuple(SlotPace.of(slot, periods) for slot, periods in sorted(by_slot.items())),

@@ -18,7 +18,7 @@ from eunomia_testbed.replay.cells import Replay
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.preparing import PreparedReplay
 from eunomia_testbed.replay.sides import HEADINGS, Side, SideFigure
-from eunomia_testbed.replay.twin import simulate_plan
+from eunomia_testbed.replay.twin import simulate_plan, times_alone
 from eunomia_testbed.results import ResultFolder, RunFacts
 from eunomia_testbed.results.added import write_added
 from eunomia_testbed.results.facts import versions_of
@@ -45,9 +45,15 @@ def simulated_label(policy: str) -> str:
     return f"{policy}, simulated"
 
 
-def write_real(out: Path, record: LiveRecord, samples: Sequence[RhoSample], *, policy: str, seed: int) -> None:
-    """Write the tables of one real run beside those of the other real runs."""
-    Tables(record, samples).write(ResultFolder(path=out / REAL), policy=policy, seed=seed)
+def write_real(
+    out: Path, ready: PreparedReplay, record: LiveRecord, samples: Sequence[RhoSample], *, policy: str, seed: int
+) -> None:
+    """Write the tables of one real run beside those of the other real runs.
+
+    Apps are judged by the times alone that were measured before, as in the simulation.
+    """
+    alone = times_alone(ready.plan, ready.measured.profiles, ready.costs)
+    Tables(record, samples, alone=alone).write(ResultFolder(path=out / REAL), policy=policy, seed=seed)
 
 
 def begin_real(out: Path, ready: PreparedReplay, made: Replay) -> None:

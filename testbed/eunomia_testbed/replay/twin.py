@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 
 from eunomia.model.shapes import value
+from eunomia_testbed.metrics.serial import serial_seconds
+from eunomia_testbed.metrics.times_alone import TimesAlone
 from eunomia_testbed.replay.faults.simulated import with_faults
 from eunomia_testbed.replay.plan import PlannedApp, ReplayPlan
 from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles
@@ -24,6 +26,7 @@ from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Costs as SimulatedCosts
 from eunomia_testbed.simulator import SimulationOptions
 from eunomia_testbed.simulator.options import Keep, Reports
+from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.workload import Workload
 
 COST_ACTIVITIES: Final = ("start", "restore", "save")
@@ -69,6 +72,28 @@ def costs_of_plan(plan: ReplayPlan, measured: Measurements) -> Costs:
     each = [(counts[app.name] / whole, measured.costs_of(app.program)) for app in plan.apps]
     names = list(Costs.__annotations__)
     return Costs(**{name: math.fsum(part * getattr(costs, name) for part, costs in each) for name in names})
+
+
+def times_alone(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> dict[str, TimesAlone]:
+    """Return how long each app's jobs take alone in the simulation, against which real runs are judged, too.
+
+    Raises:
+        InputError: a rate is missing.
+    """
+    workload, models = _with_costs(plan.workload, plan.apps, costs), ProfiledSpeeds(profiles)
+    serial = serial_seconds(workload, plan.cluster, models)
+    exclusive = Speeds(workload, plan.cluster, models).ideal_seconds()
+    jobs = workload.jobs
+    found = {}
+    for app, name in enumerate(workload.apps.id):
+        row = max(np.flatnonzero(jobs.app == app).tolist(), key=lambda row: float(jobs.iterations[row]))
+        found[name] = TimesAlone(
+            serial_seconds=math.nan if serial is None else float(serial[row]),
+            exclusive_seconds=float(exclusive[row]),
+            most=int(jobs.most[row]),
+            iterations=float(jobs.iterations[row]),
+        )
+    return found
 
 
 def figures_of(data: RunData) -> tuple[TwinFigures, ...]:

@@ -1,0 +1,96 @@
+"""Finish-time fairness of a run's apps from its log, where it is known beforehand how long each job takes alone.
+
+A simulation computes it from its own speeds (``metrics.judged``); these are the same definitions for the log of a real
+run whose rates were measured before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from eunomia.model.shapes import builds, value
+from eunomia.units import Reals
+from eunomia_testbed.metrics import fairness
+from eunomia_testbed.run_log.log import RunLog
+
+
+@value
+class TimesAlone:
+    """How long each job of an app takes alone, known before the run.
+
+    Attributes:
+        serial_seconds: seconds of its work on one GPU.
+        exclusive_seconds: seconds of its work at its largest size.
+        most: its largest number of GPUs.
+        iterations: its whole work in iterations.
+    """
+
+    serial_seconds: float
+    exclusive_seconds: float
+    most: int
+    iterations: float
+
+
+@builds
+class AppRho:
+    """Columns of the table of apps, in the order of ``RunLog.apps``; NaN: unknown."""
+
+    alone_seconds: Reals
+    mean_apps: Reals
+    rho: Reals
+    rho_static: Reals
+    rho_contention: Reals
+    rho_exclusive: Reals
+
+
+def judge_apps(log: RunLog, alone: Mapping[str, TimesAlone], gpus: int) -> AppRho:
+    """Return every kind of rho of a live run's apps, as ``metrics.judged`` defines them for a simulation.
+
+    Args:
+        log: log of the run.
+        alone: times alone of each app's jobs, by app; those of other apps are unknown.
+        gpus: number of GPUs of the cluster.
+    """
+    apps, jobs = log.app_log, log.arrivals
+    names = [log.apps[row] for row in jobs.app.tolist()]
+    known = [alone.get(name) for name in names]
+    done = _done_shares(log, known)
+    serial = _column(None if one is None else one.serial_seconds for one in known) * done
+    exclusive = _column(None if one is None else one.exclusive_seconds for one in known) * done
+    most = _column(None if one is None else one.most for one in known)
+
+    def summed(values: Reals) -> Reals:
+        return np.bincount(jobs.app, np.nan_to_num(values, nan=0.0), minlength=len(log.apps)).astype(float)
+
+    demand = summed(most)
+    alone_seconds = fairness.alone_seconds(summed(serial), demand, gpus)
+    longest = fairness.alone_seconds(summed(exclusive * most), demand, gpus)
+    np.fmax.at(longest, jobs.app, exclusive)
+    arrival, finish, jct = (_column(each) for each in (apps.arrival_seconds, apps.finish_seconds, apps.jct_seconds))
+    begun, over = (_column(each) for each in (jobs.arrival_seconds, jobs.finish_seconds))
+    present = fairness.Presence(begun[np.isfinite(begun)], over[np.isfinite(begun)])
+    mean_apps = fairness.Presence(arrival, finish).over(arrival, finish)
+    mean_jobs = np.maximum(1.0, present.over(arrival, finish) / max(1, gpus))
+    return AppRho(
+        alone_seconds=np.where(alone_seconds > 0.0, alone_seconds, np.nan),
+        mean_apps=mean_apps,
+        rho=fairness.rho(jct, alone_seconds, mean_apps),
+        rho_static=fairness.rho(jct, longest, fairness.static_contention(len(names), gpus)),
+        rho_contention=fairness.rho(jct, longest, mean_jobs),
+        rho_exclusive=fairness.rho(jct, longest),
+    )
+
+
+def _done_shares(log: RunLog, known: Sequence[TimesAlone | None]) -> Reals:
+    """Return the fraction of each job's work that its app needed; below 1 if the tuner ended the job early."""
+    return np.array(
+        [
+            1.0 if one is None or state != "stopped" else min(1.0, (iterations or 0) / one.iterations)
+            for one, state, iterations in zip(known, log.arrivals.state, log.arrivals.iterations, strict=True)
+        ]
+    )
+
+
+def _column(values: Iterable[float | None]) -> Reals:
+    """Return optional numbers as an array, with NaN for None."""
+    return np.array([np.nan if each is None else each for each in values], dtype=float)
