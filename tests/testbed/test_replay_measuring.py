@@ -118,20 +118,32 @@ def test_steps_outside_of_the_app_masters_record_give_no_rate(tmp_path: Path) ->
 
 
 def test_a_program_has_costs_of_its_own_from_three_samples_on() -> None:
-    seconds = {"x": (0.1, 0.3, 0.2), "y": (5.0, 7.0)}
+    seconds = {"x": (0.1, 0.2, 0.6), "y": (5.0, 7.0)}
     samples = [
         CostSample(program=program, cost=Cost.SAVE, seconds=each) for program, all_ in seconds.items() for each in all_
     ]
     spreads = spreads_of(samples)
     assert [(each.program, each.samples, each.median_seconds) for each in spreads] == [
-        ("", 5, 0.3),
+        ("", 5, 0.6),
         ("x", 3, 0.2),
         ("y", 2, 6.0),
     ]
     assert spreads[0].p95_seconds == pytest.approx(6.6)
     common, own = costs_of(spreads)
-    assert (common.save_seconds, own["x"].save_seconds, own["y"].save_seconds) == (0.3, 0.2, 0.3)
+    means = (common.save_seconds, own["x"].save_seconds, own["y"].save_seconds)
+    assert means == pytest.approx((12.9 / 5, 0.3, 12.9 / 5))
     assert common.start_seconds == 0.0
+
+
+def test_a_rate_has_the_spread_of_its_starts() -> None:
+    starts = [
+        RateSample(program="x", batch_size=8, slots=slots, slot_type="a", steps=10, seconds=seconds)
+        for slots, seconds in ((1, 1.9), (1, 2.1), (2, 3.0))
+    ]
+    profiles = profiles_of(starts, {"a": 0.35})
+    assert [rate.spread for rate in profiles.rates] == pytest.approx([0.1 * 2**0.5 / 2.0, 0.0])
+    assert profiles.spread == profiles.rates[0].spread
+    assert profiles_of(starts[2:], {"a": 0.35}).spread == 0.0
 
 
 def test_a_setting_without_a_rate_is_named() -> None:

@@ -28,6 +28,8 @@ class ProgramRate:
     """Iterations per second of the whole job, without its start and its saves."""
     samples: int = 1
     """Number of starts of jobs that were measured."""
+    spread: float = 0.0
+    """Standard deviation of the starts' times per iteration, as a fraction of their mean; 0: of a single start."""
 
 
 @value
@@ -60,6 +62,7 @@ class CostSpread:
     """Name of the cost, as in ``Costs`` without its unit."""
     program: str
     """The program; empty: all programs."""
+    mean_seconds: float
     median_seconds: float
     p95_seconds: float
     samples: int
@@ -74,6 +77,13 @@ class Profiles:
 
     rates: tuple[ProgramRate, ...]
     slot_speeds: Mapping[str, float]
+
+    @property
+    def spread(self) -> float:
+        """Return the spread of the times per iteration of a setting's starts, pooled over the settings; 0: unknown."""
+        free = sum(rate.samples - 1 for rate in self.rates)
+        squares = math.fsum((rate.samples - 1) * rate.spread**2 for rate in self.rates)
+        return math.sqrt(squares / free) if free else 0.0
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -259,6 +269,7 @@ def _rate(row: object, place: str) -> ProgramRate:
             found.get("iterations_per_second"), name="iterations_per_second", place=place, strictly=True
         ),
         samples=whole(found.get("samples", 1), name="samples", place=place),
+        spread=number(found.get("spread", 0.0), name="spread", place=place),
     )
 
 
@@ -275,7 +286,8 @@ def _spreads(rows: object, place: str) -> tuple[CostSpread, ...]:
 
 def _spread(row: object, place: str) -> CostSpread:
     found = _check_names(row, CostSpread, place)
-    times = {name: number(found.get(name), name=name, place=place) for name in ("median_seconds", "p95_seconds")}
+    names = ("mean_seconds", "median_seconds", "p95_seconds")
+    times = {name: number(found.get(name), name=name, place=place) for name in names}
     return CostSpread(
         cost=str(found.get("cost", "")),
         program=str(found.get("program", "")),

@@ -30,10 +30,16 @@ def profiles_of(samples: Sequence[RateSample], speeds: Mapping[str, float]) -> P
             slot_type=slot_type,
             iterations_per_second=sum(each.steps for each in found) / sum(each.seconds for each in found),
             samples=len(found),
+            spread=_spread([each.seconds / each.steps for each in found]),
         )
         for (program, batch_size, slots, slot_type), found in sorted(steps.items())
     ]
     return Profiles(rates=tuple(rates), slot_speeds=dict(speeds))
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    """Return the standard deviation of times as a fraction of their mean; 0: there is one alone."""
+    return float(np.std(seconds, ddof=1) / np.mean(seconds)) if len(seconds) > 1 else 0.0
 
 
 def check_complete(profiles: Profiles, wanted: Sequence[RateSetting]) -> None:
@@ -59,6 +65,7 @@ def spreads_of(samples: Sequence[CostSample]) -> tuple[CostSpread, ...]:
         CostSpread(
             program=program,
             cost=cost.value,
+            mean_seconds=max(0.0, float(np.mean(found))),
             median_seconds=max(0.0, float(np.median(found))),
             p95_seconds=max(0.0, float(np.percentile(found, 95))),
             samples=len(found),
@@ -68,16 +75,17 @@ def spreads_of(samples: Sequence[CostSample]) -> tuple[CostSpread, ...]:
 
 
 def costs_of(spreads: Sequence[CostSpread]) -> tuple[Costs, Mapping[str, Costs]]:
-    """Return the median costs of all programs together, and those of each program.
+    """Return the mean costs of all programs together, and those of each program.
 
-    A program with too few samples of a cost has that of all programs.
+    They are means, since costs add up over a run, and those of the run that they are held against are means, too. A
+    program with too few samples of a cost has that of all programs.
     """
-    common = {each.cost: each.median_seconds for each in spreads if not each.program}
+    common = {each.cost: each.mean_seconds for each in spreads if not each.program}
     programs = dict.fromkeys(each.program for each in spreads if each.program)
     by_program = {
         program: common
         | {
-            each.cost: each.median_seconds
+            each.cost: each.mean_seconds
             for each in spreads
             if each.program == program and each.samples >= LEAST_SAMPLES
         }
@@ -95,8 +103,8 @@ def mean_costs(samples: Sequence[CostSample], before: Costs) -> Costs:
     return _costs({cost.value: found.get(cost, getattr(before, f"{cost.value}_seconds")) for cost in Cost})
 
 
-def _costs(medians: Mapping[str, float]) -> Costs:
-    return Costs(**{f"{cost.value}_seconds": max(0.0, medians.get(cost.value, 0.0)) for cost in Cost})
+def _costs(means: Mapping[str, float]) -> Costs:
+    return Costs(**{f"{cost.value}_seconds": max(0.0, means.get(cost.value, 0.0)) for cost in Cost})
 
 
 def measured_from(samples: Samples, speeds: Mapping[str, float]) -> tuple[Profiles, Costs, Mapping[str, Costs]]:
