@@ -13,12 +13,13 @@ from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.claims import Claims
-from eunomia.contract.decisions import Decision, Transition
-from eunomia.contract.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded
+from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded, Resized, Started
 from eunomia.contract.menus import curve_points
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.cluster import Cluster
+from eunomia.model.leases import LeaseState
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
 from eunomia.round.plan import Planner, starts
@@ -220,5 +221,21 @@ def test_gpus_that_an_app_returns_are_granted_again() -> None:
         script.append((0.0, JobAdded(job=JobId(f"{name}/0"), app=AppId(name), least=2, most=2)))
     script.append((3.0, GpusReturned(app=AppId("ana"), gpus=(0,))))
     outcome = Drive(arbiter, work={JobId("ana/0"): 20.0, JobId("ben/0"): 20.0}).run(script)
-    # A gang that gives one GPU back gives back both; fifo serves ana first again, and its work so far counts.
+    # A gang that needs both and gives one back gives back both; fifo serves ana first again, and its work counts.
     assert outcome.finished == {"ana/0": 10.0, "ben/0": 20.0}
+
+
+def test_a_job_that_returns_one_gpu_and_can_do_without_it_shrinks() -> None:
+    arbiter = Arbiter(Cluster.parse("1x3 V100"), POLICIES["fifo, leases"](), fifo())
+    job = JobAdded(job=JobId("ana/0"), app=AppId("ana"), least=2, most=3)
+    decision = arbiter.step(Seconds(0.0), (AppArrived(app=AppId("ana"), user=UserId("ana"), divides=False), job))
+    (order,) = decision.transitions
+    arbiter.step(Seconds(1.0), (Started(lease=order.lease, epoch=order.epoch),))
+    (order,) = arbiter.step(Seconds(2.0), (GpusReturned(app=AppId("ana"), gpus=(1,)),)).orders
+    assert (order.kind, order.gpus.tolist(), order.leaving.tolist()) == (TransitionKind.SHRINK, [0, 2], [1])
+    arbiter.step(Seconds(2.5), (Resized(lease=order.lease, epoch=order.epoch, at=Seconds(2.5)),))
+    (lease,) = arbiter.view.leases()
+    assert lease.gpus.tolist() == [0, 2]
+    assert lease.state is LeaseState.ACTIVE
+    (order,) = arbiter.step(Seconds(3.0), (GpusReturned(app=AppId("ana"), gpus=(0,)),)).orders
+    assert order.kind is TransitionKind.SUSPEND, "one is too few for its gang"

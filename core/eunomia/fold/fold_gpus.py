@@ -6,6 +6,7 @@ import numpy as np
 
 from eunomia.contract import events as kinds
 from eunomia.contract.events import EventError
+from eunomia.fold.adopt import confirm_again
 from eunomia.fold.folding import Folding, await_round
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
@@ -116,9 +117,16 @@ def returned(fold: Folding, event: kinds.GpusReturned) -> None:
         raise EventError("an app must return GPUs that it holds", value=str(event.gpus), place=event.app)
     for lease in state.app_leases(app):
         mine = [gpu for gpu in lease.gpus if gpu in named]
-        if mine:
-            # A gang that returns one GPU gives back all of them.
-            fold.leave(lease, mine if lease.job == NONE else lease.gpus)
+        if not mine:
+            continue
+        if lease.job == NONE:
+            fold.leave(lease, mine)
+        elif len(lease.gpus) - len(mine) >= state.jobs.cells.least[lease.job] and lease.probe is None:
+            order = fold.leave(lease, mine)  # the job goes on with the rest, which is a size that it can have
+            if order is not None:
+                confirm_again(state, lease, order)
+        else:
+            fold.leave(lease, lease.gpus)  # too few are left for its gang
 
 
 def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:

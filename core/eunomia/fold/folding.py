@@ -61,11 +61,14 @@ class Folding:
         now = self.state.now
         return at if at < now else now  # NaN: the event carries no time
 
-    def leave(self, lease: Lease, gpus: list[int], *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
-        """Revoke GPUs of a lease, and add the order for executors."""
+    def leave(
+        self, lease: Lease, gpus: list[int], *, kind: TransitionKind = TransitionKind.SUSPEND
+    ) -> Transition | None:
+        """Revoke GPUs of a lease, and add the order for executors; returns it, None: the lease held none of them."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
         if order is not None:
             self.orders.append(order)
+        return order
 
     def leave_all(self, job: int) -> None:
         """Revoke all GPUs of the job's own lease."""
