@@ -92,6 +92,7 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="a newcomer is ready once there is a file named quick")
     parser.add_argument("--late", action="store_true", help="it takes 5 s to start")
     parser.add_argument("--apart", action="store_true", help="the first gang breaks before its first step")
+    parser.add_argument("--waits", action="store_true", help="the first step waits for a file named quick")
     parser.add_argument("--fixed", action="store_true", help="its group cannot change")
     options = parser.parse_args()
     if "EUNOMIA_ELASTIC" not in os.environ:
@@ -126,11 +127,21 @@ def main() -> int:
         time.sleep(0.05)
     if options.fixed:
         orders.say(unfit={"generation": 0, "why": "the script has a process group of its own"})
-    if generation == 0 and members[0] == NAME:
-        say_resized(orders, 0, members, 0)
+    while options.waits and not Path("quick").exists() and NAME in members:
+        time.sleep(0.02)
+        for order in orders.poll():
+            change = order.get("change", {"generation": 0})
+            if change["generation"] > generation:
+                generation, members = change["generation"], change["members"]
+                trace("before its first step", generation, *members)
+    if NAME in members and members[0] == NAME and joined:
+        say_resized(orders, generation, members, 0)
     pulse = PulseWriter(Path(os.environ["EUNOMIA_CONTAINER_DIR"]))
     while step < options.steps:
         time.sleep(0.01)
+        if NAME not in members and joined:
+            orders.say(leaving={"generation": generation, "step": step})
+            return 75
         if Path(f"leaves.{NAME}").exists():
             orders.say(leaving={"generation": generation, "step": step})
             return 75

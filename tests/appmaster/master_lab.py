@@ -193,13 +193,14 @@ class MasterLab(launcher_lab.Lab):  # type: ignore[misc, name-defined]
         self.arbiter: HandPlayedArbiter = self.made
         (folder / "tiny_worker.py").write_bytes((HERE / "tiny_worker.py").read_bytes())
 
-    def submit(self, app: str, text: str) -> Path:
-        """Write an app's folder and have its master started."""
+    def submit(self, app: str, text: str, *, master: Path | None = None) -> Path:
+        """Write an app's folder and have its master started; ``master``: a script in its place."""
         app_dir: Path = self.state / "apps" / app
         app_dir.mkdir(parents=True)
         name = f"{app}.toml"
         Submission(file_name=name, folder=self.folder, user="ana", env={}, app_file=text).write(app_dir)
-        command = ["python", "-m", "eunomia_appmaster.master", "--app-dir", str(app_dir)]
+        program = ["-m", "eunomia_appmaster.master"] if master is None else [str(master)]
+        command = ["python", *program, "--app-dir", str(app_dir)]
         roots = [str(launcher_lab.ROOT / root) for root in ("core", "solvers", "plugins", "appmaster", "hpo_adapters")]
         order = launcher_pb.AppMasterOrder(
             app=app, attempt=1, command=command, token="app token", env={"PYTHONPATH": ":".join(roots)}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from eunomia_appmaster.master.changes import Decision, Generation, Membership, What, Worker, decide, holders
-from eunomia_appmaster.master.slot_failures import WITHOUT_SECONDS, SlotFailures
+from eunomia_appmaster.master.slot_failures import FIRST_PAUSE_SECONDS, WITHOUT_SECONDS, SlotFailures
 
 
 @dataclasses.dataclass
@@ -282,3 +282,21 @@ def test_a_slot_on_which_two_workers_failed_gets_one_more_after_a_time() -> None
     assert not failures.is_given_up(other, 4.0), "the next lease of the slot begins with no failure"
     failures.count(other, 5.0, for_good=True)
     assert failures.is_given_up(other, 6.0)
+
+
+def test_a_slot_is_given_back_again_after_growing_pauses_only() -> None:
+    failures, at = SlotFailures(), 0.0
+    for lease, pause in enumerate((0.0, FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS)):
+        place = (1, 0, lease)
+        failures.count(place, at)
+        assert not failures.may_be_given_back(place, at + pause), "one failure may be chance"
+        failures.count(place, at)
+        assert failures.may_be_given_back(place, at + pause)
+        assert pause == 0.0 or not failures.may_be_given_back(place, at + pause - 1.0)
+        failures.gives_back(place)
+        at += pause + 1.0
+    for _ in range(20):
+        failures.gives_back(place)
+    assert failures.may_be_given_back(place, at + WITHOUT_SECONDS / 2.0), "before it is tried once more"
+    failures.count((1, 1, 0), at, for_good=True)
+    assert failures.may_be_given_back((1, 1, 0), at)

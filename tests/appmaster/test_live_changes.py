@@ -24,9 +24,20 @@ elastic = "live"
 """
 
 
-def _submit(lab: MasterLab, options: str = "", more: str = "") -> Path:
+HASTY = Path(__file__).with_name("hasty_master.py")
+
+
+def _submit(lab: MasterLab, options: str = "", more: str = "", master: Path | None = None) -> Path:
     (lab.folder / "live_script.py").write_bytes((Path(__file__).parent / "live_script.py").read_bytes())
-    return lab.submit("live", FILE.format(options=options) + more)
+    return lab.submit("live", FILE.format(options=options) + more, master=master)
+
+
+def _given_back(lab: MasterLab) -> list[int]:
+    return [gpu for report in lab.arbiter.reports("release") for gpu in report.gpus]
+
+
+def _confirmed(lab: MasterLab) -> int:
+    return max((report.epoch for report in lab.arbiter.reports("resized")), default=0)
 
 
 def _traces(app_dir: Path) -> dict[str, list[str]]:
@@ -91,6 +102,28 @@ def test_a_first_gang_that_breaks_before_its_first_step_starts_again(tmp_path: P
 
 
 @pytest.mark.slow
+def test_a_lease_that_shrinks_before_the_first_step_costs_no_restart(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--waits")
+        lab.arbiter.grant("live", 1, 0, 1, 2, job="live/1")
+        eventually(lambda: len(_traces(app_dir)) == 3, "its workers")
+        eventually(lambda: lab.status("live.1.1.0", "live").hello, "its helper")
+        time.sleep(1.0)  # the app master hears of it
+        lab.arbiter.revoke("live", 1, 2)
+        eventually(lambda: _traces(app_dir).get("live.1.1.0", [])[1:] == [EARLY], "a change before its first step")
+        lab.arbiter.free(2)
+        (lab.folder / "quick").touch()
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        eventually(lambda: _sizes(lab) == [2], "resized")
+        assert _starts(lab) == 1
+        lab.arbiter.revoke("live", 1, 1)
+        _entered(app_dir, "live.1.1.0", "2 live.1.1.0")
+
+
+EARLY = "before its first step 1 live.1.1.0 live.1.1.1"
+
+
+@pytest.mark.slow
 def test_a_newer_lease_replaces_a_change_whose_newcomer_is_not_ready(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:
         app_dir = _submit(lab, "--slow")
@@ -116,6 +149,38 @@ def test_a_newcomer_that_does_not_fit_is_given_up_and_the_job_never_hears_of_it(
         eventually(lambda: lab.status("live.1.1.0", "live").step > before + 100, "steps go on")
         assert set(_traces(app_dir)) == {"live.1.1.0", "live.1.1.1"}
         assert _traces(app_dir)["live.1.1.0"] == ["began 0 live.1.1.0"]
+        eventually(lambda: _given_back(lab) == [1], "the slot is given back")
+        assert _starts(lab) == 1
+
+
+@pytest.mark.slow
+def test_a_newcomer_that_never_gets_ready_is_given_up_and_its_slot_given_back(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--slow", master=HASTY)
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: "live.1.1.1" in _traces(app_dir), "a newcomer")
+        eventually(lambda: _given_back(lab) == [1], "the slot is given back")
+        assert lab.status("live.1.1.1", "live").completed, "before its slot is given back"
+        assert _traces(app_dir)["live.1.1.0"] == ["began 0 live.1.1.0"]
+        assert _starts(lab) == 1
+        lab.arbiter.revoke("live", 1, 1)
+        eventually(lambda: _confirmed(lab) == lab.arbiter.leases[1].epoch, "the job runs on the rest of its lease")
+
+
+@pytest.mark.slow
+def test_a_slot_on_which_two_workers_failed_is_given_back(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        for number, generation in ((1, 2), (2, 3)):
+            os.kill(lab.status(f"live.1.1.{number}", "live").pid, signal.SIGKILL)
+            if number == 1:
+                _entered(app_dir, "live.1.1.2", f"{generation} live.1.1.0 live.1.1.2")
+        eventually(lambda: _given_back(lab) == [1], "the slot is given back")
+        _entered(app_dir, "live.1.1.0", "3 live.1.1.0")
         assert _starts(lab) == 1
 
 

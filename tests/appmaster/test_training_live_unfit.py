@@ -1,5 +1,6 @@
 """Scripts that cannot change live say so once, and train at their size as under ``elastic = "restart"``."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,7 @@ UNFIT = {
     "ddp = {'broadcast_buffers': False}": "DDP is given broadcast_buffers",
     "model = nn.SyncBatchNorm.convert_sync_batchnorm(model)": "SyncBatchNorm cannot change its workers",
     "model = torch.compile(model, backend='eager')": "a compiled model cannot change its workers",
+    "model.compile(backend='eager')": "a compiled model cannot change its workers",
     "import torch.distributed as dist\n"
     "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)": "the script has a process group",
 }
@@ -82,15 +84,54 @@ def test_a_script_that_cannot_change_live_says_so_once_and_trains(lab: Lab, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("class_name", ["ZeroRedundancyOptimizer", "FullyShardedDataParallel"])
-def test_sharded_state_cannot_change_live(lab: Lab, tmp_path: Path, class_name: str) -> None:
-    before = f"optimizer.__class__ = type('{class_name}', (type(optimizer),), dict())"
+def test_a_sharded_model_cannot_change_live(lab: Lab, tmp_path: Path) -> None:
+    # A real one needs a GPU.
+    before = "model.__class__ = type('FullyShardedDataParallel', (type(model),), dict())"
     with live_job(lab, script(tmp_path, before), tmp_path / "run") as job:
         job.repairs = False
         job.start(1)
         assert job.finish() == {"c0": 0}, job.output()
         (unfit,) = job.said("unfit")
-    assert class_name in unfit["why"]
+    assert unfit["why"] == "FullyShardedDataParallel cannot change its workers"
+
+
+GROUP = """
+import torch.distributed as dist
+store = dist.FileStore(os.path.abspath('group'), run.world_size)
+dist.init_process_group('gloo', store=store, rank=run.rank, world_size=run.world_size)
+group = dist.group.WORLD
+def summed(batch):
+    count = torch.ones(1)
+    dist.all_reduce(count, group=group)
+    assert count.item() == 2.0
+    return batch
+"""
+ZERO = """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.SGD, lr=0.05)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "error"),
+    [
+        (ZERO, "Default process group has not been initialized"),
+        (
+            GROUP + ZERO,
+            "prepare() must be given optimizers of which each worker has the whole state, but got "
+            "ZeroRedundancyOptimizer (prepare())",
+        ),
+    ],
+    ids=["no group", "own group"],
+)
+def test_a_sharded_optimizer_is_refused(lab: Lab, tmp_path: Path, before: str, error: str) -> None:
+    with live_job(lab, script(tmp_path, before), tmp_path / "run") as job:
+        job.repairs = False
+        job.env["GLOO_SOCKET_IFNAME"] = "lo"
+        job.start(2)
+        assert set(job.finish().values()) == {1}
+        assert error in job.output()
 
 
 def test_a_communication_hook_is_refused(lab: Lab, tmp_path: Path) -> None:
@@ -120,6 +161,64 @@ def test_a_loop_that_has_no_boundary_keeps_its_workers(lab: Lab, tmp_path: Path,
         job.finish()
         (unfit,) = job.said("unfit")
     assert unfit["why"].startswith(why)
+
+
+def test_a_script_that_makes_a_group_of_its_own_later_keeps_its_workers_and_says_so_once(
+    lab: Lab, tmp_path: Path
+) -> None:
+    loop = "(summed(batch) for batch in run.steps(loader, 60))"
+    with live_job(lab, script(tmp_path, after=GROUP, loop=loop), tmp_path / "run") as job:
+        job.repairs = False
+        job.env["GLOO_SOCKET_IFNAME"] = "lo"
+        job.start(2)
+        job.until(lambda: job.confirmed, 60.0, "it did not start")
+        job.order(1)
+        assert set(job.finish().values()) == {0}, job.output()
+        assert job.said("unfit") == [{"generation": 0, "why": "the script has a process group of its own"}] * 2
+    assert torch.load(tmp_path / "run" / "final.pt", weights_only=True)["size"] == 2
+
+
+def test_gradients_that_a_script_carries_over_a_step_are_dropped_at_a_change_on_all_workers(
+    lab: Lab, tmp_path: Path
+) -> None:
+    before = "import json, time\noptimizer.zero_grad = lambda: None"
+    after = """
+rows = open('rows.' + os.environ['EUNOMIA_CONTAINER_ID'].partition('@')[0], 'w', buffering=1)
+def seen(batch):
+    carries = [each.grad is not None for each in model.parameters()]
+    total = float(sum(each.double().sum() for each in model.parameters()))
+    rows.write(json.dumps([run.step, run.world_size, any(carries), total.hex()]) + chr(10))
+    time.sleep(0.02)
+    return batch
+"""
+    loop = "(seen(batch) for batch in run.steps(loader, 80))"
+    with live_job(lab, script(tmp_path, before, after, loop), tmp_path / "run") as job:
+        job.start(1)
+        job.until(lambda: job.confirmed, 60.0, "it did not start")
+        for size in (2, 1):
+            job.order(size)
+            assert job.settle()["size"] == size
+        job.finish()
+        assert not job.said("unfit")
+        files = [path.read_text().splitlines() for path in (tmp_path / "run").glob("rows.*")]
+    rows = [json.loads(line) for lines in files for line in lines]
+    of_two = sorted({step for step, size, _, _ in rows if size == 2})
+    dropped = {step for step, _, carries, _ in rows if not carries}
+    assert dropped == {0, of_two[0], of_two[-1] + 1}, "else they are carried on"
+    for step in of_two:
+        assert len({total for at, size, _, total in rows if (at, size) == (step, 2)}) == 1, step
+
+
+@pytest.mark.parametrize("elastic", ["live", "restart"])
+def test_an_object_without_a_state_is_refused_in_either_mode(lab: Lab, tmp_path: Path, elastic: str) -> None:
+    text = script(tmp_path, before="run.prepare(object())")
+    with live_job(lab, text, tmp_path / "run") as job:
+        job.repairs = False
+        job.env["EUNOMIA_ELASTIC"] = elastic
+        job.start(1)
+        assert job.finish() == {"c0": 1}
+        rule = "prepare() must be given models, loaders, or objects with state_dict and load_state_dict, but got object"
+        assert f"{rule} (prepare())" in job.output()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from eunomia.model.adaptations import MODES
 from eunomia.units import parse_duration
 from eunomia_appmaster.app.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
 from eunomia_appmaster.node.local_machine import MOST_SLOTS
-from eunomia_appmaster.node.stall_watch import DEFAULT_STEPS, LEAST_AFTER_SECONDS, LEAST_STEPS
+from eunomia_appmaster.node.stall_watch import DEFAULT_STEPS, LEAST_AFTER_SECONDS, LEAST_STEPS, StallLimits
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Allowed names of apps and users: a name becomes a folder's name and part of job ids."""
@@ -226,6 +226,11 @@ class JobTable(_Table):
     milestones: Annotated[tuple[int, ...], BeforeValidator(_milestones)] = ()
     """Iterations at which the learning rate drops."""
     env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default_factory=dict)
+
+    @property
+    def stall_limits(self) -> StallLimits:
+        """How long a job may make no progress."""
+        return StallLimits(steps=self.stall_steps, after=self.stall_after or None, off=self.stall_after == 0.0)
 
 
 class FloatTable(_Table):

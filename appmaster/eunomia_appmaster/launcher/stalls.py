@@ -14,6 +14,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.owners import rights_of
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.launcher.stacks import thread_states, write_stacks
+from eunomia_appmaster.launcher.stores import is_store
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.pulse import read_pulse
 from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
@@ -27,6 +28,8 @@ DEFAULT_GRACE_SECONDS: Final = 10.0
 """Seconds from the order to suspend to the kill of a stalled container."""
 STACKS_SECONDS: Final = 30.0
 """Most seconds for collecting stacks; the kill follows after this time and the grace at the latest."""
+STOPPED_STORE_SECONDS: Final = 10.0
+"""Seconds after which the store of a job is ended whose process is stopped: whatever asks it waits for its answer."""
 _LOOK_SECONDS: Final = 1.0
 _MOST_GAP_SECONDS: Final = 3.0
 _SECOND_LOOK_SECONDS: Final = 0.3
@@ -56,7 +59,7 @@ class Stalls:
         self._heard: dict[str, tuple[object, float]] = {}
         """The last sign of life of a container's worker, and when it was seen, by container id."""
         self._stops: dict[str, StoppedTime] = {}
-        """Time for which an app master's process was stopped, by container id."""
+        """Time for which the process of an app master, or of a job's store, was stopped, by container id."""
         self._ending: set[str] = set()
         """Ids of containers whose processes are being ended, or were."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,14 +79,22 @@ class Stalls:
                 self._heard.pop(container.id, None)
             elif self._read(container):
                 container.status.version = self._containers.news.announce(urgent=False)
-        self._look_at_masters()
+        self._look_at_masters_and_stores()
 
-    def _look_at_masters(self) -> None:
+    def _look_at_masters_and_stores(self) -> None:
         running = (one for one in self._containers if one.status.slot == NO_SLOT and not one.completed)
         masters = {one.id: one.worker for one in running if one.worker is not None}
         self._stops = {known: self._stops.get(known) or StoppedTime(self._clock) for known in masters}
         for known, process in masters.items():
             self._stops[known].look(process_state(process.pid))
+            container = self._containers.get(known)
+            if container is not None and self._stops_long(container):
+                self._containers.stop(container, 0.0, "its process was stopped, and its job goes on without it")
+
+    def _stops_long(self, container: Container) -> bool:
+        """Return whether a container is a store whose process has been stopped for so long that it must be ended."""
+        waits = container.kill_at is None and is_store(container)
+        return waits and self._stops[container.id].seconds >= STOPPED_STORE_SECONDS
 
     def app_master_hangs(self, container: Container, limit: float) -> bool:
         """Return whether an app master that the arbiter does not hear from hangs, judged by its process's state.

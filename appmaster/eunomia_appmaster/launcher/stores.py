@@ -79,6 +79,11 @@ def start_store(
 _OF_WORKERS = ("EUNOMIA_CONTAINER_DIR", "CUDA_VISIBLE_DEVICES")  # it beats no pulse, and touches no GPU
 
 
+def is_store(container: Container) -> bool:
+    """Return whether a container is a job's store."""
+    return container.id.startswith(_PREFIX)
+
+
 async def keep_stores(containers: Containers) -> None:
     """End the stores of jobs that have no worker here any more, and report those that died; runs until cancelled."""
     while True:
@@ -89,7 +94,7 @@ async def keep_stores(containers: Containers) -> None:
 def look(containers: Containers) -> None:
     """End the stores of jobs without workers here; tell the workers' app masters of stores that have ended."""
     for store in list(containers):
-        if not store.id.startswith(_PREFIX):
+        if not is_store(store):
             continue
         workers = list(_workers_of(store, containers))
         if not workers and not store.completed and store.kill_at is None:

@@ -145,7 +145,7 @@ class Conductor(LeaseFollower):
 
     def _is_running(self, job: Job, gang: Gang, now: float) -> None:
         if not gang.running:
-            gang.running = True
+            gang.running, gang.start_seconds = True, max(now - gang.began_at, 0.0)
             self._widening.note_start(now - gang.began_at)
             self._note("resumed" if gang.from_step else "running", job, now, step=gang.from_step)
 
@@ -296,7 +296,7 @@ class Conductor(LeaseFollower):
                 continue
             if job.number not in runs:
                 self._stop(job, "its tuner paused it", now)
-            elif self._live.can_change(job, gang):
+            elif self._live.can_change(job, gang) or self._live.can_shrink_early(job, gang, slots):
                 continue
             elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
                 self._stop(job, "its lease was revoked", now)
@@ -368,6 +368,17 @@ class Conductor(LeaseFollower):
         gangs = [job.gang for job in self.jobs.with_gang() if job.gang is not None and job.gang.confirmed]
         kept = {gpu for gang in gangs for gpu in gang.gpus}
         self._returning.unreachable(slots, kept, now)
+        self._give_back_failed(slots, runs, now)
         self._returning.of_no_use(
             slots, [slot.node for slot in slots.values() if not self.left_out.of_use(slot.node)], kept
         )
+
+    def _give_back_failed(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
+        """Give back slots on which two workers of a job that changes live have failed, so that the arbiter decides."""
+        for run in self._runs_with_gang(runs):
+            job = self.jobs[run.trial]
+            if job.gang is not None and self._live.can_change(job, job.gang):
+                back = self._live.given_back(job, job.gang, run.least, slots, now)
+                if back:
+                    log.warning("slots.failed", job=self.id_of(job.number), gpus=sorted(back))
+                    self._returning.failed(slots, back)

@@ -406,6 +406,7 @@ class Gangs:
         env["EUNOMIA_SEED"] = str(job.seed)
         if file.search.max_iterations is not None:
             env["EUNOMIA_MAX_ITERATIONS"] = str(file.search.max_iterations)
+        env["EUNOMIA_PEERS_SECONDS"] = f"{file.job.stall_limits.peers_seconds:g}"
         if file.job.trust_checkpoints:
             env["EUNOMIA_TRUST_CHECKPOINTS"] = "1"
         if file.job.checkpoint_every is not None:

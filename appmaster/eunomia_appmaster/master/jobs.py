@@ -61,6 +61,8 @@ class Gang:
     """Name of that checkpoint, such as ``a2-i5-g1/000110``; empty: there is none, or an earlier version wrote it."""
     confirmed: bool = False
     """Whether the runtime has accepted the start."""
+    start_seconds: float = 0.0
+    """Seconds from its start to its first step; 0: it has made none."""
     running: bool = False
     """Whether the gang has made a step or, if the script lacks the helper, has a process."""
     ordered: str = ""

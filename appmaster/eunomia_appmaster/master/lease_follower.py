@@ -98,9 +98,9 @@ class LeaseFollower(JobLives):
         if job is None or number not in runs:
             return False
         if job.gang is not None:
-            if self._live.can_change(job, job.gang) or (
-                self._live.begins(job.gang) and set(job.gang.gpus) <= set(gpus)
-            ):
+            if self._live.can_change(job, job.gang) or self._live.can_shrink_early(job, job.gang, gpus):
+                return not job.gang.confirmed
+            if self._live.begins(job.gang) and set(job.gang.gpus) <= set(gpus):
                 return not job.gang.confirmed
             if self._live.stays_on(job.gang) != set(gpus) and not job.gang.ordered:
                 self._stop(job, "its lease changed", now)
@@ -165,9 +165,12 @@ class LeaseFollower(JobLives):
             why = self._live.why_restart(gang)
             if why and not job.restarts_only:
                 self._restarts_only(job, why)
-            if not self._live.can_change(job, gang):
-                continue
             wanted = self._wanted(job, gang, slots)
+            if not self._live.can_change(job, gang):
+                if self._live.can_shrink_early(job, gang, wanted):
+                    wanted &= set(gang.member_gpus)
+                else:
+                    continue
             if len(wanted) < run.least:
                 self._stop(
                     job,

@@ -28,14 +28,13 @@ from eunomia_appmaster.runtimes.runtime import (
 log = structlog.get_logger()
 
 READY_SECONDS: Final = 300.0
-"""Seconds in which a newcomer must be ready, before it is given up."""
+"""Seconds in which a newcomer must be ready, before it is given up; more where the job's own start took long."""
+STARTS: Final = 3.0
+"""Multiple of the time that its job's start took for which a newcomer is waited for."""
 LEAVE_SECONDS: Final = 30.0
 """Seconds in which a worker that is no member of the current generation must have left, before it is killed."""
 STOPPED_SECONDS: Final = 10.0
 """Seconds after which a worker whose process is stopped by a signal is left out, and killed."""
-TIMEOUT_SECONDS: Final = 600.0
-"""Seconds for which a worker waits for the others of its generation."""
-
 LOOPBACK: Final = ("127.", "localhost", "::1")
 """Beginnings of addresses that no other machine reaches."""
 
@@ -90,6 +89,19 @@ class LiveChanges:
         """Return whether a gang that may change live has made no step yet, so that it can once it has."""
         return gang.membership is not None and gang.confirmed and not gang.ordered and not gang.running
 
+    def can_shrink_early(self, job: Job, gang: Gang, slots: Collection[int]) -> bool:
+        """Return whether a gang of which no generation has made a step can go on without its workers on lost slots.
+
+        All its workers have the same state then: that with which the job starts.
+        """
+        if gang.membership is None or gang.ordered or not gang.confirmed or (gang.running and self._has_begun(gang)):
+            return False
+        if job.state is not JobState.RUNNING or not job.has_helper or job.restarts_only or self._has_lost_store(gang):
+            return False
+        kept = set(gang.member_gpus) & set(slots)
+        shrinks = gang.membership.forming is not None or bool(set(gang.gpus) - kept)
+        return bool(kept) and shrinks and not any(status.completed for status in self._gangs.statuses(gang))
+
     def leaves_in_order(self, status: ContainerStatus) -> bool:
         """Return whether a member has finished or suspends, so that its whole gang ends; not one that was left out."""
         if status.container_id in self._killed:
@@ -133,6 +145,20 @@ class LiveChanges:
         running = [status for status in known if not status.completed]
         here = tuple(status.container_id for status in running if status.phase is not Phase.PEERS)
         return here if len(here) < len(running) else ()
+
+    def given_back(self, job: Job, gang: Gang, least: int, slots: Mapping[int, Slot], now: float) -> set[int]:
+        """Return the GPUs of a job's own lease that are to be given back, since two workers failed on each of them.
+
+        So many are kept that the job's gang has a size that it can have, and those on which a process may still run.
+        """
+        own = [gpu for gpu, slot in slots.items() if slot.job == job.number]
+        failed = [gpu for gpu in own if self._failures.may_be_given_back(self._place(job, gpu, slots), now)]
+        here = dict(zip(gang.containers, gang.gpus, strict=True))
+        busy = {gpu for container, gpu in here.items() if container in gang.members or not self._has_ended(container)}
+        back = sorted(set(failed) - busy)[: max(len(own) - least, 0)]
+        for gpu in back:
+            self._failures.gives_back(self._place(job, gpu, slots))
+        return set(back)
 
     # -- the change
 
@@ -203,7 +229,8 @@ class LiveChanges:
         report = None if status is None or status.live is None else status.live
         alive = container not in self._killed and (status is None or not status.completed)
         ready = report is not None and report.ready is not None
-        late = container in gang.newcomers and now - gang.newcomers[container] > READY_SECONDS and not ready
+        patience = max(READY_SECONDS, STARTS * gang.start_seconds)
+        late = container in gang.newcomers and now - gang.newcomers[container] > patience and not ready
         if report is None:
             return Worker(gpu=gpu, alive=alive, useless=late)
         return Worker(
@@ -315,13 +342,14 @@ class LiveChanges:
             lost = [each for each in gang.containers if each in self._killed or self._has_ended(each)]
             nodes = set()
         self._told[job.number] = gang.incarnation, forming.number, nodes, lost
+        seconds = self._around.file.job.stall_limits.peers_seconds
         for node, containers in gang.by_node().items():
             known = [each for each in containers if self._runs(each) and each not in gang.newcomers]
             if node in nodes or not known:
                 continue
             try:
                 self._around.runtimes.of(node).order_change(
-                    known, forming.number, forming.members, timeout_seconds=TIMEOUT_SECONDS, lost=lost
+                    known, forming.number, forming.members, timeout_seconds=seconds, lost=lost
                 )
                 nodes.add(node)
             except (RefusedError, RuntimeAwayError) as error:

@@ -1,4 +1,4 @@
-"""Gives back slots that an app cannot use: those that fit no job, and those of unreachable nodes."""
+"""Gives back slots that an app cannot use: those that fit no job, of unreachable nodes, or on which workers fail."""
 
 from collections.abc import Collection, Mapping, Set
 
@@ -60,6 +60,10 @@ class Returning:
     def of_no_use(self, slots: Mapping[int, Slot], nodes: Collection[str], kept: Collection[int]) -> None:
         """Give back the slots of nodes that lack a prerequisite; ``kept``: GPUs of workers that run there."""
         self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
+
+    def failed(self, slots: Mapping[int, Slot], gpus: Collection[int]) -> None:
+        """Give back slots on which workers of a job that changes live have failed; its gang goes on without them."""
+        self._give_back(slots, gpus)
 
     def _give_back(self, slots: Mapping[int, Slot], over: Collection[int]) -> None:
         leases: dict[tuple[int, int], list[int]] = {}

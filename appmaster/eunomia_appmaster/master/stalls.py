@@ -5,11 +5,10 @@ from collections.abc import Callable
 import structlog
 
 from eunomia.units import format_duration
-from eunomia_appmaster.app.app_tables import JobTable
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
-from eunomia_appmaster.node.stall_watch import LEAST_STEPS, Observed, Phase, StallLimits, StallWatch
+from eunomia_appmaster.node.stall_watch import LEAST_STEPS, Observed, Phase, StallWatch
 from eunomia_appmaster.runtimes.runtime import ContainerStatus
 
 log = structlog.get_logger()
@@ -31,7 +30,7 @@ class StalledJobs:
         self._around = around
         self._conductor = conductor
         self._rate = rate
-        self._watch = StallWatch(limits_of(around.file.job), clock)
+        self._watch = StallWatch(around.file.job.stall_limits, clock)
         self._signs_before: dict[int, tuple[int, int]] = {}
         """By job, its incarnation, and its count of signs of progress when that incarnation was first seen."""
         self._warned: set[int] = set()
@@ -93,11 +92,6 @@ class StalledJobs:
             f"{self._conductor.id_of(job.number)} takes {step}; {LEAST_STEPS:g} steps are waited for"
         )
         log.warning("stall_after.too_short", why=self._conductor.stall_warning)
-
-
-def limits_of(job: JobTable) -> StallLimits:
-    """Return the stall limits that an app file sets."""
-    return StallLimits(steps=job.stall_steps, after=job.stall_after or None, off=job.stall_after == 0.0)
 
 
 def _phase(status: ContainerStatus, *, helper: bool) -> Phase:

@@ -61,6 +61,10 @@ DEFAULT_STEPS: Final = 20.0
 """Multiple of the measured step time that one step may take."""
 LEAST_AFTER_SECONDS: Final = 5.0
 """Shortest ``stall_after`` in seconds, since workers report once per second."""
+PEERS_MARGIN_SECONDS: Final = 60.0
+"""Seconds for which a worker waits longer for its peers than the longest limit, since its app master ends a stall."""
+PEERS_WITHOUT_LIMIT_SECONDS: Final = 30 * 86400.0
+"""The same where jobs are never ended as stalled: some limit must be given."""
 LEAST_STEPS: Final = 3.0
 """Shortest limit in steps, even with a shorter ``stall_after``, since a shorter one would end healthy jobs."""
 
@@ -93,6 +97,16 @@ class StallLimits:
         if step_seconds is None:  # no speed is known, as after one step; a stop needs none
             return LEAST_SECONDS if phase is Phase.STOPPED else ALLOWANCES[Phase.FIRST_STEP]
         return max(LEAST_SECONDS, self.steps * step_seconds)
+
+    @property
+    def peers_seconds(self) -> float:
+        """Seconds for which a worker waits for its peers: in any of their phases, the app master ends a stall before.
+
+        Only where steps are so slow that the multiple of their time is the longest limit, this is shorter.
+        """
+        if self.off:
+            return PEERS_WITHOUT_LIMIT_SECONDS
+        return max(*ALLOWANCES.values(), self.after or 0.0) + PEERS_MARGIN_SECONDS
 
     def too_short_for(self, step_seconds: float | None) -> bool:
         """Return whether ``after`` is shorter than the job's steps allow."""

@@ -54,6 +54,11 @@ class StoppedTime:
         if self._since is None:
             self._since = now
 
+    @property
+    def seconds(self) -> float:
+        """Seconds for which the process has been stopped; 0: it runs."""
+        return 0.0 if self._since is None else self._clock.silence(self._since)
+
     def overdue(self, heard_at: float, limit: float, stopped_limit: float | None = None) -> float | None:
         """Return the seconds of silence of a process that must be ended; None: its limit is not reached.
 

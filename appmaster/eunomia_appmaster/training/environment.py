@@ -1,6 +1,7 @@
 """The settings of a worker from environment variables, read once at its start."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,9 @@ class Environment:
     local_rank: int = 0
     world_size: int = 1
     threads: int | None = None
+    peers_seconds: float | None = None
+    """Longest time for which an operation of the gang waits for a peer, in which rank 0 may save or evaluate; None:
+    torch's own."""
     live: bool = False
     """Whether the job's gang grows and shrinks without a restart (``elastic = "live"``)."""
     container_id: str = ""
@@ -80,6 +84,7 @@ class Environment:
             local_rank=reader.get("LOCAL_RANK", int, "a whole number") or 0,
             world_size=reader.get("WORLD_SIZE", int, "a whole number") or 1,
             threads=reader.get("OMP_NUM_THREADS", _positive, "a positive whole number"),
+            peers_seconds=reader.get("EUNOMIA_PEERS_SECONDS", _seconds, "seconds above 0"),
             live=reader.get("EUNOMIA_ELASTIC", _mode_of_change, '"live" or "restart"') == "live",
             container_id=(reader.get("EUNOMIA_CONTAINER_ID", str, "an id") or "").partition("@")[0],
             store=reader.get("EUNOMIA_STORE", str, "host:port") or "",
@@ -107,6 +112,13 @@ def _positive(text: str) -> int:
     if number < 1:
         raise ValueError(text)
     return number
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.0 < seconds < math.inf:
+        raise ValueError(text)
+    return seconds
 
 
 def _truth(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -127,4 +128,5 @@ def _join(environment: Environment, device: torch.device) -> None:
         # Else gloo asks the resolver for this machine's name, which may not resolve.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, rank=environment.rank, world_size=environment.world_size)
+    wait = None if environment.peers_seconds is None else timedelta(seconds=environment.peers_seconds)
+    dist.init_process_group(backend, rank=environment.rank, world_size=environment.world_size, timeout=wait)

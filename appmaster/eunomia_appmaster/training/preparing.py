@@ -112,6 +112,9 @@ class PreparedObjects:
         return model
 
     def _optimizer(self, optimizer: Optimizer, division: Division) -> Optimizer:
+        if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
+            rule = "prepare() must be given optimizers of which each worker has the whole state"
+            raise InputError(rule, value=type(optimizer).__name__, place="prepare()")
         self._keeper.add(KeptOptimizer(optimizer))
         if division.accumulates or self._gang.live:
             self._accumulation.gate_optimizer(optimizer)

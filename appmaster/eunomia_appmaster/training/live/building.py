@@ -50,16 +50,24 @@ class Builder:
 
     def _built(self, change: Membership) -> PeerGroup:
         meeting = Rendezvous(self._address, CONNECT_SECONDS)
-        meeting.calls_for(change.generation)
-        made = PeerGroup(
-            meeting.of_generation(change.generation, "early"),
-            change.members.index(self._name),
-            len(change.members),
-            host=meeting.host,
-            timeout_seconds=self._timeout_seconds,
-            peers=self._peers,
-        )
-        meeting.has_built(change.generation, self._name)
+        try:
+            meeting.calls_for(change.generation)
+            made = meeting.made_with(
+                lambda store: PeerGroup(
+                    store,
+                    change.members.index(self._name),
+                    len(change.members),
+                    host=meeting.host,
+                    timeout_seconds=self._timeout_seconds,
+                    peers=self._peers,
+                ),
+                change.generation,
+                CONNECT_SECONDS,
+                "early",
+            )
+            meeting.has_built(change.generation, self._name)
+        finally:
+            meeting.close()
         return made
 
 

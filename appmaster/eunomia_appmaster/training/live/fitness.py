@@ -8,13 +8,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from eunomia_appmaster.training.gang import Gang
-from eunomia_appmaster.training.live.gang import LiveGang
+from eunomia_appmaster.training.live.gang import OWN_GROUP, LiveGang
 
 UNDERSTOOD = frozenset({"find_unused_parameters", "bucket_cap_mb", "gradient_as_bucket_view", "init_sync"})
 """Arguments of DDP without which a live model gives the same gradients."""
 _UNFIT_OBJECTS = {
     "OptimizedModule": "a compiled model",
-    "ZeroRedundancyOptimizer": "ZeroRedundancyOptimizer",
     "FullyShardedDataParallel": "FullyShardedDataParallel",
     "FSDPModule": "a model of fully_shard",
     "SyncBatchNorm": "SyncBatchNorm",
@@ -44,13 +43,15 @@ class Fitness:
 
     def _unfit(self, thing: Any, ddp: Mapping[str, Any]) -> str:
         if dist.is_initialized():
-            return "the script has a process group of its own"
+            return OWN_GROUP
         if unknown := sorted(name for name in ddp if name not in UNDERSTOOD):
             return f"DDP is given {', '.join(unknown)}"
         if isinstance(thing, DistributedDataParallel):
             return "the script has wrapped its model in DistributedDataParallel"
         inside = thing.modules() if isinstance(thing, nn.Module) else (thing,)
         for each in inside:
+            if getattr(each, "_compiled_call_impl", None) is not None:  # compiled in place
+                return f"{_UNFIT_OBJECTS['OptimizedModule']} cannot change its workers"
             for kind in type(each).__mro__:
                 if kind.__name__ in _UNFIT_OBJECTS:
                     return f"{_UNFIT_OBJECTS[kind.__name__]} cannot change its workers"

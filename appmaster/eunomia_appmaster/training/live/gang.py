@@ -5,6 +5,7 @@ import pickle
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import torch
@@ -17,17 +18,19 @@ from eunomia_appmaster.training.gang import Gang, device_of
 from eunomia_appmaster.training.leaving import end_process
 from eunomia_appmaster.training.live.building import Builder
 from eunomia_appmaster.training.live.change_orders import ChangeOrders
-from eunomia_appmaster.training.live.groups import InFlight, PeerGroup, PeerLostError
+from eunomia_appmaster.training.live.groups import CONNECT_SECONDS, InFlight, PeerGroup, PeerLostError
 from eunomia_appmaster.training.live.rendezvous import START_SECONDS, STORE_SECONDS, Rendezvous, StoreLostError
 
 LOOK_SECONDS = 0.0005
 """Seconds between two looks into the store while peers are expected at once."""
 IDLE_SECONDS = 0.002
 """Seconds between two looks of a newcomer whose peers still train, and of a worker that waits for an order."""
-OPERATION_SECONDS = 1800.0
-"""Longest time of one operation, in which rank 0 may save or evaluate. Who dies is seen at once, whatever this is."""
+PEERS_SECONDS = 1800.0
+"""Longest time of one operation if the app master names none. What dies is seen at once, whatever this is."""
 STATE_SECONDS, STATE_BYTES = 1.0, 1 << 20
 """How often at most rank 0 keeps ``run.state`` for newcomers, and its most bytes."""
+OWN_GROUP = "the script has a process group of its own"
+"""Why a gang cannot change whose script has initialised torch's default group."""
 T = TypeVar("T")
 
 
@@ -85,7 +88,9 @@ class LiveGang(Gang):
         self._kept_at, self._kept_state = -STATE_SECONDS, b""
         wait = STORE_SECONDS if environment.generation else START_SECONDS
         self._meeting = Rendezvous(environment.store, wait)
-        self._builder = Builder(environment.store, self._name, peers=self, timeout_seconds=OPERATION_SECONDS)
+        self._peers_seconds = environment.peers_seconds or PEERS_SECONDS
+        orders.timeout_seconds = environment.peers_seconds or orders.timeout_seconds
+        self._builder = Builder(environment.store, self._name, peers=self, timeout_seconds=self._peers_seconds)
         self._group: PeerGroup | None = None
         self._retired: list[PeerGroup] = []
         self._counted, self._skip_until, self.catches_up = 0, 0, environment.generation > 0
@@ -115,6 +120,8 @@ class LiveGang(Gang):
         """
         self._hear()
         newest = self._member.newest
+        if self.live and dist.is_initialized():  # one that the script has made after it prepared its objects
+            self.pin(OWN_GROUP)
         if newest.generation > self.generation and not self.pinned and (why := self._meeting.why_lost()):
             self._loses_store(why)
         return newest.generation if not self.pinned and self._builder.is_due(newest) else self.generation
@@ -143,9 +150,14 @@ class LiveGang(Gang):
             self.orders.flush()
             end_process(f"left: {why}")
         if self.size > 1 and not dist.is_initialized():
-            store = self._meeting.of_generation(self.generation, "default")
             backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size)
+            given = {"rank": self.rank, "world_size": self.size, "timeout": timedelta(seconds=self._peers_seconds)}
+            self._meeting.made_with(
+                lambda store: dist.init_process_group(backend, store=store, **given),  # type: ignore[arg-type]
+                self.generation,
+                self._peers_seconds,
+                "default",
+            )
 
     # -- collective operations
 
@@ -299,8 +311,8 @@ class LiveGang(Gang):
         elif stage is MemberStage.ENTERING:
             self._enter(entry)
         elif stage is MemberStage.HOLDING:
-            if not (self._begun or self.newcomer):
-                entry.stop("its first gang could not connect")
+            if not (self._begun or self.newcomer) and self._member.current is not None:
+                entry.stop("its first gang could not connect")  # else it was replaced before it could form
             time.sleep(IDLE_SECONDS)
         else:
             self._forms()
@@ -362,13 +374,17 @@ class LiveGang(Gang):
         self._builder.drop()
         if early is not None:
             return early
-        return PeerGroup(
-            self._meeting.of_generation(change.generation),
-            self.rank,
-            self.size,
-            host=self._meeting.host,
-            timeout_seconds=OPERATION_SECONDS,
-            peers=self,
+        return self._meeting.made_with(
+            lambda store: PeerGroup(
+                store,
+                self.rank,
+                self.size,
+                host=self._meeting.host,
+                timeout_seconds=self._peers_seconds,
+                peers=self,
+            ),
+            change.generation,
+            CONNECT_SECONDS,
         )
 
     def _place(self, change: Membership) -> None:

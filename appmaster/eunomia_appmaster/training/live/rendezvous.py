@@ -1,18 +1,21 @@
 """The store outside of the workers, over which the members of each generation meet (torch's ``TCPStore``)."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.training.changes import Decided, Membership
+from eunomia_appmaster.training.live.bounded import BoundedCalls, NoAnswerError
 
 STORE_SECONDS = 5.0
 """Longest time for an answer of the store."""
 START_SECONDS = 300.0
 """Longest time until a job's store listens: it begins with the workers, and imports torch as they do."""
+T = TypeVar("T")
 
 
 class StoreLostError(EunomiaError):
@@ -21,6 +24,9 @@ class StoreLostError(EunomiaError):
 
 class Rendezvous:
     """A client of a job's store.
+
+    Once a question has not been answered in time, as by a store whose process is stopped, the store counts as lost: all
+    later questions fail at once.
 
     Args:
         address: as ``host:port``.
@@ -36,17 +42,17 @@ class Rendezvous:
         if not host or not port.isdecimal():
             raise InputError("EUNOMIA_STORE must be host:port", value=repr(address), place="environment")
         self.host, self._address = host.strip("[]"), address
-        try:
-            self._store = TCPStore(
-                self.host,
-                int(port),
-                is_master=False,
-                wait_for_workers=False,
-                timeout=timedelta(seconds=start_seconds),
-            )
-            self._store.set_timeout(timedelta(seconds=STORE_SECONDS))
-        except RuntimeError as error:
-            raise self._lost(error) from None
+        self._calls = BoundedCalls("ask-store")
+        wait = timedelta(seconds=start_seconds)
+        self._store = self._asked(
+            lambda: TCPStore(self.host, int(port), is_master=False, wait_for_workers=False, timeout=wait),
+            start_seconds + STORE_SECONDS,
+        )
+        self._asked(lambda: self._store.set_timeout(timedelta(seconds=STORE_SECONDS)))
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._calls.close()
 
     def decided(self, generation: int) -> Decided:
         """Return what is decided of a generation."""
@@ -54,10 +60,8 @@ class Rendezvous:
 
     def decide(self, generation: int, wanted: Decided) -> Decided:
         """Decide on a generation unless that is done already; returns what is decided."""
-        try:
-            return Decided(self._store.compare_set(f"g{generation}/outcome", "", wanted.value).decode())
-        except RuntimeError as error:
-            raise self._lost(error) from None
+        key = f"g{generation}/outcome"
+        return Decided(self._asked(lambda: self._store.compare_set(key, "", wanted.value)).decode())
 
     def appear(self, generation: int, name: str) -> None:
         """Say that a worker is present in a generation."""
@@ -69,17 +73,11 @@ class Rendezvous:
 
     def has(self, *keys: str) -> bool:
         """Return whether the store has all these keys."""
-        try:
-            return bool(self._store.check(list(keys)))
-        except RuntimeError as error:
-            raise self._lost(error) from None
+        return bool(self._asked(lambda: self._store.check(list(keys))))
 
     def put(self, key: str, text: str | bytes) -> None:
         """Set a key."""
-        try:
-            self._store.set(key, text)  # type: ignore[arg-type]  # bytes are taken, too
-        except RuntimeError as error:
-            raise self._lost(error) from None
+        self._asked(lambda: self._store.set(key, text))  # type: ignore[arg-type]  # bytes are taken, too
 
     def get(self, key: str) -> str | None:
         """Return a key's text; None: the store lacks it."""
@@ -88,12 +86,7 @@ class Rendezvous:
 
     def data(self, key: str) -> bytes | None:
         """Return a key's bytes; None: the store lacks it."""
-        if not self.has(key):
-            return None
-        try:
-            return bytes(self._store.get(key))
-        except RuntimeError as error:
-            raise self._lost(error) from None
+        return bytes(self._asked(lambda: self._store.get(key))) if self.has(key) else None
 
     def why_lost(self) -> str:
         """Return why the store does not answer; empty: it does."""
@@ -102,6 +95,21 @@ class Rendezvous:
         except StoreLostError as error:
             return str(error)
         return ""
+
+    def made_with(self, make: Callable[[Any], T], generation: int, seconds: float, use: str = "group") -> T:
+        """Return what is made with torch's store for one use of a generation, in which its members exchange addresses.
+
+        Args:
+            make: called with that store, in another thread.
+            generation: whose members exchange addresses.
+            seconds: longest time that it may take with a store that answers.
+            use: name of the use.
+
+        Raises:
+            StoreLostError: the store does not answer.
+        """
+        store = PrefixStore(f"g{generation}/{use}", self._store)
+        return self._asked(lambda: make(store), seconds + STORE_SECONDS)
 
     def calls_for(self, generation: int) -> None:
         """Call for the members of a generation to build its group while they wait or train."""
@@ -118,16 +126,12 @@ class Rendezvous:
     def all_built(self, change: Membership) -> bool:
         """Return whether all members use the group that they have built early; decided once, by the first that asks."""
         built = self.has(*(f"g{change.generation}/built/{name}" for name in change.members))
+        key = f"g{change.generation}/early"
+        return bool(self._asked(lambda: self._store.compare_set(key, "", "1" if built else "0")) == b"1")
+
+    def _asked(self, call: Callable[[], T], seconds: float = STORE_SECONDS) -> T:
         try:
-            outcome = self._store.compare_set(f"g{change.generation}/early", "", "1" if built else "0")
-        except RuntimeError as error:
-            raise self._lost(error) from None
-        return bool(outcome == b"1")
-
-    def of_generation(self, generation: int, use: str = "group") -> Any:
-        """Return torch's store for one use of a generation, in which its members exchange their addresses."""
-        return PrefixStore(f"g{generation}/{use}", self._store)
-
-    def _lost(self, error: Exception) -> StoreLostError:
-        why = str(error).partition("\n")[0][:200]
-        return StoreLostError("the store of a live job must answer", value=why, place=self._address)
+            return self._calls.make(call, seconds)
+        except (RuntimeError, NoAnswerError) as error:
+            why = str(error).partition("\n")[0][:200]
+            raise StoreLostError("the store of a live job must answer", value=why, place=self._address) from None
