@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from replay_lab import JOBS, flags_of, measurements, write_trace
 
 from eunomia_testbed.metrics.times_alone import judge_apps
 from eunomia_testbed.replay import twin
+from eunomia_testbed.replay.fidelity import MAKESPAN, mean_figures
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
 from eunomia_testbed.replay.profiles import Costs, Profiles
@@ -125,3 +127,24 @@ def log_of(data: RunData) -> RunLog:
         waits=None,  # type: ignore[arg-type]
         activity=None,  # type: ignore[arg-type]
     )
+
+
+def test_seeds_draw_how_fast_jobs_are_by_the_measured_spread(tmp_path: Path) -> None:
+    ready = made_ready(tmp_path, policies=["las"])
+    assert twin.with_draws(ready.plan, ready.measured.profiles) is ready.plan
+    rates = tuple(dataclasses.replace(rate, samples=3, spread=0.1) for rate in ready.measured.profiles.rates)
+    profiles = dataclasses.replace(ready.measured.profiles, rates=rates)
+    assert profiles.spread == pytest.approx(0.1)
+    assert profiles.without_spread().spread == 0.0
+    plan = twin.with_draws(ready.plan, profiles)
+    assert plan.seeds == tuple(range(twin.DRAWS))
+    data = twin.simulate_plan(plan, profiles, ready.costs, tmp_path / "run")
+    ran = data.jobs["run_seconds"].to_numpy().reshape(twin.DRAWS, -1)
+    alone = twin.simulate_plan(ready.plan, profiles.without_spread(), ready.costs, tmp_path / "one")
+    factors = np.log(ran / alone.jobs["run_seconds"].to_numpy())
+    assert 0.08 < factors.std() < 0.12
+    assert len(set(ran[:, 0])) == twin.DRAWS
+    mean = mean_figures(data, "las")
+    makespans = data.apps.group_by("seed").agg(pl.col("finish_seconds").max())["finish_seconds"].to_numpy()
+    assert mean.figures[MAKESPAN] == pytest.approx(makespans.mean())
+    assert mean.deviations[MAKESPAN] == pytest.approx(makespans.std(ddof=1))

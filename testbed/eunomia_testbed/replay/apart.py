@@ -27,6 +27,7 @@ from eunomia_testbed.replay.fidelity import (
     MEAN_JCT,
     DifferenceSplit,
     figures_in,
+    mean_figures,
     over_repeats,
     split,
     words_of,
@@ -90,7 +91,8 @@ def write_apart(sides: ReplaySides) -> list[str]:
             time = slot_time(data, run.policy, run.seed, known)
             shares[run.policy, side].append(time)
             spent += [(run.policy, side, run.repeat, *row.values()) for row in time.rows()]
-        error = rho_error_of(*(figures_in(data, run.policy, run.seed) for data in (sides.real, sides.simulated)))
+        real = figures_in(sides.real, run.policy, run.seed)
+        error = rho_error_of(real, mean_figures(sides.simulated, run.policy))
         if error is not None:
             row = (error.apps, error.median_error, error.worst_error, error.worst_app)
             rho.append((run.policy, run.repeat, *row))

@@ -7,10 +7,11 @@ So the parts always sum to the whole difference.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any, Final
 
 import polars as pl
@@ -23,6 +24,10 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import summary_of
 
 UNEXPLAINED: Final = "unexplained"
+CHANCE: Final = "chance of one run"
+"""Row of ``fidelity.csv`` that is no part of the difference: how far one run is from the mean by the draw of rates."""
+NORMAL_95: Final = 1.96
+"""Standard deviations to both sides of the mean within which 95 % of a normal distribution lie."""
 MAKESPAN, MEAN_JCT, UNFAIR = "makespan_seconds", "jct_mean_seconds", "rho_unfair_share"
 HEADINGS: Final = ("policy", "figure", "cause", "repeats", "difference", "low", "high")
 
@@ -34,10 +39,12 @@ class RunFigures:
     Attributes:
         figures: makespan, mean JCT and the fraction of apps treated unfairly; unknown ones are left out.
         rho: the rho of each app, for which it is known.
+        deviations: standard deviation of the figures over several runs of which these are the means; empty: one run.
     """
 
     figures: Mapping[str, float]
     rho: Mapping[str, float]
+    deviations: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def figures_in(data: RunData, policy: str, seed: int) -> RunFigures:
@@ -50,6 +57,23 @@ def figures_in(data: RunData, policy: str, seed: int) -> RunFigures:
         figures={name: float(each) for name, each in found.items() if isinstance(each, int | float)},
         rho={str(app): float(each) for app, each in rho.iter_rows()},
     )
+
+
+def mean_figures(data: RunData, policy: str) -> RunFigures:
+    """Return the figures of a policy in the mean over the seeds of its runs; those that a seed lacks are left out."""
+    seeds = data.apps.filter(pl.col("policy") == policy)["seed"].unique(maintain_order=True).to_list()
+    runs = [figures_in(data, policy, seed) for seed in seeds]
+    figures, rho = _columns([run.figures for run in runs]), _columns([run.rho for run in runs])
+    return RunFigures(
+        figures={name: fmean(each) for name, each in figures.items()},
+        rho={name: fmean(each) for name, each in rho.items()},
+        deviations={name: stdev(each) for name, each in figures.items() if len(each) > 1},
+    )
+
+
+def _columns(runs: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Return the values of all runs by name, for names that every run has."""
+    return {name: [run[name] for run in runs] for name in runs[0] if all(name in run for run in runs)}
 
 
 @value
@@ -81,6 +105,8 @@ class DifferenceSplit:
     real: float
     simulated: float
     parts: Mapping[str, float]
+    chance: float | None = None
+    """How far a single run is from the mean in 95 of 100 cases, by the draw of rates alone; None: nothing is drawn."""
 
     @property
     def whole(self) -> float:
@@ -116,7 +142,9 @@ def split(real: RunFigures, stages: Sequence[Stage]) -> tuple[DifferenceSplit, .
         for stage, before, after in zip(stages[1:], known, known[1:], strict=False):
             parts[stage.cause] = parts.get(stage.cause, 0.0) + after - before
         parts[UNEXPLAINED] = came - known[-1]
-        made.append(DifferenceSplit(figure=name, real=came, simulated=known[0], parts=parts))
+        deviation = stages[0].figures.deviations.get(name)
+        chance = None if deviation is None else NORMAL_95 * deviation
+        made.append(DifferenceSplit(figure=name, real=came, simulated=known[0], parts=parts, chance=chance))
     return tuple(made)
 
 
@@ -160,7 +188,8 @@ def over_repeats(splits: Mapping[str, Sequence[tuple[DifferenceSplit, ...]]]) ->
         parts: dict[tuple[str, str], list[float]] = defaultdict(list)
         for one in repeats:
             for each in one:
-                for cause, amount in {"whole": each.whole, **each.parts}.items():
+                chance = {} if each.chance is None else {CHANCE: each.chance}
+                for cause, amount in {"whole": each.whole, **each.parts, **chance}.items():
                     parts[each.figure, cause].append(each.relative(amount))
         for (figure, cause), amounts in parts.items():
             found = _estimate(amounts)
@@ -182,8 +211,10 @@ def words_of(rows: Sequence[Sequence[Any]]) -> list[str]:
     def text(figure: str, amount: float) -> str:
         return f"{amount:+.1f} points" if figure in FRACTIONS else f"{amount:+.1%}"
 
-    return [
-        f"{policy}, {figure}: real is {text(figure, parts.pop('whole'))} from simulated: "
-        + ", ".join(f"{cause} {text(figure, amount)}" for cause, amount in parts.items())
-        for (policy, figure), parts in by_figure.items()
-    ]
+    lines = []
+    for (policy, figure), parts in by_figure.items():
+        whole, chance = parts.pop("whole"), parts.pop(CHANCE, None)
+        causes = ", ".join(f"{cause} {text(figure, amount)}" for cause, amount in parts.items())
+        drawn = "" if chance is None else f"; by chance one run is within {text(figure, chance)} of the mean"
+        lines.append(f"{policy}, {figure}: real is {text(figure, whole)} from simulated: {causes}{drawn}")
+    return lines

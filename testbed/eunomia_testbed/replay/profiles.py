@@ -1,5 +1,6 @@
 """Measured rates and costs of the programs that a replay runs, and the TOML file that keeps them."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,6 +85,10 @@ class Profiles:
         free = sum(rate.samples - 1 for rate in self.rates)
         squares = math.fsum((rate.samples - 1) * rate.spread**2 for rate in self.rates)
         return math.sqrt(squares / free) if free else 0.0
+
+    def without_spread(self) -> Self:
+        """Return the same rates as if every start had them."""
+        return dataclasses.replace(self, rates=tuple(dataclasses.replace(rate, spread=0.0) for rate in self.rates))
 
     @property
     def programs(self) -> tuple[str, ...]:

@@ -17,12 +17,12 @@ import numpy as np
 
 from eunomia.model.shapes import builds
 from eunomia_testbed.live_runs.record import LiveRecord
-from eunomia_testbed.replay.fidelity import Stage, figures_in
+from eunomia_testbed.replay.fidelity import Stage, mean_figures
 from eunomia_testbed.replay.measuring.reading import MeasuredApp, RateSample, read_samples, starts_of
 from eunomia_testbed.replay.measuring.summary import mean_costs, profiles_of
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.profiles import Costs, Profiles
-from eunomia_testbed.replay.twin import simulate_plan
+from eunomia_testbed.replay.twin import simulate_plan, slowed, with_draws
 
 RATES: Final = "rates"
 """Iterations per second of each program in each setting, in the mean over the run."""
@@ -88,7 +88,9 @@ def run_times(record: LiveRecord, plan: ReplayPlan, profiles: Profiles, costs: C
 def stages_of(
     plan: ReplayPlan, profiles: Profiles, costs: Costs, times: RunTimes, *, policy: str, seed: int, folder: Path
 ) -> list[Stage]:
-    """Simulate one policy and repeat with one cause more of the run at each stage.
+    """Simulate one policy and repeat with one cause more of the run at each stage, in the mean over draws of rates.
+
+    The last stage has the speed that each job had, and nothing is drawn.
 
     Args:
         plan: the plan.
@@ -100,18 +102,20 @@ def stages_of(
         folder: folder for the simulations.
     """
     one = dataclasses.replace(plan, profiles={policy: plan.profiles[policy]}, seeds=(seed,))
-    arrived = _with_arrivals(one, times.arrivals)
+    drawn = with_draws(one, profiles)
     rest = dataclasses.replace(times.costs, arrive_seconds=0.0)
+    arrived = _with_arrivals(drawn, times.arrivals)
+    jobs = dataclasses.replace(_with_slowness(arrived, times.slowness), seeds=(seed,))
     inputs = [
-        ("", one, profiles, costs),
-        (RATES, one, times.profiles, costs),
-        (COSTS, one, times.profiles, times.costs),
+        ("", drawn, profiles, costs),
+        (RATES, drawn, times.profiles, costs),
+        (COSTS, drawn, times.profiles, times.costs),
         (ARRIVALS, arrived, times.profiles, rest),
-        (JOBS, _with_slowness(arrived, times.slowness), times.profiles, rest),
+        (JOBS, jobs, times.profiles.without_spread(), rest),
     ]
     return [
-        Stage(cause=cause, figures=figures_in(simulate_plan(given, rates, paid, folder / str(number)), policy, seed))
-        for number, (cause, given, rates, paid) in enumerate(inputs)
+        Stage(cause=cause, figures=mean_figures(simulate_plan(given, known, paid, folder / str(number)), policy))
+        for number, (cause, given, known, paid) in enumerate(inputs)
     ]
 
 
@@ -174,13 +178,5 @@ def _with_arrivals(plan: ReplayPlan, arrivals: Mapping[str, tuple[float, float]]
 def _with_slowness(plan: ReplayPlan, slowness: Mapping[str, float]) -> ReplayPlan:
     """Return the plan in which a job that was slower than its program in the run has so much more work."""
     workload = plan.workload
-    jobs = workload.jobs
-    factors = np.array([slowness.get(workload.apps.id[app], 1.0) for app in jobs.app.tolist()])
-    regimes = {
-        row: tuple(dataclasses.replace(part, iterations=part.iterations * float(factors[row])) for part in parts)
-        for row, parts in workload.regimes.items()
-    }
-    changed = dataclasses.replace(
-        workload, jobs=dataclasses.replace(jobs, iterations=jobs.iterations * factors), regimes=regimes
-    )
-    return dataclasses.replace(plan, workload=changed)
+    factors = np.array([slowness.get(workload.apps.id[app], 1.0) for app in workload.jobs.app.tolist()])
+    return dataclasses.replace(plan, workload=slowed(workload, factors))

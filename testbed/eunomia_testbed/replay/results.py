@@ -18,7 +18,7 @@ from eunomia_testbed.replay.cells import Replay
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.preparing import PreparedReplay
 from eunomia_testbed.replay.sides import HEADINGS, Side, SideFigure
-from eunomia_testbed.replay.twin import simulate_plan, times_alone
+from eunomia_testbed.replay.twin import simulate_plan, times_alone, with_draws
 from eunomia_testbed.results import ResultFolder, RunFacts
 from eunomia_testbed.results.added import write_added
 from eunomia_testbed.results.facts import versions_of
@@ -96,7 +96,8 @@ def write_dropped(out: Path, plan: ReplayPlan) -> None:
 def write_simulated(out: Path, ready: PreparedReplay) -> None:
     """Simulate the plan into its folder, in place of an earlier simulation."""
     with tempfile.TemporaryDirectory(dir=out, prefix=".simulating-") as folder:
-        simulate_plan(ready.plan, ready.measured.profiles, ready.costs, Path(folder) / SIMULATED)
+        plan = with_draws(ready.plan, ready.measured.profiles)
+        simulate_plan(plan, ready.measured.profiles, ready.costs, Path(folder) / SIMULATED)
         shutil.rmtree(out / SIMULATED, ignore_errors=True)
         (Path(folder) / SIMULATED).rename(out / SIMULATED)
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from eunomia.model.shapes import value
+from eunomia.units import Reals
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.metrics.times_alone import TimesAlone
 from eunomia_testbed.replay.faults.simulated import with_faults
@@ -29,6 +30,8 @@ from eunomia_testbed.simulator.options import Keep, Reports
 from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.workload import Workload
 
+DRAWS: Final = 10
+"""Fewest simulations of a policy that a real run is held against."""
 COST_ACTIVITIES: Final = ("start", "restore", "save")
 
 
@@ -51,9 +54,9 @@ class TwinFigures:
 
 
 def simulate_plan(plan: ReplayPlan, profiles: Profiles, costs: Costs, folder: Path) -> RunData:
-    """Simulate every policy and repeat of a plan, and write the tables to a new folder.
+    """Simulate every policy and seed of a plan, and write the tables to a new folder.
 
-    Equal arguments write equal tables.
+    The seed draws how fast each job is, by the measured spread of rates. Equal arguments write equal tables.
 
     Raises:
         InputError: the folder exists, or a rate is missing.
@@ -63,6 +66,27 @@ def simulate_plan(plan: ReplayPlan, profiles: Profiles, costs: Costs, folder: Pa
     if outcome.failed:
         raise outcome.failed[0]
     return RunData.load(folder)
+
+
+def with_draws(plan: ReplayPlan, profiles: Profiles) -> ReplayPlan:
+    """Return the plan with the seeds of its simulation, at least ``DRAWS``, so that one draw decides nothing.
+
+    Without a spread of rates all seeds would have the same jobs, and the plan keeps its own.
+    """
+    if profiles.spread == 0.0:
+        return plan
+    first = plan.seeds[0]
+    return dataclasses.replace(plan, seeds=(*plan.seeds, *range(first + len(plan.seeds), first + DRAWS)))
+
+
+def slowed(workload: Workload, factors: Reals) -> Workload:
+    """Return the workload whose jobs take longer by factors, as more iterations at the same rates."""
+    regimes = {
+        row: tuple(dataclasses.replace(part, iterations=part.iterations * float(factors[row])) for part in parts)
+        for row, parts in workload.regimes.items()
+    }
+    changed = dataclasses.replace(workload.jobs, iterations=workload.jobs.iterations * factors)
+    return dataclasses.replace(workload, jobs=changed, regimes=regimes)
 
 
 def costs_of_plan(plan: ReplayPlan, measured: Measurements) -> Costs:
@@ -126,8 +150,9 @@ def figures_of(data: RunData) -> tuple[TwinFigures, ...]:
 
 def _simulation(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> Plan:
     """Return the plan of the simulator: app masters know their work and measure their rates, as live ones do."""
+    workload = _with_costs(plan.workload, plan.apps, costs)
     return Plan(
-        workloads=dict.fromkeys(plan.seeds, _with_costs(plan.workload, plan.apps, costs)),
+        workloads={seed: _drawn(workload, profiles.spread, seed) for seed in plan.seeds},
         cluster=plan.cluster,
         cluster_text=plan.cluster_text,
         profiles=plan.profiles,
@@ -148,6 +173,14 @@ def _simulation(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> Plan:
         unfair_above=plan.unfair_above,
         command=("replay",),
     )
+
+
+def _drawn(workload: Workload, spread: float, seed: int) -> Workload:
+    """Return the workload with jobs as fast as a seed draws them, in the mean as fast as measured."""
+    if spread == 0.0:
+        return workload
+    drawn = np.random.default_rng(seed).normal(-(spread**2) / 2.0, spread, workload.size)
+    return slowed(workload, np.exp(drawn))
 
 
 def _with_costs(workload: Workload, apps: Sequence[PlannedApp], costs: Costs) -> Workload:
