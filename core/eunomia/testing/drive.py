@@ -358,8 +358,8 @@ class Drive:
         state = self.arbiter.state
         table, held = state.jobs.live, state.holdings.live
         free = {gpu for gpu in free if held.state[gpu] in (GpuState.HELD, GpuState.OFFERED)}
-        rows = [row for row in state.active().tolist() if table.app[row] == app and state.job_id(row) in self.left]
-        rows = [row for row in rows if state.jobs.live.lease[row] == NONE]
+        own = (active := state.active())[(table.app[active] == app) & (table.lease[active] == NONE)]
+        rows = [row for row in own.tolist() if state.job_id(row) in self.left]
         given: dict[JobId, frozenset[int]] = {}
         for row in rows:
             run = self._runs.get(state.job_id(row))

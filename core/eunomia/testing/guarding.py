@@ -143,7 +143,7 @@ def prints(item: Mapping[str, Any]) -> Print:
 
 def difference(before: Print, now: Print) -> list[str]:
     """Return the paths whose values differ, sorted."""
-    return sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+    return [] if before == now else sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
 
 
 def _print(made: Print, path: str, item: Any) -> None:
@@ -184,4 +184,4 @@ def _column(item: "np.ndarray[Any, Any]") -> object:
     if item.dtype == object:
         return tuple(item.tolist())
     data = item.tobytes()
-    return (item.shape, item.dtype.str, data if len(data) <= SMALL else hashlib.blake2b(data).digest())
+    return (item.shape, item.dtype, data if len(data) <= SMALL else hashlib.blake2b(data).digest())
