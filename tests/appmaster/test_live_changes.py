@@ -238,13 +238,14 @@ def test_an_app_master_and_a_launcher_that_are_killed_in_a_change_go_on_with_it(
 
 
 @pytest.mark.slow
-def test_a_job_whose_store_dies_changes_by_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_job_whose_store_dies_or_is_stopped_changes_by_a_restart(tmp_path: Path, number: signal.Signals) -> None:
     with master_lab(tmp_path) as lab:
         app_dir = _submit(lab)
         lab.arbiter.grant("live", 1, 0, job="live/1")
         eventually(lambda: lab.activity("live", "running"), "first step")
         (store,) = (app_dir / "1" / "containers").glob("store:*")
-        os.kill(json.loads((store / "worker.json").read_text())["pid"], signal.SIGKILL)
+        os.kill(json.loads((store / "worker.json").read_text())["pid"], number)
         eventually(lambda: _live(lab, "live.1.1.0").store_lost, "the store's end is reported")
         lab.arbiter.grant("live", 1, 0, 1, job="live/1")
         eventually(lambda: "live.1.2.1" in _traces(app_dir), "another incarnation")
