@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -31,6 +32,7 @@ parser.add_argument("--single", action="store_true")
 parser.add_argument("--widen-newcomers", action="store_true")
 parser.add_argument("--scaler", action="store_true")
 parser.add_argument("--loaders", type=int, default=0, help="processes that load data")
+parser.add_argument("--dies-in", type=int, help="the step in which rank 1 is killed before it has a gradient")
 parser.add_argument("--no-hash", action="store_true")
 parser.add_argument("--no-average", action="store_true")
 args = parser.parse_args()
@@ -78,6 +80,8 @@ def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(x), y)
     seen.extend(chosen.tolist() if run.accumulation.piece.samples else [])
+    if run.rank == 1 and run.step + 1 == args.dies_in:
+        os.kill(os.getpid(), signal.SIGKILL)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()

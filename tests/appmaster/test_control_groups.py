@@ -17,6 +17,7 @@ from eunomia_appmaster.launcher.confinement import Confinement
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.cores import Cores
 from eunomia_appmaster.node.control_groups import (
+    BESIDE_PACED_WEIGHT,
     PACED_WEIGHT,
     ControlGroup,
     GroupLimits,
@@ -190,6 +191,10 @@ def test_a_paced_group_and_all_groups_of_its_launcher_have_a_greater_weight(tmp_
         assert [int((folder / name).read_text()) for folder in (home, home / "a@1")] == [default, default]
         made = groups.make("a@1", GroupLimits(cpus=0.5, cpu_weight=PACED_WEIGHT))
         assert [int((folder / name).read_text()) for folder in (home, home / "a@1")] == [8 * default, 8 * default]
+        light = groups.make("b@1", GroupLimits(cpu_weight=BESIDE_PACED_WEIGHT))
+        weights = [int((folder / name).read_text()) for folder in (home, home / "b@1")]
+        assert weights == [8 * default, default * BESIDE_PACED_WEIGHT // 100]
+        light.remove()
         made.limit(GroupLimits(cpus=0.4))  # a change of the quota keeps it
         assert int((home / "a@1" / name).read_text()) == 8 * default
         made.remove()
@@ -208,7 +213,10 @@ def test_only_paced_slots_have_a_greater_weight(tmp_path: Path) -> None:
     for slot in (0, 1, NO_SLOT):
         container = Container(pb.ContainerStatus(container_id="a", slot=slot), tmp_path)
         weights.append(confinement.limits(container, Cores()).cpu_weight)
-    assert weights == [PACED_WEIGHT, None, None]
+    assert weights == [PACED_WEIGHT, None, BESIDE_PACED_WEIGHT]
+    unpaced = LocalMachine(host="box", slots=slots[1:], cpus=1.0, memory_gib=2.0)
+    master = Container(pb.ContainerStatus(container_id="a", slot=NO_SLOT), tmp_path)
+    assert Confinement(NoGroups("a test"), unpaced).limits(master, Cores()).cpu_weight is None
 
 
 def test_version_2_uses_the_group_that_a_service_manager_delegates(machine: Path) -> None:

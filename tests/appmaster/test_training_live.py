@@ -139,15 +139,24 @@ def test_a_killed_worker_is_left_out(lab: Lab, fixed: Any, tmp_path: Path) -> No
         started(job, 3)
         job.run_for(0.2)
         job.kill("c0")
-        job.until(lambda: "c0" not in job.newest.members, 10.0, "nobody noticed")
+        job.until(lambda: "c0" not in job.newest.members, 10.0, "its loss was not noticed")
         assert job.settle()["size"] == 2
         job.run_for(0.1)
         job.kill("c2")
-        job.until(lambda: "c2" not in job.newest.members, 10.0, "nobody noticed")
+        job.until(lambda: "c2" not in job.newest.members, 10.0, "its loss was not noticed")
         assert job.settle()["size"] == 1
         final = finished(job)
         checked(job, 56)
     assert deviation(final["model"], fixed("--epochs", "8")["model"]) < 1e-10
+
+
+def test_a_step_torn_in_the_last_batch_of_an_epoch_is_made_again(lab: Lab, fixed: Any, tmp_path: Path) -> None:
+    with live_job(lab, SCRIPT, tmp_path / "run", "--epochs", "4", "--dies-in", "14") as job:
+        started(job, 2)
+        job.until(lambda: "c1" not in job.newest.members, 60.0, "its loss was not noticed")
+        final = finished(job)
+        checked(job, 28)
+    assert deviation(final["model"], fixed("--epochs", "4")["model"]) < 1e-10
 
 
 def test_a_worker_that_vanishes_without_a_word_is_left_out_once_it_is_named(lab: Lab, tmp_path: Path) -> None:
@@ -280,7 +289,7 @@ def test_any_worker_may_be_lost_at_any_moment(lab: Lab, fixed: Any, tmp_path: Pa
                     job.kill(name, signal.SIGSTOP)
                     job.run_for(1.0)
                 job.kill(name)
-                job.until(lambda job=job, name=name: name not in job.newest.members, 10.0, "nobody noticed")
+                job.until(lambda job=job, name=name: name not in job.newest.members, 10.0, "its loss was not noticed")
                 assert job.settle()["size"] == size
             final = finished(job)
             checked(job, 84)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from eunomia_appmaster.app.app_file import AppFile
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.local_machine import usable_cpus
 from eunomia_testbed.replay.app_files import app_file
+from eunomia_testbed.replay.budget import BudgetForecast, check_budget, speed_for
 from eunomia_testbed.replay.draft import Draft
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
 from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.replay.scaling import Factors, scaled_profile, speed_of
 from eunomia_testbed.replay.slots import slots_of
+from eunomia_testbed.replay.twin import TwinFigures
 
 
 def ready(folder: Path, jobs: tuple[str, ...] = JOBS, **more: object) -> PreparedReplay:
@@ -231,3 +234,38 @@ def test_a_job_that_adapts_keeps_its_mode_and_its_batch_sizes(tmp_path: Path) ->
     assert app.iterations == 200
     assert "--mode=accordion --largest-batch=128" in app.command
     assert AppFile.parse(app_file(app, tmp_path).text, folder=tmp_path, place="job0").job.adapts == "accordion"
+
+
+def test_the_search_for_a_speed_ends_where_a_faster_run_takes_longer() -> None:
+    tried = []
+
+    def makespan(speed: float) -> float:
+        tried.append(speed)
+        return 12_000.0 / speed + 2.0 * speed  # at least 310 s, at 77x
+
+    assert speed_for(240.0, 46.0, makespan) == min(tried, key=lambda speed: 12_000.0 / speed + 2.0 * speed)
+    assert len(tried) < 5
+    assert makespan(speed_for(400.0, 10.0, makespan)) <= 400.0
+    assert 12_000.0 / speed_for(400.0, 200.0, lambda speed: 12_000.0 / speed) <= 400.0
+
+
+@pytest.mark.parametrize(("costs", "advice"), [(0.1, r"--budget 6m or --speed 67x"), (0.5, r"--budget 6m would do")])
+def test_a_run_that_is_too_long_is_refused_with_what_would_do(costs: float, advice: str) -> None:
+    figures = TwinFigures(
+        policy="las", makespan_seconds=300.0, useful_slot_seconds=1.0 - costs, cost_slot_seconds=costs
+    )
+    forecast = BudgetForecast(speed=40.0, budget_seconds=200.0, runs=1, figures=(figures,))
+    with pytest.raises(InputError, match=advice):
+        check_budget(forecast, anyway=True)
+
+
+def test_an_existing_folder_is_refused_before_anything_is_measured(
+    tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eunomia_testbed.replay.command._measured", lambda *_: pytest.fail("it was measured"))
+    write_trace(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").touch()
+    said = run("replay", "trace.csv", "--policy", "fifo", "--slots", "4x cpu", "--out", "out", check=2)
+    assert "--out must name a new folder" in said
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]

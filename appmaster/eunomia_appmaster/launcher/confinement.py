@@ -10,7 +10,7 @@ import structlog
 from eunomia_appmaster.launcher.container import NO_SLOT, SUSPENDED, Container
 from eunomia_appmaster.launcher.cores import Cores
 from eunomia_appmaster.launcher.processes import ProcessId, identify, kill, members
-from eunomia_appmaster.node.control_groups import PACED_WEIGHT, ControlGroups, GroupLimits
+from eunomia_appmaster.node.control_groups import BESIDE_PACED_WEIGHT, PACED_WEIGHT, ControlGroups, GroupLimits
 from eunomia_appmaster.node.job_limits import DEFAULTS, JobLimits
 from eunomia_appmaster.node.local_machine import GIB, LocalMachine
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
@@ -61,7 +61,8 @@ class Confinement:
         """Return the limits of a container: those of the last order about its slot, else its slot's share."""
         slot = self._machine.slot(container.status.slot)
         if container.status.slot == NO_SLOT or slot is None:  # an app master; or a GPU that is gone
-            return GroupLimits()
+            beside_paced = any(each.is_paced for each in self._machine.slots)
+            return GroupLimits(cpu_weight=BESIDE_PACED_WEIGHT if beside_paced else None)
         ordered = cores.amounts(slot.index, container.status.epoch)
         cpus, memory_gib = (slot.cpus, slot.memory_gib) if ordered is None else ordered
         limits = self._limits(cpus, memory_gib)

@@ -26,7 +26,7 @@ class Accumulation:
     """
 
     def __init__(self, is_torn: Callable[[], bool] = lambda: False) -> None:
-        self._is_torn = is_torn
+        self.is_torn = is_torn
         self.piece = _WHOLE
         self._gradient_came = False
         self._models: list[Any] = []
@@ -84,7 +84,7 @@ class Accumulation:
         return gradient * weight if weight else torch.zeros_like(gradient)
 
     def _complete(self) -> bool:
-        return self.piece.last and not self._is_torn()
+        return self.piece.last and not self.is_torn()
 
     def _may_clear(self) -> bool:
         """Return whether gradients may be cleared: before the first piece's gradient or after the last piece's."""

@@ -177,7 +177,7 @@ class PreparedLoader:
         self._total = before + len(batches)
         self.handed_at_step = before
         divided, data = self._fed(batches)
-        while divided and self._pace.next_batch(self):
+        while (divided or self._accumulation.is_torn()) and self._pace.next_batch(self):
             if self._replan:
                 divided, data = self._fed(batches[self.place.handed - before :])
             if not divided:

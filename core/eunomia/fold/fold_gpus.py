@@ -110,23 +110,17 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
 
 def returned(fold: Folding, event: kinds.GpusReturned) -> None:
     """Order an app to release the GPUs that it returns; it holds them until executors confirm that they are idle."""
-    state, held = fold.state, fold.state.holdings.live
+    state, held, least = fold.state, fold.state.holdings.live, fold.state.jobs.cells.least
     app = fold.app(event.app)
     named = set(event.gpus)
     if any(not 0 <= gpu < state.cluster.gpus or held.app[gpu] != app for gpu in named):
         raise EventError("an app must return GPUs that it holds", value=str(event.gpus), place=event.app)
     for lease in state.app_leases(app):
         mine = [gpu for gpu in lease.gpus if gpu in named]
-        if not mine:
-            continue
-        if lease.job == NONE:
-            fold.leave(lease, mine)
-        elif len(lease.gpus) - len(mine) >= state.jobs.cells.least[lease.job] and lease.probe is None:
-            order = fold.leave(lease, mine)  # the job goes on with the rest, which is a size that it can have
-            if order is not None:
-                confirm_again(state, lease, order)
-        else:
-            fold.leave(lease, lease.gpus)  # too few are left for its gang
+        goes_on = lease.job == NONE or (lease.probe is None and len(lease.gpus) - len(mine) >= least[lease.job])
+        order = fold.leave(lease, mine if goes_on else lease.gpus) if mine else None
+        if order is not None and goes_on and lease.job != NONE:
+            confirm_again(state, lease, order)  # the job goes on with the rest
 
 
 def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:

@@ -38,8 +38,7 @@ class Folding:
     def ends(self, job: JobId) -> bool:
         """Return whether a job ends in this step, so that it must not wait again."""
         if self._ending is None:
-            events = self.events
-            self._ending = {one.job for one in events if type(one) is JobFinished or type(one) is SingleJobEnded}
+            self._ending = {one.job for one in self.events if type(one) is JobFinished or type(one) is SingleJobEnded}
         return job in self._ending
 
     def app(self, app: AppId) -> int:
@@ -58,12 +57,9 @@ class Folding:
 
     def time(self, at: Seconds) -> Seconds:
         """Return the time of an event, at most that of the step, as an executor's clock may be ahead."""
-        now = self.state.now
-        return at if at < now else now  # NaN: the event carries no time
+        return min(self.state.now, at)  # NaN, where the event carries no time, is not less
 
-    def leave(
-        self, lease: Lease, gpus: list[int], *, kind: TransitionKind = TransitionKind.SUSPEND
-    ) -> Transition | None:
+    def leave(self, lease: Lease, gpus: list[int], kind: TransitionKind = TransitionKind.SUSPEND) -> Transition | None:
         """Revoke GPUs of a lease, and add the order for executors; returns it, None: the lease held none of them."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
         if order is not None:
@@ -106,8 +102,7 @@ class Folding:
         """Drop a job; its GPUs must be released."""
         state = self.state
         held = state.jobs.cells.lease
-        if held[job] != NONE:
-            self.leave_all(job)
+        self.leave_all(job)
         self.take_off(job)
         lease = state.leases.get(held[job]) if held[job] != NONE else None
         if lease is not None:

@@ -45,6 +45,7 @@ from eunomia_testbed.results.writing import write_text
 SLOT_TIME, FIDELITY, ORDER, RHO = "slot-time.csv", "fidelity.csv", "order.csv", "rho.csv"
 SLOT_TIME_HEADINGS: Final = ("policy", "side", "repeat", "cause", "slot_seconds", "share")
 RHO_HEADINGS: Final = ("policy", "repeat", "apps", "median_error", "worst_error", "worst_app")
+NOT_SPLIT: Final = "differences are not split by cause: the waits that faults cause would count as costs"
 ORDERED_BY: Final = (MEAN_JCT, MAKESPAN)
 """The figures by which the order of policies is judged."""
 
@@ -105,7 +106,8 @@ def write_apart(sides: ReplaySides) -> list[str]:
     ):
         write_text(csv_text([headings, *lines]), sides.out / name)
     _write_order(sides.out, verdicts)
-    return [*_share_lines(shares), *words_of(rows), *(verdict.describe() for verdict in verdicts)]
+    why = [] if sides.plan.faults is None else [NOT_SPLIT]
+    return [*_share_lines(shares), *why, *words_of(rows), *(verdict.describe() for verdict in verdicts)]
 
 
 def _of_run(sides: ReplaySides, run: RealRun) -> tuple[Decisions, tuple[DifferenceSplit, ...]]:
@@ -114,6 +116,8 @@ def _of_run(sides: ReplaySides, run: RealRun) -> tuple[Decisions, tuple[Differen
     record.poll()
     try:
         decisions = decisions_of(record)
+        if sides.plan.faults is not None:
+            return decisions, ()
         times = run_times(record, sides.plan, sides.profiles, sides.costs)
         with tempfile.TemporaryDirectory(prefix="eunomia-replay-") as folder:
             stages = stages_of(

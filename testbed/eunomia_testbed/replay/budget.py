@@ -53,12 +53,14 @@ def check_budget(forecast: BudgetForecast, *, anyway: bool) -> None:
     """Check that each run fits the budget, and that costs take at most ``MOST_COST_SHARE`` of the slot time.
 
     Raises:
-        InputError: a check fails; the budget and the speed that would do are named.
+        InputError: a check fails; the budget and the speed that would do are named, but no speed where costs take so
+            large a share that a faster run takes longer.
     """
     longest, dearest = forecast.longest, forecast.dearest
     if longest.makespan_seconds > forecast.budget_seconds:
         speed = forecast.speed * longest.makespan_seconds / (AIM * forecast.budget_seconds)
-        would = f"--budget {_rounded(longest.makespan_seconds / AIM)} or --speed {math.ceil(speed):g}x would do"
+        faster = f" or --speed {math.ceil(speed):g}x" if longest.cost_share <= MOST_COST_SHARE else ""
+        would = f"--budget {_rounded(longest.makespan_seconds / AIM)}{faster} would do"
         found = f"{format_duration(longest.makespan_seconds)} under {longest.policy}; {would}"
         rule = f"a run must fit the budget of {format_duration(forecast.budget_seconds)}"
         raise InputError(rule, value=found, place="--budget")
@@ -82,18 +84,25 @@ def _cheaper(forecast: BudgetForecast, dearest: TwinFigures) -> str:
 def speed_for(budget_seconds: float, first: float, makespan: Callable[[float], float]) -> float:
     """Return the lowest speed, within a few per cent, at which the makespan fits the budget.
 
+    Costs do not scale, so that from some speed on a faster run takes longer. If none fits, the fastest one's speed is
+    returned.
+
     Args:
         budget_seconds: the budget of a run.
         first: speed with which the search begins.
         makespan: simulated makespan at a speed, for the slowest policy.
     """
-    aim, speed = AIM * budget_seconds, first
+    aim, speed, found = AIM * budget_seconds, first, dict[float, float]()
     for _ in range(TRIES):
         seconds = makespan(speed)
         if aim * 0.9 <= seconds <= budget_seconds or (seconds <= budget_seconds and speed <= 1.0):
             return speed
+        if found and budget_seconds < min(found.values()) <= seconds:
+            break  # costs grow faster than the rest shrinks
+        found[speed] = seconds
         speed = max(1.0, float(f"{speed * seconds / aim:.3g}"))
-    return speed
+    fit = [each for each, seconds in found.items() if seconds <= budget_seconds]
+    return min(fit) if fit else min(found, key=lambda each: found[each])
 
 
 def first_speed(alone_slot_seconds: Sequence[float], slots: int, last_arrival_seconds: float, budget: float) -> float:

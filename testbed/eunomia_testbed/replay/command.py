@@ -172,10 +172,10 @@ class _Running:
 
     def _faults(self) -> tuple[list[str], bool]:
         """Write the table of the faults, and return what they came to, and whether nothing is wrong."""
-        from eunomia_testbed.replay.faults.verdict import told_faults
+        from eunomia_testbed.replay.faults.verdict import write_faults
 
         plan = self.ready.plan.faults
-        return ([], True) if plan is None else told_faults(self.out, self.made.runs, plan)
+        return ([], True) if plan is None else write_faults(self.out, self.made.runs, plan)
 
     def _apart(self) -> list[str]:
         """Write the tables of what sets real and simulated runs apart, and return what they say."""
@@ -200,6 +200,10 @@ class _Running:
 
 
 def _check(flags: ReplayFlags) -> None:
+    from eunomia_testbed.results.folder import check_out
+
+    if flags.out is not None:
+        check_out(flags.out, overwrite=flags.overwrite)
     if flags.trace is None and flags.workload is None:
         raise InputError("a replay must have a trace or --workload", value="neither")
     _check_faults(flags)

@@ -71,10 +71,10 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
         return plan_of(draft, measured.profiles, speed=speed, seeds=seeds, trace_slots=trace_slots)
 
     def figures_at(plan: ReplayPlan) -> tuple[TwinFigures, ...]:
+        """Return the figures of one simulation of each policy, with rates as measured."""
+        one, rates = dataclasses.replace(plan, seeds=plan.seeds[:1]), measured.profiles.without_spread()
         with tempfile.TemporaryDirectory(prefix="eunomia-replay-") as folder:
-            return figures_of(
-                simulate_plan(plan, measured.profiles, costs_of_plan(plan, measured), Path(folder) / "run")
-            )
+            return figures_of(simulate_plan(one, rates, costs_of_plan(plan, measured), Path(folder) / "run"))
 
     def makespan(speed: float) -> float:
         return max(each.makespan_seconds for each in figures_at(plan_at(speed)))

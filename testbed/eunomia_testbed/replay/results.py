@@ -149,6 +149,8 @@ def compare_sides(out: Path, plan: ReplayPlan) -> tuple[Side, ...]:
                     low=real[policy][f"{name}_low"],
                     high=real[policy][f"{name}_high"],
                     simulated=simulated[policy][name],
+                    simulated_low=simulated[policy][f"{name}_low"],
+                    simulated_high=simulated[policy][f"{name}_high"],
                 )
                 for name in FIGURES
             ),

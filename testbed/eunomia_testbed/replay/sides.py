@@ -4,7 +4,10 @@ from typing import Final
 
 from eunomia.model.shapes import value
 
-HEADINGS: Final = ("policy", "metric", "repeats", "real", "real_low", "real_high", "simulated", "apart")
+HEADINGS: Final = (
+    *("policy", "metric", "repeats", "real", "real_low", "real_high"),
+    *("simulated", "simulated_low", "simulated_high", "apart"),
+)
 FRACTIONS: Final = ("rho_unfair_share",)
 """Metrics whose difference is given in points, not relative to the real value."""
 WORDS: Final = {
@@ -18,13 +21,15 @@ WORDS: Final = {
 
 @value
 class SideFigure:
-    """One metric of a policy: real with its interval over repeats, and simulated; None: not known."""
+    """One metric of a policy, each side with the interval of its mean over repeats or draws; None: not known."""
 
     metric: str
     real: float | None
     low: float | None
     high: float | None
     simulated: float | None
+    simulated_low: float | None = None
+    simulated_high: float | None = None
 
     @property
     def apart(self) -> float | None:
@@ -45,11 +50,14 @@ class SideFigure:
                 return "-"
             return f"{number:.0f} s" if seconds else f"{number:.0%}" if percent else f"{number:.2f}"
 
-        spread = "" if self.low is None or self.high is None else f" ({text(self.low)} to {text(self.high)})"
+        def spread(low: float | None, high: float | None) -> str:
+            return "" if low is None or high is None else f" ({text(low)} to {text(high)})"
+
         apart = self.apart
         unit = " points" if percent else " %"
         distance = "-" if apart is None else f"{apart * (1.0 if percent else 100.0):+.1f}{unit}"
-        return f"{text(self.real)}{spread}", text(self.simulated), distance
+        real = f"{text(self.real)}{spread(self.low, self.high)}"
+        return real, f"{text(self.simulated)}{spread(self.simulated_low, self.simulated_high)}", distance
 
 
 @value
@@ -63,7 +71,10 @@ class Side:
     def rows(self) -> list[tuple[object, ...]]:
         """Return a row for each metric, as in ``HEADINGS``."""
         return [
-            (self.policy, each.metric, self.repeats, each.real, each.low, each.high, each.simulated, each.apart)
+            (
+                *(self.policy, each.metric, self.repeats, each.real, each.low, each.high),
+                *(each.simulated, each.simulated_low, each.simulated_high, each.apart),
+            )
             for each in self.figures
         ]
 

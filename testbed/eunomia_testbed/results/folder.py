@@ -66,8 +66,9 @@ class ResultFolder:
             InputError: it cannot be created or written.
         """
         try:
-            if path.exists():
-                _refuse_or_empty(path, overwrite=overwrite)
+            check_out(path, overwrite=overwrite)
+            if path.exists() and any(path.iterdir()):
+                shutil.rmtree(path)
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _no_folder(path, error) from error
@@ -152,18 +153,24 @@ def _no_folder(path: Path, error: OSError) -> InputError:
     return InputError("--out must be a folder that can be made", value=error.strerror, place=str(path))
 
 
-def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
-    """Check that an existing folder is empty, or is a result folder that may be overwritten, and empty it."""
+def check_out(path: Path, *, overwrite: bool) -> None:
+    """Check before long work that a result folder can be created at a path, and change nothing.
+
+    Raises:
+        InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
+    """
+    try:
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return
+    except OSError as error:
+        raise _no_folder(path, error) from error
     if not path.is_dir():
         raise InputError("--out must name a folder", value=f"the file {path}")
-    if not any(path.iterdir()):
-        return
     if not overwrite:
         rule = "--out must name a new folder, unless --overwrite is given"
         raise InputError(rule, value=f"the existing folder {path}")
     if not (path / _MARK).exists():
         raise InputError("--overwrite must name a folder that an earlier run left", value=f"{path}, without run.json")
-    shutil.rmtree(path)
 
 
 def _point_latest_at(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from eunomia_appmaster.node.control_groups.choice import KINDS, choose
 from eunomia_appmaster.node.control_groups.groups import (
+    BESIDE_PACED_WEIGHT,
     DEVICES,
     NO_GROUP,
     PACED_WEIGHT,
@@ -16,6 +17,7 @@ from eunomia_appmaster.node.control_groups.groups import (
 from eunomia_appmaster.node.control_groups.records import of_record, record_of
 
 __all__ = [
+    "BESIDE_PACED_WEIGHT",
     "DEVICES",
     "KINDS",
     "NO_GROUP",

@@ -35,7 +35,15 @@ class GroupLimits:
     cpu_weight: int | None = None
     """Weight for a core that others want as well; 100 is a process's without a group. None: it stays as it is."""
 
+    @property
+    def weighs_more(self) -> bool:
+        """Whether the group has a greater weight than a process without a group."""
+        return self.cpu_weight is not None and self.cpu_weight > USUAL_WEIGHT
 
+
+USUAL_WEIGHT: Final = 100
+BESIDE_PACED_WEIGHT: Final = 10
+"""Weight of an app master's group beside paced slots: dozens of them that start at once still take no slot's quota."""
 PACED_WEIGHT: Final = 800
 """Weight of a group with the pace of a slot, and of all groups of its launcher together. A core's other processes, such
 as starting app masters, then do not take a slot's quota; they keep the cores that the quotas of all slots leave."""

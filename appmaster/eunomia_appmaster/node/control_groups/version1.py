@@ -182,7 +182,7 @@ class Version1Groups:
             for folder in group.folders.values():
                 folder.parent.mkdir(exist_ok=True)
                 folder.mkdir(exist_ok=True)
-            if limits.cpu_weight is not None and CPU in self._homes:
+            if limits.cpu_weight is not None and limits.weighs_more and CPU in self._homes:
                 _weigh(self._homes[CPU], limits.cpu_weight)
             group.limit(limits)
         except OSError:

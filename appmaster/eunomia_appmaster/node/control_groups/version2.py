@@ -172,7 +172,7 @@ class Version2Groups:
         group = Version2Group(self._home / name)
         group.folder.mkdir(exist_ok=True)
         try:
-            if limits.cpu_weight is not None and CPU in self.controllers:
+            if limits.cpu_weight is not None and limits.weighs_more and CPU in self.controllers:
                 files.write(self._home / "cpu.weight", limits.cpu_weight)
             group.limit(limits)
         except OSError:

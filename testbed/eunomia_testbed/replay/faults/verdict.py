@@ -86,7 +86,7 @@ def judged(folder: Path, hits: Sequence[Hit]) -> FaultVerdict:
     return made
 
 
-def told_faults(out: Path, runs: Sequence[RealRun], plan: FaultPlan) -> tuple[list[str], bool]:
+def write_faults(out: Path, runs: Sequence[RealRun], plan: FaultPlan) -> tuple[list[str], bool]:
     """Write the table of the faults of all done runs; return what they came to as lines, and whether nothing is wrong.
 
     Args:
