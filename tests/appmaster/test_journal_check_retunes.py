@@ -26,6 +26,10 @@ lab = sys.modules.setdefault("retuning", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(lab)
 
 
+STEPS = 100
+"""A checkpoint at each step costs as much as all before it: whole runs of up to a minute and a half are slow tests."""
+
+
 def checked(scenario: Scenario, history: Any, cluster: Any) -> Report:
     again = Arbiter(cluster, lab.stages(), lab.stages(lab.made("packed")), seed=scenario.seed)
     places = tuple(Place(node="box", slot=slot) for slot in range(cluster.gpus))
@@ -43,10 +47,14 @@ def checked(scenario: Scenario, history: Any, cluster: Any) -> Report:
 
 
 @pytest.mark.parametrize("probes", [False, True])
+@pytest.mark.parametrize("steps", [STEPS, pytest.param(None, marks=pytest.mark.slow)])
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_the_journal_of_a_random_run_with_retunes_has_no_findings(probes: bool, scenario: Scenario) -> None:
+def test_the_journal_of_a_random_run_with_retunes_has_no_findings(
+    steps: int | None, probes: bool, scenario: Scenario
+) -> None:
     _, history, cluster = lab.played(scenario, probes=probes)
+    history = history[:steps]
     report = checked(scenario, history, cluster)
     assert report.findings == []
     more = [(now, tuple(_hundredfold(event) for event in events), decision) for now, events, decision in history]
