@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.units import Reals
+from eunomia.units import Ints, Reals
 
 KINDS: Final = ("themis", "static", "contention", "exclusive")
 UNFAIR_RHO: Final = 1.05
@@ -88,6 +88,23 @@ def alone_seconds(work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int
         cluster_gpus: number of GPUs of the cluster (R_C).
     """
     return work_gpu_seconds / np.clip(demand_gpus, 1, max(1, cluster_gpus))
+
+
+def exclusive_seconds(
+    work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int, app: Ints, job_alone_seconds: Reals
+) -> Reals:
+    """Return the time of each app alone: all its work on the GPUs that it can use, but at least its longest job.
+
+    Args:
+        work_gpu_seconds: by app, GPU-seconds of all its jobs at their own sizes.
+        demand_gpus: by app, the most GPUs that its jobs can use together.
+        cluster_gpus: number of GPUs of the cluster.
+        app: by job, its app.
+        job_alone_seconds: by job, seconds of its run alone; NaN: unknown.
+    """
+    found = alone_seconds(work_gpu_seconds, demand_gpus, cluster_gpus)
+    np.fmax.at(found, app, job_alone_seconds)
+    return found
 
 
 def rho(jct_seconds: Reals, alone: Reals, contention: Reals | float = 1.0) -> Reals:

@@ -174,11 +174,9 @@ class _Apps:
         )
 
     def _exclusive(self, alone: Reals, demand: Reals) -> Reals:
-        """Return each app's time alone: all its work on the GPUs that it can use, but at least its longest job."""
-        by_area = fairness.alone_seconds(self._sum(alone * self._workload.jobs.most), demand, self._cluster.gpus)
-        exclusive: Reals = by_area.copy()
-        np.fmax.at(exclusive, self._workload.jobs.app, alone)
-        return exclusive
+        """Return each app's time alone."""
+        jobs = self._workload.jobs
+        return fairness.exclusive_seconds(self._sum(alone * jobs.most), demand, self._cluster.gpus, jobs.app, alone)
 
     def _means(self, arrival: Reals, finish: Reals) -> tuple[Reals, Reals]:
         """Return the mean number of apps and of jobs over each app's life."""

@@ -64,8 +64,7 @@ def judge_apps(log: RunLog, alone: Mapping[str, TimesAlone], gpus: int) -> AppRh
 
     demand = summed(most)
     alone_seconds = fairness.alone_seconds(summed(serial), demand, gpus)
-    longest = fairness.alone_seconds(summed(exclusive * most), demand, gpus)
-    np.fmax.at(longest, jobs.app, exclusive)
+    longest = fairness.exclusive_seconds(summed(exclusive * most), demand, gpus, jobs.app, exclusive)
     arrival, finish, jct = (_column(each) for each in (apps.arrival_seconds, apps.finish_seconds, apps.jct_seconds))
     begun, over = (_column(each) for each in (jobs.arrival_seconds, jobs.finish_seconds))
     present = fairness.Presence(begun[np.isfinite(begun)], over[np.isfinite(begun)])
