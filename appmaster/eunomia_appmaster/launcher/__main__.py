@@ -44,6 +44,7 @@ from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.stores import keep_stores
 from eunomia_appmaster.launcher.tracker import Tracker
+from eunomia_appmaster.launcher.zygote import ZygoteKind
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node import local_machine
@@ -183,7 +184,7 @@ async def _run(
     if options.end:
         await _end_all(containers, masters, options.stop_seconds)
         return
-    zygotes.start()
+    zygotes.start(app_masters=not options.no_zygote)
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
     listening = _listening(options, access, node)
     server = await serve(node, containers, stalls, listening, connections)
@@ -299,8 +300,12 @@ def _zygotes(node: Node, options: argparse.Namespace) -> Zygotes:
     def of_account(account: Account) -> ZygoteClient:
         return ZygoteClient(node.folder, enabled=enabled, preload=options.preload, login=account.login, node=node.name)
 
+    def of_app_masters() -> ZygoteClient:
+        return ZygoteClient(node.folder, kind=ZygoteKind.APP_MASTERS, node=node.name)
+
     enabled = not options.no_zygote
-    return Zygotes(ZygoteClient(node.folder, enabled=enabled, preload=options.preload, node=node.name), of_account)
+    own = ZygoteClient(node.folder, enabled=enabled, preload=options.preload, node=node.name)
+    return Zygotes(own, of_account, of_app_masters)
 
 
 def _run_folders(node: Node, containers: Containers) -> dict[Path, Path]:

@@ -12,9 +12,9 @@ from google.protobuf import json_format
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.app.master_logs import STDERR, STDOUT, own_master_log
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
-from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
+from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.files import put_aside, read_json, remove, write_json
-from eunomia_appmaster.launcher.master_start import node_environment, program, way_to_arbiter
+from eunomia_appmaster.launcher.master_start import command_of, node_environment, way_to_arbiter
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
 from eunomia_appmaster.launcher.owners import account_of, check_owner
@@ -435,15 +435,8 @@ class AppMasters:
             system=self._node.system,
         )
         env |= {MARK: container.mark, "EUNOMIA_CONTAINER_DIR": str(container.worker_folder)}
-        command = ContainerCommand(
-            argv=(program(order.command[0], env), *order.command[1:]),
-            cwd=order.folder or str(app_folder),
-            env=env,
-            stdout=str(self._log(master, STDOUT)),
-            stderr=str(self._log(master, STDERR)),
-            may_fork=False,  # it has no use for torch
-        )
-        self._containers.launch(container, command)
+        output = self._log(master, STDOUT), self._log(master, STDERR)
+        self._containers.launch(container, command_of(order, order.folder or str(app_folder), env, *output))
         return container
 
     def _own_environment(self, order: pb.AppMasterOrder, status: pb.AppMasterStatus) -> dict[str, str]:

@@ -37,6 +37,7 @@ from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.pipes import read_to_end
 from eunomia_appmaster.launcher.processes import MARK, NODE, ProcessId
+from eunomia_appmaster.launcher.zygote import ZygoteKind
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node.control_groups import NoGroups
@@ -50,14 +51,14 @@ _STUCK_SECONDS = 5.0  # from the last process of a killed container to its sheph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCommand:
-    """The command of a container: ``argv[0]`` is resolved, paths are absolute, ``env`` is complete."""
+    """A command: ``argv[0]`` is resolved, paths are absolute, ``env`` is complete; no ``zygote``: it starts by exec."""
 
     argv: tuple[str, ...]
     cwd: str
     env: dict[str, str]
     stdout: str
     stderr: str
-    may_fork: bool
+    zygote: ZygoteKind | None
 
 
 class Containers:
@@ -65,7 +66,7 @@ class Containers:
 
     Args:
         node: the machine of the containers.
-        zygotes: fork the workers that need not start by exec.
+        zygotes: fork the processes that need not start by exec.
         zygote_wait_seconds: how long a start waits for the zygote before it falls back to exec.
         confinement: makes their control groups; None: they have none.
         orphans: kills processes that killed shepherds left; None: this process does not adopt orphans.
@@ -166,9 +167,9 @@ class Containers:
         await self._finish(container)
 
     async def _spawn(self, container: Container, command: ContainerCommand) -> bool:
-        """Start a worker by fork or exec; returns whether it has started."""
+        """Start a process by fork or exec; returns whether it has started."""
         self._changed(container, pb.STARTING, unless=pb.STOPPING)
-        zygote = self._zygotes.of(container.account) if command.may_fork else None
+        zygote = None if command.zygote is None else self._zygotes.of(command.zygote, container.account)
         fork = zygote is not None and await zygote.ready(self._zygote_wait_seconds)
         if container.status.state == pb.STOPPING:  # while it waited
             container.never_began("stopped before its worker was started")

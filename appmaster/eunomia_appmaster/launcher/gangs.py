@@ -18,6 +18,7 @@ from eunomia_appmaster.launcher.owners import account_of, check_owner, rights_of
 from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.stores import start_store
+from eunomia_appmaster.launcher.zygote import ZygoteKind
 from eunomia_appmaster.launcher.zygote_client import PASSED_ON, THREADS, can_fork, interpreter
 from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.file_rights import as_owner
@@ -249,7 +250,7 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
             env=env,
             stdout=str(_output(request, node, folder, STDOUT)),
             stderr=str(_output(request, node, folder, STDERR)),
-            may_fork=can_fork(argv, env),
+            zygote=ZygoteKind.WORKERS if can_fork(argv, env) else None,
         )
         try:
             containers.launch(container, command)

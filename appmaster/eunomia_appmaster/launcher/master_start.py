@@ -6,18 +6,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from eunomia_appmaster.launcher.containers import ContainerCommand
 from eunomia_appmaster.launcher.gangs import base_environment
-from eunomia_appmaster.launcher.zygote_client import interpreter
+from eunomia_appmaster.launcher.zygote import ZygoteKind
+from eunomia_appmaster.launcher.zygote_client import can_fork, interpreter
 from eunomia_appmaster.node.kept_apart import open_copy
+from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 
 PASSED_ON: Final = ("PYTHONPATH", "EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_LOG")
 """Variables of the launcher's environment that app masters get in addition to those of all containers."""
+OWN: Final = ("-m", "eunomia_appmaster.master")
+"""Arguments of Python with which an app master of this Eunomia starts."""
 
 
 def program(name: str, env: Mapping[str, str]) -> str:
     """Return the program of an app master: for "python" the launcher's own interpreter, which can import Eunomia."""
     return sys.executable if name == "python" else interpreter(name, env)
+
+
+def command_of(order: pb.AppMasterOrder, cwd: str, env: dict[str, str], stdout: Path, stderr: Path) -> ContainerCommand:
+    """Return the command of an app master; one of this Eunomia is forked from a process that has imported it."""
+    argv = (program(order.command[0], env), *order.command[1:])
+    zygote = ZygoteKind.APP_MASTERS if argv[1:] == OWN and can_fork(argv, env) else None
+    return ContainerCommand(argv=argv, cwd=cwd, env=env, stdout=str(stdout), stderr=str(stderr), zygote=zygote)
 
 
 def node_environment() -> dict[str, str]:

@@ -11,6 +11,7 @@ from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.owners import account_of, rights_of
 from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.zygote import ZygoteKind
 from eunomia_appmaster.launcher.zygote_client import THREADS, can_fork, interpreter
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
@@ -65,7 +66,7 @@ def start_store(
         env={name: given for name, given in env.items() if name not in _OF_WORKERS} | own,
         stdout=str(store.worker_folder / "store.log"),
         stderr=str(store.worker_folder / "store.log"),
-        may_fork=can_fork(argv, own),
+        zygote=ZygoteKind.WORKERS if can_fork(argv, own) else None,
     )
     try:
         containers.launch(store, command)

@@ -1,9 +1,10 @@
-"""The zygote: a single-threaded process with torch imported, which forks shepherds, which fork workers.
+"""The zygote: a single-threaded process with imports made, which forks shepherds, which fork workers or app masters.
 
 Starting a process and importing torch takes seconds, and the first use of an optimizer imports ``torch._dynamo`` for
-seconds more; a fork of a process that has both reaches its first training step within 0.1 s. The launcher
-(``zygote_client.py``) runs it as ``python -m eunomia_appmaster.launcher.zygote FD MODULE...``: FD is one end of a
-SOCK_SEQPACKET pair, MODULE an additional module to import if it is installed.
+seconds more; a fork of a process that has both reaches its first training step within 0.1 s. App masters need no torch,
+and are forked from a zygote that has imported theirs. The launcher (``zygote_client.py``) runs it as ``python -m
+eunomia_appmaster.launcher.zygote FD KIND MODULE...``: FD is one end of a SOCK_SEQPACKET pair, KIND a
+``ZygoteKind``, MODULE an additional module to import if it is installed.
 
 - zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
 - launcher -> zygote: ``{"folder": container folder, "mark": ...}`` with one file descriptor for the report
@@ -18,6 +19,7 @@ import array
 import atexit
 import contextlib
 import ctypes
+import enum
 import gc
 import importlib
 import io
@@ -32,6 +34,7 @@ import threading
 import time
 import traceback
 import types
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from eunomia_appmaster.launcher import shepherd
@@ -42,8 +45,23 @@ from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
 
 MARK = "EUNOMIA_CONTAINER_ID"
 MARK_BYTES = 128  # room kept for a mark in the environment block of the zygote
-IMPORTS = ("torch", "torch._dynamo")
-EXTRAS = ("torch.utils.tensorboard", "eunomia_appmaster.training")  # the training helper and what it writes with
+
+
+class ZygoteKind(enum.StrEnum):
+    """What a zygote forks."""
+
+    WORKERS = "workers"
+    APP_MASTERS = "app masters"
+
+
+IMPORTS = {
+    ZygoteKind.WORKERS: ("torch", "torch._dynamo"),
+    ZygoteKind.APP_MASTERS: ("eunomia_appmaster.master.preloaded",),
+}
+EXTRAS: dict[ZygoteKind, tuple[str, ...]] = {
+    ZygoteKind.WORKERS: ("torch.utils.tensorboard", "eunomia_appmaster.training"),  # the helper and what it writes with
+    ZygoteKind.APP_MASTERS: (),
+}
 _PR_SET_PDEATHSIG = 1
 
 
@@ -53,9 +71,10 @@ def main() -> None:
     del sys.path[0]  # the working folder of the launcher is no part of a worker's path
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     write_stacks_on_signal(os.environ.pop(STACKS, None))
-    name_process("zygote of workers")
+    kind = ZygoteKind(sys.argv[2])
+    name_process(f"zygote of {kind}")
     began = time.monotonic()
-    trouble = _prepare(sys.argv[2:])
+    trouble = _prepare(IMPORTS[kind], (*EXTRAS[kind], *sys.argv[3:]))
     if trouble is not None:
         control.send(json.dumps({"error": trouble}).encode())
         return
@@ -65,14 +84,14 @@ def main() -> None:
         run_python(start)
 
 
-def _prepare(extras: list[str]) -> str | None:
-    """Import the modules that workers need; returns an error message, or None."""
+def _prepare(needed: Iterable[str], extras: Iterable[str]) -> str | None:
+    """Import the modules that forked processes need, and the extras that are installed; returns an error, or None."""
     try:
-        for name in IMPORTS:
+        for name in needed:
             importlib.import_module(name)
     except ImportError as error:
         return f"{error}"
-    for name in (*EXTRAS, *extras):
+    for name in extras:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     threads = _thread_names()

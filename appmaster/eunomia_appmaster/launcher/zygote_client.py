@@ -16,7 +16,7 @@ import structlog
 
 from eunomia_appmaster.launcher.processes import MARK, NODE, identify
 from eunomia_appmaster.launcher.stacks import write_stacks
-from eunomia_appmaster.launcher.zygote import MARK_BYTES
+from eunomia_appmaster.launcher.zygote import MARK_BYTES, ZygoteKind
 from eunomia_appmaster.node.beats import STACKS
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
@@ -24,6 +24,7 @@ from eunomia_appmaster.node.stopped_processes import STOPPED, StoppedTime, proce
 
 log = structlog.get_logger()
 
+MODULE = "eunomia_appmaster.launcher.zygote"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Settings with which libraries start no thread as they are imported: a preloaded scikit-learn imports pyarrow where
@@ -85,15 +86,24 @@ class ZygoteClient:
     Args:
         state: folder for the zygote's log.
         enabled: whether to start a zygote; else every worker starts by exec.
-        preload: modules that the zygote imports in addition to torch and the training helper, where installed.
+        kind: what it forks, which decides what it imports.
+        preload: modules that the zygote imports in addition, where installed.
         login: account that its workers change to; its zygote gets no other data of this process; empty: no account.
         node: name of the launcher's node, which distinguishes its processes from those of other nodes on this machine.
     """
 
     def __init__(
-        self, state: Path, *, enabled: bool = True, preload: Sequence[str] = (), login: str = "", node: str = ""
+        self,
+        state: Path,
+        *,
+        enabled: bool = True,
+        kind: ZygoteKind = ZygoteKind.WORKERS,
+        preload: Sequence[str] = (),
+        login: str = "",
+        node: str = "",
     ) -> None:
         self._state = state
+        self._kind = kind
         self._login = login
         self._node = node
         self._enabled = enabled
@@ -115,7 +125,7 @@ class ZygoteClient:
         return set() if self._process is None else {self._process.pid}
 
     def start(self) -> None:
-        """Start the zygote in the background, which imports torch."""
+        """Start the zygote in the background, which imports what it needs."""
         if self._enabled:
             self._keeper = asyncio.create_task(self._keep())
 
@@ -207,12 +217,12 @@ class ZygoteClient:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         ours.setblocking(False)
-        log_file = self._state / (f"zygote-{self._login}.log" if self._login else "zygote.log")
+        log_file = self._state / self._log_name()
         with theirs, open(log_file, "ab", opener=_closed) as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "eunomia_appmaster.launcher.zygote", str(theirs.fileno()), *self._preload],
+                [sys.executable, "-m", MODULE, str(theirs.fileno()), self._kind, *self._preload],
                 env={
-                    **(bare_environment() if self._login else os.environ),
+                    **(os.environ if self._kind is ZygoteKind.WORKERS and not self._login else bare_environment()),
                     **dict.fromkeys(THREADS, "1"),
                     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # else asking whether there is a GPU starts CUDA
                     **ONE_THREAD,
@@ -237,12 +247,17 @@ class ZygoteClient:
         finally:
             late.cancel()
 
+    def _log_name(self) -> str:
+        if self._kind is not ZygoteKind.WORKERS:
+            return f"zygote-{self._kind.replace(' ', '-')}.log"
+        return f"zygote-{self._login}.log" if self._login else "zygote.log"
+
     def _heard(self, message: dict[str, Any]) -> None:
         if "error" in message:
-            log.warning("zygote.unusable", error=message["error"], effect="workers start by exec, which takes seconds")
+            log.warning("zygote.unusable", error=message["error"], effect=f"{self._kind} start by exec, which is slow")
             self._unavailable = True
         else:
-            log.info("zygote.ready", seconds=round(message["seconds"], 2))
+            log.info("zygote.ready", forks=self._kind, seconds=round(message["seconds"], 2))
         self._ready.set()  # in both cases waiting starts go on
 
     def _end(self) -> None:
