@@ -211,7 +211,7 @@ def test_a_stopped_zygote_is_replaced_and_its_waiting_worker_is_started_without_
 
     with lab_module.lab(tmp_path, "--zygote-wait-seconds", "6", zygote=True) as lab:
         eventually(lambda: forked(lab, "early"))
-        (zygote,) = [pid for pid in children(lab.launcher.pid) if "zygote" in name_of(pid)]
+        (zygote,) = [pid for pid in children(lab.launcher.pid) if "zygote of workers" in name_of(pid)]
         os.kill(zygote, signal.SIGSTOP)
         (status,) = run(lab, "waits", 0, script="print('up')")
         assert (status.forked, status.exit) == (False, Exit(code=0))
@@ -233,7 +233,7 @@ def test_a_zygote_that_hangs_writes_its_stack_traces(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SLEEPS)
     with lab_module.lab(tmp_path, "--zygote-wait-seconds", "6", zygote=True, more_path=str(tmp_path)) as lab:
         eventually(lambda: run(lab, f"early{time.monotonic_ns()}", 0, script="pass")[0].forked)
-        (zygote,) = [pid for pid in children(lab.launcher.pid) if "zygote" in name_of(pid)]
+        (zygote,) = [pid for pid in children(lab.launcher.pid) if "zygote of workers" in name_of(pid)]
         os.kill(zygote, signal.SIGUSR2)
         (status,) = run(lab, "waits", 0, script="print('up')")
         assert (status.forked, status.exit) == (False, Exit(code=0))

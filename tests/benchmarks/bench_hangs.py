@@ -143,7 +143,8 @@ def _zygote(folder: Path, made: Supervisor, client: Client) -> Row:
     children = Path(f"/proc/{launcher}/task/{launcher}/children")
     _await(lambda: children.read_text().split())
     time.sleep(READY_SECONDS)  # nothing on a screen says that it is ready
-    (pid,) = map(int, children.read_text().split())
+    names = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in map(int, children.read_text().split())}
+    (pid,) = (pid for pid, name in names.items() if "zygote of workers" in name)
     os.kill(pid, signal.SIGUSR2)
     began = time.monotonic()
     client.submit(tiny_app(folder, "hang", iterations=6000, seconds=0.05))
