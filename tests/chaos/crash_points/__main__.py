@@ -46,6 +46,11 @@ def main() -> int:
     out.append(
         f"longest run {max(run.seconds for run in runs):.1f} virtual s, {time.perf_counter() - began:.0f} s in all"
     )
+    out += [
+        f"a job that changes live began {run.restarts} more times: {run.kind} {run.number}, {run.point}"
+        for run in runs
+        if run.restarts
+    ]
     sys.stdout.write("\n".join(out) + "\n")
     return 1 if sums[2] else 0
 

@@ -21,6 +21,7 @@ class Stopped:
         point: what it is.
         differences: from the run without a stop; none: it recovered.
         seconds: virtual, until all was over.
+        restarts: how many more incarnations its jobs that change live had than in the run without a stop.
     """
 
     kind: str
@@ -28,6 +29,7 @@ class Stopped:
     point: str
     differences: tuple[str, ...]
     seconds: float
+    restarts: int = 0
 
 
 @builds
@@ -80,6 +82,7 @@ def stopped(script: Script, kind: str, number: int, expected: Outcome) -> Stoppe
         point=expected.points[number - 1],
         differences=tuple(found),
         seconds=outcome.seconds,
+        restarts=len(outcome.sizes) - len(expected.sizes),
     )
 
 

@@ -11,10 +11,15 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 FORM_SECONDS = 0.05
 """From the boundary to the first step of another generation."""
+BUILD_SECONDS = "BUILD_SECONDS"
+"""Variable of ``[job.env]``: seconds from the first words of a job's script to its first loop."""
 
 
 class LiveGang(Gang):
     """The workers of one incarnation; each generation's make their steps together.
+
+    In the first loop, before the first step, the workers form the newest generation of which all have heard: the one
+    that they began as, or one without those whose slots were taken back meanwhile.
 
     Args:
         folder: of the job's runs.
@@ -28,6 +33,9 @@ class LiveGang(Gang):
         self.store_lives = True
         self.suspends: set[str] = set()
         """Workers that are ordered to suspend: a newcomer alone, or one for all."""
+        self.sizes: list[tuple[int, int]] = []
+        """Steps done and number of members, as each generation made its first step."""
+        self._build_seconds = float(env.get(BUILD_SECONDS, "0"))
         self._workers: dict[str, tuple[Any, Container]] = {}
         self._entered = self._began = False
 
@@ -55,6 +63,9 @@ class LiveGang(Gang):
             if not self._living():
                 return
             await asyncio.sleep(STEP_SECONDS)
+        await asyncio.sleep(self._build_seconds)
+        if not await self._form():
+            return
         self._write_event(b"\x1a\x0dbrain.Event:2")
         while living := self._living():
             if self.step >= self._most:
@@ -75,9 +86,25 @@ class LiveGang(Gang):
             else:
                 await self._make_step()
 
+    async def _form(self) -> bool:
+        """Form the first generation; returns whether there is one that goes on."""
+        while living := self._living():
+            if self.suspends & set(living) or not self.store_lives:
+                for name in living:
+                    self._tell(name, "leaving", {"generation": self.generation})
+                self._end(living, SUSPENDED)
+            elif (change := self._agreed(living)) is not None:
+                await self._change(change)
+            elif len(living) == len(self.members):
+                return True
+            else:
+                await asyncio.sleep(STEP_SECONDS)  # the app master ends a first gang that has lost a member
+        return False
+
     async def _make_step(self) -> None:
         if not self._entered:
             self._entered = True
+            self.sizes.append((self.step, len(self.members)))
             report = {"generation": self.generation, "size": len(self.members), "step": self.step, "at": 1.0}
             self._main("resized", report | {"join_seconds": STEP_SECONDS, "pause_seconds": FORM_SECONDS})
         await asyncio.sleep(STEP_SECONDS / len(self.members))

@@ -3,12 +3,14 @@
 ``search``: a search of four trials and a single job of two slots, on three slots. ``short``: one job of four steps.
 ``nodes``: a node joins, and one job runs over it and the first one. ``lost``: a longer one. ``joins``: a machine joins
 with a token, and one job runs over both. ``leaves``: it is drained and removed while two jobs run, one on each.
-``live``: a job shrinks live for another app, and grows after it.
+``live``: a job shrinks live for another app, and grows after it. ``early``: it shrinks before its first step, and the
+slot comes back before it, too.
 """
 
 from typing import Final
 
 from chaos.crash_points.enumeration import Script
+from chaos.crash_points.live_gang import BUILD_SECONDS
 from chaos.crash_points.world import AppSpec
 
 SLOTS: Final = 3
@@ -83,7 +85,9 @@ slots = { min = 1, max = 2 }
 max_iterations = 120
 elastic = "live"
 """
+EARLY: Final = LIVE.replace("120", "30") + f'env = {{ {BUILD_SECONDS} = "3.0" }}\n'
 SCRIPTS: Final = {
+    "early": Script(name="early", apps=(AppSpec(text=EARLY, at=0.1), AppSpec(text=SHORT, at=1.0)), slots=2, live=True),
     "joins": Script(name="joins", apps=(AppSpec(text=OVER_NODES, at=0.1),), slots=1, scene="joins"),
     "leaves": Script(name="leaves", apps=(AppSpec(text=PAIR, at=0.1),), slots=1, scene="leaves"),
     "live": Script(name="live", apps=(AppSpec(text=LIVE, at=0.1), AppSpec(text=SHORT, at=2.5)), slots=2, live=True),

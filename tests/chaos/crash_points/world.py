@@ -15,6 +15,7 @@ import grpc
 from chaos.crash_points.auditor import Auditor
 from chaos.crash_points.gangs import Gang
 from chaos.crash_points.joining import SECOND, USED, JoiningMachine, Operator, patched, refusal
+from chaos.crash_points.live_gang import LiveGang
 from chaos.crash_points.network import HERE, Network, Process, task_factory
 from chaos.crash_points.system import VirtualSystem, repeatable
 from chaos.crash_points.virtual import Crash, Threads, VirtualLoop
@@ -80,12 +81,15 @@ class Outcome:
         end: what every run has to end with: apps, jobs, results.
         broken: rules that were broken on the way, unexpected errors.
         seconds: virtual, until all was over.
+        sizes: of each incarnation of a job that changes live: steps done and number of workers, as each generation made
+            its first step.
     """
 
     points: list[str]
     end: dict[str, Any]
     broken: list[str]
     seconds: float
+    sizes: dict[str, list[tuple[int, int]]]
 
 
 class CrashJournal(Journal):
@@ -245,7 +249,9 @@ class World:
         for task in (*trackers, *self._keepers):
             task.cancel()
         broken = [*self.auditor.broken, *self.faults, *self.network.faults, *self.threads.failures]
-        self._outcome = Outcome(points=self.points, end=end, broken=broken, seconds=seconds)
+        live = {key: gang for key, gang in gangs.items() if isinstance(gang, LiveGang)}
+        sizes = {f"{app}/{job} {incarnation}": gang.sizes for (app, job, incarnation), gang in live.items()}
+        self._outcome = Outcome(points=self.points, end=end, broken=broken, seconds=seconds, sizes=sizes)
 
     async def _join(self, gangs: dict[tuple[str, int, int], Gang]) -> None:
         """Let the further machine join with a token."""
