@@ -18,7 +18,7 @@ FILE = """
 name = "live"
 [job]
 command = "python live_script.py {options}"
-slots = {{ min = 1, max = 3 }}
+slots = {{ min = {least}, max = 3 }}
 max_iterations = 1000000
 elastic = "live"
 """
@@ -27,9 +27,9 @@ elastic = "live"
 HASTY = Path(__file__).with_name("hasty_master.py")
 
 
-def _submit(lab: MasterLab, options: str = "", more: str = "", master: Path | None = None) -> Path:
+def _submit(lab: MasterLab, options: str = "", more: str = "", master: Path | None = None, least: int = 1) -> Path:
     (lab.folder / "live_script.py").write_bytes((Path(__file__).parent / "live_script.py").read_bytes())
-    return lab.submit("live", FILE.format(options=options) + more, master=master)
+    return lab.submit("live", FILE.format(options=options, least=least) + more, master=master)
 
 
 def _given_back(lab: MasterLab) -> list[int]:
@@ -77,6 +77,36 @@ def test_a_job_grows_and_shrinks_without_a_new_incarnation(tmp_path: Path) -> No
         lab.arbiter.free(0)
         assert _starts(lab) == 1
         assert not lab.status("live.1.1.0", "live").killed
+
+
+def test_an_order_to_a_size_that_the_job_cannot_have_is_refused_and_the_job_trains_on(tmp_path: Path) -> None:
+    with master_lab(tmp_path, slots=4) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, 2, 3, job="live/1")
+        eventually(lambda: _given_back(lab) == [3], "what is too much is given back")
+        _entered(app_dir, "live.1.1.0", "1 live.1.1.0 live.1.1.1 live.1.1.2")
+        why = "a lease of live/1 must have 1 to 3 slots, but got 4 (lease 1); 1 given back"
+        eventually(lambda: [one for one in lab.arbiter.reports("standing") if why in one.notices], "a notice")
+        assert list(lab.arbiter.reports("standing")[-1].notices).count(why) == 1
+        assert _starts(lab) == 1
+
+
+@pytest.mark.slow
+def test_a_lease_that_shrinks_below_a_jobs_least_suspends_it_and_is_given_back(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        _submit(lab, least=2)
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.revoke("live", 1, 1)
+        eventually(lambda: _given_back(lab) == [0], "the rest is given back")
+        lab.arbiter.free(0, 1)
+        why = "a lease of live/1 must have 2 to 3 slots, but got 1 (lease 1); 1 given back"
+        eventually(lambda: [one for one in lab.arbiter.reports("standing") if why in one.notices], "a notice")
+        assert _starts(lab) == 1
+        lab.arbiter.grant("live", 2, 1, 2, job="live/1")
+        eventually(lambda: _starts(lab) == 2, "it goes on at a size that it can have")
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.outbox import Life, Outbox, Progress, RateReport
 from eunomia_appmaster.master.reporting import differs
 from eunomia_appmaster.master.slots import HeldLease, Slot, SlotBook
+from eunomia_appmaster.master.unfit_leases import surplus, words
 from eunomia_appmaster.node.kept_files import opened
 from eunomia_appmaster.runtimes.runtime import ContainerState, ContainerStatus, Exit
 
@@ -98,12 +99,12 @@ def test_the_end_of_a_gang_is_recorded_with_its_order_and_its_own_time() -> None
 # -- slots
 
 
-def lease(number: int, epoch: int, *gpus: int, ends_at: float | None = None) -> HeldLease:
+def lease(number: int, epoch: int, *gpus: int, ends_at: float | None = None, job: int | None = None) -> HeldLease:
     slots = {
-        gpu: Slot(gpu=gpu, node="n", slot=gpu, gpu_type="cpu", lease=number, epoch=epoch, token="", job=None)
+        gpu: Slot(gpu=gpu, node="n", slot=gpu, gpu_type="cpu", lease=number, epoch=epoch, token="", job=job)
         for gpu in gpus
     }
-    return HeldLease(id=number, epoch=epoch, job=None, slots=slots, ends_at=ends_at)
+    return HeldLease(id=number, epoch=epoch, job=job, slots=slots, ends_at=ends_at)
 
 
 def test_only_a_newer_order_about_a_lease_is_applied() -> None:
@@ -124,6 +125,32 @@ def test_only_a_newer_order_about_a_lease_is_applied() -> None:
     assert sorted(book.slots()) == [2]
     book.replace_all([lease(3, 10, 7)])
     assert sorted(book.slots()) == [7]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "members", "busy", "back"),
+    [
+        ((0, 1), (), (), ()),
+        ((0, 1, 2), (0, 1), (0, 1), ()),
+        ((0, 1, 2, 3, 4), (), (), (3, 4)),
+        ((0, 1, 2, 3, 4), (3, 4), (0, 3, 4), (1, 2)),  # the members stay, and no process loses its slot
+        ((0, 1, 2, 3, 4), (0, 1), (0, 1, 2, 3), (4,)),
+        ((7,), (), (), (7,)),
+        ((7,), (7,), (7,), ()),  # once its worker has left
+        ((), (), (), ()),
+    ],
+)
+def test_what_is_too_much_of_a_lease_of_a_size_that_its_job_cannot_have_is_given_back(
+    gpus: tuple[int, ...], members: tuple[int, ...], busy: tuple[int, ...], back: tuple[int, ...]
+) -> None:
+    book = SlotBook()
+    book.grant(lease(4, 9, *gpus, job=1))
+    (held,) = book
+    asked: dict[str, Any] = {"members": members, "busy": busy, "least": 2, "most": 3}
+    assert surplus(held, book.slots(), **asked) == back
+    book.lose(back, 9)
+    assert surplus(held, book.slots(), **asked) == ()
+    assert words(held, "live/1", 2, 3) == f"a lease of live/1 must have 2 to 3 slots, but got {len(gpus)} (lease 4)"
 
 
 # -- outbox

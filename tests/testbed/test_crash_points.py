@@ -56,10 +56,22 @@ def test_a_live_change_survives_a_stop_around_its_order() -> None:
     assert len(found) == 4
 
 
+def test_a_shrink_before_the_first_step_needs_no_restart_wherever_the_app_master_is_stopped_around_its_order() -> None:
+    expected = undisturbed(SCRIPTS["early"], APP_MASTER)
+    assert list(expected.sizes) == ["live/1 1"]
+    assert [size for _, size in expected.sizes["live/1 1"]] == [1, 2]
+    assert expected.sizes["live/1 1"][0] == (0, 1), "the rest of the gang makes its first step"
+    named = [at for at, point in enumerate(expected.points, 1) if "OrderContainers: " in point]
+    for number in named[:2]:
+        run = stopped(SCRIPTS["early"], APP_MASTER, number, expected)
+        assert (run.differences, run.restarts) == ((), 0), run.point
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_live_changes_survive_a_stop_of_each_process_at_every_point() -> None:
-    runs = list(enumerate_points(SCRIPTS["live"], processes=2))
+@pytest.mark.parametrize("script", ["early", "live"])
+def test_live_changes_survive_a_stop_of_each_process_at_every_point(script: str) -> None:
+    runs = list(enumerate_points(SCRIPTS[script], processes=2))
     assert {run.point: run.differences for run in runs if run.differences} == {}
     assert {run.kind for run in runs} == {*KINDS, STORE}
 

@@ -19,6 +19,7 @@ from eunomia_appmaster.master.logs import NewPoints
 from eunomia_appmaster.master.lost_workers import LostWorkers
 from eunomia_appmaster.master.returning import Returning
 from eunomia_appmaster.master.slots import Slot
+from eunomia_appmaster.master.unfit_leases import surplus, words
 from eunomia_appmaster.master.unformed import UnformedGangs
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.runtimes.runtime import (
@@ -250,6 +251,7 @@ class Conductor(LeaseFollower):
         self._close_ended(now)
         self._wake_retries(now)
         self.left_out.look(now)
+        self._give_back_unfit()
         slots = self.slots.slots()
         runs = self.tuner.runs()
         self._mind_nodes(slots, now)
@@ -373,6 +375,18 @@ class Conductor(LeaseFollower):
             slots, [slot.node for slot in slots.values() if not self.left_out.of_use(slot.node)], kept
         )
 
+    def _give_back_unfit(self) -> None:
+        """Give back what is too much of leases whose jobs cannot have their size."""
+        slots, sizes = self.slots.slots(), self._around.file.job.slots
+        for number, lease in [(each.job, each) for each in self.slots if each.job is not None]:
+            gang = self.jobs[number].gang if number in self.jobs else None
+            members = () if gang is None else gang.member_gpus
+            back = surplus(lease, slots, members=members, busy=self.gangs.busy(), least=sizes.min, most=sizes.max)
+            if back:
+                why = words(lease, self.id_of(number), sizes.min, sizes.max)
+                self._around.notices.add(f"{why}; {len(back)} given back")
+                self._returning.of_no_use_to(slots, back)
+
     def _give_back_failed(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Give back slots on which two workers of a job that changes live have failed, so that the arbiter decides."""
         for run in self._runs_with_gang(runs):
@@ -381,4 +395,4 @@ class Conductor(LeaseFollower):
                 back = self._live.given_back(job, job.gang, run.least, slots, now)
                 if back:
                     log.warning("slots.failed", job=self.id_of(job.number), gpus=sorted(back))
-                    self._returning.failed(slots, back)
+                    self._returning.of_no_use_to(slots, back)

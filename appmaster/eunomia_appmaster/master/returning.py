@@ -1,4 +1,4 @@
-"""Gives back slots that an app cannot use: those that fit no job, of unreachable nodes, or on which workers fail."""
+"""Gives back slots that an app cannot use: that fit no job, are of unreachable nodes, or of no use to their job."""
 
 from collections.abc import Collection, Mapping, Set
 
@@ -61,8 +61,8 @@ class Returning:
         """Give back the slots of nodes that lack a prerequisite; ``kept``: GPUs of workers that run there."""
         self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
 
-    def failed(self, slots: Mapping[int, Slot], gpus: Collection[int]) -> None:
-        """Give back slots on which workers of a job that changes live have failed; its gang goes on without them."""
+    def of_no_use_to(self, slots: Mapping[int, Slot], gpus: Collection[int]) -> None:
+        """Give back slots of jobs' own leases without which their gangs go on, or with which none can run."""
         self._give_back(slots, gpus)
 
     def _give_back(self, slots: Mapping[int, Slot], over: Collection[int]) -> None:
