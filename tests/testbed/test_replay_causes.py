@@ -116,6 +116,7 @@ def test_each_cause_has_the_time_that_is_its_own(tmp_path: Path) -> None:
             Cause.SAVE: 3.0,
             Cause.FINISH: 1.0,
             Cause.RESIZE: 0.5,
+            Cause.PROBE: 0.0,
             Cause.AUCTION: 2 * 1.0,
             Cause.DECIDING: 2 * 0.25 + 1.0 + 0.5,
             Cause.BETWEEN: (1.0 + 1.0 + 2.75 + 1.0) + (2.0 + 1.0 + 3.75),

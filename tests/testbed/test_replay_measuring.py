@@ -14,10 +14,13 @@ from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_appmaster.explaining.activity import Line
 from eunomia_appmaster.node.control_groups import choose
 from eunomia_appmaster.node.kept_files import sealed
 from eunomia_appmaster.node.local_machine import usable_cpus
 from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.replay.measuring.changes import live_changes, stretches
+from eunomia_testbed.replay.measuring.changing import ChangeCounts
 from eunomia_testbed.replay.measuring.machine import check_measured, machine_words, present_versions
 from eunomia_testbed.replay.measuring.reading import Cost, CostSample, MeasuredApp, RateSample, Samples, read_samples
 from eunomia_testbed.replay.measuring.session import Effort, SlotKind, measure
@@ -146,6 +149,61 @@ def test_a_rate_has_the_spread_of_its_starts() -> None:
     assert profiles_of(starts[2:], {"a": 0.35}).spread == 0.0
 
 
+def _line(at: float, event: str, slots: int, step: int, why: str = "", pause: float | None = None) -> Line:
+    return Line(
+        at=at, app="a", job="a/1", event=event, slots=tuple(range(slots)), step=step, incarnation=1, why=why,
+        pause_seconds=pause,
+    )  # fmt: skip
+
+
+LIVE = [
+    _line(10.0, "start", 1, 0),
+    _line(10.5, "running", 1, 0),
+    _line(20.0, "change", 1, 0, "grow 1 -> 2 ordered"),
+    _line(20.5, "change", 1, 0, "grow 1 -> 4 ordered"),  # replaces the order before
+    _line(22.0, "change", 1, 0, "3 newcomers ready"),
+    _line(22.75, "resized", 4, 12, pause=0.25),
+    _line(30.0, "change", 4, 0, "shrink 4 -> 2 ordered"),
+    _line(30.25, "resized", 2, 20, pause=0.125),
+]
+"""A job that grows to four slots after 12 steps, and shrinks to two after 20."""
+
+
+def test_pauses_and_joins_are_read_from_the_lines_of_live_changes() -> None:
+    changes = list(live_changes(LIVE))
+    assert [(each.before, each.after, each.pause_seconds, each.join_seconds) for each in changes] == [
+        (1, 4, 0.25, 2.0),
+        (4, 2, 0.125, None),
+    ]
+    assert (ChangeCounts.of(changes).grown, ChangeCounts.of(changes).shrunk) == (1, 1)
+    assert not ChangeCounts.of(2 * changes).suffice
+    assert ChangeCounts.of(3 * changes).suffice
+
+
+def test_steps_of_a_live_job_count_for_the_size_at_which_they_were_made() -> None:
+    steps = [(step, 10.0 + step) for step in range(1, 31)]
+    found = [(len(each.slots), each.steps, each.seconds) for each in stretches(LIVE, steps)]
+    # steps 1 to 11, 13 to 19, 21 to 30; the last step before a change is left out
+    assert found == [(1, 10, 10.0), (4, 6, 6.0), (2, 9, 9.0)]
+    assert stretches(LIVE[:2], steps)[0].steps == 29
+
+
+def test_the_costs_of_live_changes_are_samples_of_their_program(tmp_path: Path) -> None:
+    record = _state(tmp_path)
+    record.lines = [*LIVE]
+    found = read_samples(record, {"a": MeasuredApp(program="x", batch_size=32, slot_type="V100")})
+    record.close()
+    costs = [(each.program, each.cost, each.seconds) for each in found.costs if each.cost in (Cost.PAUSE, Cost.JOIN)]
+    assert costs == [("x", Cost.PAUSE, 0.25), ("x", Cost.JOIN, 2.0), ("x", Cost.PAUSE, 0.125)]
+    assert costs_of(spreads_of(found.costs))[0].pause_seconds == pytest.approx(0.1875)
+
+
+def test_a_measuring_job_that_changes_live_has_sizes(tmp_path: Path) -> None:
+    wanted = RateSetting(program="x", command="python x.py --n=1", batch_size=8, slots=2, slot_type="a")
+    text = app_of(wanted, "m", iterations=9, folder=tmp_path, live=True).text
+    assert 'slots = { min = 1, max = 2 }\nelastic = "live"' in text
+
+
 def test_a_setting_without_a_rate_is_named() -> None:
     rate = RateSample(program="x", batch_size=8, slots=1, slot_type="cpu-0.35", steps=10, seconds=2.0)
     wanted = RateSetting(program="x", command="python x.py", batch_size=8, slots=2, slot_type="cpu-0.35")
@@ -246,7 +304,11 @@ def test_a_real_measurement_on_paced_slots_has_rates_and_all_costs(tmp_path: Pat
         RateSetting(program="mlp", command=command, batch_size=96, slots=slots, slot_type="a") for slots in (1, 2)
     ]
     made = measure(
-        tmp_path / "out", wanted, [SlotKind(name="a", count=2, speed=0.4)], effort=Effort(seconds=10.0, repeats=2)
+        tmp_path / "out",
+        wanted,
+        [SlotKind(name="a", count=2, speed=0.4)],
+        effort=Effort(seconds=10.0, repeats=2),
+        changes=wanted[1:],
     )
     assert set(made.profiles.points("mlp", 96, "a")) == {1, 2}
     found = {each.cost for each in made.spreads if not each.program}

@@ -163,9 +163,39 @@ def test_slots_that_there_are_not_are_refused(text: str, rule: str) -> None:
 
 
 def test_elastic_jobs_keep_their_range(tmp_path: Path) -> None:
-    made = ready(tmp_path, tuple(row.replace(",2,", ",1,", 1) for row in JOBS), policies=["afs_p"], elastic="1..4")
+    made = ready(
+        tmp_path, tuple(row.replace(",2,", ",1,", 1) for row in JOBS), policies=["afs_p"], elastic="1..4", anyway=True
+    )
     assert {(app.least, app.most) for app in made.plan.apps} == {(1, 4)}
     assert "slots = { min = 1, max = 4 }" in app_file(made.plan.apps[0], tmp_path).text
+
+
+ELASTIC = tuple(row.replace(",2,", ",1,", 1) for row in JOBS)
+"""The same jobs, each on one slot: ``--elastic`` gives all of them sizes."""
+
+
+@pytest.mark.parametrize("way", ["restart", "live"])
+def test_jobs_of_several_sizes_change_live_where_it_is_asked_for(tmp_path: Path, way: str) -> None:
+    made = ready(tmp_path, ELASTIC, policies=["afs_p"], elastic="1..4", anyway=True, resizes=way)
+    text = app_file(made.plan.apps[0], tmp_path).text
+    assert ('elastic = "live"' in text, made.plan.live) == (way == "live", way == "live")
+    assert 'kind = "mlp-b64"' in text
+    assert AppFile.parse(text, folder=tmp_path, place="job0").job.elastic == way
+    assert any("is not in the profiles" in note for note in made.notes) == (way == "live")
+    settings = [(each.program, each.slots) for each in made.draft.needed_changes()]
+    assert settings == ([("mlp", 4)] if way == "live" else [])
+
+
+def test_live_changes_of_gangs_of_one_size_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"must have several sizes .--elastic 1..4 gives them."):
+        ready(tmp_path, resizes="live")
+
+
+def test_the_way_of_resizes_is_kept_for_a_replay_that_goes_on(tmp_path: Path) -> None:
+    flags = flags_of(tmp_path, resizes="live")
+    assert flags_of(tmp_path).again(flags.kept()).resizes == "live"
+    older = {name: item for name, item in flags.kept().items() if name != "resizes"}
+    assert flags.again(older).resizes == "restart"
 
 
 def test_names_of_apps_differ_and_are_valid(tmp_path: Path) -> None:

@@ -29,6 +29,16 @@ def test_a_file_reads_back(tmp_path: Path) -> None:
     assert read_measured(path) == measured()
 
 
+def test_a_file_from_before_live_changes_has_none_of_their_costs(tmp_path: Path) -> None:
+    lines = measured().to_toml().splitlines()
+    kept = [line for line in lines if not line.startswith(("pause_seconds", "join_seconds"))]
+    assert len(kept) == len(lines) - 4
+    path = tmp_path / "profiles.toml"
+    path.write_text("\n".join(kept))
+    found = read_measured(path).costs
+    assert (found.pause_seconds, found.join_seconds) == (0.0, 0.0)
+
+
 def test_a_rate_lies_between_measured_numbers_of_slots_and_never_beyond() -> None:
     profiles = measured().profiles
     assert profiles.rate("mlp", 64, 2, "cpu-0.35") == 32.0

@@ -13,10 +13,12 @@ from replay_lab import JOBS, flags_of, measurements, write_trace
 
 from eunomia_testbed.metrics.times_alone import judge_apps
 from eunomia_testbed.replay import twin
+from eunomia_testbed.replay.causes import NO_DECISIONS, Cause, slot_time
 from eunomia_testbed.replay.fidelity import MAKESPAN, mean_figures
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
 from eunomia_testbed.replay.profiles import Costs, Profiles
+from eunomia_testbed.replay.resize_figures import resize_figures
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.run_log.log import AppLog, Arrivals, RunLog
 
@@ -65,6 +67,32 @@ def test_a_job_takes_its_start_and_its_iterations_at_the_measured_rate(tmp_path:
     assert first["iterations"] == 60
     assert first["jct_seconds"] == pytest.approx(0.5 + 60 / 10.0)
     assert all(row["state"] == "finished" for row in jobs.values())
+
+
+PAID = Costs(start_seconds=0.5, save_seconds=0.25, restore_seconds=0.25, pause_seconds=0.125, join_seconds=1.0)
+
+
+@pytest.mark.parametrize(("way", "stands"), [("live", 0.125), ("restart", 0.25 + 0.5 + 0.25)])
+def test_a_job_that_grows_pays_for_its_way_of_changing(tmp_path: Path, way: str, stands: float) -> None:
+    """Two jobs have two slots each of four; at the end of the short one, the long one gets all."""
+    write_trace(tmp_path, ("long,u0,0,1,2000,1.0,A3C,64", "short,u1,0,1,200,1.0,A3C,64"))
+    flags = flags_of(tmp_path, policies=["max_min"], elastic="1..4", resizes=way, anyway=True)
+    ready = prepared(flags, lambda draft: measurements(*draft.slots.speeds))
+    data = twin.simulate_plan(ready.plan, ready.measured.profiles, PAID, tmp_path / "run")
+    time = slot_time(data, "max_min", 0)
+    figures = resize_figures(data, "max_min", 0, NO_DECISIONS, time)
+    assert (figures.jobs, figures.resizes) == (2, 1)
+    assert figures.still_seconds == pytest.approx(stands)
+    jobs = {row["job"]: row for row in data.jobs.iter_rows(named=True)}
+    assert (jobs["long"]["resizes"], jobs["long"]["restarts"]) == (1, int(way == "restart"))
+    # the two new slots wait for the newcomers as well, the others for the change alone
+    waits = 1.0 if way == "live" else 0.0
+    assert time.seconds(Cause.RESIZE) == pytest.approx(4 * stands + 2 * waits)
+    rates = {slots: 10.0 * rate for slots, rate in ((2, 1.6), (4, 2.0))}
+    grows = jobs["short"]["finish_seconds"] + waits
+    left = jobs["long"]["iterations"] - rates[2] * (grows - 0.5)
+    assert jobs["long"]["finish_seconds"] == pytest.approx(grows + stands + left / rates[4])
+    assert twin.figures_of(data)[0].cost_slot_seconds == pytest.approx(4 * 0.5 + time.seconds(Cause.RESIZE))
 
 
 def test_costs_are_those_of_the_plans_programs(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The log of a live run, from its journal, the activity logs of its app masters, and their trials."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from eunomia_testbed.live_runs.logged import Trial, model_of, read_trials
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.rounds import Round
 from eunomia_testbed.live_runs.waits import outside, waits_of
+from eunomia_testbed.metrics.size_changes import HeldSlot, SizeChange, Slot, Span, micro, size_changes
 from eunomia_testbed.run_log.log import Activity, AppLog, Arrivals, Leases, RoundLog, RunLog, WaitLog, Words
 
 OVER = frozenset({"finished", "failed", "stopped"})
@@ -132,6 +133,7 @@ class LiveLog:
         arrived = [self._record.job_arrived_at.get(job) for job in jobs]
         began = [[line.at for line in self.lines.get(job, []) if line.event == "start"] for job in jobs]
         over = [self._over(trial) for _, trial in trials]
+        changed = Counter(change.job for change in self._changes())
         done = [[each for each in self.segments if each.job == job] for job in jobs]
         return Arrivals(
             app=_ints(self._app(app) for app, _ in trials),
@@ -151,7 +153,21 @@ class LiveLog:
             iterations=[trial.iterations for _, trial in trials],
             iterations_lost=[repeated.get(trial.job, trial.lost) for _, trial in trials],
             restarts=[max(0, len(starts) - 1) for starts in began],
+            resizes=[changed[job] for job in jobs],
         )
+
+    def _changes(self) -> list[SizeChange]:
+        """Return the changes of size of running jobs; their machines are left out, since GPUs are numbered."""
+        steps: dict[str, list[tuple[Slot, Span]]] = defaultdict(list)
+        for each in self.segments:
+            if each.activity == "run":
+                steps[each.job] += [(("", gpu), (micro(each.start), micro(each.end))) for gpu in each.slots]
+        held: dict[Slot, list[HeldSlot]] = defaultdict(list)
+        jobs = {row: job for job, row in self._jobs.items()}
+        for hold in self._record.holds.holds:
+            span = micro(hold.start), micro(self.until if hold.end is None else hold.end)
+            held["", hold.gpu].append(HeldSlot(job=jobs.get(self._job_of(hold)), app=hold.app, span=span))
+        return size_changes(steps, held)
 
     def _over(self, trial: Trial) -> float | None:
         """Return the Unix time at which a trial ended; None: it has not ended."""

@@ -1,6 +1,6 @@
 """Writes how far real and simulated runs of a replay are apart, and why: by cause, and in the order of policies.
 
-The tables are ``slot-time.csv``, ``fidelity.csv``, ``rho.csv`` and ``order.csv``.
+The tables are ``slot-time.csv``, ``resizes.csv``, ``fidelity.csv``, ``rho.csv`` and ``order.csv``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from eunomia_testbed.replay.order import OrderVerdict, order_verdict
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.profiles import Costs, Profiles
 from eunomia_testbed.replay.replacing import run_times, stages_of
+from eunomia_testbed.replay.resize_figures import HEADINGS as RESIZE_HEADINGS
+from eunomia_testbed.replay.resize_figures import resize_figures
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import summarise
 from eunomia_testbed.results.writing import write_text
 
-SLOT_TIME, FIDELITY, ORDER, RHO = "slot-time.csv", "fidelity.csv", "order.csv", "rho.csv"
+SLOT_TIME, FIDELITY, ORDER, RHO, RESIZES = "slot-time.csv", "fidelity.csv", "order.csv", "rho.csv", "resizes.csv"
 SLOT_TIME_HEADINGS: Final = ("policy", "side", "repeat", "cause", "slot_seconds", "share")
 RHO_HEADINGS: Final = ("policy", "repeat", "apps", "median_error", "worst_error", "worst_app")
 NOT_SPLIT: Final = "differences are not split by cause: the waits that faults cause would count as costs"
@@ -84,6 +86,9 @@ def write_apart(sides: ReplaySides) -> list[str]:
     spent: list[tuple[object, ...]] = []
     rho: list[tuple[object, ...]] = []
     shares: dict[tuple[str, str], list[SlotTime]] = defaultdict(list)
+    resized: list[tuple[object, ...]] = []
+    changes: list[str] = []
+    way = "live" if sides.plan.live else "restart"
     for run in sides.done:
         decisions, parts = _of_run(sides, run)
         if parts:
@@ -92,6 +97,9 @@ def write_apart(sides: ReplaySides) -> list[str]:
             time = slot_time(data, run.policy, run.seed, known)
             shares[run.policy, side].append(time)
             spent += [(run.policy, side, run.repeat, *row.values()) for row in time.rows()]
+            figures = resize_figures(data, run.policy, run.seed, known, time)
+            resized.append((run.policy, side, run.repeat, way, *figures.row()))
+            changes += [f"{run.name}, {side}: {figures.words()}"] if figures.resizes else []
         real = figures_in(sides.real, run.policy, run.seed)
         error = rho_error_of(real, mean_figures(sides.simulated, run.policy))
         if error is not None:
@@ -101,13 +109,14 @@ def write_apart(sides: ReplaySides) -> list[str]:
     verdicts = _verdicts(sides)
     for name, headings, lines in (
         (SLOT_TIME, SLOT_TIME_HEADINGS, spent),
+        (RESIZES, RESIZE_HEADINGS, resized),
         (FIDELITY, HEADINGS, rows),
         (RHO, RHO_HEADINGS, rho),
     ):
         write_text(csv_text([headings, *lines]), sides.out / name)
     _write_order(sides.out, verdicts)
     why = [] if sides.plan.faults is None else [NOT_SPLIT]
-    return [*_share_lines(shares), *why, *words_of(rows), *(verdict.describe() for verdict in verdicts)]
+    return [*_share_lines(shares), *changes, *why, *words_of(rows), *(verdict.describe() for verdict in verdicts)]
 
 
 def _of_run(sides: ReplaySides, run: RealRun) -> tuple[Decisions, tuple[DifferenceSplit, ...]]:

@@ -10,15 +10,14 @@ import enum
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import polars as pl
 
 from eunomia.model.shapes import builds, value
+from eunomia_testbed.metrics.size_changes import Span, changes_of
 from eunomia_testbed.results.run_data import RunData
 
-Span: TypeAlias = tuple[int, int]
-"""Start and end of a period in microseconds."""
 _MICRO: Final = 1_000_000
 
 
@@ -36,7 +35,10 @@ class Cause(enum.StrEnum):
     FINISH = "finish"
     """A job has made its last step: evaluation, last checkpoint, end of its processes."""
     RESIZE = "resize"
-    """A running job stands still while it changes its size."""
+    """A running job stands still while it changes its size, live or by a restart, or a slot that it gets or loses with
+    the change waits for it."""
+    PROBE = "probe"
+    """A job that holds the slot does not use it, since its rate is measured on fewer slots."""
     AUCTION = "auction"
     """The arbiter waits for bids while a job waits for the slot."""
     DECIDING = "deciding"
@@ -74,6 +76,9 @@ class Decisions:
     resizes: Mapping[str, Sequence[tuple[float, float]]] = dataclasses.field(default_factory=dict)
 
 
+_ORDER: Final = (Cause.RESIZE, Cause.FINISH, Cause.SAVE, Cause.RESTORE, Cause.START, Cause.USEFUL)
+"""The causes of a slot that a job uses, the strongest first."""
+_USES: Final = len(_ORDER)
 NO_DECISIONS: Final = Decisions()
 """Decisions of a simulated run, in which they take no time of their own."""
 
@@ -173,8 +178,12 @@ def slot_time(data: RunData, policy: str, seed: int, decisions: Decisions = NO_D
     common = [*_common(decisions, waiting), (Cause.ARRIVE, _arriving(apps, jobs))]
     found: dict[Cause, int] = defaultdict(int)
     held, busy = _by_slot(leases), _by_slot(segments)
+    changes = changes_of(segments, leases, end)
     for slot in held.keys() | busy.keys():
-        layers = [*_of_slot(busy.get(slot), held.get(slot), decisions, end), *common]
+        resized = [change.lost[slot] for change in changes if slot in change.lost]
+        measured = [change.unused[slot] for change in changes if slot in change.unused]
+        mine = _of_slot(busy.get(slot), held.get(slot), decisions, end)
+        layers = [(Cause.RESIZE, resized), *mine[:_USES], (Cause.PROBE, measured), *mine[_USES:], *common]
         for cause, spent in partition(whole, layers, Cause.UNWANTED).items():
             found[cause] += spent
     unused = _slots(data) - len(held.keys() | busy.keys())
@@ -214,8 +223,7 @@ def _of_slot(
                     by_cause[more] += _both([span], merged(_micro(*each) for each in of.get(job, ())))
     leases = [] if held is None else _spans(held, end)
     before = [_until_first(lease, by_cause) for lease in leases]
-    order = (Cause.RESIZE, Cause.FINISH, Cause.SAVE, Cause.RESTORE, Cause.START, Cause.USEFUL)
-    return [*((cause, by_cause[cause]) for cause in order), (Cause.DECIDING, before), (Cause.BETWEEN, leases)]
+    return [*((cause, by_cause[cause]) for cause in _ORDER), (Cause.DECIDING, before), (Cause.BETWEEN, leases)]
 
 
 def _until_first(lease: Span, by_cause: Mapping[Cause, Sequence[Span]]) -> Span:

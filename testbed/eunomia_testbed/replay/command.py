@@ -256,7 +256,8 @@ def _measured(draft: Draft, out: Path, say: Callable[[str], None]) -> Measuremen
     ]
     say(f"measuring {len(wanted)} settings of {len({each.program for each in wanted})} programs on these slots")
     with terminable():
-        measured = measure(out / MEASURING, wanted, kinds, run_class=ReplayRun, say=say)
+        changes = draft.needed_changes()
+        measured = measure(out / MEASURING, wanted, kinds, changes=changes, run_class=ReplayRun, say=say)
     (out / MEASURED).write_text(measured.to_toml(), encoding="utf-8")
     return measured
 

@@ -25,6 +25,7 @@ LONGEST_NAME: Final = 64
 """Longest name of an app in characters."""
 NO_LENGTH: Final = "a job's length alone must be known, from the trace or from --speeds"
 TOO_WIDE: Final = "a job's gang must fit the slots (--gangs makes gangs smaller)"
+NONE_LIVE: Final = "at least one job that is no trial of a search must have several sizes (--elastic 1..4 gives them)"
 NO_BATCH: Final = "a job's batch size must have a sample for each slot of its largest gang"
 
 
@@ -78,6 +79,7 @@ class Draft:
     Attributes:
         trace: the trace as ``eunomia simulate`` reads it, with its policies.
         workload: the trace's jobs that can run, and the dropped ones.
+        live: whether jobs of several sizes change their size live.
     """
 
     trace: TracePlan
@@ -85,6 +87,7 @@ class Draft:
     jobs: tuple[DraftJob, ...]
     slots: ReplaySlots
     gangs: int
+    live: bool = False
 
     def needed(self) -> tuple[RateSetting, ...]:
         """Return the settings whose rates must be measured, without repetitions."""
@@ -105,8 +108,26 @@ class Draft:
         )
         return tuple(dict.fromkeys(settings))
 
+    def is_live(self, job: DraftJob) -> bool:
+        """Return whether a job changes its size live; trials of a search never do."""
+        app = int(self.workload.jobs.app[job.row])
+        return self.live and job.least < job.most and app not in self.workload.searches
 
-def draft_of(trace: TracePlan, slots: ReplaySlots, *, gangs: int = 1, stand_ins: bool = True) -> Draft:
+    def needed_changes(self) -> tuple[RateSetting, ...]:
+        """Return for each program that changes live, and each slot type, the setting of its largest size there."""
+        largest: dict[tuple[str, str], RateSetting] = {}
+        mine = {(job.program.name, job.batch_size) for job in self.jobs if self.is_live(job)}
+        for setting in self.needed():
+            key = setting.program, setting.slot_type
+            wider = key not in largest or largest[key].slots < setting.slots
+            if (setting.program, setting.batch_size) in mine and setting.slots > 1 and wider:
+                largest[key] = setting
+        return tuple(largest.values())
+
+
+def draft_of(
+    trace: TracePlan, slots: ReplaySlots, *, gangs: int = 1, stand_ins: bool = True, live: bool = False
+) -> Draft:
     """Choose a program for each job of a trace, and drop the jobs that cannot run.
 
     Args:
@@ -114,9 +135,10 @@ def draft_of(trace: TracePlan, slots: ReplaySlots, *, gangs: int = 1, stand_ins:
         slots: the slots of the replay.
         gangs: number of the trace's GPUs for which a slot stands.
         stand_ins: whether a program may stand in for a model whose architecture it lacks.
+        live: whether jobs of several sizes change their size live.
 
     Raises:
-        InputError: no job can run, or a model has no program although stand-ins are forbidden.
+        InputError: no job can run, a model has no program although stand-ins are forbidden, or no job can change live.
     """
     before = trace.workloads[trace.seeds[0]]
     factors = Factors(time=1.0, gangs=gangs)
@@ -130,7 +152,10 @@ def draft_of(trace: TracePlan, slots: ReplaySlots, *, gangs: int = 1, stand_ins:
     place = {name: row for row, name in enumerate(last.jobs.id)}
     left = [job for job in jobs if kept.jobs.id[job.row] in place]
     renumbered = tuple(dataclasses.replace(job, row=place[kept.jobs.id[job.row]]) for job in left)
-    return Draft(trace=trace, workload=last, jobs=renumbered, slots=slots, gangs=gangs)
+    draft = Draft(trace=trace, workload=last, jobs=renumbered, slots=slots, gangs=gangs, live=live)
+    if live and not any(draft.is_live(job) for job in draft.jobs):
+        raise InputError(NONE_LIVE, value="none", place="--resizes live")
+    return draft
 
 
 def _that_fit(workload: Workload, trace: TracePlan, slots: ReplaySlots, factors: Factors) -> Workload:

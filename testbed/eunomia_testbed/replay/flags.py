@@ -1,7 +1,7 @@
 """The flags of ``eunomia replay``."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -94,6 +94,10 @@ class ReplayFlags(BaseModel):
     elastic: Annotated[
         str | None, typer.Option(metavar="1..4", help="Let every job of a trace of fixed gangs run on these sizes.")
     ] = None
+    resizes: Annotated[
+        Literal["live", "restart"],
+        typer.Option(help="How jobs of several sizes change their size: live, or by a restart from a checkpoint."),
+    ] = "restart"
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Go on with an interrupted replay: its done runs are kept.")
     ] = None

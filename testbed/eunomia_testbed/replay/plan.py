@@ -37,6 +37,7 @@ class PlannedApp:
         alone_seconds: seconds of a job alone at its largest size, by the measured rates.
         model: the model in the trace; empty: the trace names none.
         why_stand_in: why the program stands in for the model; empty: it has the model's architecture.
+        live: whether the job changes its size without a restart.
         trials: number of jobs.
         search: the search of the trace; None: the app has one job.
     """
@@ -55,6 +56,7 @@ class PlannedApp:
     alone_seconds: float
     model: str
     why_stand_in: str
+    live: bool = False
     trials: int = 1
     search: SimulatedSearch | None = None
 
@@ -71,6 +73,7 @@ class ReplayPlan:
         seeds: seeds of the repeats.
         rho: kind of rho that judges the runs.
         unfair_above: rho above which an app counts as treated unfairly.
+        live: whether jobs of several sizes change their size without a restart.
         faults: faults of each run, real and simulated; None: none.
     """
 
@@ -84,6 +87,7 @@ class ReplayPlan:
     seeds: tuple[int, ...]
     rho: str
     unfair_above: float
+    live: bool = False
     faults: FaultPlan | None = None
 
     @property
@@ -129,7 +133,7 @@ def plan_of(
     workload, names = _workload(kept, left, lengths, factors, draft)
     scaled = {name: scaled_profile(profile, factors) for name, profile in draft.trace.profiles.items()}
     return ReplayPlan(
-        apps=_apps(workload, lengths, names, factors),
+        apps=_apps(workload, lengths, names, factors, draft),
         workload=workload,
         profiles={name: each.profile for name, each in scaled.items()},
         changes={name: each.changes for name, each in scaled.items()},
@@ -139,6 +143,7 @@ def plan_of(
         seeds=tuple(seeds),
         rho=draft.trace.rho,
         unfair_above=draft.trace.unfair_above,
+        live=draft.live,
     )
 
 
@@ -254,6 +259,7 @@ def _apps(
     lengths: Mapping[int, tuple[Regime, ...]],
     by_app: Mapping[str, list[DraftJob]],
     factors: Factors,
+    draft: Draft,
 ) -> tuple[PlannedApp, ...]:
     made = []
     for row, name in enumerate(workload.apps.id):
@@ -281,6 +287,7 @@ def _apps(
                 alone_seconds=factors.seconds(max(job.alone_seconds for job in mine)),
                 model=first.model,
                 why_stand_in=first.why_stand_in,
+                live=draft.is_live(first),
                 trials=len(mine),
                 search=workload.searches.get(row),
             )

@@ -95,7 +95,10 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
         measured=measured,
         costs=costs,
         forecast=forecast,
-        notes=(*read, *_notes(plan, slots), *_pace_notes(measured), forecast.words(costs), *_fault_notes(plan)),
+        notes=(
+            *(*read, *_notes(plan, slots), *_pace_notes(measured), *_change_notes(plan, costs)),
+            *(forecast.words(costs), *_fault_notes(plan)),
+        ),
         inputs=trace.inputs,
     )
 
@@ -117,7 +120,8 @@ def drafted(flags: ReplayFlags) -> tuple[Draft, list[str]]:
     """
     slots = slots_of(flags.slots, paced=not flags.unpaced)
     trace, read = _trace(flags, slots)
-    return draft_of(trace, slots, gangs=flags.gangs, stand_ins=not flags.no_stand_ins), read
+    stand_ins, live = not flags.no_stand_ins, flags.resizes == "live"
+    return draft_of(trace, slots, gangs=flags.gangs, stand_ins=stand_ins, live=live), read
 
 
 def _given(path: Path, *, anyway: bool) -> Measurements:
@@ -165,6 +169,17 @@ def _pace_notes(measured: Measurements) -> list[str]:
     if measured.pace is None or measured.pace >= LEAST_PACE:
         return []
     return [f"rates and costs were measured on slots that had {measured.pace:.1%} of their pace: measure them again"]
+
+
+def _change_notes(plan: ReplayPlan, costs: Costs) -> list[str]:
+    """Return how jobs change their size, and a warning if what that costs has not been measured."""
+    if not plan.live:
+        return []
+    live = sum(app.live for app in plan.apps)
+    note = f"{live} of {len(plan.apps)} apps change their size live"
+    if costs.pause_seconds > 0.0:
+        return [f"{note}: pause {costs.pause_seconds:.2g} s, join {costs.join_seconds:.2g}"]
+    return [f"{note}; what that costs is not in the profiles, so the simulation has it for free: measure them again"]
 
 
 def _fault_notes(plan: ReplayPlan) -> list[str]:

@@ -53,6 +53,10 @@ class Costs:
     """Seconds from the arrival of an app until its app master has started and has added a job."""
     finish_seconds: float = 0.0
     """Seconds from a job's last step until its processes have ended: evaluation and last checkpoint."""
+    pause_seconds: float = 0.0
+    """Seconds that a job stands still in a live change of its size."""
+    join_seconds: float = 0.0
+    """Seconds for which a job that grows live trains on at its old size, until its newcomers are ready."""
 
 
 @value

@@ -7,7 +7,6 @@ simulation that the real runs are held against gets the plan and what was measur
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -132,16 +131,17 @@ def _rates(
 ) -> Iterator[RateSample]:
     """Yield the steps of each start of an app's jobs on slots of one type."""
     for start in starts_of(record, name):
-        on = {types[slot] for slot in start.slots}
-        if not math.isnan(start.step_seconds) and len(on) == 1:
-            yield RateSample(
-                program=apps[name].program,
-                batch_size=apps[name].batch_size,
-                slots=len(start.slots),
-                slot_type=on.pop(),
-                steps=start.steps,
-                seconds=start.last_at - start.first_at,
-            )
+        for each in start.stretches:
+            on = {types[slot] for slot in each.slots}
+            if len(on) == 1:
+                yield RateSample(
+                    program=apps[name].program,
+                    batch_size=apps[name].batch_size,
+                    slots=len(each.slots),
+                    slot_type=on.pop(),
+                    steps=each.steps,
+                    seconds=each.seconds,
+                )
 
 
 def _merged(before: Profiles, found: Profiles) -> Profiles:

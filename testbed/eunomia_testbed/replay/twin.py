@@ -17,6 +17,7 @@ from eunomia.model.shapes import value
 from eunomia.units import Reals
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.metrics.times_alone import TimesAlone
+from eunomia_testbed.replay.causes import Cause, slot_time
 from eunomia_testbed.replay.faults.simulated import with_faults
 from eunomia_testbed.replay.plan import PlannedApp, ReplayPlan
 from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles
@@ -32,7 +33,7 @@ from eunomia_testbed.workload import Workload
 
 DRAWS: Final = 10
 """Fewest simulations of a policy that a real run is held against."""
-COST_ACTIVITIES: Final = ("start", "restore", "save")
+COSTS: Final = (Cause.START, Cause.RESTORE, Cause.SAVE, Cause.RESIZE)
 
 
 @value
@@ -44,7 +45,7 @@ class TwinFigures:
     useful_slot_seconds: float
     """Slot seconds in which jobs make progress."""
     cost_slot_seconds: float
-    """Slot seconds of starts, restores and saves."""
+    """Slot seconds of starts, restores, saves and changes of size."""
 
     @property
     def cost_share(self) -> float:
@@ -125,24 +126,16 @@ def figures_of(data: RunData) -> tuple[TwinFigures, ...]:
     import polars as pl
 
     found = []
-    spans = data.segments.with_columns(
-        slot_seconds=pl.col("end_seconds") - pl.col("start_seconds"),
-        kind=pl.when(pl.col("activity") == "run").then(pl.lit("useful"))
-        .when(pl.col("activity").is_in(COST_ACTIVITIES)).then(pl.lit("cost")).otherwise(pl.lit("idle")),
-    )  # fmt: skip
     for policy in data.apps["policy"].unique(maintain_order=True):
-        runs = max(1, data.apps.filter(pl.col("policy") == policy)["seed"].n_unique())
-        mine = spans.filter(pl.col("policy") == policy)
+        seeds = data.apps.filter(pl.col("policy") == policy)["seed"].unique().to_list()
+        times = [slot_time(data, policy, seed) for seed in seeds]
         ends = data.apps.filter(pl.col("policy") == policy).group_by("seed").agg(pl.col("finish_seconds").max())
-        seconds = {
-            kind: float(mine.filter(pl.col("kind") == kind)["slot_seconds"].sum()) for kind in ("useful", "cost")
-        }
         found.append(
             TwinFigures(
                 policy=policy,
                 makespan_seconds=float(ends["finish_seconds"].mean() or math.nan),  # type: ignore[arg-type]
-                useful_slot_seconds=seconds["useful"] / runs,
-                cost_slot_seconds=seconds["cost"] / runs,
+                useful_slot_seconds=math.fsum(time.seconds(Cause.USEFUL) for time in times) / len(times),
+                cost_slot_seconds=math.fsum(time.seconds(cause) for time in times for cause in COSTS) / len(times),
             )
         )
     return tuple(found)
@@ -162,7 +155,10 @@ def _simulation(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> Plan:
                 checkpoint=costs.save_seconds,
                 restore=costs.restore_seconds,
                 release=costs.release_seconds,
+                join=costs.join_seconds if plan.live else 0.0,
+                pause=costs.pause_seconds if plan.live else 0.0,
             ),
+            resizes="live" if plan.live else "restart",
             reports=Reports(know=("work",)),
             agents=True,
             answer_seconds=costs.decide_seconds,

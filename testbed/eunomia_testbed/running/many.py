@@ -401,7 +401,8 @@ def _costs_given(plan: Plan) -> bool | None:
 def _resizes_free(plan: Plan) -> bool:
     """Return whether changes take time in general, but growing or shrinking a gang does not."""
     costs = plan.options.costs
-    return bool(_costs_given(plan)) and costs.join == 0.0 and costs.pause == 0.0
+    free = costs.join == 0.0 and costs.pause == 0.0 and plan.options.resizes != "restart"
+    return bool(_costs_given(plan)) and free
 
 
 def _report(tables: RunData, counted: Mapping[tuple[str, int], Summary], path: Path) -> Path:

@@ -34,6 +34,12 @@ class Costs:
     work since then, regardless of ``Failures``. inf: such checkpoints take no time."""
 
 
+Resizes = Literal["pause", "live", "restart"]
+"""How a job changes its size. ``pause``: a growing job runs on for ``join`` and stands still for ``pause``, a shrinking
+one saves and stands still for ``pause``. ``live``: a job that keeps a GPU never saves; its GPUs leave after ``pause``.
+``restart``: each change saves, and costs ``start`` and ``restore``."""
+
+
 @value
 class Delays:
     """A remote executor: orders take time and overtake each other, and acknowledgements are lost."""
@@ -228,6 +234,8 @@ class SimulationOptions:
     """How a workload is simulated: costs, delays, failures, reports, and the logs to keep."""
 
     costs: Costs = Costs()
+    resizes: Resizes = "pause"
+    """How jobs change their size, and so which costs a change has."""
     delays: Delays = Delays()
     failures: Failures | None = None
     machines: tuple[MachineChange, ...] = ()

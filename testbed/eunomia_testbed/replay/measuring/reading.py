@@ -24,6 +24,7 @@ from eunomia_appmaster.node.kept_files import opened
 from eunomia_testbed.live_runs.holds import Hold
 from eunomia_testbed.live_runs.logged import read_logs, read_trials, tag_of_steps
 from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.replay.measuring.changes import Stretch, live_changes, stretches
 
 LEAST_STEPS: Final = 5
 """A start with fewer steps gives no rate."""
@@ -50,6 +51,10 @@ class Cost(enum.StrEnum):
     """From the end of a job's processes until its slots can be leased again."""
     DECIDE = "decide"
     """From the moment at which a waiting job and all of its slots are there until it is ordered to start."""
+    PAUSE = "pause"
+    """The time that a job stands still in a live change."""
+    JOIN = "join"
+    """From the order of a live growth until the job stands still for it, while its newcomers get ready."""
 
 
 @value
@@ -108,11 +113,13 @@ class JobStart:
     last_at: float = math.nan
     steps: int = 0
     """Steps between ``first_at`` and ``last_at``, without the first one."""
+    stretches: tuple[Stretch, ...] = ()
+    """The same steps by size of the gang, which a live change changes, each with enough steps for a rate."""
 
     @property
     def step_seconds(self) -> float:
-        """Return the mean time of a step; NaN: too few."""
-        return (self.last_at - self.first_at) / self.steps if self.steps >= LEAST_STEPS else math.nan
+        """Return the mean time of a step at the first size; NaN: too few."""
+        return self.stretches[0].seconds / self.stretches[0].steps if self.stretches else math.nan
 
     @property
     def start_seconds(self) -> float:
@@ -130,7 +137,8 @@ def read_samples(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Samples
     """
     starts = [start for app in apps if app in record.apps for start in starts_of(record, app)]
     forked = _forked(record, apps)
-    costs = [*_of_apps(record, apps), *_of_starts(starts, apps, forked), *_of_slots(record, starts, apps)]
+    changes = _of_changes(record, apps)
+    costs = [*_of_apps(record, apps), *_of_starts(starts, apps, forked), *_of_slots(record, starts, apps), *changes]
     return Samples(rates=tuple(_rates(starts, apps)), costs=tuple(costs))
 
 
@@ -144,7 +152,9 @@ def starts_of(record: LiveRecord, app: str) -> Iterator[JobStart]:
             made = lines[at:following]
             end = next((line for line in made if line.event in ENDS), None)
             ordered = next((line.at for line in made if line.event == "suspending"), None)
-            first_at, last_at, count = _within(steps.get(made[0].incarnation), made[0], end)
+            mine = steps.get(made[0].incarnation)
+            first_at, last_at, count = _within(mine, made[0], end)
+            sizes = stretches(made, mine) if mine and count else ()
             yield JobStart(
                 job=trial.job,
                 slots=made[0].slots,
@@ -154,6 +164,7 @@ def starts_of(record: LiveRecord, app: str) -> Iterator[JobStart]:
                 first_at=first_at,
                 last_at=last_at,
                 steps=count,
+                stretches=tuple(each for each in sizes if each.steps >= LEAST_STEPS),
             )
 
 
@@ -201,15 +212,15 @@ def _forked(record: LiveRecord, apps: Iterable[str]) -> dict[tuple[str, int], bo
 
 def _rates(starts: Sequence[JobStart], apps: Mapping[str, MeasuredApp]) -> Iterator[RateSample]:
     for start in starts:
-        if start.steps >= LEAST_STEPS:
-            app = apps[start.begun.app]
+        app = apps[start.begun.app]
+        for each in start.stretches:
             yield RateSample(
                 program=app.program,
                 batch_size=app.batch_size,
-                slots=len(start.slots),
+                slots=len(each.slots),
                 slot_type=app.slot_type,
-                steps=start.steps,
-                seconds=start.last_at - start.first_at,
+                steps=each.steps,
+                seconds=each.seconds,
             )
 
 
@@ -243,6 +254,20 @@ def _of_starts(
         by_zygote = forked.get((start.job, start.begun.incarnation), True)
         if start.begun.step > 0 and by_zygote and first and not math.isnan(seconds):
             yield CostSample(program=program, cost=Cost.RESTORE, seconds=seconds - float(np.median(first)))
+
+
+def _of_changes(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Iterator[CostSample]:
+    """Yield the pauses of live changes, and how long the newcomers of growing jobs took."""
+    by_job: dict[str, list[Line]] = defaultdict(list)
+    for line in record.lines:
+        if line.app in apps:
+            by_job[line.job].append(line)
+    for lines in by_job.values():
+        program = apps[lines[0].app].program
+        for change in live_changes(lines):
+            yield CostSample(program=program, cost=Cost.PAUSE, seconds=change.pause_seconds)
+            if change.join_seconds is not None:
+                yield CostSample(program=program, cost=Cost.JOIN, seconds=change.join_seconds)
 
 
 def _of_slots(record: LiveRecord, starts: Sequence[JobStart], apps: Mapping[str, MeasuredApp]) -> Iterator[CostSample]:

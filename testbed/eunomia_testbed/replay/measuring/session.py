@@ -23,6 +23,7 @@ from eunomia.model.shapes import value
 from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.live_runs.live_run import LiveRun
 from eunomia_testbed.live_runs.logged import read_trials
+from eunomia_testbed.replay.measuring.changing import CHANGES_POLICY, measured_changes
 from eunomia_testbed.replay.measuring.machine import machine_words, present_versions
 from eunomia_testbed.replay.measuring.reading import MeasuredApp, Samples, read_samples
 from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
@@ -96,6 +97,7 @@ def measure(
     kinds: Sequence[SlotKind],
     *,
     effort: Effort | None = None,
+    changes: Sequence[RateSetting] = (),
     run_class: type[LiveRun] = LiveRun,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Measurements:
@@ -106,6 +108,7 @@ def measure(
         wanted: the settings.
         kinds: the slots of the replay.
         effort: how much is measured; None: ``Effort()``.
+        changes: for each program whose jobs change their size live, the setting of the largest size on each slot type.
         run_class: class of the live run, which names the modules that the launcher preloads.
         say: gets a line for each step of the measurement.
 
@@ -124,6 +127,10 @@ def measure(
             paces.append(pace)
             if not pace.is_valid:
                 say(f"the measurement on {kind.describe()} is {pace.describe()}")
+        grown = [setting for setting in changes if setting.slot_type == kind.name and setting.slots > 1]
+        if grown:
+            run = _made_run(folder / f"{kind.name}-changes", kind, run_class, policy=CHANGES_POLICY)
+            samples += measured_changes(run, grown, kind.count, say)
     profiles, costs, by_program = measured_from(samples, {kind.name: kind.speed for kind in kinds})
     check_complete(profiles, wanted)
     return Measurements(
@@ -167,16 +174,7 @@ def _of_kind(
     say: Callable[[str], None],
 ) -> tuple[Samples, RunPace]:
     """Measure the settings of one slot type, on all of its slots; return the pace of the slots as well."""
-    folder.mkdir(parents=True)
-    run = run_class(
-        folder / "run",
-        [],
-        policy=POLICY,
-        settings=SETTINGS,
-        slots=kind.count if kind.cpu_slots else None,
-        slot_types=kind.slot_types,
-        cpu_only=kind.cpu_slots,
-    )
+    run = _made_run(folder, kind, run_class, policy=POLICY, settings=SETTINGS)
     pilots = _pilots(wanted, folder)
     with run, PaceMeter(run.folder) as meter:
         say(f"{len(pilots)} programs start by exec on {kind.describe()}")
@@ -186,6 +184,22 @@ def _of_kind(
         say(f"{len(jobs)} jobs in {len(wanted)} settings on {kind.describe()}")
         _run_all(run, jobs, 2 * kind.count)
     return read_samples(run.record, {job.name: job.measures for job in [*pilots, *jobs]}), meter.result()
+
+
+def _made_run(
+    folder: Path, kind: SlotKind, run_class: type[LiveRun], *, policy: str, settings: Sequence[str] = ()
+) -> LiveRun:
+    """Return a run without apps on all slots of one type, in a new folder."""
+    folder.mkdir(parents=True)
+    return run_class(
+        folder / "run",
+        [],
+        policy=policy,
+        settings=settings,
+        slots=kind.count if kind.cpu_slots else None,
+        slot_types=kind.slot_types,
+        cpu_only=kind.cpu_slots,
+    )
 
 
 def _pilots(wanted: Sequence[RateSetting], folder: Path) -> list[MeasuringJob]:

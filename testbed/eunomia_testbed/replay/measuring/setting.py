@@ -36,7 +36,9 @@ class RateSetting:
         return f"{self.program} with batch size {self.batch_size} on {self.slots} x {self.slot_type}"
 
 
-def app_of(setting: RateSetting, name: str, *, iterations: int, folder: Path, by_exec: bool = False) -> AppSource:
+def app_of(
+    setting: RateSetting, name: str, *, iterations: int, folder: Path, by_exec: bool = False, live: bool = False
+) -> AppSource:
     """Return the app of one measuring run.
 
     Args:
@@ -45,14 +47,16 @@ def app_of(setting: RateSetting, name: str, *, iterations: int, folder: Path, by
         iterations: its work in optimizer steps.
         folder: working folder of the command.
         by_exec: start the interpreter from nothing instead of forking the launcher's zygote.
+        live: let the job change its size live, from one slot to those of the setting.
     """
     env = {"OMP_NUM_THREADS": "1"} | (EXEC_ENV if by_exec else {})
+    live_slots = f'slots = {{ min = 1, max = {setting.slots} }}\nelastic = "live"'
     lines = [
         "[app]",
         f"name = {toml_value(name)}",
         "[job]",
         f"command = {toml_value(setting.command)}",
-        f"slots = {setting.slots}",
+        live_slots if live else f"slots = {setting.slots}",
         f"max_iterations = {iterations}",
         f"env = {toml_value(env)}",
         "",

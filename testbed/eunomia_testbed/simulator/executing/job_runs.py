@@ -62,6 +62,13 @@ class JobRuns:
                 work.go(job, now, gpus, *self._amounts.of(gpus))
         return probe
 
+    def go(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
+        """Start the steps of a stopped job on GPUs of its lease."""
+        if self._amounts.plain:
+            self._sim.work.go(job, now, gpus)
+        else:
+            self._sim.work.go(job, now, gpus, *self._amounts.of(gpus))
+
     def _go_there(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
         """Start a job in the setting of its measurement."""
         run = where(probe)
@@ -83,6 +90,7 @@ class JobRuns:
             self.migrations[job] += 1
         elif charge in _RESIZE:
             self.resizes[job] += 1
+            self.restarts[job] += self._sim.options.resizes == "restart"
         elif charge is Charge.START and self.has_run[job]:
             self.restarts[job] += 1
         self.has_run[job] = True

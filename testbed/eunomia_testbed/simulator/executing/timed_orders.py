@@ -11,10 +11,12 @@ from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
 from eunomia_testbed.simulator.executing.gpu_amounts import GpuAmounts
 from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER
 from eunomia_testbed.simulator.executing.job_runs import JobRuns
+from eunomia_testbed.simulator.executing.live_shrinks import LiveShrinks
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 _RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
 _PROCESS = (Charge.START, Charge.MIGRATE)
+_RESIZE = (Charge.JOIN, Charge.PAUSE)
 
 
 class TimedOrders:
@@ -37,6 +39,8 @@ class TimedOrders:
         self._sim, self._gpus, self._costs = sim, sim.gpus, sim.options.costs
         self._view = sim.arbiter.view
         self._runs, self._answers, self._delays, self._amounts = runs, answers, delays, amounts
+        self._restarts = sim.options.resizes == "restart"
+        self._shrinks = LiveShrinks(sim, runs, delays) if sim.options.resizes == "live" else None
         self.awaiting: dict[int, TransitionKind] = {}
         self._handed: dict[int, int] = {}
         """The epoch of the last start of each lease that was sent to its machines."""
@@ -78,8 +82,10 @@ class TimedOrders:
         stopped = self._stopped_by(order, gpus)
         seconds = 0.0
         for job in stopped:
-            seconds = max(seconds, runs.save(job, now))
+            seconds = max(seconds, self._stop_for(order, job, now))
         if order.job is not None and not stopped:
+            if self._shrinks is not None:
+                self._shrinks.forget(sim.rows.jobs[order.job])
             seconds = max(0.0, runs.saved_at[sim.rows.jobs[order.job]] - now)
         if order.job is None:
             sim.leases.lose(sim.rows.apps[order.app], order.lease, gpus, self._put_on(order, gpus), now)
@@ -88,6 +94,14 @@ class TimedOrders:
             sim.agenda.call(now + seconds, lambda then: self._vacate(order, gpus, then, why))
         else:
             self._vacate(order, gpus, now, why)
+
+    def _stop_for(self, order: Transition, job: int, now: Seconds) -> float:
+        """Stop a job that loses GPUs; return the seconds until they are free, apart from their release."""
+        shrinks = self._shrinks
+        if shrinks is None:
+            return self._runs.save(job, now)
+        shrinks.forget(job)
+        return shrinks.shrink(order, job, now) if shrinks.may(order, job) else self._runs.save(job, now)
 
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
         """Return the jobs that an order takes GPUs from."""
@@ -162,16 +176,20 @@ class TimedOrders:
     ) -> None:
         """Wait for the time that the change costs, then start the job's steps."""
         runs, costs, takes = self._runs, self._costs, self._delays.cost_seconds
-        on = self._sim.work.on[job]
-        if kind is _PROBE:
+        on, live, measures = self._sim.work.on[job], self._shrinks is not None, kind is _PROBE
+        if measures:
             kind = runs.probes.change(lease, epoch, job)
-        charge = kind.effect.charge
-        runs_on = bool(on) and kind.effect.keeps_running and set(on) <= set(gpus)
+        charge, keeps = kind.effect.charge, kind.effect.keeps_running
+        if self._restarts and charge in _RESIZE:
+            charge, keeps = Charge.START, False
+        keeps |= live and charge is not Charge.START
+        runs_on = bool(on) and keeps and set(on) <= set(gpus)
         if on and not runs_on:  # this order has overtaken the one to leave
             runs.save(job, now)
         if runs_on:
-            ready = now + (takes(costs.join) if charge is Charge.JOIN else 0.0)
-            pause = 0.0 if charge is Charge.NOTHING else takes(costs.pause)
+            has_shrunk = live and not measures and len(on) == len(gpus)
+            ready = now + (takes(costs.join) if charge in (Charge.JOIN, Charge.MIGRATE) and not has_shrunk else 0.0)
+            pause = 0.0 if charge is Charge.NOTHING or has_shrunk else takes(costs.pause)
             if pause > 0.0:
                 self._sim.agenda.call(ready, lambda then: self._pause(job, epoch, then))
             at = ready + pause

@@ -1,0 +1,149 @@
+"""Measures what live changes of size cost: a long job grows and shrinks as short ones come and go."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia.model.shapes import value
+from eunomia_appmaster.explaining.activity import CHANGE, RESIZED, RUNS
+from eunomia_testbed.live_runs.live_run import LiveRun
+from eunomia_testbed.live_runs.logged import read_trials
+from eunomia_testbed.replay.measuring.changes import LiveChange, live_changes
+from eunomia_testbed.replay.measuring.reading import Cost, MeasuredApp, Samples, read_samples
+from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
+
+CHANGES_POLICY: Final = "max_min"
+"""Takes slots of a larger job for one that arrives, and gives them back at its end, without any measured rate."""
+WANTED: Final = 3
+"""Growths and shrinks of each program, at least."""
+LONG_ITERATIONS: Final = 10_000_000
+"""Iterations of the job that changes: it is cancelled once it has changed often enough."""
+SHORT_ITERATIONS: Final = 20
+LOOK_SECONDS: Final = 0.2
+STEADY_SECONDS: Final = 1.0
+"""Seconds for which the long job runs at its largest size before short ones come."""
+LIMIT_SECONDS: Final = 180.0
+"""Seconds within which the next thing must happen; a measurement that stands still is given up."""
+
+
+def measured_changes(run: LiveRun, settings: Sequence[RateSetting], slots: int, say: Callable[[str], None]) -> Samples:
+    """Let a job of each program change its size live, one program after the other, and return what that cost.
+
+    Args:
+        run: a run that has not begun, under ``CHANGES_POLICY``.
+        settings: the largest size of each program.
+        slots: number of slots of the run.
+        say: gets a line for each program.
+
+    Raises:
+        EunomiaError: a job failed, or the long one does not change.
+    """
+    apps: dict[str, MeasuredApp] = {}
+    with run:
+        for number, setting in enumerate(settings):
+            say(f"{setting.program} changes its size live, between 1 and {setting.slots} slots")
+            changing = _Changing(run, setting, f"long-{number}", slots)
+            changing.until_changed()
+            measures = MeasuredApp(program=setting.program, batch_size=setting.batch_size, slot_type=setting.slot_type)
+            apps[changing.name] = measures
+    found = read_samples(run.record, apps)
+    return Samples(costs=tuple(each for each in found.costs if each.cost in (Cost.PAUSE, Cost.JOIN)))
+
+
+@value
+class ChangeCounts:
+    """How often a job has grown and shrunk."""
+
+    grown: int
+    shrunk: int
+
+    @classmethod
+    def of(cls, changes: Sequence[LiveChange]) -> ChangeCounts:
+        """Count changes."""
+        grown = sum(each.after > each.before for each in changes)
+        return cls(grown=grown, shrunk=sum(each.after < each.before for each in changes))
+
+    @property
+    def suffice(self) -> bool:
+        """Return whether both are enough."""
+        return min(self.grown, self.shrunk) >= WANTED
+
+
+class _Changing:
+    """A long job that has all slots that it can use, until waves of short jobs take all but one of them.
+
+    Args:
+        run: the run.
+        setting: program and largest size of the long job.
+        name: its name.
+        slots: number of slots of the run.
+    """
+
+    def __init__(self, run: LiveRun, setting: RateSetting, name: str, slots: int) -> None:
+        self._run, self._setting, self.name, self._slots = run, setting, name, slots
+        self._folder = run.folder.parent
+        self._waves = 0
+
+    def until_changed(self) -> None:
+        """Run the long job until it has changed often enough, and end it."""
+        run, name = self._run, self.name
+        run.submit_also(app_of(self._setting, name, iterations=LONG_ITERATIONS, folder=self._folder, live=True))
+        while True:
+            self._wait(self._is_large, f"{name} has not grown to all its slots")
+            time.sleep(STEADY_SECONDS)
+            before = ChangeCounts.of(self._changes())
+            if before.suffice:
+                break
+            self._wave()
+            if ChangeCounts.of(self._changes()).shrunk == before.shrunk:
+                rule = "a job that is measured must shrink live when others come"
+                raise EunomiaError(rule, value=self._setting.describe(), place=str(run.folder))
+        structlog.get_logger().info("measuring.changed", app=name, waves=self._waves)
+        run.client.cancel(name)
+        self._wait(lambda: self._ended([name], "cancelled"), f"{name} has not been cancelled")
+
+    def _wave(self) -> None:
+        """Run short jobs beside the long one, which leave it one slot, to their end."""
+        one = dataclasses.replace(self._setting, slots=1)
+        names = [f"{self.name}-{self._waves}-{number}" for number in range(self._slots - 1)]
+        for name in names:
+            self._run.submit_also(app_of(one, name, iterations=SHORT_ITERATIONS, folder=self._folder))
+        self._waves += 1
+        self._wait(lambda: self._ended(names, "finished"), "short jobs have not ended")
+
+    def _changes(self) -> list[LiveChange]:
+        return list(live_changes([line for line in self._run.record.lines if line.app == self.name]))
+
+    def _is_large(self) -> bool:
+        """Return whether the long job makes steps on all slots that it can use."""
+        mine = [line for line in self._run.record.lines if line.app == self.name and line.event != CHANGE]
+        return bool(mine) and mine[-1].event in (*RUNS, RESIZED) and len(mine[-1].slots) == self._setting.slots
+
+    def _ended(self, names: Sequence[str], state: str) -> bool:
+        lives = [self._run.record.apps.get(name) for name in names]
+        return all(life is not None and life.state == state for life in lives)
+
+    def _wait(self, until: Callable[[], bool], why: str) -> None:
+        """Look at the run until something has happened.
+
+        Raises:
+            EunomiaError: a job of the measurement has failed, or it has not happened in time.
+        """
+        since = time.monotonic()
+        while not until():
+            self._run.look()
+            failed = [life.app for life in self._run.record.apps.values() if life.state == "failed"]
+            if failed:
+                found = [trial.why for trial in read_trials(self._run.record.app_dir(failed[0])) if trial.why]
+                words = f"{failed[0]}: {found[-1]}" if found else failed[0]
+                raise EunomiaError("a measuring job must not fail", value=words, place=str(self._run.folder))
+            if time.monotonic() - since > LIMIT_SECONDS:
+                rule = f"a live change that is measured must come within {LIMIT_SECONDS:g} s"
+                raise EunomiaError(rule, value=why, place=str(self._run.folder))
+            time.sleep(LOOK_SECONDS)
