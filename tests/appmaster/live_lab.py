@@ -23,7 +23,9 @@ from typing import Any
 
 from tests.appmaster.training_lab import PATHS, Lab
 
+from eunomia_appmaster.launcher import live_words
 from eunomia_appmaster.node.pulse import Pulse, read_pulse
+from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.training.changes import Membership, repaired
 
 STORE = Path(__file__).with_name("live_store.py")
@@ -289,6 +291,9 @@ class LiveJob:
 
     def _take(self, worker: Worker, message: dict[str, Any]) -> None:
         worker.said.append(message)
+        for kind in live_words.SAID:
+            if kind in message:  # a launcher refuses what is malformed
+                live_words.hear(pb.LiveStatus(), kind, message[kind])
         if "ready" in message:
             worker.ready = True
         if "resized" in message:

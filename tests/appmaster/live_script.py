@@ -2,7 +2,8 @@
 
 Rank 0 says how far it is. A newcomer says that it is ready, and joins when it is ordered to; with ``--unfit``
 it cannot. A worker with a file ``leaves.CONTAINER`` leaves alone; one with ``hangs.CONTAINER`` does nothing any more,
-and its peers wait for it. Each worker writes what it does into ``trace.CONTAINER`` of the run folder.
+and its peers wait for it. While there is a file ``holds``, all hear nothing. Each worker writes what it does into
+``trace.CONTAINER`` of the run folder.
 """
 
 import argparse
@@ -152,6 +153,8 @@ def main() -> int:
             pulse.beat(Phase.PEERS)
         while Path(f"hangs.{NAME}").exists():
             time.sleep(0.05)
+        while Path("holds").exists():
+            time.sleep(0.02)
         for order in orders.poll():
             if order.get("order") == "suspend":
                 trace("suspended", step)

@@ -174,6 +174,7 @@ def test_a_newcomer_that_does_not_fit_is_given_up_and_the_job_never_hears_of_it(
         lab.arbiter.grant("live", 1, 0, job="live/1")
         eventually(lambda: lab.activity("live", "running"), "first step")
         lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: "live.1.1.1" in _traces(app_dir), "a newcomer")
         eventually(lambda: lab.status("live.1.1.1", "live").completed, "the newcomer's end")
         before = lab.status("live.1.1.0", "live").step
         eventually(lambda: lab.status("live.1.1.0", "live").step > before + 100, "steps go on")
@@ -220,7 +221,11 @@ def test_a_job_goes_on_without_a_worker_that_dies_and_its_slot_gets_another(tmp_
         app_dir = _submit(lab)
         lab.arbiter.grant("live", 1, 0, 1, 2, job="live/1")
         eventually(lambda: lab.activity("live", "running"), "first step")
+        (lab.folder / "holds").touch()
         os.kill(lab.status("live.1.1.0", "live").pid, signal.SIGKILL)
+        eventually(lambda: "live.1.1.3" in _traces(app_dir), "its slot gets another worker")
+        time.sleep(1.0)  # the app master looks again while the others have not formed their generation
+        (lab.folder / "holds").unlink()
         _entered(app_dir, "live.1.1.1", "1 live.1.1.1 live.1.1.2")
         _entered(app_dir, "live.1.1.1", "2 live.1.1.1 live.1.1.2 live.1.1.3")
         os.kill(lab.status("live.1.1.3", "live").pid, signal.SIGSTOP)

@@ -137,7 +137,8 @@ class LiveChanges:
         if gang.membership is None or not self._has_lost_store(gang):
             return set(gang.gpus)
         places = dict(zip(gang.containers, gang.gpus, strict=True))
-        return {places[each] for each in gang.membership.current.members if each in places}
+        members = gang.membership.current.members
+        return {places[each] for each in members if each in places and not self._has_ended(each)}
 
     def awaited(self, gang: Gang) -> tuple[str, ...]:
         """Return the workers for which all others of a gang wait; empty: none waits, or all do."""
@@ -375,12 +376,18 @@ class LiveChanges:
                 self._kill(gang, [container], "its process is stopped, and its gang goes on without it")
 
     def _clear(self, job: Job, gang: Gang, now: float) -> None:
-        """Forget containers that have ended and are no members, and kill those that should have left."""
+        """Forget containers that have ended and are no members, and kill those that should have left.
+
+        Members of the current generation are known until the next one is entered: their reports say that it has begun.
+        """
         membership = gang.membership
+        trained = () if membership is None or membership.forming is None else membership.current.members
         awaited = {*gang.members, *(() if membership is None else membership.newcomers)}
         for container in [each for each in gang.containers if each not in awaited]:
             status = self._gangs.status(container)
             if status is not None and status.completed:
+                if container in trained:
+                    continue
                 self._gangs.remove(job, container)
                 self._surplus_since.pop(container, None)
                 self._killed.discard(container)

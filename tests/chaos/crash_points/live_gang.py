@@ -12,14 +12,14 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 FORM_SECONDS = 0.05
 """From the boundary to the first step of another generation."""
 BUILD_SECONDS = "BUILD_SECONDS"
-"""Variable of ``[job.env]``: seconds from the first words of a job's script to its first loop."""
+"""Variable of ``[job.env]``: seconds in which the first workers of a job build what they train."""
 
 
 class LiveGang(Gang):
     """The workers of one incarnation; each generation's make their steps together.
 
-    In the first loop, before the first step, the workers form the newest generation of which all have heard: the one
-    that they began as, or one without those whose slots were taken back meanwhile.
+    Like those of the helper, the first workers form a generation as they begin, build what they train, and read orders
+    again at the boundary before their first step. Where slots were taken back meanwhile, they leave its workers there.
 
     Args:
         folder: of the job's runs.
@@ -63,9 +63,9 @@ class LiveGang(Gang):
             if not self._living():
                 return
             await asyncio.sleep(STEP_SECONDS)
-        await asyncio.sleep(self._build_seconds)
         if not await self._form():
             return
+        await asyncio.sleep(self._build_seconds)
         self._write_event(b"\x1a\x0dbrain.Event:2")
         while living := self._living():
             if self.step >= self._most:
@@ -82,23 +82,23 @@ class LiveGang(Gang):
                 for name in living:
                     if self._workers[name][1].status.live.broken != self.generation or not self.generation:
                         self._tell(name, "broken", {"generation": self.generation})
+                if not self.sizes:  # a gang that has never begun does not go on without a worker
+                    self._end(living, SUSPENDED)
                 await asyncio.sleep(STEP_SECONDS)
             else:
                 await self._make_step()
 
     async def _form(self) -> bool:
-        """Form the first generation; returns whether there is one that goes on."""
+        """Form the newest generation of which all have heard; returns whether there is one that goes on."""
         while living := self._living():
             if self.suspends & set(living) or not self.store_lives:
-                for name in living:
-                    self._tell(name, "leaving", {"generation": self.generation})
                 self._end(living, SUSPENDED)
             elif (change := self._agreed(living)) is not None:
                 await self._change(change)
             elif len(living) == len(self.members):
                 return True
             else:
-                await asyncio.sleep(STEP_SECONDS)  # the app master ends a first gang that has lost a member
+                await asyncio.sleep(STEP_SECONDS)  # the app master orders a first gang that lacks a worker to leave
         return False
 
     async def _make_step(self) -> None:
