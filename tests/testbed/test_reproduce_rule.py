@@ -58,13 +58,15 @@ def of_level(low: float, high: float, p: float, margin: float) -> list[Verdict]:
     return [verdict for verdict, true in sentences.items() if true]
 
 
-@pytest.mark.parametrize(("e", "low", "high"), CASES)
-def test_effects_at_the_border_between_two_cases_have_one_verdict(e: float, low: float, high: float) -> None:
-    assert of_gain(e, low, high, P) == [verdict_on(ClaimKind.GAIN, e, low, high, P)]
-    for printed in (0.0, P):
-        assert of_least(low, high, printed) == [verdict_on(ClaimKind.AT_LEAST, e, low, high, printed)]
-        for margin in (0.0, 0.5 * P):
-            assert of_level(low, high, printed, margin) == [verdict_on(ClaimKind.WITHIN, e, low, high, printed, margin)]
+def test_effects_at_the_border_between_two_cases_have_one_verdict() -> None:
+    for case in CASES:
+        e, low, high = case
+        assert of_gain(e, low, high, P) == [verdict_on(ClaimKind.GAIN, e, low, high, P)], case
+        for printed in (0.0, P):
+            assert of_least(low, high, printed) == [verdict_on(ClaimKind.AT_LEAST, e, low, high, printed)], case
+            for margin in (0.0, 0.5 * P):
+                found = verdict_on(ClaimKind.WITHIN, e, low, high, printed, margin)
+                assert of_level(low, high, printed, margin) == [found], case
 
 
 @given(
