@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Hundreds of processes of the tests import the same modules: compiled once, also where a container turns that off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint types imports collected unit bench gpu kills chaos soak fuzz crash-points histories damage combinations slow protocol picture clean
+.PHONY: setup demo test lint types imports collected unit bench gpu kills chaos soak fuzz crash-points histories damage combinations slow thorough protocol picture clean
 
 setup: $(STAMP)
 
@@ -92,6 +92,10 @@ combinations: setup
 
 slow: setup
 	$(BIN)/python -m pytest -q -m slow
+
+# The ordinary tests with all their examples, scenes and points; `make test` takes a part of them (tests/strength.py).
+thorough: setup
+	EUNOMIA_THOROUGH=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 protocol: setup
 	$(BIN)/python -m eunomia_appmaster.protocol.generate

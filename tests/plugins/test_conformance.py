@@ -1,8 +1,14 @@
-"""The conformance suite applied to every plugin that the registry lists, and to the policy of the how-to."""
+"""The conformance suite applied to every plugin that the registry lists, and to the policy of the how-to.
 
+Over some eighty policies the ordinary suite repeats shorter parts of the scenes; ``make thorough`` repeats them whole,
+as any other user of the suite does.
+"""
+
+import dataclasses
 import functools
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +16,11 @@ import pytest
 
 from companions import companions
 from eunomia.platform.registry import Registry
-from eunomia.testing.bench import Bench
+from eunomia.testing import scenes
+from eunomia.testing.bench import Bench, Run
 from eunomia.testing.conformance import PolicyConformance
+from eunomia.testing.scenes import Scene
+from strength import THOROUGH
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # a division by zero, or NaN, places nothing
 
@@ -29,19 +38,65 @@ def _companions_of(name: str) -> Mapping[str, object]:
     return companions(name, COMPANIONS if name in COMPANIONS.names else REGISTRY)
 
 
-class Accompanied(PolicyConformance):
+JOBS = 1_000
+"""In place of ten thousand."""
+PARTS = {"again": 0.2, "cold": 0.4, "shared": 0.3, "read back": 0.4}
+"""The part of a scene's time that a repeated run has, by its name; the first run has all of it."""
+
+
+class Shortened(PolicyConformance):
+    """Repeats a part of each scene, and holds it against the same part of the first run."""
+
+    @classmethod
+    def _bench(cls) -> Bench:
+        if "_made" not in vars(cls):
+            made = super()._bench()
+            cls._until = {}
+            if not THOROUGH:
+                made.once = cls._shorter(made.once)
+        return cls._made
+
+    _until: dict[int, float]
+    """When a shortened run ended, by its identity; the bench keeps all runs."""
+
+    @classmethod
+    def _shorter(cls, once: Callable[..., Run]) -> Callable[..., Run]:
+        def shorter(scene: Scene, way: str = "", **how: Any) -> Run:
+            if scene is scenes.many():
+                return once(scenes.many(JOBS), way, **how)
+            if way not in PARTS:
+                return once(scene, way, **how)
+            scene = dataclasses.replace(scene, until=PARTS[way] * scene.until)
+            run = once(scene, way, **how)
+            cls._until[id(run)] = scene.until
+            return run
+
+        return shorter
+
+    @classmethod
+    def _same(cls, run: Run, rule: str, first_run: Run | None = None) -> None:
+        first = first_run or cls._town()
+        if id(run) in cls._until:
+            same = [made for made in first.decisions if json.loads(made)["now"] <= cls._until[id(run)]]
+            assert len(same) > 10
+            first = Run(scene=first.scene, decisions=same)
+        super()._same(run, rule, first)
+
+
+class Accompanied(Shortened):
     """Looks for the companions when its first test runs: every process of a test run imports this file."""
 
     @classmethod
     def _bench(cls) -> Bench:
-        cls.profile = _companions_of(cls._name())
+        if "_made" not in vars(cls):
+            cls.profile = _companions_of(cls._name())
         return super()._bench()
 
 
 def _class_of(name: str, profile: dict[str, object] | None = None, **options: object) -> type[PolicyConformance]:
     label = "".join(part.title() for part in [*name.split("_"), *options])
     body: dict[str, Any] = {"plugin": REGISTRY.load(name), "options": options}
-    base = Accompanied if profile is None else PolicyConformance
+    base = Accompanied if profile is None else Shortened
     return type(f"Test{label}", (base,), {**body, "profile": profile or {}, "__module__": __name__})
 
 
