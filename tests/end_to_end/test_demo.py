@@ -1,4 +1,7 @@
-"""`eunomia demo` as a user runs it: four apps by real processes, and everything that it must show but its time."""
+"""`eunomia demo` as a user runs it: four apps by real processes, and everything that it must show but its time.
+
+The ordinary suite runs it with fewer and shorter trials, `make slow` as it is.
+"""
 
 import json
 import os
@@ -6,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,30 @@ LIMIT_SECONDS = 900.0
 pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 30)
 
 
-def command(*options: str) -> list[str]:
-    return [sys.executable, "-c", "from eunomia.cli import main; main()", "demo", *options]
+WHOLE = "from eunomia.cli import main; main()"
+SHORT = """
+from eunomia.cli import main
+from eunomia_testbed.demo import command
+
+TRIALS = {"curves": 3, "halving": 4}
+fitted = command.fitted
+
+
+def shorter(source):
+    source = source.with_setting("max_iterations", source.max_iterations // 3)
+    return source.with_setting("trials", TRIALS[source.path.stem]) if source.path.stem in TRIALS else source
+
+
+command.fitted = lambda sources, **machine: [shorter(source) for source in fitted(sources, **machine)]
+main()
+"""
+"""The demo with a third of the iterations of each trial, and fewer trials; each has its first metric at 15."""
+LONGER_LEASES = ("--set", "rounds.lease=12s")
+"""On a busy machine, where a start takes seconds, fewer of them."""
+
+
+def command(*options: str, script: str = WHOLE) -> list[str]:
+    return [sys.executable, "-c", script, "demo", *options]
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -38,15 +62,36 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any], str]]:
-    """The demo, run once: its folder, what it said as JSON, and its progress."""
-    folder = tmp_path_factory.mktemp("demo") / "out"
+def ran(folder: Path, script: str, *options: str) -> tuple[Path, dict[str, Any], str]:
+    """Run the demo; its folder, what it said as JSON, and its progress."""
     done = subprocess.run(
-        command("--out", str(folder), "--json"), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+        command("--out", str(folder), "--json", *options, script=script),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    yield folder, json.loads(done.stdout), done.stderr
+    return folder, json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture(scope="module")
+def whole_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """The demo, run once."""
+    return ran(tmp_path_factory.mktemp("demo") / "out", WHOLE)
+
+
+@pytest.fixture(scope="module")
+def short_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """The short demo, run once."""
+    return ran(tmp_path_factory.mktemp("demo") / "out", SHORT, *LONGER_LEASES)
+
+
+@pytest.fixture(params=["short_demo", pytest.param("whole_demo", marks=pytest.mark.slow)])
+def demo(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any], str]:
+    """The short demo in the ordinary suite, the whole one among the slow tests."""
+    found: tuple[Path, dict[str, Any], str] = request.getfixturevalue(request.param)
+    return found
 
 
 def test_four_apps_finish_and_each_has_a_rho(demo: tuple[Path, dict[str, Any], str]) -> None:
@@ -56,8 +101,9 @@ def test_four_apps_finish_and_each_has_a_rho(demo: tuple[Path, dict[str, Any], s
     assert all(0.0 < app["rho"] < 10.0 for app in said["apps"])
 
 
-def test_auctions_of_the_demo_have_several_bidders_and_payments(demo: tuple[Path, dict[str, Any], str]) -> None:
-    folder, said, _ = demo
+@pytest.mark.slow
+def test_auctions_of_the_demo_have_several_bidders_and_payments(whole_demo: tuple[Path, dict[str, Any], str]) -> None:
+    folder, said, _ = whole_demo
     record = RunData.load(folder).records["themis"]
     by_round = record.group_by("round").agg(pl.col("bidder").sum(), (pl.col("c") < 1.0 - 1e-9).any().alias("paid"))
     contested = by_round.filter((pl.col("bidder") >= 2) & pl.col("paid"))
@@ -65,21 +111,24 @@ def test_auctions_of_the_demo_have_several_bidders_and_payments(demo: tuple[Path
     assert said["contested"] == contested.height
 
 
-def test_unfinished_jobs_are_suspended_and_resume_without_repeating_work(
-    demo: tuple[Path, dict[str, Any], str],
-) -> None:
+def test_suspended_jobs_resume_without_repeating_work(demo: tuple[Path, dict[str, Any], str]) -> None:
     folder, said, _ = demo
-    assert said["suspensions"] >= 6
     assert said["resumed"] == said["suspensions"]
     # A job stopped between an epoch's last batch and the next epoch does that one batch again (decision 0123).
     assert said["twice_at_most"] <= said["suspensions"]
     assert RunData.load(folder).jobs["iterations_lost"].sum() <= said["suspensions"]
 
 
+@pytest.mark.slow
+def test_the_demo_suspends_unfinished_jobs(whole_demo: tuple[Path, dict[str, Any], str]) -> None:
+    assert whole_demo[1]["suspensions"] >= 6
+
+
+@pytest.mark.slow
 def test_the_best_trial_of_each_search_classifies_95_of_100_digits_correctly(
-    demo: tuple[Path, dict[str, Any], str],
+    whole_demo: tuple[Path, dict[str, Any], str],
 ) -> None:
-    _, said, _ = demo
+    _, said, _ = whole_demo
     assert {app["app"]: app["best"] for app in said["apps"] if not app["best"] or app["best"] < 0.95} == {}
 
 
