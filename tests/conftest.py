@@ -1,5 +1,7 @@
 """Settings of all tests: examples of Hypothesis have no deadline, and each test starts with the default logging.
 
+`strength.py` says how many examples they are.
+
 Tests that wait for live processes run first, so that no long test starts last, when no other runs in parallel.
 """
 
@@ -11,8 +13,9 @@ import structlog
 from hypothesis import settings
 
 from eunomia import cli
+from strength import examples
 
-settings.register_profile("shared", deadline=None)
+settings.register_profile("shared", deadline=None, max_examples=examples(100))
 settings.load_profile("shared")
 
 

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eunomia_appmaster.training.commands import CheckpointClock, Commands
+from strength import examples
 
 
 def lost_at_most(every: float, step: float, writing: float, seconds: float = 20.0) -> list[float]:
@@ -21,7 +22,7 @@ def lost_at_most(every: float, step: float, writing: float, seconds: float = 20.
     return spans
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(step=st.floats(0.01, 0.25), writing=st.floats(0.0, 0.3))
 def test_a_kill_costs_at_most_the_checkpoint_interval(step: float, writing: float) -> None:
     spans = lost_at_most(2.0, step, writing)
@@ -29,7 +30,7 @@ def test_a_kill_costs_at_most_the_checkpoint_interval(step: float, writing: floa
     assert min(spans) >= 1.0
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(step=st.floats(1.0, 5.0))
 def test_a_long_checkpoint_interval_is_shortened_only_a_little(step: float) -> None:
     _, *others = lost_at_most(600.0, step, 2.0, seconds=3000.0)

@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eunomia_appmaster.service.ended_numbers import compact, expanded
+from strength import examples
 
 ENDED = st.dictionaries(st.integers(0, 3000), st.sampled_from(("finished", "failed", "cancelled")), max_size=400)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ENDED)
 def test_the_compact_text_of_ended_jobs_expands_to_the_same_jobs(ended: dict[int, str]) -> None:
     jobs = {f"a/{number}": how for number, how in ended.items()}

@@ -11,6 +11,7 @@ from eunomia_appmaster.master.cached_tuner import CachedTuner
 from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.tuner import load_tuner
+from strength import examples
 
 GANG = Gang(incarnation=1, gpus=(0,), containers=("c",), stop_at=None, began_at=0.0, from_step=0)
 CHANGES = st.lists(
@@ -18,7 +19,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(jobs=st.integers(0, 5), changes=CHANGES)
 def test_an_index_equals_a_scan_of_all_jobs(jobs: int, changes: list[tuple[int, str]]) -> None:
     index = JobIndex(Job(number=number, parameters={}, seed=0) for number in range(jobs, 0, -1))
@@ -52,7 +53,7 @@ def searched(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["none", "median_stopping", "successive_halving", "hyperband"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_cached_answers_equal_those_of_the_tuner(kind: str, data: st.DataObject) -> None:
     tuner = searched(kind)

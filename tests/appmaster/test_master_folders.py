@@ -17,6 +17,7 @@ from eunomia_appmaster.master.files import KeptState, StateError, TrialsFile, re
 from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Job, JobState
 from eunomia_appmaster.master.record import StateRecord
+from strength import examples
 
 _spec = importlib.util.spec_from_file_location("interleaving", Path(__file__).parent / "interleaving.py")
 assert _spec is not None
@@ -113,7 +114,7 @@ def test_if_both_copies_of_the_newest_state_are_damaged_the_previous_attempt_is_
         read_newest_state(tmp_path)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     lives=st.lists(st.integers(0, 3), min_size=2, max_size=3),
     choices=st.lists(st.integers(0, 2), max_size=300),

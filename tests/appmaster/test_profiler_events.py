@@ -7,6 +7,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from eunomia_appmaster.profiler.events import Batch, BatchBuilder, Tags
+from strength import examples
 
 COUNT = 40
 
@@ -36,7 +37,7 @@ def read(strings: list[bytes], *, together: bool) -> tuple[Batch, list[str]]:
 )
 @example(step=200, damages=[(5, 10, 0x05)])  # a varint that ends early
 @example(step=200, damages=[(5, 11, 0x80)])  # and one that goes on
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_reading_columns_equals_reading_points_one_by_one(step: int, damages: list[tuple[int, int, int]]) -> None:
     strings = [bytearray(event("loss", step, i / 7)) for i in range(COUNT)]
     for i, at, byte in damages:

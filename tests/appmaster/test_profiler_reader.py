@@ -23,6 +23,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.profiler import Finding, FindingKind, LogFolder, Series
 from eunomia_appmaster.profiler.crc32c import crc32c, crc32c_columns
 from eunomia_appmaster.profiler.writers import number_writers
+from strength import examples
 
 NAME = "events.out.tfevents.1800000000.host.77.0"
 Point = tuple[str, int, float, float]
@@ -349,7 +350,7 @@ def test_a_corrupt_record_in_the_middle_is_reported(tmp_path: Path, count: int, 
     ),
     cuts=st.lists(st.integers(0, 2100), max_size=6),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_damage_loses_only_the_damaged_records_however_often_logs_are_polled(
     tmp_path_factory, damages, cuts
 ) -> None:

@@ -20,9 +20,10 @@ from eunomia_appmaster.master.record import StateRecord
 from eunomia_appmaster.node.json_changes import changed, difference
 from eunomia_appmaster.node.kept_files import complete, keep_older, sealed
 from eunomia_appmaster.node.system import MachineSystem
+from strength import examples
 
 STATES = tuple(JobState)
-SMALL = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SMALL = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def plain(state: KeptState | None) -> Any:
@@ -256,7 +257,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(VALUES, VALUES)
 def test_a_difference_applied_to_the_old_value_gives_the_new_one(old: Any, new: Any) -> None:
     by = difference(old, new)

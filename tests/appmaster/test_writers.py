@@ -15,6 +15,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.app.checkpoints import CheckpointError, CheckpointStore
 from eunomia_appmaster.app.fences import Fence, fences_in, make_own
 from eunomia_appmaster.app.job_checkpoints import JobCheckpoints, name_of
+from strength import examples
 
 _spec = importlib.util.spec_from_file_location("interleaving", Path(__file__).parent / "interleaving.py")
 assert _spec is not None
@@ -251,7 +252,7 @@ def test_interleavings_of_writers_that_failed_in_earlier_versions_now_pass(
     interleave(tmp_path, earlier=False, crashes={}, **drawn)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(**DRAWN)
 def test_under_no_interleaving_or_crash_a_writer_changes_files_of_another(
     tmp_path_factory: pytest.TempPathFactory, **drawn: Any
@@ -261,7 +262,7 @@ def test_under_no_interleaving_or_crash_a_writer_changes_files_of_another(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(**DRAWN)
 def test_under_no_long_interleaving_or_crash_a_writer_changes_files_of_another(
     tmp_path_factory: pytest.TempPathFactory, **drawn: Any

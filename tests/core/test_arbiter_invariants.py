@@ -29,6 +29,7 @@ from eunomia.store.state import State
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.testing.strategies import Scenario, scenarios
 from eunomia.units import AppId, Cause, JobId, Rest, Seconds, Unit, UserId
+from strength import examples
 
 
 class Chaos:
@@ -164,7 +165,7 @@ def played(scenario: Scenario, policy: str) -> tuple[Arbiter, Outcome, list[tupl
 
 # Chaos need not let anybody finish: what is checked there is that nothing breaks, not that it is a good policy.
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
 def test_no_gpu_has_two_holders_and_gangs_run_whole(policy: str, scenario: Scenario) -> None:
     arbiter, outcome, _ = played(scenario, policy)
@@ -175,7 +176,7 @@ def test_no_gpu_has_two_holders_and_gangs_run_whole(policy: str, scenario: Scena
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
 def test_the_same_seed_gives_equal_decisions_and_a_replay_gives_the_live_state(policy: str, scenario: Scenario) -> None:
     arbiter, _, journal = played(scenario, policy)
@@ -194,7 +195,7 @@ def test_the_same_seed_gives_equal_decisions_and_a_replay_gives_the_live_state(p
 
 
 @pytest.mark.parametrize("policy", ["fifo, leases", "las, preemptive", "chaos of jobs"])
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
 def test_starts_planned_in_one_pass_equal_those_of_the_planner(policy: str, scenario: Scenario) -> None:
     no_menus = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64)))

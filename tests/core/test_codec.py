@@ -41,6 +41,7 @@ from eunomia.contract.verdicts import Reason
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Cause, Locality, Scope, Stage
+from strength import examples
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 IDS = st.text(max_size=12)
@@ -121,7 +122,7 @@ def test_every_kind_of_event_is_covered_by_the_round_trip_tests() -> None:
 
 @pytest.mark.parametrize("kind", PLAIN_EVENTS, ids=lambda kind: kind.__name__)
 def test_events_are_decoded_exactly_as_they_were_encoded(kind: type) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=examples(30), deadline=None)
     @given(any_event(kind))
     def check(event: Any) -> None:
         assert_round_trip(event)
@@ -129,7 +130,7 @@ def test_events_are_decoded_exactly_as_they_were_encoded(kind: type) -> None:
     check()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.one_of([any_event(kind) for kind in PLAIN_EVENTS]), max_size=5))
 def test_lists_of_events_are_decoded_exactly_as_they_were_encoded(events: list[Any]) -> None:
     assert_round_trip(events)

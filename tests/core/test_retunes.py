@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from eunomia.testing.strategies import Scenario, scenarios
+from strength import examples
 
 _spec = importlib.util.spec_from_file_location("retuning", Path(__file__).parent / "retuning.py")
 assert _spec is not None
@@ -19,7 +20,7 @@ assert _spec.loader is not None
 lab = sys.modules.setdefault("retuning", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(lab)
 
-HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "20"))
+HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", examples(20)))
 pytestmark = pytest.mark.timeout(300 + 2 * HISTORIES)
 
 

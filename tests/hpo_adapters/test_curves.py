@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from eunomia_hpo_adapters.curves import Curves, Doubt, Point, Seen
 from eunomia_hpo_adapters.families import FAMILIES
 from eunomia_hpo_adapters.predictions import Prediction
+from strength import examples
 
 PLAIN = Doubt(recency=0.0, drift=0.0, leap=0.0, floor=0.0)
 """The uncertainty of least squares only."""
@@ -140,7 +141,7 @@ def test_a_mixture_of_curves_equals_one_computed_by_hand() -> None:
     assert parts.below_by_family(0.0) == pytest.approx({"one": 0.5, "other": 0.0})
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(-1e6, 1e6)), min_size=4, max_size=30))
 def test_any_points_give_finite_and_ordered_predictions(points: list[tuple[int, float]]) -> None:
     curves = Curves.fit([Point(*point) for point in points])

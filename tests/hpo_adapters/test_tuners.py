@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tuner_lab import KINDS, WHOLE, Lab, make, search
 
 from eunomia_appmaster.tuner import TUNERS, Tuner
+from strength import examples
 
 every_kind = pytest.mark.parametrize(
     ("kind", "options"), KINDS, ids=[" ".join([kind, *map(str, options)]) for kind, options in KINDS]
@@ -27,7 +28,7 @@ def test_the_tuner_implements_the_protocol(kind: str, options: Mapping[str, Any]
 
 
 @every_kind
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     trials=st.integers(4, 14), seed=st.integers(0, 2**20), steps=st.integers(0, 60),
     nan=st.sampled_from([0.0, 0.2, 1.0]), failing=st.sampled_from([0.0, 0.05, 0.4]),

@@ -12,6 +12,7 @@ from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
 from eunomia.testing.drive import Delays, Drive, Outcome
 from eunomia.units import AppId, JobId, UserId
+from strength import examples
 
 Job = tuple[float, int, int, float]
 """Arrival, least, further GPUs, seconds on one GPU."""
@@ -73,7 +74,7 @@ PROFILES = {
 
 
 @pytest.mark.parametrize("name", PROFILES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(jobs=_JOBS, slow=st.booleans())
 def test_every_job_ends_and_no_round_faults(name: str, jobs: list[Job], slow: bool) -> None:
     presets = default_registry().presets()

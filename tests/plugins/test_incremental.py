@@ -26,6 +26,7 @@ from eunomia_plugins.elasticity.fixed import Fixed, menus_of
 from eunomia_plugins.placement.packed import Packed
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place
+from strength import examples
 
 
 class PlainFixed(Fixed):
@@ -147,7 +148,7 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases)
 def test_a_queue_serves_the_same_jobs_as_a_ranking_of_all_jobs(case: Case) -> None:
     incremental, ranked = run(case, plain=False), run(case, plain=True)
@@ -156,7 +157,7 @@ def test_a_queue_serves_the_same_jobs_as_a_ranking_of_all_jobs(case: Case) -> No
     assert len(incremental) == len(ranked)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases)
 def test_gaps_are_filled_from_queues_as_by_a_ranking_of_all_jobs(case: Case) -> None:
     easy = dataclasses.replace(case, on_misfit="easy", preemptive=False, protected=None)

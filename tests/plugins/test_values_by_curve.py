@@ -13,6 +13,7 @@ from eunomia_plugins.allocations.marginal_gain import BLOCK, MarginalGain
 from eunomia_plugins.elasticity.range import Range, RangeOptions
 from eunomia_plugins.themis_baselines.optimus import Optimus
 from eunomia_plugins.themis_baselines.sizes import size_rows
+from strength import examples
 
 JOBS = st.lists(
     st.tuples(
@@ -61,7 +62,7 @@ def columns(form: BySize) -> tuple[list[int], list[int], list[float], SizeUnit]:
 
 
 @given(JOBS, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_values_by_curve_equal_those_of_each_claim(
     jobs: list[tuple[int, int, float, float, float, float | None]], data: st.DataObject
 ) -> None:
@@ -76,7 +77,7 @@ def test_values_by_curve_equal_those_of_each_claim(
 
 
 @given(JOBS, st.sampled_from(["1x3 V100", "2x4 V100", "1x4 V100, 1x4 P100"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_values_by_curve_and_by_claim_lead_to_the_same_decisions(
     jobs: list[tuple[int, int, float, float, float, float | None]], cluster: str
 ) -> None:

@@ -22,6 +22,7 @@ from eunomia_testbed.simulator.gavel_rules import GAVEL, GIVEN, SHOCKWAVE, Gavel
 from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.traces.reading import read_trace as read_workload
 from eunomia_testbed.workload import Workload
+from strength import examples
 
 HOURS = 3600.0
 TRACE, RATES, PUBLISHED = (
@@ -254,7 +255,7 @@ _JOBS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     _JOBS,
     st.integers(4, 6),

@@ -22,6 +22,7 @@ from eunomia_testbed.generators.themis_facts import (
 )
 from eunomia_testbed.performance import Setting
 from eunomia_testbed.simulator import simulate_one
+from strength import examples
 
 APPS = 2000
 TOLERANCE = 1.63 / APPS**0.5
@@ -180,7 +181,7 @@ def test_speeds_scale_linearly_with_gpus_apart_from_the_locality_slowdown():
         assert near / far == pytest.approx(1.3 if model in NETWORK_INTENSIVE_MODELS else 1.0)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     number=st.sampled_from([1, 2]),
     apps=st.integers(1, 12),

@@ -28,6 +28,7 @@ from eunomia_testbed.generators.oef import MODELS
 from eunomia_testbed.generators.shockwave import trace_lines
 from eunomia_testbed.performance import GavelThroughputs, Setting
 from eunomia_testbed.traces import read_trace
+from strength import examples
 
 _spec = importlib.util.spec_from_file_location("real_data", Path(__file__).with_name("real_data.py"))
 real_data = importlib.util.module_from_spec(_spec)
@@ -360,7 +361,7 @@ def test_identical_apps_have_equal_jobs_and_arrivals():
 # --- all of them ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(name=st.sampled_from(["gavel", "synergy", "oef", "themis1"]), size=st.integers(1, 60), seed=st.integers(0, 999))
 def test_the_same_seed_gives_the_same_workload_and_sorted_arrivals(name, size, seed):
     count = {"gavel": "jobs", "synergy": "jobs", "oef": "tenants", "themis1": "apps"}[name]

@@ -20,6 +20,7 @@ from eunomia_testbed.performance import Setting
 from eunomia_testbed.report import render
 from eunomia_testbed.results import RunData
 from eunomia_testbed.results.gpu_types import apps_by_type
+from strength import examples
 
 JOBS = 60
 CLUSTER = Cluster.parse("1x2 V100, 1x2 K80")
@@ -214,7 +215,7 @@ def test_waits_of_jobs_that_never_got_a_gpu_have_their_own_row() -> None:
     )  # c and d until 10 s; open waits do not count
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["fifo", "las", "srtf"]), st.one_of(st.none(), st.floats(20.0, 300.0)))
 def test_gpu_types_of_random_histories_sum_to_the_times_of_jobs(seed: int, policy: str, until: float | None) -> None:
     draw = np.random.default_rng(seed)

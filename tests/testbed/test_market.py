@@ -16,6 +16,7 @@ from eunomia_market import Market, Utility, conditions_of, equilibrium, read_mar
 from eunomia_market.conditions import finish_time_fairness
 from eunomia_market.programme import activities_of
 from eunomia_market.stochastic import Chain, StochasticMarket, expected_optimum, joint
+from strength import examples
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "markets"
 NEAR = 1e-3
@@ -42,7 +43,7 @@ def markets(draw: st.DrawFn, *, equal: bool = False) -> Market:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(markets())
 def test_the_programme_gives_an_equilibrium(market: Market) -> None:
     found = equilibrium(market)
@@ -51,7 +52,7 @@ def test_the_programme_gives_an_equilibrium(market: Market) -> None:
     np.testing.assert_allclose(market.utility_of(found.bought), found.utility, rtol=NEAR)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(markets())
 def test_no_agent_gets_more_unless_another_gets_less(market: Market) -> None:
     found, (owner, gain, use) = equilibrium(market), activities_of(market)
@@ -66,7 +67,7 @@ def test_no_agent_gets_more_unless_another_gets_less(market: Market) -> None:
     assert -best.fun <= market.budget.size * (1.0 + 3.0 * NEAR)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(markets(equal=True), st.integers(0, 10_000))
 def test_with_equal_budgets_rho_is_at_most_1_and_its_product_minimal(market: Market, seed: int) -> None:
     found = equilibrium(market)

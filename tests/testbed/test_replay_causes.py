@@ -12,11 +12,12 @@ from eunomia_testbed import Costs, SimulationOptions
 from eunomia_testbed.replay.causes import Cause, Decisions, SlotTime, partition, slot_time
 from eunomia_testbed.results import ResultFolder, RunData, RunFacts
 from eunomia_testbed.results.tables import AppRow, JobRow, LeaseRow, SegmentRow, WaitRow
+from strength import examples
 
 SPANS = st.lists(st.tuples(st.integers(-3, 25), st.integers(-3, 25)), max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(SPANS, max_size=4), st.integers(0, 22))
 def test_a_period_is_divided_as_each_of_its_moments_is(layers: list[list[tuple[int, int]]], end: int) -> None:
     causes = list(Cause)[: len(layers)]
@@ -39,7 +40,7 @@ def _check(found: SlotTime, whole_seconds: float) -> None:
     assert sum(found.share(cause) for cause in Cause) == pytest.approx(whole)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**31))
 def test_the_causes_of_a_random_journal_sum_to_its_slot_time(tmp_path: Path, seed: int) -> None:
     run = random_journals.live(seed, tmp_path / "run")

@@ -29,11 +29,12 @@ from eunomia_testbed.replay.faults.verdict import FaultVerdict
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
 from eunomia_testbed.results.run_data import RunData
+from strength import examples
 
 KINDS = st.lists(st.sampled_from(FaultKind), min_size=1, unique=True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(count=st.integers(1, 60), seed=st.integers(0, 2**32), kinds=KINDS, makespan=st.floats(15_000.0, 1e6))
 def test_a_plan_follows_from_its_seed_and_stays_in_the_time_in_which_jobs_run(
     count: int, seed: int, kinds: list[FaultKind], makespan: float

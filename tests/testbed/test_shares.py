@@ -20,6 +20,7 @@ from eunomia_testbed.report.view import whole_of
 from eunomia_testbed.results import ResultFolder, RunData, RunFacts
 from eunomia_testbed.results.summary import Summary, summaries_of, summarise
 from eunomia_testbed.results.tables import AppRow, JobRow, LeaseRow
+from strength import examples
 
 SHARES = [name for name in Summary.__dataclass_fields__ if name.endswith("_share")] + ["utilization"]
 
@@ -60,7 +61,7 @@ def test_an_unfinished_run_holds_at_most_all_slots(tmp_path: Path) -> None:
     assert "143" not in render(run)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, 2**31),
     st.sampled_from(["fifo", "las", "srtf"]),
@@ -134,7 +135,7 @@ def outside(found: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in found.items() if not -1e-9 <= value <= 1.0 + 1e-6}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**31))
 def test_no_figure_on_the_page_of_a_random_journal_exceeds_100_percent(tmp_path: Path, seed: int) -> None:
     run = random_journals.live(seed, tmp_path / "run")
@@ -143,7 +144,7 @@ def test_no_figure_on_the_page_of_a_random_journal_exceeds_100_percent(tmp_path:
     assert outside(found) == {}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     st.integers(0, 2**31),
     st.sampled_from(["fifo", "las", "gandiva", "max_min_fairness"]),

@@ -24,6 +24,7 @@ from eunomia_testbed.simulator import (
     assemble,
 )
 from eunomia_testbed.workload import Workload
+from strength import examples
 
 POLICIES = {
     name: Profile.load(name, settings=changed)
@@ -91,7 +92,7 @@ def holders(sim: SimulationState, decision: Decision) -> None:
 
 
 @settings(
-    max_examples=int(os.environ.get("EXAMPLES", "25")),
+    max_examples=int(os.environ.get("EXAMPLES", examples(25))),
     derandomize="EXAMPLES" not in os.environ,  # a new find is for whoever looks for one, not for whoever changes a word
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

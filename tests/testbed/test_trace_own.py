@@ -24,6 +24,7 @@ from eunomia_testbed.workload import (
     UserColumns,
     Workload,
 )
+from strength import examples
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -106,7 +107,7 @@ def test_traces_of_other_formats_can_be_written_in_the_format_of_eunomia(tmp_pat
     assert_same(workload, read_trace(tmp_path / "own.csv"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(

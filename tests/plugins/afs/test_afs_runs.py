@@ -16,6 +16,7 @@ from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
+from strength import examples
 
 Job = tuple[float, int, int, float, float | None, str | None]
 """Arrival, least, most, iterations, seconds an iteration, kind."""
@@ -80,7 +81,7 @@ JOBS = st.lists(
 ).map(tuple)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     JOBS,
     st.sampled_from(["1x2 V100", "2x4 V100", "1x8 V100, 1x3 V100"]),

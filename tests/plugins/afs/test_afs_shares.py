@@ -11,6 +11,7 @@ from eunomia_plugins.afs import compiled
 from eunomia_plugins.afs.compiled import fast_raised
 from eunomia_plugins.afs.prefixes import Raising
 from eunomia_plugins.afs.shares import Ladder, Ladders, first_sizes, raised
+from strength import examples
 
 HOUR = 3600.0
 
@@ -44,7 +45,7 @@ LADDERS = st.lists(
 
 
 @given(LADDERS, st.integers(0, 30), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_a_scan_of_prefixes_gives_the_same_sizes_as_the_whole_scan(made: list[Ladder], gpus: int, known: bool) -> None:
     ladders = [Ladder(each.sizes[: len(each.seconds)], each.seconds[: len(each.sizes)]) for each in made]
     sizes = sizes_of(ladders, gpus, known=known)

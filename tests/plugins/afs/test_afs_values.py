@@ -12,6 +12,7 @@ from eunomia.testing.builders import World
 from eunomia.testing.inputs import MenuPoint, menus_of
 from eunomia.units import Scope
 from eunomia_plugins.afs.curves import AfsCurves, AfsPeak, useful_sizes
+from strength import examples
 
 WORLD = World("1x4 V100").job("a/0", gpus=(1, 4), iterations=12.0)
 
@@ -59,7 +60,7 @@ def test_the_option_peak_assumes_linear_speedup_up_to_the_fastest_size() -> None
 
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_at_each_larger_useful_size_a_job_takes_less_time(rates: list[float]) -> None:
     values = [value for _, value in valued(AfsCurves(), *rates)]
     assert values == sorted(values)

@@ -20,8 +20,9 @@ from eunomia_plugins.gavel.max_min_fairness import gains
 from eunomia_plugins.gavel.programmes import classes_of, greatest_sum, highest_level, spread
 from eunomia_plugins.gavel.rho import least_rho
 from eunomia_plugins.gavel.trading import Price, trade
+from strength import examples
 
-FEW = settings(max_examples=15)
+FEW = settings(max_examples=examples(15))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def _sum_of_completions(work: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     return best
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     st.lists(st.lists(st.sampled_from([1.0, 2.0, 5.0, 9.0, np.inf]), min_size=2, max_size=2), min_size=1, max_size=4)
 )

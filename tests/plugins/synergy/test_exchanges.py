@@ -15,6 +15,7 @@ from eunomia_plugins.synergy.exchanges import Exchangeable, Exchanges, Machines
 from eunomia_plugins.synergy.points import Points
 from eunomia_plugins.synergy.tune import SynergyTune, TuneOptions
 from plugins.synergy.synergy_lab import SERVER, given, granted, tune
+from strength import examples
 
 LIGHT = Points(np.array([1.0]), np.array([1.0]), np.array([1.0]))
 HEAVY = Points(np.array([3.0, 5.0]), np.array([1.0, 1.0]), np.array([1.0, 2.0]))
@@ -88,7 +89,7 @@ def _sum(exchanges: Exchanges, count: int) -> float:
 
 
 @hypothesis_given(st.integers(0, 10_000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_random_exchanges_respect_machine_capacities_and_are_near_the_best_places(seed: int) -> None:
     luck = np.random.default_rng(seed)
     kinds = [_points(luck) for _ in range(6)]

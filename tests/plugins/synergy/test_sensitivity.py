@@ -18,6 +18,7 @@ from eunomia.testing.inputs import MenuPoint, grants_to, menus_of
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
 from eunomia_plugins.synergy.matrices import Matrix, demand
 from eunomia_plugins.synergy.sensitivity import Sensitivity, SensitivityOptions
+from strength import examples
 
 CPUS = (1.0, 3.0, 6.0, 12.0)
 MEMORY = (20.0, 62.5, 125.0)
@@ -46,7 +47,7 @@ def test_a_demand_is_at_most_what_the_machines_have() -> None:
 _RATES = st.lists(st.floats(0.05, 1.0), min_size=12, max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_RATES, st.floats(0.5, 14.0), st.floats(10.0, 130.0), st.floats(0.3, 1.0))
 def test_neither_the_demand_nor_the_minimum_is_slower_than_the_share(
     steps: list[float], cpus: float, memory: float, saturation: float

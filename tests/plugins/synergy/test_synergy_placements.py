@@ -11,6 +11,7 @@ from synergy_lab import SERVER, given, granted, greedy, tune
 
 from eunomia import Allocation, Placement, Reason
 from eunomia.testing.builders import World
+from strength import examples
 
 TABLE_3 = {"j/1": (4, 23.0, 400.0), "j/2": (4, 12.0, 450.0), "j/3": (4, 1.0, 100.0), "j/4": (4, 12.0, 50.0)}
 """Synergy's Tables 2 and 3: GPUs, CPUs and memory that each job demands, on two servers."""
@@ -92,7 +93,7 @@ _DEMANDS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @over(st.lists(_DEMANDS, min_size=1, max_size=16))
 def test_tune_serves_every_job_for_which_gpus_are_left_with_at_least_its_minimum(
     drawn: list[tuple[int, int, int]],

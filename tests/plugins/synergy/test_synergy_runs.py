@@ -14,6 +14,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, Locality, UserId
 from eunomia_plugins.synergy.matrices import Matrix
+from strength import examples
 
 CPUS = (1.0, 2.0, 4.0, 8.0)
 MEMORY_GIB = (8.0, 16.0, 32.0)
@@ -55,7 +56,7 @@ def profiled(kind: int, steps: list[float]) -> KindProfiled:
 
 
 @pytest.mark.parametrize("preset", ["synergy", "synergy_greedy", "synergy_opt", "synergy_tetris"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(_STEPS, min_size=3, max_size=3), _JOBS)
 def test_no_job_is_ever_below_its_proportional_rate(
     preset: str, kinds: list[list[float]], jobs: list[tuple[int, int, float, float]]

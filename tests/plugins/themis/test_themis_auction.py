@@ -20,6 +20,7 @@ from eunomia_plugins.themis.rho import BidContext, bid, rho_now
 from eunomia_plugins.themis.winnings import pack
 from eunomia_plugins.themis.work import RemainingWork
 from eunomia_solvers import Limits
+from strength import examples
 
 
 def machines(*free: int) -> MachineClasses:
@@ -201,7 +202,7 @@ def test_recomputed_tables_give_the_same_result(monkeypatch: pytest.MonkeyPatch)
         assert pieces.kept.tolist() == whole.kept.tolist()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     free=st.integers(1, 9),
     many=st.integers(1, 3),

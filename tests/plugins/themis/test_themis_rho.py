@@ -13,6 +13,7 @@ from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_plugins.themis.rho import BidContext, bid, ideal_seconds, rho, rho_now
 from eunomia_plugins.themis.work import RemainingWork, split
+from strength import examples
 
 
 def jobs(seconds: list[float], iterations: float, most: int) -> Phase:
@@ -161,7 +162,7 @@ def test_an_app_without_work_left_bids_for_nothing() -> None:
     assert math.isfinite(rho_now(done, context()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     work=st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=6),
     most=st.integers(1, 5),
@@ -185,7 +186,7 @@ def test_the_split_of_gpus_among_jobs_is_optimal(work: list[float], most: int, e
     assert last == pytest.approx(best)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_bids_pass_the_checks_of_the_arbiter_and_improve_rho(seed: int) -> None:
     rng = np.random.default_rng(seed)
