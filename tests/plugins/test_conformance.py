@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.core.test_conformance_suite import Dice, Forgets, Remembers
 
 from companions import companions
 from eunomia.platform.registry import Registry
@@ -117,3 +118,18 @@ globals().update(_classes())
 
 def test_the_conformance_suite_covers_every_plugin_with_a_stage() -> None:
     assert {"fifo", "themis", "lottery"} <= {name for name in REGISTRY.names if REGISTRY.stages(name)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        (Dice, "the_same_seed_gives_the_same_decisions"),
+        (Remembers, "new_and_reused_plugins_decide_the_same"),
+        (Remembers, "a_plugin_keeps_no_state_between_arbiters"),
+        (Forgets, "memos_restored_from_bytes_give_the_same_decisions"),
+    ],
+)
+def test_a_shortened_repeat_finds_a_plugin_that_breaks_its_rule(kind: type[Any], rule: str) -> None:
+    made = type(f"Test{kind.__name__}", (Shortened,), {"plugin": kind})()
+    with pytest.raises(AssertionError, match=f"^{kind.name}: "):
+        getattr(made, f"test_{rule}")()
