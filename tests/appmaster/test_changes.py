@@ -8,6 +8,7 @@ import pytest
 
 from eunomia_appmaster.master.changes import Decision, Generation, Membership, What, Worker, decide, holders
 from eunomia_appmaster.master.slot_failures import FIRST_PAUSE_SECONDS, WITHOUT_SECONDS, SlotFailures
+from strength import examples
 
 
 @dataclasses.dataclass
@@ -233,7 +234,7 @@ def _events(gang: Gang, rng: random.Random) -> Iterator[tuple[str, Collection[st
     yield "enter", [] if gang.membership.forming is None else [gang.membership.forming.members[0]]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_random_histories_use_no_number_twice_and_reach_the_last_lease(seed: int) -> None:
     rng = random.Random(seed)
     gang = Gang.of(0, 1)

@@ -15,6 +15,7 @@ from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import StateError, check_state
 from eunomia.store.indexes import LeaseEnds
 from eunomia.units import NEVER, AppId, Cause, JobId, Seconds, UserId
+from strength import examples
 
 
 def a_lease(number: int, ends_at: float, protected_until: float = 0.0) -> Lease:
@@ -23,7 +24,7 @@ def a_lease(number: int, ends_at: float, protected_until: float = 0.0) -> Lease:
     return Lease(id=number, epoch=number, app=0, gpus=gpus, state=LeaseState.ACTIVE, **terms)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_after_any_change_of_leases_the_index_equals_its_rebuild(seed: int) -> None:
     luck, leases = random.Random(seed), dict[int, Lease]()
     index, ended = LeaseEnds(leases), 0

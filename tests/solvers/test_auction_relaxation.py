@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "plugins" / "themis"))
 
 from themis_instances import random_bids
 
+from strength import examples
+
 
 def relaxation(table: ByBundle) -> LinearProgram:
     gain = gains(table)
@@ -23,7 +25,7 @@ def relaxation(table: ByBundle) -> LinearProgram:
     return auction_program(table, gain, rows, count(table, rows), integral=False)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(examples(50)))
 def test_three_solvers_give_the_same_objective(seed: int) -> None:
     program = relaxation(random_bids(np.random.default_rng(seed), odd=seed % 2 == 0))
     found = [solve_linear(program, solver=solver) for solver in (Solver.GUROBI, Solver.HIGHS, Solver.CLARABEL)]

@@ -66,11 +66,11 @@ def random_ladders(luck: np.random.Generator) -> list[Ladder]:
 
 
 def test_compiled_code_gives_the_same_sizes_as_the_plain_loop() -> None:
-    """1000 random instances, with and without known lengths."""
+    """Random instances, with and without known lengths."""
     pytest.importorskip("numba")
     luck = np.random.default_rng(4)
     assert compiled.compiled() is not None
-    for number in range(1000):
+    for number in range(examples(1000)):
         ladders, gpus, known = random_ladders(luck), int(luck.integers(0, 300)), number % 2 == 0
         steps = first_sizes([each.sizes[0] for each in ladders], gpus)
         left = gpus - sum(each.sizes[0] for each, step in zip(ladders, steps, strict=True) if step == 0)

@@ -13,6 +13,7 @@ from eunomia_plugins.oef.efficient import solve_efficient
 from eunomia_plugins.oef.groups import Groups, divided, merged
 from eunomia_plugins.oef.noncooperative import solve_noncooperative
 from eunomia_plugins.oef.specification import state_cooperative, state_efficient, state_noncooperative
+from strength import examples
 
 EXACT = 1e-9
 
@@ -120,7 +121,7 @@ def test_fast_paths_equal_the_specification(seed: int) -> None:
         assert (found.gpus.sum(axis=0) <= of.gpus * (1.0 + EXACT)).all()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_larger_instances_give_equal_throughputs_or_shares_without_envy(seed: int) -> None:
     of = drawn(100 + seed, 60, 6)
     equal = throughput(of, solve_noncooperative(of)) / of.weight

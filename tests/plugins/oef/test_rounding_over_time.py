@@ -8,6 +8,7 @@ from rounding_runs import KINDS, TYPES, longest_wait_allowed, run, shares, with_
 
 from eunomia.units import Reals
 from eunomia_plugins.refine.apportion import apportion
+from strength import examples
 
 ROUNDS = pytest.mark.parametrize("rounds", [60, pytest.param(1000, marks=pytest.mark.slow)])
 
@@ -64,7 +65,7 @@ def on_paper(gangs: list[int], gpus: int, promised: Iterator[Reals]) -> float:
     return most
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_with_jobs_of_one_gpu_no_claim_deviates_by_more_than_a_gpu(seed: int) -> None:
     luck = np.random.default_rng(seed)
     users, gpus = int(luck.integers(2, 30)), int(luck.integers(1, 40))

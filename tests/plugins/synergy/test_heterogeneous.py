@@ -9,6 +9,7 @@ import pytest
 from eunomia.errors import InputError
 from eunomia.units import Ints, Reals
 from plugins.synergy.typed_programme import TypedJob, best, fair_rate, filled
+from strength import examples
 
 FASTER = (1.0, 1.6, 2.9)
 """Speeds of three GPU types."""
@@ -48,7 +49,7 @@ def feasible(jobs: Sequence[TypedJob], room: Reals) -> Iterator[tuple[int, float
             yield len(run), sum(float(one.rate[point] / one.fair) for one, point in run)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_the_programme_finds_the_best_of_all_choices(seed: int) -> None:
     jobs, room = drawn(seed, 4)
     choices = best(jobs, room)
@@ -59,7 +60,7 @@ def test_the_programme_finds_the_best_of_all_choices(seed: int) -> None:
     assert len({choice.job for choice in choices}) == len(choices)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_filling_leaves_no_job_that_fits_and_none_below_its_fair_rate(seed: int) -> None:
     jobs, room = drawn(100 + seed, 9)
     found = filled(jobs, room)

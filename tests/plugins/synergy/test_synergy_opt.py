@@ -17,6 +17,7 @@ from eunomia_plugins.synergy.room import Counts
 from eunomia_plugins.synergy.whole_jobs import solve
 from plugins.synergy.stated_programme import Rates, stated
 from plugins.synergy.synergy_lab import SERVER, given, granted
+from strength import examples
 
 CPUS = np.array([1.0, 2.0, 3.0, 6.0, 12.0])
 MEMORY_GIB = np.array([10.0, 62.5, 250.0])
@@ -37,7 +38,7 @@ def all_rates(matrix: Matrix) -> Rates:
     return Rates(cpus.ravel(), memory.ravel(), full.rate.ravel(), full.at(*SHARE))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(examples(25)))
 def test_the_sum_of_rates_is_within_its_certified_gap_of_the_exact_programme(seed: int) -> None:
     luck = np.random.default_rng(seed)
     kinds = [drawn_matrix(luck) for _ in range(int(luck.integers(1, 4)))]

@@ -109,7 +109,7 @@ def test_a_single_bidder_wins_without_a_payment(bids: list[list[Bundle]]) -> Non
         assert (outcome.kept == 1.0).all()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(examples(30)))
 def test_the_fast_path_equals_specification_and_brute_force(seed: int) -> None:
     """Contended, odd gangs and partly taken machines; ties may differ, so payments are of the fast path's rows."""
     table = random_bids(np.random.default_rng(seed), odd=seed % 3 != 0)
@@ -127,7 +127,7 @@ def test_the_fast_path_equals_the_specification_on_more_instances(seed: int) -> 
     test_the_fast_path_equals_specification_and_brute_force(seed)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(examples(15)))
 def test_all_three_methods_equal_brute_force_on_tiny_instances(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     free = rng.choice([1, 2, 3, 4, 5], size=int(rng.integers(1, 4)))
