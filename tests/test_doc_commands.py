@@ -24,8 +24,11 @@ from documents.finding import (
 from documents.only_parsed import ONLY_PARSED, REASON_OF
 from documents.parsing import NotParsedError, parse, parsed
 from documents.running import not_said, prepare, run_command
+from strength import THOROUGH
 
 WITH_COMMANDS = [page for page in PAGES if commands(page)]
+LONG = () if THOROUGH else ("docs/how-to/intervals.md", "docs/how-to/simulate.md")
+"""Pages whose commands take ten CPU seconds and more: `make test` parses these commands, `make thorough` runs them."""
 
 
 def ids(page: Path) -> str:
@@ -57,7 +60,7 @@ def test_each_command_of_a_page_runs_or_is_only_parsed(
 ) -> None:
     prepare(page, folder)
     for command in commands(page):
-        if command.text in REASON_OF:
+        if command.text in REASON_OF or ids(page) in LONG:
             try:
                 parse(command.text)
             except NotParsedError as error:
@@ -91,6 +94,7 @@ def test_the_list_of_commands_that_are_only_parsed_is_current_and_has_no_duplica
     named = [text for texts in ONLY_PARSED.values() for text in texts]
     assert sorted(set(named) - there) == []
     assert len(named) == len(set(named))
+    assert set(LONG) <= {ids(page) for page in WITH_COMMANDS}
 
 
 # -- configuration of other programs
