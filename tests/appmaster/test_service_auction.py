@@ -98,6 +98,9 @@ def test_a_bid_wins_a_lease_that_the_tuner_divides(lab: Any) -> None:
     assert [(job.state, job.slots) for job in jobs] == [("running", len(gpus))]
     answer = ana.beat(division=pb.Division(jobs=[pb.JobSlots(job="ana/1", gpus=[0, 0])]))
     assert "must name each job and each GPU once" in [*answer.refused, *ana.beat().refused][0]
+    answer = ana.beat(division=pb.Division(jobs=[pb.JobSlots(job="ana/1", gpus=[])]))
+    assert "a job must run on 1 to 4 GPUs, but got 0 (ana/1)" in [*answer.refused, *ana.beat().refused][0]
+    assert [(job.state, job.slots) for job in lab.seen().jobs] == [("running", len(gpus))]
 
 
 def test_an_offer_wakes_the_apps_that_may_bid_but_its_close_wakes_none(

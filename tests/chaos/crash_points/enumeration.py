@@ -9,6 +9,8 @@ from chaos.crash_points.world import APP_MASTER, ARBITER, LAUNCHER, STORE, AppSp
 from eunomia.model.shapes import builds, value
 
 KINDS = (ARBITER, APP_MASTER, LAUNCHER)
+CHUNK, RUNS_PER_PROCESS = 4, 40
+"""Runs leave threads that wait for ever, so that a process slows down: another one takes its place."""
 
 
 @value
@@ -115,8 +117,8 @@ def enumerate_points(
     if processes == 1:
         yield from (stopped(*one) for one in work)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(_stopped, work, chunksize=4)
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=RUNS_PER_PROCESS // CHUNK) as pool:
+        yield from pool.imap(_stopped, work, chunksize=CHUNK)
 
 
 def _stopped(work: tuple[Script, str, int, Outcome]) -> Stopped:
