@@ -34,7 +34,7 @@ class Stretch:
 def live_changes(lines: Sequence[Line]) -> Iterator[LiveChange]:
     """Yield the live changes of a job from its lines, in order.
 
-    A change is ordered anew where another one replaces it before it has begun; then the last order counts.
+    A change is ordered again where another one replaces it before it has begun; then the last order counts.
     """
     size, ordered_at = 0, None
     for line in lines:
