@@ -58,7 +58,7 @@ TABLE: dict[str, Kind] = {
     r"launcher/lock|launcher/lease": Kind.FREE,  # the lease is written again with each answer of the arbiter
     r"launcher/(epochs|launcher)\.json|launcher/secret": Kind.KEPT,
     rf"launcher/app_masters/{APP}\.json": Kind.KEPT,
-    r"launcher/stacks/stacks\.txt": Kind.FREE,  # of a launcher that hung
+    r"launcher/stacks/stacks\.txt|launcher/zygote[^/]*\.log": Kind.FREE,  # of a launcher that hung; what zygotes print
     r"launcher/live/[^/]+": Kind.FREE,  # of an ended container; test_the_link_of_a_running_container_is_made_again
     rf"apps/{APP}/(app\.toml|submission\.json|master/[^/]+/master\.json)": Kind.KEPT,
     rf"apps/{APP}/master/[^/]+/trials\.csv": Kind.LEFT_OUT,

@@ -40,6 +40,15 @@ def store(lab: Lab, tmp_path: Path) -> Iterator[tuple[int, str]]:
     lab.wait(pid)
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and wait until each of its threads stands still: the signal returns before."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(
+        stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ):
+        time.sleep(0.005)
+
+
 def test_a_question_to_a_stopped_store_ends_and_the_store_counts_as_lost_from_then_on(
     store: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,7 +56,7 @@ def test_a_question_to_a_stopped_store_ends_and_the_store_counts_as_lost_from_th
     pid, address = store
     meeting = Rendezvous(address, 30.0)
     assert meeting.decide(1, Decided.FORMED) is Decided.FORMED
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     with pytest.raises(StoreLostError, match=r"the store of a live job must answer, but got no answer for .* s \(127"):
         meeting.has("fingerprint")
     with pytest.raises(StoreLostError):
