@@ -385,7 +385,7 @@ class Conductor(LeaseFollower):
             if back:
                 why = words(lease, self.id_of(number), sizes.min, sizes.max)
                 self._around.notices.add(f"{why}; {len(back)} given back")
-                self._returning.of_no_use_to(slots, back)
+                self._returning.unusable(slots, back)
 
     def _give_back_failed(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Give back slots on which two workers of a job that changes live have failed, so that the arbiter decides."""
@@ -395,4 +395,4 @@ class Conductor(LeaseFollower):
                 back = self._live.given_back(job, job.gang, run.least, slots, now)
                 if back:
                     log.warning("slots.failed", job=self.id_of(job.number), gpus=sorted(back))
-                    self._returning.of_no_use_to(slots, back)
+                    self._returning.unusable(slots, back)

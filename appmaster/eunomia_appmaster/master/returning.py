@@ -1,4 +1,4 @@
-"""Gives back slots that an app cannot use: that fit no job, are of unreachable nodes, or of no use to their job."""
+"""Gives back slots that an app cannot use: that fit no job, are of unreachable nodes, or unusable to their job."""
 
 from collections.abc import Collection, Mapping, Set
 
@@ -61,8 +61,8 @@ class Returning:
         """Give back the slots of nodes that lack a prerequisite; ``kept``: GPUs of workers that run there."""
         self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
 
-    def of_no_use_to(self, slots: Mapping[int, Slot], gpus: Collection[int]) -> None:
-        """Give back slots of jobs' own leases without which their gangs go on, or with which none can run."""
+    def unusable(self, slots: Mapping[int, Slot], gpus: Collection[int]) -> None:
+        """Give back slots of jobs' own leases on which workers fail, or that give a job a size it cannot have."""
         self._give_back(slots, gpus)
 
     def _give_back(self, slots: Mapping[int, Slot], over: Collection[int]) -> None:

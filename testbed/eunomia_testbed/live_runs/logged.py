@@ -147,3 +147,9 @@ def search_of(app_dir: Path) -> AppSearch:
         mode=str(tuner.get("mode", "max")),
         max_iterations=most if isinstance(most, int) and most > 0 else None,
     )
+
+
+def words_of_failure(app: str, app_dir: Path) -> str:
+    """Return an app's name with the last error of its trials, if one has any."""
+    errors = [trial.why for trial in read_trials(app_dir) if trial.why]
+    return f"{app}: {errors[-1]}" if errors else app

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from eunomia.model.shapes import value
-from eunomia_testbed.metrics.size_changes import changes_of
+from eunomia_testbed.metrics.size_changes import changes_of, micro
 from eunomia_testbed.replay.causes import Cause, Decisions, SlotTime
 from eunomia_testbed.results.run_data import RunData
 
@@ -67,7 +67,7 @@ def resize_figures(data: RunData, policy: str, seed: int, decisions: Decisions, 
         frame.filter((pl.col("policy") == policy) & (pl.col("seed") == seed))
         for frame in (data.segments, data.leases, data.jobs)
     )
-    changes = changes_of(segments, leases, end=round(1e6 * float(segments["end_seconds"].max() or 0.0)))  # type: ignore[arg-type]
+    changes = changes_of(segments, leases, end=micro(float(segments["end_seconds"].max() or 0.0)))  # type: ignore[arg-type]
     pauses = [end - start for spans in decisions.resizes.values() for start, end in spans]
     stood = [(each.still[1] - each.still[0]) / 1e6 for each in changes]
     return ResizeFigures(

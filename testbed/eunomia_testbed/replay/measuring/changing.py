@@ -13,7 +13,7 @@ from eunomia.errors import EunomiaError
 from eunomia.model.shapes import value
 from eunomia_appmaster.explaining.activity import CHANGE, RESIZED, RUNS
 from eunomia_testbed.live_runs.live_run import LiveRun
-from eunomia_testbed.live_runs.logged import read_trials
+from eunomia_testbed.live_runs.logged import words_of_failure
 from eunomia_testbed.replay.measuring.changes import LiveChange, live_changes
 from eunomia_testbed.replay.measuring.reading import Cost, MeasuredApp, Samples, read_samples
 from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
@@ -140,8 +140,7 @@ class _Changing:
             self._run.look()
             failed = [life.app for life in self._run.record.apps.values() if life.state == "failed"]
             if failed:
-                found = [trial.why for trial in read_trials(self._run.record.app_dir(failed[0])) if trial.why]
-                words = f"{failed[0]}: {found[-1]}" if found else failed[0]
+                words = words_of_failure(failed[0], self._run.record.app_dir(failed[0]))
                 raise EunomiaError("a measuring job must not fail", value=words, place=str(self._run.folder))
             if time.monotonic() - since > LIMIT_SECONDS:
                 rule = f"a live change that is measured must come within {LIMIT_SECONDS:g} s"

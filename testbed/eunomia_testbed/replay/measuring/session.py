@@ -22,7 +22,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import value
 from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.live_runs.live_run import LiveRun
-from eunomia_testbed.live_runs.logged import read_trials
+from eunomia_testbed.live_runs.logged import words_of_failure
 from eunomia_testbed.replay.measuring.changing import CHANGES_POLICY, measured_changes
 from eunomia_testbed.replay.measuring.machine import machine_words, present_versions
 from eunomia_testbed.replay.measuring.reading import MeasuredApp, Samples, read_samples
@@ -261,7 +261,11 @@ def _run_all(run: LiveRun, jobs: Sequence[MeasuringJob], most: int) -> None:
         over = [life for life in lives if life.ended_at is not None]
         failed = [life.app for life in over if life.state != "finished"]
         if failed:
-            raise EunomiaError("a measuring job must finish", value=_why(run, failed[0]), place=str(run.folder))
+            raise EunomiaError(
+                "a measuring job must finish",
+                value=words_of_failure(failed[0], run.record.app_dir(failed[0])),
+                place=str(run.folder),
+            )
         if len(over) == len(jobs) and run.is_over:
             return
         if len(over) > ended:
@@ -275,8 +279,3 @@ def _run_all(run: LiveRun, jobs: Sequence[MeasuringJob], most: int) -> None:
             structlog.get_logger().info("measuring.submitted", app=job.name)
             continue
         time.sleep(LOOK_SECONDS)
-
-
-def _why(run: LiveRun, app: str) -> str:
-    errors = [trial.why for trial in read_trials(run.record.app_dir(app)) if trial.why]
-    return f"{app}: {errors[-1]}" if errors else app

@@ -56,10 +56,8 @@ class JobRuns:
             self.has_run[job] = True
             if probe is not None:
                 self._go_there(job, probe, now)
-            elif self._amounts.plain:
-                work.go(job, now, gpus)
             else:
-                work.go(job, now, gpus, *self._amounts.of(gpus))
+                self.go(job, gpus, now)
         return probe
 
     def go(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
