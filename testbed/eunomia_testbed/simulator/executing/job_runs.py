@@ -56,8 +56,10 @@ class JobRuns:
             self.has_run[job] = True
             if probe is not None:
                 self._go_there(job, probe, now)
+            elif self._amounts.plain:  # as in `go`, whose call alone is 0.4 % of a job's calls under FIFO
+                work.go(job, now, gpus)
             else:
-                self.go(job, gpus, now)
+                work.go(job, now, gpus, *self._amounts.of(gpus))
         return probe
 
     def go(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
