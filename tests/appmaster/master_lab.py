@@ -64,8 +64,16 @@ class HandPlayedArbiter(launcher_lab.Arbiter, rpc.ApplicationMasterProtocolServi
 
     # -- what a test does
 
-    def grant(self, app: str, lease: int, *gpus: int, job: str | None = None, ends_at: float | None = None) -> None:
-        """Grant a lease, or change it."""
+    def grant(
+        self,
+        app: str,
+        lease: int,
+        *gpus: int,
+        job: str | None = None,
+        ends_at: float | None = None,
+        probe: int | None = None,
+    ) -> None:
+        """Grant a lease, or change it; ``probe``: iterations of a measurement on these slots of it."""
         with self._condition:
             self.epoch += 1
             containers = [
@@ -79,7 +87,9 @@ class HandPlayedArbiter(launcher_lab.Arbiter, rpc.ApplicationMasterProtocolServi
                 )
                 for gpu in gpus
             ]
-            self.leases[lease] = pb.Lease(id=lease, epoch=self.epoch, job=job, containers=containers, ends_at=ends_at)
+            self.leases[lease] = pb.Lease(
+                id=lease, epoch=self.epoch, job=job, containers=containers, ends_at=ends_at, probe_iterations=probe
+            )
             self._pending.allocated_leases.append(self.leases[lease])
             self._condition.notify_all()
 

@@ -153,6 +153,21 @@ def test_a_lease_that_shrinks_before_the_first_step_costs_no_restart(tmp_path: P
 EARLY = "before its first step 1 live.1.1.0 live.1.1.1"
 
 
+def test_a_measurement_on_fewer_slots_waits_for_the_first_step_on_all_of_them(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab, "--waits")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: _starts(lab) == 1, "a start")
+        lab.arbiter.grant("live", 1, 0, job="live/1", probe=20)
+        eventually(lambda: "live.1.1.0" in _traces(app_dir), "its workers")
+        time.sleep(0.5)  # the app master knows both
+        (lab.folder / "quick").touch()
+        _entered(app_dir, "live.1.1.0", "1 live.1.1.0")
+        eventually(lambda: _sizes(lab) == [1], "resized")
+        assert _starts(lab) == 1
+        assert not any("first step" in line for line in _traces(app_dir)["live.1.1.0"])
+
+
 @pytest.mark.slow
 def test_a_newer_lease_replaces_a_change_whose_newcomer_is_not_ready(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:

@@ -17,8 +17,11 @@ from real_data import shared_data
 
 from eunomia.cli import run
 from eunomia.errors import InputError, InputErrors
+from eunomia_testbed.replay.profiles import Costs as MeasuredCosts
+from eunomia_testbed.replay.profiles import Measurements, Profiles, ProgramRate
 from eunomia_testbed.results import RunData
 from eunomia_testbed.simulator import Costs, Failures
+from eunomia_testbed.spec.costs import costs_of
 from eunomia_testbed.spec.outages import failures_of
 from eunomia_testbed.spec.settings import factors, filled, load_list, seed_list
 
@@ -508,6 +511,28 @@ def test_settings_fill_an_option_class() -> None:
     with pytest.raises(InputErrors) as caught:
         filled(Costs, ["begin=1s", "start"], "--cost")
     assert len(caught.value.errors) == 2
+
+
+def test_costs_are_read_from_the_file_of_a_replay_and_others_replace_them(tmp_path: Path) -> None:
+    measured = MeasuredCosts(start_seconds=1.5, save_seconds=0.5, pause_seconds=0.1, join_seconds=2.0)
+    file = tmp_path / "profiles.toml"
+    rate = ProgramRate(program="mlp", batch_size=64, slots=1, slot_type="cpu", iterations_per_second=4.0)
+    profiles = Profiles(rates=(rate,), slot_speeds={"cpu": 0.0})
+    file.write_text(
+        Measurements(
+            profiles=profiles, costs=measured, machine="m", versions={}, measured_at="t", program_costs={}
+        ).to_toml()
+    )
+    found = costs_of([str(file), "checkpoint=3s", "pause-seconds=0s"], "--cost")
+    assert found == Costs(start=1.5, checkpoint=3.0, join=2.0, pause=0.0)
+    assert costs_of(["start=1s"], "--cost") == Costs(start=1.0)
+    for texts, rule in (
+        ([str(file), str(file)], "one file of measured costs must be given"),
+        ([str(tmp_path / "none.toml")], "a file of profiles must be readable text"),
+        ([str(tmp_path / "none")], "--cost must be KEY=VALUE with one of start, "),
+    ):
+        with pytest.raises(InputError, match=rule):
+            costs_of(texts, "--cost")
 
 
 def test_failures_are_read_from_a_file(tmp_path: Path) -> None:

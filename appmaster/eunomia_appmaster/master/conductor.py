@@ -298,7 +298,7 @@ class Conductor(LeaseFollower):
                 continue
             if job.number not in runs:
                 self._stop(job, "its tuner paused it", now)
-            elif self._live.can_change(job, gang) or self._live.can_shrink_early(job, gang, slots):
+            elif self._follows_live(job, gang, slots):
                 continue
             elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
                 self._stop(job, "its lease was revoked", now)

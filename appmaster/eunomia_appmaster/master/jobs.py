@@ -78,6 +78,8 @@ class Gang:
     """Unix time since which a newcomer gets ready, by container."""
     changed_at: float | None = None
     """Unix time by the arbiter's clock of the last live change; None: there was none."""
+    changed_step: int = 0
+    """Number of iterations at the last live change."""
     join_seconds: float = 0.0
     """Seconds from its order to the step boundary at which the members changed."""
     pause_seconds: float = 0.0

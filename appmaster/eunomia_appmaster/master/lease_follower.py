@@ -98,7 +98,7 @@ class LeaseFollower(JobLives):
         if job is None or number not in runs:
             return False
         if job.gang is not None:
-            if self._live.can_change(job, job.gang) or self._live.can_shrink_early(job, job.gang, gpus):
+            if self._follows_live(job, job.gang, gpus):
                 return not job.gang.confirmed
             if self._live.begins(job.gang) and set(job.gang.gpus) <= set(gpus):
                 return not job.gang.confirmed
@@ -106,6 +106,16 @@ class LeaseFollower(JobLives):
                 self._stop(job, "its lease changed", now)
             return not job.gang.confirmed
         return job.state is JobState.WAITING and not busy.intersection(gpus)
+
+    def _follows_live(self, job: Job, gang: Gang, gpus: Collection[int]) -> bool:
+        """Return whether a gang follows its slots without a restart, now or once it has made a step."""
+        if self._live.can_change(job, gang) or self._live.can_shrink_early(job, gang, gpus):
+            return True
+        return self._begins_where_it_is(job, gang)
+
+    def _begins_where_it_is(self, job: Job, gang: Gang) -> bool:
+        """Return whether a gang that is to be measured on fewer slots makes its first step on all of them before."""
+        return self._live.begins(gang) and self.slots.is_measured(job.number)
 
     def _wish(self, run: TrialRun) -> Wish | None:
         job = self.jobs[run.trial]
@@ -160,7 +170,7 @@ class LeaseFollower(JobLives):
         for run in self._runs_with_gang(runs):
             job = self.jobs[run.trial]
             gang = job.gang
-            if gang is None or gang.membership is None:
+            if gang is None or gang.membership is None or self._begins_where_it_is(job, gang):
                 continue
             why = self._live.why_restart(gang)
             if why and not job.restarts_only:
@@ -212,7 +222,7 @@ class LeaseFollower(JobLives):
         locality = 0 if self.cluster is None or not gpus.size else int(self.cluster.locality(gpus))
         job.sizes = job.sizes | {job.incarnation: (len(gpus), locality)}
         ordinary, job.seconds_per_step = job.seconds_per_step, None
-        gang.changed_at = now
+        gang.changed_at, gang.changed_step = now, entered.step
         gang.join_seconds, gang.pause_seconds = entered.join_seconds, entered.pause_seconds
         log.info(
             "gang.resized", job=self.id_of(job.number), generation=entered.generation, size=entered.size,

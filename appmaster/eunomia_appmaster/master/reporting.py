@@ -245,7 +245,8 @@ class Reporter:
         if speed is not None and speed.slowdown is not None:
             self._conductor.slowdowns[job.number] = speed.slowdown
         asked = None if job.gang is None else self._conductor.slots.probe_of(job.number, job.gang.member_gpus)
-        if asked is not None and job.gang is not None and job.step - job.gang.from_step < asked:
+        begun = 0 if job.gang is None else max(job.gang.from_step, job.gang.changed_step)
+        if asked is not None and job.step - begun < asked:
             return  # it has not made its steps at the setting
         for rate in rates:
             here = asked is not None and (rate.gpus, int(rate.locality)) == job.sizes.get(job.incarnation)

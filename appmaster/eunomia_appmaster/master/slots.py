@@ -78,6 +78,10 @@ class SlotBook:
         leases = [lease for lease in self._leases.values() if lease.job == job and set(lease.slots) == set(gpus)]
         return leases[-1].probe_iterations if leases else None
 
+    def is_measured(self, job: int) -> bool:
+        """Return whether a job's own lease orders a measurement, during which the job keeps its other slots."""
+        return any(lease.job == job and lease.probe_iterations is not None for lease in self._leases.values())
+
     def lose(self, gpus: Iterable[int], epoch: int) -> None:
         """Stop using slots under leases of that epoch or an older one."""
         for gpu in gpus:

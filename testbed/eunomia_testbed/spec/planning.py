@@ -16,10 +16,11 @@ from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.assumptions import assumption_sentences
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
-from eunomia_testbed.simulator import Costs, Failures, Keep, MachineChange, SimulationOptions
+from eunomia_testbed.simulator import Failures, Keep, MachineChange, SimulationOptions
 from eunomia_testbed.simulator.machine_changes import with_all
 from eunomia_testbed.simulator.options import FACTS, Fact
 from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml, read_cluster
+from eunomia_testbed.spec.costs import costs_of
 from eunomia_testbed.spec.elastic import sizes_of, with_sizes
 from eunomia_testbed.spec.fitting import LeftOut, fitted, size_notes
 from eunomia_testbed.spec.machines_plan import machines_plan_of
@@ -300,7 +301,7 @@ def _options(
     until = spec.place("until")
     apps = {app for workload in source.workloads.values() for app in workload.apps.id}
     options = SimulationOptions(
-        costs=filled(Costs, spec.cost, spec.place("cost"), durations=True),
+        costs=costs_of(spec.cost, spec.place("cost")),
         failures=None if spec.failures is None else failures_of(spec.failures),
         machines=machines,
         reports=reports_of(spec, apps, where.gpu_types),

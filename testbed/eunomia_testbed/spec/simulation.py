@@ -176,7 +176,11 @@ class SimulationSpec(BaseModel):
     cost: Annotated[
         Texts,
         FlagType(list[str] | None),
-        typer.Option("--cost", metavar="start=20s", help="What start, checkpoint, restore, migrate, ... take."),
+        typer.Option(
+            "--cost",
+            metavar="start=20s",
+            help="What start, checkpoint, restore, migrate, ... take; or a replay's profiles.toml with them.",
+        ),
     ] = ()
     failures: Annotated[
         str | None, typer.Option(help="between=30d,repair=1h for machines that fail, or a CSV file.")
