@@ -168,6 +168,17 @@ def test_a_measurement_on_fewer_slots_waits_for_the_first_step_on_all_of_them(tm
         assert not any("first step" in line for line in _traces(app_dir)["live.1.1.0"])
 
 
+def test_a_job_that_ends_before_an_ordered_growth_is_finished(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        _submit(lab, "--deaf --steps 300")
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: lab.activity("live", "finished"), "the job's end")
+        assert lab.status("live.1.1.1", "live").killed
+        assert _starts(lab) == 1
+
+
 @pytest.mark.slow
 def test_a_newer_lease_replaces_a_change_whose_newcomer_is_not_ready(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:

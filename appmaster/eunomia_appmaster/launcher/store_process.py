@@ -6,9 +6,12 @@ ignored: the launcher ends it after the last worker.
 """
 
 import importlib
+import os
 import signal
 import socket
 import sys
+
+from eunomia_appmaster.node.process_name import name_process
 
 BACKLOG = 1024
 """Connections that may wait: each worker makes a few at a change."""
@@ -18,6 +21,8 @@ def main(arguments: list[str]) -> None:
     """Serve until killed."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if job := os.environ.get("EUNOMIA_JOB"):
+        name_process(f"store of {job}")
     host, port = arguments[0], int(arguments[1])
     make_store = importlib.import_module("torch.distributed").TCPStore
 

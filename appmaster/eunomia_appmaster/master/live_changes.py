@@ -193,6 +193,27 @@ class LiveChanges:
         self._clear(job, gang, now)
         return entered
 
+    def withdraw(self, gang: Gang) -> None:
+        """Withdraw an ordered change if the job ends before it: a member that was to go on has left in order.
+
+        Its newcomers would wait for that member for ever. A leaver that has left says that the change was made.
+        """
+        membership = gang.membership
+        if membership is None or membership.forming is None:
+            return
+        statuses = {each: self._gangs.status(each) for each in gang.containers}
+        known = [status for status in statuses.values() if status is not None]
+        reports = [status.live for status in known if status.live is not None]
+        number = membership.forming.number
+        if any(report.entered is not None and report.entered.generation >= number for report in reports):
+            return
+        if any(report.leaving is not None for report in reports):
+            return
+        stays = set(membership.current.members) & set(membership.forming.members)
+        ended = [status for status in known if status.container_id in stays and status.completed]
+        if any(self.leaves_in_order(status) for status in ended):
+            gang.membership = dataclasses.replace(membership, forming=None, planned=None)
+
     def end_newcomers(self, gang: Gang) -> None:
         """Kill the newcomers of a gang whose members have ended."""
         if gang.membership is not None:
