@@ -52,6 +52,9 @@ unit: setup
 	@echo "unit: the tests, about twenty minutes on two cores"
 	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
+# Threads of torch that wait for each other sleep: four workers share the cores.
+unit thorough: export OMP_WAIT_POLICY := PASSIVE
+
 # Slower, and apart from `make test`.
 bench: setup
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done

@@ -5,6 +5,7 @@
 Tests that wait for live processes run first, so that no long test starts last, when no other runs in parallel.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts folders of live tests before the others and keeps the order within a folder."""
     places = {name: place for place, name in enumerate(LIVE_FIRST)}
     items.sort(key=lambda item: places.get(item.path.parent.name, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Excludes modules and tests, which live to the end, from all further garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
