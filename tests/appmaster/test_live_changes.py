@@ -179,6 +179,22 @@ def test_a_job_that_ends_before_an_ordered_growth_is_finished(tmp_path: Path) ->
         assert _starts(lab) == 1
 
 
+def test_a_gang_whose_slots_are_all_revoked_suspends_at_once_while_its_app_master_is_away(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0, 1, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        master = lab.arbiter.masters["live"].pid
+        os.kill(master, signal.SIGSTOP)
+        try:
+            lab.arbiter.revoke("live", 1, 0, 1, seconds=1000.0)
+            eventually(
+                lambda: all("suspended" in " ".join(lines) for lines in _traces(app_dir).values()), "it suspends"
+            )
+        finally:
+            os.kill(master, signal.SIGCONT)
+
+
 @pytest.mark.slow
 def test_a_newer_lease_replaces_a_change_whose_newcomer_is_not_ready(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:
@@ -320,7 +336,7 @@ def test_a_script_that_cannot_change_live_changes_by_a_restart_and_says_so_once(
         lab.arbiter.grant("live", 1, 0, job="live/1")
         eventually(lambda: lab.activity("live", "running"), "first step")
         lab.arbiter.grant("live", 1, 0, 1, job="live/1")
-        eventually(lambda: _traces(app_dir).get("live.1.2.1") == ["began without live changes"], "a restart")
+        eventually(lambda: _traces(app_dir).get("live.1.2.1") == ["began 0 live.1.2.0 live.1.2.1"], "a restart")
         why = "live/1: it changes its size by a restart, not live: the script has a process group of its own"
         eventually(lambda: [one for one in lab.arbiter.reports("standing") if why in one.notices], "a notice")
         assert list(lab.arbiter.reports("standing")[-1].notices).count(why) == 1

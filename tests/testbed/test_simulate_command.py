@@ -21,7 +21,7 @@ from eunomia_testbed.replay.profiles import Costs as MeasuredCosts
 from eunomia_testbed.replay.profiles import Measurements, Profiles, ProgramRate
 from eunomia_testbed.results import RunData
 from eunomia_testbed.simulator import Costs, Failures
-from eunomia_testbed.spec.costs import costs_of
+from eunomia_testbed.spec.costs import costs_note, costs_of
 from eunomia_testbed.spec.outages import failures_of
 from eunomia_testbed.spec.settings import factors, filled, load_list, seed_list
 
@@ -526,10 +526,18 @@ def test_costs_are_read_from_the_file_of_a_replay_and_others_replace_them(tmp_pa
     found = costs_of([str(file), "checkpoint=3s", "pause-seconds=0s"], "--cost")
     assert found == Costs(start=1.5, checkpoint=3.0, join=2.0, pause=0.0)
     assert costs_of(["start=1s"], "--cost") == Costs(start=1.0)
+    assert costs_note([str(file)], found) == [
+        f"costs with those measured in {file}: start 1.5 s, checkpoint 3 s, join 2 s"
+    ]
+    assert costs_note(["start=1s"], Costs(start=1.0)) == []
+    bare = tmp_path / "bare.toml"
+    bare.write_text(file.read_text().partition("[costs]")[0])
     for texts, rule in (
         ([str(file), str(file)], "one file of measured costs must be given"),
         ([str(tmp_path / "none.toml")], "a file of profiles must be readable text"),
-        ([str(tmp_path / "none")], "--cost must be KEY=VALUE with one of start, "),
+        ([str(tmp_path / "none")], "a file of profiles must be readable text"),
+        ([str(bare)], r"a file of measured costs must have a table \[costs\] in which one is above 0"),
+        (["none"], "--cost must be KEY=VALUE with one of start, "),
     ):
         with pytest.raises(InputError, match=rule):
             costs_of(texts, "--cost")

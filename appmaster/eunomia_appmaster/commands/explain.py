@@ -142,7 +142,7 @@ def screen(
     """
     warnings = [_line("Metric", text) for text in _warnings(found, apps).values()]
     stalls = [_line("Stalled", text) for app in _named(found, apps) for text in stall_texts(app)]
-    return [*_blocks(found, apps, waits or {}), *warnings, *stalls, *_losses(found, apps)]
+    return [*_blocks(found, apps, waits or {}), *warnings, *stalls, *_notices(found, apps)]
 
 
 def _named(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[pb.App]:
@@ -155,10 +155,10 @@ def _warnings(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> di
     return {app.app: text for app in _named(found, apps) if (text := metric_not_logged(app))}
 
 
-def _losses(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Return a line for each file that was lost or replaced after damage, for all explained jobs and apps."""
+def _notices(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
+    """Return a line for each notice, such as on a file that was lost or replaced, for all explained jobs and apps."""
     said = [text for one in found if one.app in apps for text in notices_of(apps[one.app], one.job)]
-    return [_line("Damage", text) for text in dict.fromkeys(said)]
+    return [_line("Notice", text) for text in dict.fromkeys(said)]
 
 
 def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: Mapping[str, float]) -> list[str]:

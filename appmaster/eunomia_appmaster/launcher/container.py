@@ -53,6 +53,8 @@ class Container:
         kill_at: time at which it is killed, in seconds of ``System.uptime``.
         stop_at: the step of the last ``stop_at`` order, sent again to a worker that connects.
         change: the newest ``change`` order, likewise.
+        members: the ids of its gang's containers on all machines when it started, if the gang changes its size live; a
+            restarted launcher does not know them.
         group: its control group.
         gang_slots: slots on this machine of all containers of its gang, whose GPUs it may use.
         prepared: the wait of a prepared container for its start; None: it starts at once.
@@ -83,6 +85,7 @@ class Container:
         self.unsaved = False
         self.stop_at: dict[str, Any] | None = None
         self.change: dict[str, Any] | None = None
+        self.members: tuple[str, ...] = ()
         self.orders: OrderSocket | None = None
         self.killer: asyncio.Task[None] | None = None
         self.group: ControlGroup = NO_GROUP

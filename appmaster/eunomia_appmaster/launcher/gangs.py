@@ -323,6 +323,7 @@ def _new_container(
         status, own / wanted.container_id, account=account, run_folder=folder if account else None, system=node.system
     )
     container.gang_slots = frozenset(mate.slot for mate in request.containers)
+    container.members = tuple(request.live.members)
     container.prepared = Prepared() if request.prepare else None
     return container
 

@@ -5,7 +5,7 @@ the time until the kill, since the app master is away, the gang is ordered to su
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import structlog
@@ -36,11 +36,23 @@ def is_told_to_leave(container: Container) -> bool:
     return container.change is not None and container.id not in container.change["change"]["members"]
 
 
+def all_leave(mates: Collection[Container], leaving: Collection[str]) -> bool:
+    """Return whether the leases of all workers of a gang end, so that none is left to go on.
+
+    Args:
+        mates: the gang's containers on slots of this machine, newcomers among them.
+        leaving: ids of those whose leases end.
+    """
+    here = {mate.id for mate in mates}
+    members = {each for mate in mates for each in (mate.change["change"]["members"] if mate.change else mate.members)}
+    return bool(members) and members <= here and here <= set(leaving)
+
+
 async def wait_for_change(container: Container, seconds: float, suspend: Callable[[], None]) -> None:
     """Call ``suspend`` unless the worker leaves, or is ordered to, in part of the seconds until it is killed."""
     try:
         await asyncio.wait_for(container.done.wait(), PATIENCE * seconds)
     except TimeoutError:
-        if not is_told_to_leave(container):
+        if container.status.state != pb.STOPPING and not is_told_to_leave(container):
             log.warning("container.not_told_to_leave", container=container.id)
             suspend()

@@ -18,7 +18,7 @@ from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError, SupersededError
-from eunomia_appmaster.launcher.live_leaving import has_not_joined, leaves_live, wait_for_change
+from eunomia_appmaster.launcher.live_leaving import all_leave, has_not_joined, leaves_live, wait_for_change
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.storage import read_back
 from eunomia_appmaster.node.accounts import uid_of
@@ -381,6 +381,8 @@ class Tracker:
             if holder.id not in self._leaving_live:
                 self._leaving_live.add(holder.id)
                 self._spawn(wait_for_change(holder, seconds, lambda: self._suspend_gang(holder, reason)))
+            if all_leave(self._mates(holder), self._leaving_live):
+                self._suspend_gang(holder, reason)
             return
         self._containers.stop(holder, seconds, reason)
         self._suspend_gang(holder, reason)
@@ -388,10 +390,14 @@ class Tracker:
     def _suspend_gang(self, holder: Container, reason: str) -> None:
         """Order all containers of a container's incarnation here to suspend before it is killed."""
         seconds = holder.seconds_left or 0.0
+        for mate in self._mates(holder):
+            self._containers.suspend(mate, seconds, reason)
+
+    def _mates(self, holder: Container) -> list[Container]:
+        """Return all containers of a container's incarnation on slots of this machine."""
         lease = (holder.status.app, holder.status.job, holder.status.incarnation)
-        for mate in self._containers.on_slots():
-            if (mate.status.app, mate.status.job, mate.status.incarnation) == lease:
-                self._containers.suspend(mate, seconds, reason)
+        mates = self._containers.on_slots()
+        return [mate for mate in mates if (mate.status.app, mate.status.job, mate.status.incarnation) == lease]
 
 
 def _key(master: pb.AppMasterStatus) -> str:

@@ -226,8 +226,11 @@ class Gangs:
         return job.gang
 
     def _make_live(self, job: Job, gang: Gang) -> None:
-        """Let a gang change its size live, if its app file asks for it and its script can."""
-        if self._around.file.job.elastic == "live" and not job.restarts_only:
+        """Let a gang change its size live, if its app file asks for it.
+
+        A script that cannot starts in the same way after each restart, so that what it calls itself works as before.
+        """
+        if self._around.file.job.elastic == "live":
             gang.membership = Membership(current=Generation(number=0, members=gang.containers))
             gang.made = len(gang.containers)
 

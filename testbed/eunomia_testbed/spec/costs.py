@@ -1,6 +1,7 @@
 """Reads what changes of a job cost: from ``start=20s`` and the like, and from a file that a replay has measured."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,9 +19,9 @@ def costs_of(texts: Sequence[str], flag: str) -> Costs:
     order.
 
     Raises:
-        InputError: a text is no cost, there are several files, or the file cannot be read.
+        InputError: a text is no cost, there are several files, or the file cannot be read or has no costs.
     """
-    files = [text for text in texts if "=" not in text and text.endswith(".toml")]
+    files = [text for text in texts if _is_file(text)]
     given = filled(Costs, [text for text in texts if text not in files], flag, durations=True)
     if not files:
         return given
@@ -35,6 +36,21 @@ def costs_of(texts: Sequence[str], flag: str) -> Costs:
         pause=measured.pause_seconds,
         release=measured.release_seconds,
     )
+    if before == Costs():
+        rule = "a file of measured costs must have a table [costs] in which one is above 0"
+        raise InputError(rule, value="none above 0", place=f"{flag} {files[0]}")
     named = {text.partition("=")[0].strip().replace("-", "_").removesuffix("_seconds") for text in texts}
     changes = {name: getattr(given, name) for name in (field.name for field in dataclasses.fields(given))}
     return dataclasses.replace(before, **{name: cost for name, cost in changes.items() if name in named})
+
+
+def costs_note(texts: Sequence[str], costs: Costs) -> list[str]:
+    """Return a line with the costs that hold, if some come from a file; otherwise none."""
+    files = [text for text in texts if _is_file(text)]
+    each = {field.name: getattr(costs, field.name) for field in dataclasses.fields(costs)}
+    words = ", ".join(f"{name} {cost:.3g} s" for name, cost in each.items() if 0.0 < cost < math.inf)
+    return [f"costs with those measured in {files[0]}: {words}"] if files else []
+
+
+def _is_file(text: str) -> bool:
+    return "=" not in text and (text.endswith(".toml") or "/" in text)

@@ -20,7 +20,7 @@ from eunomia_testbed.simulator import Failures, Keep, MachineChange, SimulationO
 from eunomia_testbed.simulator.machine_changes import with_all
 from eunomia_testbed.simulator.options import FACTS, Fact
 from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml, read_cluster
-from eunomia_testbed.spec.costs import costs_of
+from eunomia_testbed.spec.costs import costs_note, costs_of
 from eunomia_testbed.spec.elastic import sizes_of, with_sizes
 from eunomia_testbed.spec.fitting import LeftOut, fitted, size_notes
 from eunomia_testbed.spec.machines_plan import machines_plan_of
@@ -78,7 +78,8 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
     )
     _check_plan(plan, spec)
     one_size = size_notes(profiles, list(plan.workloads.values()))
-    plan = dataclasses.replace(plan, notes=(*sized, *one_size, *_unknown_speeds(plan, spec)))
+    measured = costs_note(spec.cost, plan.options.costs)
+    plan = dataclasses.replace(plan, notes=(*sized, *one_size, *_unknown_speeds(plan, spec), *measured))
     notes = [*assumption_sentences(plan.assumptions), *source.notes, *_left_out(where)]
     notes += [*_of_peer(peer, spec, profiles), *_of_pairs(profiles), *plan.notes]
     notes += [f"left out (--skip-unfit): {each.text}" for each in unfit]
