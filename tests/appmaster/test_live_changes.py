@@ -274,6 +274,10 @@ def test_a_job_goes_on_without_a_worker_that_dies_and_its_slot_gets_another(tmp_
         _entered(app_dir, "live.1.1.1", "3 live.1.1.1 live.1.1.2")
         eventually(lambda: lab.status("live.1.1.3", "live").completed, "a stopped worker is killed")
         assert _starts(lab) == 1
+        assert [line["why"].partition(",")[0] for line in lab.activity("live", "left_out")] == [
+            "worker on slot 0 was ended by signal 9",
+            "worker on slot 0 was stopped",
+        ]
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
     failed = [status for status in statuses if has_failed(status)]
     if failed:
         first = min(failed, key=lambda status: status.ended_at or float("inf"))
-        return Ending(outcome=_kind_of(first), why=_why(first, alone=len(statuses) == 1))
+        return Ending(outcome=_kind_of(first), why=why_failed(first, alone=len(statuses) == 1))
     if all(status.finished for status in statuses) and (helped or not ordered):
         return Ending(outcome=GangOutcome.FINISHED)
     if stop_at is not None and step >= stop_at and not any(status.killed for status in statuses):
@@ -110,7 +110,7 @@ def _kind_of(first: ContainerStatus) -> GangOutcome:
     return GangOutcome.INTERRUPTED if outside else GangOutcome.FAILED
 
 
-def _why(first: ContainerStatus, *, alone: bool) -> str:
+def why_failed(first: ContainerStatus, *, alone: bool) -> str:
     """Return text that names the worker that failed first, and how it failed."""
     worker = "" if alone else f"worker {first.rank} "
     if first.exit is not None and first.exit.code is not None:

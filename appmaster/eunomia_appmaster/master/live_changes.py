@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from eunomia_appmaster.master.changes import Decision, Membership, What, Worker, decide, holders
-from eunomia_appmaster.master.endings import has_failed
+from eunomia_appmaster.master.endings import has_failed, why_failed
 from eunomia_appmaster.master.gangs import START_WAIT_SECONDS, Gangs, Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.slot_failures import Place, SlotFailures
@@ -55,6 +55,8 @@ class LiveChanges:
         """Containers whose failure is counted."""
         self._killed: set[str] = set()
         """Containers that were killed because they are left out."""
+        self._named: set[str] = set()
+        """Lost workers that an event has named."""
         self._stopped_since: dict[str, float] = {}
         self._surplus_since: dict[str, float] = {}
         self._told: dict[int, tuple[int, int, set[str], list[str]]] = {}
@@ -166,6 +168,7 @@ class LiveChanges:
     def leave_out(self, workers: Collection[str]) -> None:
         """Count workers as gone whose processes the runtime is ending, so that their gang goes on without them."""
         self._killed.update(workers)
+        self._named.update(workers)
 
     def follow(
         self, job: Job, gang: Gang, wanted: Collection[int], slots: Mapping[int, Slot], now: float
@@ -300,10 +303,26 @@ class LiveChanges:
         )  # fmt: skip
         if before is not None and (words := _words(before, decision)):
             self._around.activity.note("change", job, now, slots=gang.member_gpus, why=words)
+        if before is not None and decision.what is What.ORDER:
+            self._name_lost(job, gang, before, now)
         for container in gang.members:
             gang.newcomers.pop(container, None)
         self._kill(gang, decision.given_up, "it is not awaited any more")
         return True
+
+    def _name_lost(self, job: Job, gang: Gang, before: Membership, now: float) -> None:
+        """Name the members that an order leaves out because they died or were stopped."""
+        places = dict(zip(gang.containers, gang.gpus, strict=True))
+        for each in before.ordered.members:
+            status = self._gangs.status(each)
+            if each in gang.members or each in self._named or status is None or each not in places:
+                continue
+            how = why_failed(status, alone=True) if status.completed and has_failed(status) else ""
+            how = "was stopped" if each in self._killed else how
+            if how:
+                self._named.add(each)
+                why = f"worker on slot {places[each]} {how}, and its gang goes on without it"
+                self._around.activity.note("left_out", job, now, slots=gang.member_gpus, why=why)
 
     def _entered(self, gang: Gang) -> list[Entered]:
         """Return the report of the current generation's first step."""
