@@ -11,6 +11,7 @@ import pytest
 from tests.appmaster.master_lab import MasterLab, eventually, master_lab
 
 from eunomia_appmaster.master.conductor import SILENT_SECONDS
+from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.runtimes import ContainerState
 
 FILE = """
@@ -179,20 +180,28 @@ def test_a_job_that_ends_before_an_ordered_growth_is_finished(tmp_path: Path) ->
         assert _starts(lab) == 1
 
 
-def test_a_gang_whose_slots_are_all_revoked_suspends_at_once_while_its_app_master_is_away(tmp_path: Path) -> None:
+def test_a_gang_whose_app_master_is_stopped_suspends_at_once_when_all_its_slots_are_revoked(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:
         app_dir = _submit(lab)
         lab.arbiter.grant("live", 1, 0, 1, job="live/1")
         eventually(lambda: lab.activity("live", "running"), "first step")
-        master = lab.arbiter.masters["live"].pid
-        os.kill(master, signal.SIGSTOP)
-        try:
-            lab.arbiter.revoke("live", 1, 0, 1, seconds=1000.0)
-            eventually(
-                lambda: all("suspended" in " ".join(lines) for lines in _traces(app_dir).values()), "it suspends"
-            )
-        finally:
-            os.kill(master, signal.SIGCONT)
+        os.kill(lab.arbiter.masters["live"].pid, signal.SIGSTOP)  # it orders nothing
+        lab.arbiter.revoke("live", 1, 0, 1, seconds=1000.0)
+        time.sleep(1.5)
+        assert not any("suspended" in " ".join(lines) for lines in _traces(app_dir).values())
+        lab.arbiter.order(stop_app_masters=[pb.AppMasterStop(app="live", deadline_seconds=1.0)])
+        eventually(lambda: all("suspended" in " ".join(lines) for lines in _traces(app_dir).values()), "it suspends")
+
+
+def test_a_job_of_one_slot_moves_to_another_one_without_a_restart(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0, job="live/1")
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 1, 1, job="live/1")
+        lab.arbiter.revoke("live", 1, 0, seconds=1000.0)
+        _entered(app_dir, "live.1.1.1", "2 live.1.1.1")
+        assert _starts(lab) == 1
 
 
 @pytest.mark.slow

@@ -95,6 +95,8 @@ class Tracker:
         self._said_away_at = 0.0
         self._leaving_live: set[str] = set()
         """Workers that their app masters are to tell to leave their gangs."""
+        self._without_master: set[str] = set()
+        """Apps whose app masters here were stopped."""
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
@@ -340,10 +342,13 @@ class Tracker:
             self._containers.tune(tune.slot, tune.epoch, tune.cpus, tune.memory_gib)
         for stop in answer.stop_app_masters:
             self._app_masters.stop(stop)
+            self._without_master.add(stop.app)
+            self._suspend_leaving(stop.app)
         for stalled in answer.stalled_app_masters:
             self._spawn(self._app_masters.end_stalled(stalled))
         for order in answer.start_app_masters:
             self._node.attempts.saw(order.app, order.attempt)
+            self._without_master.discard(order.app)
             try:
                 self._app_masters.start(order)
             except (EunomiaError, OSError) as error:
@@ -381,11 +386,19 @@ class Tracker:
             if holder.id not in self._leaving_live:
                 self._leaving_live.add(holder.id)
                 self._spawn(wait_for_change(holder, seconds, lambda: self._suspend_gang(holder, reason)))
-            if all_leave(self._mates(holder), self._leaving_live):
-                self._suspend_gang(holder, reason)
+            self._suspend_leaving(holder.status.app)
             return
         self._containers.stop(holder, seconds, reason)
         self._suspend_gang(holder, reason)
+
+    def _suspend_leaving(self, app: str) -> None:
+        """Order the live gangs of an app whose app master was stopped to suspend, where all their workers must leave.
+
+        With an app master, a worker may have to stay until a newcomer elsewhere has its state.
+        """
+        for holder in self._containers.on_slots() if app in self._without_master else ():
+            if holder.status.app == app and all_leave(self._mates(holder), self._leaving_live):
+                self._suspend_gang(holder, "the leases of all its workers ended")
 
     def _suspend_gang(self, holder: Container, reason: str) -> None:
         """Order all containers of a container's incarnation here to suspend before it is killed."""
