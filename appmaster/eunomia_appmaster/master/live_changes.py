@@ -210,7 +210,7 @@ class LiveChanges:
         number = membership.forming.number
         if any(report.entered is not None and report.entered.generation >= number for report in reports):
             return
-        if any(report.leaving is not None for report in reports):
+        if any(report.leaving is not None and report.leaving >= number for report in reports):
             return
         stays = set(membership.current.members) & set(membership.forming.members)
         ended = [status for status in known if status.container_id in stays and status.completed]
