@@ -94,7 +94,7 @@ def main() -> int:
     parser.add_argument("--late", action="store_true", help="it takes 5 s to start")
     parser.add_argument("--apart", action="store_true", help="the first gang breaks before its first step")
     parser.add_argument("--waits", action="store_true", help="the first step waits for a file named quick")
-    parser.add_argument("--deaf", action="store_true", help="the first gang never hears of a change")
+    parser.add_argument("--deaf", action="store_true", help="no worker hears of a change")
     parser.add_argument("--fixed", action="store_true", help="its group cannot change")
     options = parser.parse_args()
     if "EUNOMIA_ELASTIC" not in os.environ:
@@ -162,7 +162,7 @@ def main() -> int:
                 if joined:
                     orders.say(suspended={"step": step})
                 return 75
-            change = None if options.deaf and joined else order.get("change")
+            change = None if options.deaf else order.get("change")
             if change is None or change["generation"] <= (generation if joined else 0):
                 continue
             generation, members = change["generation"], change["members"]
