@@ -171,7 +171,7 @@ def test_a_measurement_on_fewer_slots_waits_for_the_first_step_on_all_of_them(tm
 
 def test_a_job_that_ends_before_an_ordered_growth_is_finished(tmp_path: Path) -> None:
     with master_lab(tmp_path) as lab:
-        _submit(lab, "--deaf --steps 500")
+        _submit(lab, "--deaf --steps 300")
         lab.arbiter.grant("live", 1, 0, job="live/1")
         eventually(lambda: lab.activity("live", "running"), "first step")
         (lab.folder / "holds").touch()
