@@ -49,7 +49,7 @@ collected: setup
 	@$(BIN)/python -m pytest -q -n 0 --collect-only -m "not slow" > /dev/null 2>&1 || true
 
 unit: setup
-	@echo "unit: the tests, about twenty minutes on two cores"
+	@echo "unit: the tests, about a quarter of an hour on two cores"
 	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Threads of torch that wait for each other sleep: four workers share the cores.
