@@ -76,16 +76,6 @@ def say_resized(orders: Orders, generation: int, members: list[str], step: int) 
     orders.say(resized={"generation": generation, "size": len(members), "step": step, **seconds})
 
 
-def plain() -> int:
-    orders, step = Orders(), 0
-    while {"suspend"} - {order.get("order") for order in orders.poll()}:
-        time.sleep(0.01)
-        step += 1
-        orders.say(progress={"step": step, "seconds_per_step": 0.01})
-    orders.say(suspended={"step": step})
-    return 75
-
-
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10**9)
@@ -97,9 +87,6 @@ def main() -> int:
     parser.add_argument("--deaf", action="store_true", help="no worker hears of a change")
     parser.add_argument("--fixed", action="store_true", help="its group cannot change")
     options = parser.parse_args()
-    if "EUNOMIA_ELASTIC" not in os.environ:
-        trace("began without live changes")
-        return plain()
     host, _, port = os.environ["EUNOMIA_STORE"].rpartition(":")
     generation, members = int(os.environ["EUNOMIA_GENERATION"]), json.loads(os.environ["EUNOMIA_MEMBERS"])
     trace("began", generation, *members)

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles, ProgramRate
+from eunomia_testbed.performance.replay_profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.results import RunData
 
 LIMIT_SECONDS = 600.0

@@ -3,9 +3,9 @@
 import itertools
 from pathlib import Path
 
+from eunomia_testbed.performance.replay_profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.replay.flags import ReplayFlags
 from eunomia_testbed.replay.measuring.machine import machine_words, present_versions
-from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.workloads.programs import PROGRAMS
 
 HEADER = "job,user,arrival_seconds,most_gpus,iterations,seconds_per_iteration,model,batch_size"

@@ -19,6 +19,7 @@ from eunomia_appmaster.node.control_groups import choose
 from eunomia_appmaster.node.kept_files import sealed
 from eunomia_appmaster.node.local_machine import usable_cpus
 from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.performance.replay_profiles import Measurements, Profiles
 from eunomia_testbed.replay.measuring.changes import live_changes, stretches
 from eunomia_testbed.replay.measuring.changing import ChangeCounts
 from eunomia_testbed.replay.measuring.machine import check_measured, machine_words, present_versions
@@ -27,7 +28,6 @@ from eunomia_testbed.replay.measuring.session import Effort, SlotKind, measure
 from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
 from eunomia_testbed.replay.measuring.showing import measured_lines
 from eunomia_testbed.replay.measuring.summary import check_complete, costs_of, profiles_of, spreads_of
-from eunomia_testbed.replay.profiles import Measurements, Profiles
 from eunomia_testbed.workloads.programs import program_named
 
 AT = 1_000.0

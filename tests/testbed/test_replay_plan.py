@@ -13,11 +13,11 @@ from eunomia.platform.profiles import Profile
 from eunomia_appmaster.app.app_file import AppFile
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.local_machine import usable_cpus
+from eunomia_testbed.performance.replay_profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.replay.app_files import app_file
 from eunomia_testbed.replay.budget import BudgetForecast, check_budget, speed_for
 from eunomia_testbed.replay.draft import Draft
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
-from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles, ProgramRate
 from eunomia_testbed.replay.scaling import Factors, scaled_profile, speed_of
 from eunomia_testbed.replay.slots import slots_of
 from eunomia_testbed.replay.twin import TwinFigures

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputError
-from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles, ProgramRate, read_measured
+from eunomia_testbed.performance.replay_profiles import Costs, Measurements, Profiles, ProgramRate, read_measured
 
 
 def measured() -> Measurements:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from test_replay_twin import made_ready
 
+from eunomia_testbed.performance.replay_profiles import Profiles
 from eunomia_testbed.replay import twin
 from eunomia_testbed.replay.fidelity import MAKESPAN, MEAN_JCT, UNEXPLAINED, UNFAIR, figures_in, split
 from eunomia_testbed.replay.preparing import PreparedReplay
-from eunomia_testbed.replay.profiles import Profiles
 from eunomia_testbed.replay.replacing import ARRIVALS, COSTS, JOBS, RATES, RunTimes, stages_of
 
 

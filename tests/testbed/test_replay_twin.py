@@ -12,12 +12,12 @@ import pytest
 from replay_lab import JOBS, flags_of, measurements, write_trace
 
 from eunomia_testbed.metrics.times_alone import judge_apps
+from eunomia_testbed.performance.replay_profiles import Costs, Profiles
 from eunomia_testbed.replay import twin
 from eunomia_testbed.replay.causes import NO_DECISIONS, Cause, slot_time
 from eunomia_testbed.replay.fidelity import MAKESPAN, mean_figures
 from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.preparing import PreparedReplay, prepared
-from eunomia_testbed.replay.profiles import Costs, Profiles
 from eunomia_testbed.replay.resize_figures import resize_figures
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.run_log.log import AppLog, Arrivals, RunLog

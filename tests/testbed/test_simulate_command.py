@@ -17,8 +17,8 @@ from real_data import shared_data
 
 from eunomia.cli import run
 from eunomia.errors import InputError, InputErrors
-from eunomia_testbed.replay.profiles import Costs as MeasuredCosts
-from eunomia_testbed.replay.profiles import Measurements, Profiles, ProgramRate
+from eunomia_testbed.performance.replay_profiles import Costs as MeasuredCosts
+from eunomia_testbed.performance.replay_profiles import Measurements, Profiles, ProgramRate
 from eunomia_testbed.results import RunData
 from eunomia_testbed.simulator import Costs, Failures
 from eunomia_testbed.spec.costs import costs_note, costs_of

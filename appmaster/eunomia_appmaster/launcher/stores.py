@@ -98,7 +98,7 @@ def look(containers: Containers) -> None:
         if not is_store(store):
             continue
         workers = list(_workers_of(store, containers))
-        if not workers and not store.completed and store.seconds_left != 0.0:
+        if not workers and not store.completed and store.seconds_left != 0.0:  # also before a later deadline
             containers.stop(store, 0.0, "its job's workers have ended")
         lost = [worker for worker in workers if store.completed and not worker.status.live.store_lost]
         for worker in lost:

@@ -151,7 +151,7 @@ class Conductor(LeaseFollower):
             self._note("resumed" if gang.from_step else "running", job, now, step=gang.from_step)
 
     def _watch_gang(self, job: Job, gang: Gang, now: float) -> None:
-        self._live.withdraw(gang)
+        self._live.withdraw(job, gang)
         statuses = self.gangs.statuses(gang)
         if any(self._live.leaves_in_order(status) and not status.completed for status in statuses):
             self._is_stopping(job, now)

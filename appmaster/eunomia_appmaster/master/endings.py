@@ -110,16 +110,16 @@ def _kind_of(first: ContainerStatus) -> GangOutcome:
     return GangOutcome.INTERRUPTED if outside else GangOutcome.FAILED
 
 
-def why_failed(first: ContainerStatus, *, alone: bool) -> str:
-    """Return text that names the worker that failed first, and how it failed."""
-    worker = "" if alone else f"worker {first.rank} "
-    if first.exit is not None and first.exit.code is not None:
-        how = f"{worker}exited with code {first.exit.code}"
-    elif first.exit is not None and first.exit.signal is not None:
-        how = f"{worker}was ended by signal {first.exit.signal}"
+def why_failed(status: ContainerStatus, *, alone: bool) -> str:
+    """Return how a worker failed; where it is not alone, the text names it."""
+    worker = "" if alone else f"worker {status.rank} "
+    if status.exit is not None and status.exit.code is not None:
+        how = f"{worker}exited with code {status.exit.code}"
+    elif status.exit is not None and status.exit.signal is not None:
+        how = f"{worker}was ended by signal {status.exit.signal}"
     else:
         how = f"{worker}was lost, and its exit is unknown"
-    return f"{how} ({first.diagnostics})" if first.diagnostics else how
+    return f"{how} ({status.diagnostics})" if status.diagnostics else how
 
 
 def last_line(text: str) -> str:

@@ -196,7 +196,7 @@ class LiveChanges:
         self._clear(job, gang, now)
         return entered
 
-    def withdraw(self, gang: Gang) -> None:
+    def withdraw(self, job: Job, gang: Gang) -> None:
         """Withdraw an ordered change if the job ends before it: a member that was to go on has left in order.
 
         Its newcomers would wait for that member for ever. A leaver that has left says that the change was made.
@@ -204,17 +204,15 @@ class LiveChanges:
         membership = gang.membership
         if membership is None or membership.forming is None:
             return
-        statuses = {each: self._gangs.status(each) for each in gang.containers}
-        known = [status for status in statuses.values() if status is not None]
-        reports = [status.live for status in known if status.live is not None]
         number = membership.forming.number
-        if any(report.entered is not None and report.entered.generation >= number for report in reports):
-            return
-        if any(report.leaving is not None and report.leaving >= number for report in reports):
-            return
+        known = [status for each in gang.containers if (status := self._gangs.status(each)) is not None]
+        for report in (status.live for status in known if status.live is not None):
+            has_entered = report.entered is not None and report.entered.generation >= number
+            if has_entered or (report.leaving is not None and report.leaving >= number):
+                return
         stays = set(membership.current.members) & set(membership.forming.members)
-        ended = [status for status in known if status.container_id in stays and status.completed]
-        if any(self.leaves_in_order(status) for status in ended):
+        if any(each.container_id in stays and each.completed and self.leaves_in_order(each) for each in known):
+            log.info("gang.change_withdrawn", job=job.number, ordered=number, why="the job has ended before it")
             gang.membership = dataclasses.replace(membership, forming=None, planned=None)
 
     def end_newcomers(self, gang: Gang) -> None:
@@ -317,12 +315,12 @@ class LiveChanges:
             status = self._gangs.status(each)
             if each in gang.members or each in self._named or status is None or each not in places:
                 continue
-            how = why_failed(status, alone=True) if status.completed and has_failed(status) else ""
-            how = "was stopped" if each in self._killed else how
-            if how:
-                self._named.add(each)
-                why = f"worker on slot {places[each]} {how}, and its gang goes on without it"
-                self._around.activity.note("left_out", job, now, slots=gang.member_gpus, why=why)
+            if each not in self._killed and not (status.completed and has_failed(status)):
+                continue
+            self._named.add(each)
+            how = "was stopped" if each in self._killed else why_failed(status, alone=True)
+            why = f"worker on slot {places[each]} {how}, and its gang goes on without it"
+            self._around.activity.note("left_out", job, now, slots=gang.member_gpus, why=why)
 
     def _entered(self, gang: Gang) -> list[Entered]:
         """Return the report of the current generation's first step."""

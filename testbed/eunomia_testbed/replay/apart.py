@@ -19,6 +19,7 @@ from eunomia_appmaster.csv_cells import csv_text
 from eunomia_testbed.evidence.draws import draws_of_seeds
 from eunomia_testbed.evidence.evidence import Evidence, evidence_of
 from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.performance.replay_profiles import Costs, Profiles
 from eunomia_testbed.replay.causes import NO_DECISIONS, Cause, Decisions, SlotTime, slot_time
 from eunomia_testbed.replay.cells import RealRun, is_done, state_folder
 from eunomia_testbed.replay.fidelity import (
@@ -36,7 +37,6 @@ from eunomia_testbed.replay.fidelity import rho_error as rho_error_of
 from eunomia_testbed.replay.live_causes import decisions_of
 from eunomia_testbed.replay.order import OrderVerdict, order_verdict
 from eunomia_testbed.replay.plan import ReplayPlan
-from eunomia_testbed.replay.profiles import Costs, Profiles
 from eunomia_testbed.replay.replacing import run_times, stages_of
 from eunomia_testbed.replay.resize_figures import HEADINGS as RESIZE_HEADINGS
 from eunomia_testbed.replay.resize_figures import resize_figures

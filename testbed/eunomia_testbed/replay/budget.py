@@ -7,7 +7,7 @@ from typing import Final
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia.units import format_duration
-from eunomia_testbed.replay.profiles import Costs
+from eunomia_testbed.performance.replay_profiles import Costs
 from eunomia_testbed.replay.twin import TwinFigures
 
 MOST_COST_SHARE: Final = 0.25

@@ -18,11 +18,11 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import builds
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_testbed.live_runs.interrupts import ignoring_interrupts, terminable
+from eunomia_testbed.performance.replay_profiles import Measurements
 from eunomia_testbed.replay.cells import RealRun, Replay, cleared, interleaved, invalid_runs, is_done, write_done
 from eunomia_testbed.replay.draft import Draft
 from eunomia_testbed.replay.flags import ReplayFlags
 from eunomia_testbed.replay.preparing import MEASURED, MEASURING, PreparedReplay, drafted, prepared
-from eunomia_testbed.replay.profiles import Measurements
 
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
 

@@ -11,9 +11,9 @@ from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
+from eunomia_testbed.performance.replay_profiles import Profiles
 from eunomia_testbed.replay.draft import Draft, DraftJob, dropped
 from eunomia_testbed.replay.faults.plan import FaultPlan
-from eunomia_testbed.replay.profiles import Profiles
 from eunomia_testbed.replay.scaling import Factors, scaled_profile
 from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import named_model

@@ -10,6 +10,7 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import builds
 from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
+from eunomia_testbed.performance.replay_profiles import Costs, Measurements, read_measured
 from eunomia_testbed.replay.budget import BudgetForecast, check_budget, first_speed, speed_for
 from eunomia_testbed.replay.draft import Draft, draft_of
 from eunomia_testbed.replay.faults.plan import drawn_plan, kinds_of, shortest_makespan
@@ -17,7 +18,6 @@ from eunomia_testbed.replay.flags import ReplayFlags
 from eunomia_testbed.replay.measuring.machine import check_measured, machine_words, present_versions
 from eunomia_testbed.replay.pace import LEAST_PACE
 from eunomia_testbed.replay.plan import ReplayPlan, plan_of
-from eunomia_testbed.replay.profiles import Costs, Measurements, read_measured
 from eunomia_testbed.replay.scaling import speed_of
 from eunomia_testbed.replay.slots import ReplaySlots, slots_of
 from eunomia_testbed.replay.twin import TwinFigures, costs_of_plan, figures_of, simulate_plan

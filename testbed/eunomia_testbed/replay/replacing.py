@@ -16,11 +16,11 @@ import numpy as np
 
 from eunomia.model.shapes import builds
 from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.performance.replay_profiles import Costs, Profiles
 from eunomia_testbed.replay.fidelity import Stage, mean_figures
 from eunomia_testbed.replay.measuring.reading import MeasuredApp, RateSample, read_samples, starts_of
 from eunomia_testbed.replay.measuring.summary import mean_costs, profiles_of
 from eunomia_testbed.replay.plan import ReplayPlan
-from eunomia_testbed.replay.profiles import Costs, Profiles
 from eunomia_testbed.replay.twin import simulate_plan, slowed, with_draws
 
 RATES: Final = "rates"

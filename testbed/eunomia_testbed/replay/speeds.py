@@ -1,8 +1,8 @@
 """Measured rates of programs as a performance model, which the simulation of a replay uses."""
 
 from eunomia.errors import InputError
+from eunomia_testbed.performance.replay_profiles import Profiles
 from eunomia_testbed.performance.speeds import Setting, part_of_gpu
-from eunomia_testbed.replay.profiles import Profiles
 from eunomia_testbed.workload.adaptation import named_model, split_model
 
 

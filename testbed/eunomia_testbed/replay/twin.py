@@ -17,10 +17,10 @@ from eunomia.model.shapes import value
 from eunomia.units import Reals
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.metrics.times_alone import TimesAlone
+from eunomia_testbed.performance.replay_profiles import Costs, Measurements, Profiles
 from eunomia_testbed.replay.causes import Cause, slot_time
 from eunomia_testbed.replay.faults.simulated import with_faults
 from eunomia_testbed.replay.plan import PlannedApp, ReplayPlan
-from eunomia_testbed.replay.profiles import Costs, Measurements, Profiles
 from eunomia_testbed.replay.speeds import ProfiledSpeeds
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.running.many import run_plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eunomia.errors import InputError
 from eunomia.words import shown
-from eunomia_testbed.replay.profiles import read_measured
+from eunomia_testbed.performance.replay_profiles import read_measured
 from eunomia_testbed.simulator import Costs
 from eunomia_testbed.spec.settings import filled
 
@@ -22,26 +22,27 @@ def costs_of(texts: Sequence[str], flag: str) -> Costs:
         InputError: a text is no cost, there are several files, or the file cannot be read or has no costs.
     """
     files = [text for text in texts if _is_file(text)]
-    given = filled(Costs, [text for text in texts if text not in files], flag, durations=True)
-    if not files:
-        return given
     if len(files) > 1:
         raise InputError("one file of measured costs must be given", value=", ".join(map(shown, files)), place=flag)
-    measured = read_measured(Path(files[0])).costs
-    before = Costs(
-        start=measured.start_seconds,
-        checkpoint=measured.save_seconds,
-        restore=measured.restore_seconds,
-        join=measured.join_seconds,
-        pause=measured.pause_seconds,
-        release=measured.release_seconds,
+    base = _measured(files[0], flag) if files else None
+    return filled(Costs, [text for text in texts if text not in files], flag, durations=True, base=base)
+
+
+def _measured(file: str, flag: str) -> Costs:
+    """Return the costs of a replay's file."""
+    found = read_measured(Path(file)).costs
+    costs = Costs(
+        start=found.start_seconds,
+        checkpoint=found.save_seconds,
+        restore=found.restore_seconds,
+        join=found.join_seconds,
+        pause=found.pause_seconds,
+        release=found.release_seconds,
     )
-    if before == Costs():
+    if costs == Costs():
         rule = "a file of measured costs must have a table [costs] in which one is above 0"
-        raise InputError(rule, value="none above 0", place=f"{flag} {files[0]}")
-    named = {text.partition("=")[0].strip().replace("-", "_").removesuffix("_seconds") for text in texts}
-    changes = {name: getattr(given, name) for name in (field.name for field in dataclasses.fields(given))}
-    return dataclasses.replace(before, **{name: cost for name, cost in changes.items() if name in named})
+        raise InputError(rule, value="none above 0", place=f"{flag} {file}")
+    return costs
 
 
 def costs_note(texts: Sequence[str], costs: Costs) -> list[str]:

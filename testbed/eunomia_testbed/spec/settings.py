@@ -20,7 +20,7 @@ _SECONDS: Final = "_seconds"
 _NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
-def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = False) -> T:
+def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = False, base: T | None = None) -> T:
     """Create an object of an option class from ``KEY=VALUE`` texts.
 
     A key is a field's name, with or without ``_seconds``. Depending on the field's type, a value is a number, a
@@ -31,6 +31,7 @@ def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = 
         texts: the texts in any order, each key once.
         flag: the flag with the texts, for errors.
         durations: whether all numbers are durations; otherwise only fields named ``*_seconds`` are.
+        base: has the values of keys that are not given; None: those are the defaults.
 
     Raises:
         InputErrors: all unknown keys and invalid values together.
@@ -56,7 +57,8 @@ def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = 
             errors.append(error)
     if errors:
         raise InputErrors(errors)
-    return kind(**given)
+    before = {} if base is None else {field.name: getattr(base, field.name) for field in _fields(kind)}
+    return kind(**(before | given))
 
 
 def keys_of(kind: type[Any]) -> dict[str, str]:

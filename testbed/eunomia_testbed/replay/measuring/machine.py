@@ -10,7 +10,7 @@ import structlog
 
 from eunomia.errors import InputError
 from eunomia_appmaster.node.local_machine import usable_cpus
-from eunomia_testbed.replay.profiles import Measurements
+from eunomia_testbed.performance.replay_profiles import Measurements
 from eunomia_testbed.results.facts import versions_of
 
 PACKAGES: Final = ("eunomia", "torch", "numpy")

@@ -23,6 +23,7 @@ from eunomia.model.shapes import value
 from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.live_runs.live_run import LiveRun
 from eunomia_testbed.live_runs.logged import words_of_failure
+from eunomia_testbed.performance.replay_profiles import Measurements
 from eunomia_testbed.replay.measuring.changing import CHANGES_POLICY, measured_changes
 from eunomia_testbed.replay.measuring.machine import machine_words, present_versions
 from eunomia_testbed.replay.measuring.reading import MeasuredApp, Samples, read_samples
@@ -30,7 +31,6 @@ from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
 from eunomia_testbed.replay.measuring.summary import check_complete, measured_from, spreads_of
 from eunomia_testbed.replay.pace import RunPace
 from eunomia_testbed.replay.pace_meter import PaceMeter
-from eunomia_testbed.replay.profiles import Measurements
 
 POLICY: Final = "las"
 TURN_SECONDS: Final = 5

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from eunomia_testbed.performance.replay_profiles import Measurements
 from eunomia_testbed.replay.measuring.reading import Cost
-from eunomia_testbed.replay.profiles import Measurements
 
 
 def measured_lines(measured: Measurements) -> list[str]:

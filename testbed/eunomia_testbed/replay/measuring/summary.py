@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from eunomia.errors import InputError
+from eunomia_testbed.performance.replay_profiles import Costs, CostSpread, Profiles, ProgramRate
 from eunomia_testbed.replay.measuring.reading import Cost, CostSample, RateSample, Samples
 from eunomia_testbed.replay.measuring.setting import RateSetting
-from eunomia_testbed.replay.profiles import Costs, CostSpread, Profiles, ProgramRate
 
 LEAST_SAMPLES: Final = 3
 """Fewest samples from which a program has a cost of its own."""
