@@ -21,6 +21,16 @@ EVENTS = (
     ("change", 5001, 2, "shrink 3 -> 2 ordered"),
     ("resized", 5002, 2, "stood still 3 ms, 0.0 steps"),
     ("left_out", 5003, 2, "worker 1 stalled"),
+    ("change", 5003, 1, "shrink 2 -> 1 ordered: a worker is lost"),
+    ("change", 5003, 1, "grow 1 -> 2 ordered: its lease has 2 slots"),
+    ("resized", 5003, 1, "stood still 8 ms, 0.1 steps"),  # of the shrink, although a growth is ordered by now
+    ("saved", 5500, 1, ""),
+    ("change", 5600, 2, "1 newcomer ready"),
+    ("resized", 5601, 2, "stood still 50 ms, 0.2 steps"),
+    ("change", 5700, 2, "grow 2 -> 4 ordered: its lease has 4 slots"),
+    ("suspended", 5800, 2, "its app is cancelled"),
+    ("start", 5800, 4, ""),
+    ("resized", 5900, 4, "stood still 2 ms"),  # not of the change before the restart
     ("finished", 6000, 0, ""),
 )
 WANTED = [
@@ -29,6 +39,13 @@ WANTED = [
     "shrink 4 -> 3 ordered",  # the next order has replaced it
     "shrink 3 -> 2 ordered   step 5,002 on 2   stood still 3 ms, 0.0 steps",
     "left out at step 5,003 on 2: worker 1 stalled",
+    "shrink 2 -> 1 ordered: a worker is lost   step 5,003 on 1   stood still 8 ms, 0.1 steps",
+    "grow 1 -> 2 ordered: its lease has 2 slots   1 newcomer ready   step 5,601 on 2   stood still 50 ms, 0.2 steps",
+    "saved at step 5,500 on 1",
+    "grow 2 -> 4 ordered: its lease has 4 slots",
+    "suspended at step 5,800 on 2: its app is cancelled",
+    "start at step 5,800 on 4",
+    "step 5,900 on 4   stood still 2 ms",
     "finished at step 6,000",
 ]
 

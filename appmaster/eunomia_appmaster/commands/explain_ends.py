@@ -7,12 +7,10 @@ from typing import Any
 
 from eunomia_appmaster.client import OVER
 from eunomia_appmaster.explaining.best_jobs import best_job, best_line
-from eunomia_appmaster.explaining.outcomes import JobOutcome, app_facts, job_outcome, trial_ends
+from eunomia_appmaster.explaining.outcomes import ENDS, JobOutcome, app_facts, job_outcome, trial_ends
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 ENDED_JOB = ("finished", "failed")
-ENDS = ("finished", "stopped", "failed")
-"""States of a job that has ended, in its app's ``trials.csv``."""
 
 
 def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str) -> list[pb.Explanation]:

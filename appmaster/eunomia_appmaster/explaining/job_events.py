@@ -1,43 +1,63 @@
 """The events of one job as text, a line each; what belongs to one live change of its size stands on one line."""
 
+import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from eunomia_appmaster.explaining.activity import CHANGE, RESIZED, Line
+from eunomia_appmaster.explaining.activity import CHANGE, ENDS, RESIZED, Line
 
 GAP = "   "
-ORDERED = "ordered"
-"""Last word of the order of a live change."""
+_ORDER = re.compile(r"\w+ \d+ -> (\d+) ordered")
+"""Beginning of the order of a live change, with the number of slots that it orders."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Row:
+    """A line of text: an event, or a live change from its order to its first step."""
+
+    at: float
+    texts: list[str]
+    size: int = 0
+    """Slots that a change orders; 0: the row is no change."""
 
 
 def event_lines(lines: Iterable[Line]) -> Iterator[str]:
-    """Yield a job's events in order of time, with the day where it changes.
+    """Yield a job's events in order of time, with the day where it changes; a change stands where it was ordered.
 
     Args:
         lines: of the job, from its app's activity.
     """
-    day, change = "", list[str]()
+    rows, pending = list[_Row](), list[_Row]()
     for line in sorted(lines, key=lambda each: each.at):
-        at = datetime.fromtimestamp(line.at).astimezone()
-        if line.event not in (CHANGE, RESIZED) and change:
-            yield GAP.join(change)
-            change = []
+        _add(rows, pending, line)
+    day = ""
+    for row in rows:
+        at = datetime.fromtimestamp(row.at).astimezone()
         if (today := f"{at:%Y-%m-%d}") != day:
             day = today
             yield day
-        text = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}  {_words(line)}"
-        if line.event == CHANGE and (not change or not line.why.endswith(ORDERED)):
-            change.append(text)
-        elif line.event == CHANGE:  # another order has replaced the one before
-            yield GAP.join(change)
-            change = [text]
-        elif line.event == RESIZED:
-            yield GAP.join([*change, text])
-            change = []
-        else:
-            yield text
-    if change:
-        yield GAP.join(change)
+        yield GAP.join(row.texts)
+
+
+def _add(rows: list[_Row], pending: list[_Row], line: Line) -> None:
+    """Add an event to the row of the change that it belongs to, one of the pending ones, or as a row of its own."""
+    at = datetime.fromtimestamp(line.at).astimezone()
+    text = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}  {_words(line)}"
+    order = _ORDER.match(line.why) if line.event == CHANGE else None
+    if line.event == CHANGE and order is None and pending:
+        pending[-1].texts.append(text)
+        return
+    made = next((row for row in pending if line.event == RESIZED and row.size == len(line.slots)), None)
+    if made is not None:
+        made.texts.append(text)
+        del pending[: pending.index(made) + 1]  # it has replaced the orders before it
+        return
+    rows.append(_Row(line.at, [text], 0 if order is None else int(order[1])))
+    if order is not None:
+        pending.append(rows[-1])
+    elif line.event in ENDS:
+        pending.clear()
 
 
 def _words(line: Line) -> str:

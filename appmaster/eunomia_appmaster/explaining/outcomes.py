@@ -9,8 +9,12 @@ from typing import Any
 
 from eunomia.model.shapes import value
 from eunomia_appmaster.app.trials_file import read_trials_file
+from eunomia_appmaster.client import OVER
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job, settings_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+ENDS = ("finished", "stopped", "failed")
+"""States of a job that has ended, in its app's ``trials.csv``."""
 
 MOST_TAGS = 6
 """Most tags whose last values are shown on one line."""
@@ -30,7 +34,8 @@ class JobOutcome:
 
     job: str
     state: str
-    """State of the ended job: finished, stopped (by its tuner) or failed."""
+    """State of the ended job: finished, stopped (by its tuner), failed, cancelled or, if its app ended otherwise before
+    the job did, unfinished."""
     iterations: int
     params: Mapping[str, Any]
     metric: str
@@ -78,7 +83,7 @@ def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
     try:
         return JobOutcome(
             job=job,
-            state=row["state"],
+            state=_ended_as(row["state"], app),
             iterations=int(row["iterations"] or 0),
             params=json.loads(row["parameters"] or "{}"),
             metric=metric,
@@ -92,7 +97,14 @@ def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
 
 def trial_ends(app: pb.App) -> dict[str, int]:
     """Return the number of an app's jobs by state; empty: its folder cannot be read here."""
-    return dict(Counter(row.get("state") or "unknown" for row in trial_rows(Path(app.folder))))
+    return dict(Counter(_ended_as(row.get("state") or "unknown", app) for row in trial_rows(Path(app.folder))))
+
+
+def _ended_as(state: str, app: pb.App) -> str:
+    """Return how a job ended whose last state stands in ``trials.csv``: with its app, unless it ended before."""
+    if state in ENDS or app.state not in OVER:
+        return state
+    return "cancelled" if app.state == "cancelled" else "unfinished"
 
 
 def app_facts(app: pb.App) -> dict[str, Any]:

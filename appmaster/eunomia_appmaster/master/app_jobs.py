@@ -191,6 +191,6 @@ class AppJobs:
         why: str = "",
         pause_seconds: float | None = None,
     ) -> None:
-        gpus = slots or (job.gang.gpus if job.gang else ())
+        gpus = slots or (job.gang.trained_on if job.gang else ())
         self._around.activity.note(event, job, at, slots=gpus, step=step, why=why, pause_seconds=pause_seconds)
         self.last = f"{self.id_of(job.number)} {event} at {job.step if step is None else step}"

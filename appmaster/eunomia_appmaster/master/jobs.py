@@ -1,7 +1,7 @@
 """The jobs of an app as plain values that survive a restart of its master."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -93,10 +93,16 @@ class Gang:
     @property
     def member_gpus(self) -> tuple[int, ...]:
         """The GPUs of the members, by rank."""
-        if self.membership is None:
-            return self.gpus
+        return self._places(self.members)
+
+    @property
+    def trained_on(self) -> tuple[int, ...]:
+        """The GPUs of the workers that train now, by rank; a change that is ordered leaves them as they are."""
+        return self._places(self.containers if self.membership is None else self.membership.current.members)
+
+    def _places(self, containers: Sequence[str]) -> tuple[int, ...]:
         places = dict(zip(self.containers, self.gpus, strict=True))
-        return tuple(places[each] for each in self.members if each in places)
+        return tuple(places[each] for each in containers if each in places)
 
     def add(self, container: str, gpu: int, node: str) -> None:
         """Add a container on a GPU."""

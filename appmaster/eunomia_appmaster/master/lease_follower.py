@@ -218,7 +218,7 @@ class LeaseFollower(JobLives):
 
     def _has_entered(self, job: Job, gang: Gang, entered: Entered, now: float) -> None:
         """Record that a job trains at another size."""
-        gpus = np.array(sorted(gang.member_gpus), dtype=np.int64)
+        gpus = np.array(sorted(gang.trained_on), dtype=np.int64)
         locality = 0 if self.cluster is None or not gpus.size else int(self.cluster.locality(gpus))
         job.sizes = job.sizes | {job.incarnation: (len(gpus), locality)}
         ordinary, job.seconds_per_step = job.seconds_per_step, None
@@ -232,7 +232,7 @@ class LeaseFollower(JobLives):
         why = f"stood still {1e3 * entered.pause_seconds:.0f} ms"
         why += f", {entered.pause_seconds / ordinary:.1f} steps" if ordinary else ""
         pause = entered.pause_seconds
-        self._note("resized", job, now, gang.member_gpus, step=entered.step, why=why, pause_seconds=pause)
+        self._note("resized", job, now, gang.trained_on, step=entered.step, why=why, pause_seconds=pause)
 
     def _restarts_only(self, job: Job, why: str) -> None:
         """Change a job by restarts from now on, since its script cannot change live."""

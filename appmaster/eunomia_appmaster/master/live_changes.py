@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from eunomia_appmaster.master.change_words import change_words, reason
 from eunomia_appmaster.master.changes import Decision, Membership, What, Worker, decide, holders
 from eunomia_appmaster.master.endings import has_failed, why_failed
 from eunomia_appmaster.master.gangs import START_WAIT_SECONDS, Gangs, Surroundings
@@ -187,7 +188,7 @@ class LiveChanges:
         self._count_failures(job, gang, slots, now)
         while gang.membership is not None:
             decision = self._decide(job, gang, gang.membership, wanted, slots, now)
-            if not self._carry_out(job, gang, decision, now):
+            if not self._carry_out(job, gang, decision, slots, now):
                 break
             if decision.what is What.ENTERED:
                 entered += self._entered(gang)
@@ -281,7 +282,7 @@ class LiveChanges:
     def _place(job: Job, gpu: int, slots: Mapping[int, Slot]) -> Place:
         return job.number, gpu, slots[gpu].epoch
 
-    def _carry_out(self, job: Job, gang: Gang, decision: Decision, now: float) -> bool:
+    def _carry_out(self, job: Job, gang: Gang, decision: Decision, slots: Mapping[int, Slot], now: float) -> bool:
         """Save a decision before anything is said of it; returns whether there may be another one."""
         before = gang.membership
         gang.membership = decision.membership
@@ -299,28 +300,39 @@ class LiveChanges:
             ordered=decision.membership.ordered.number, members=len(decision.membership.ordered.members),
             newcomers=len(decision.membership.newcomers),
         )  # fmt: skip
-        if before is not None and (words := _words(before, decision)):
-            self._around.activity.note("change", job, now, slots=gang.member_gpus, why=words)
-        if before is not None and decision.what is What.ORDER:
-            self._name_lost(job, gang, before, now)
+        if before is not None:
+            self._note(job, gang, before, decision, slots, now)
         for container in gang.members:
             gang.newcomers.pop(container, None)
         self._kill(gang, decision.given_up, "it is not awaited any more")
         return True
 
-    def _name_lost(self, job: Job, gang: Gang, before: Membership, now: float) -> None:
-        """Name the members that an order leaves out because they died or were stopped."""
+    def _note(
+        self, job: Job, gang: Gang, before: Membership, decision: Decision, slots: Mapping[int, Slot], now: float
+    ) -> None:
+        """Note a decision for the job's events, after the members that it leaves out as they died or were stopped."""
+        lost = self._lost(gang, before) if decision.what is What.ORDER else {}
         places = dict(zip(gang.containers, gang.gpus, strict=True))
+        for each, how in lost.items():
+            if each not in self._named:
+                self._named.add(each)
+                why = f"worker on slot {places[each]} {how}, and its gang goes on without it"
+                self._around.activity.note("left_out", job, now, slots=gang.member_gpus, why=why)
+        own = sum(slot.job == job.number for slot in slots.values())
+        why = reason(lost=lost, own=own, measured=self._book.is_measured(job.number))
+        if words := change_words(before, decision, why):
+            self._around.activity.note("change", job, now, slots=gang.member_gpus, why=words)
+
+    def _lost(self, gang: Gang, before: Membership) -> dict[str, str]:
+        """Return how the members that an order leaves out were lost; one that left in order is not lost."""
+        lost = {}
         for each in before.ordered.members:
             status = self._gangs.status(each)
-            if each in gang.members or each in self._named or status is None or each not in places:
+            if each in gang.members or status is None or each not in gang.containers:
                 continue
-            if each not in self._killed and not (status.completed and has_failed(status)):
-                continue
-            self._named.add(each)
-            how = "was stopped" if each in self._killed else why_failed(status, alone=True)
-            why = f"worker on slot {places[each]} {how}, and its gang goes on without it"
-            self._around.activity.note("left_out", job, now, slots=gang.member_gpus, why=why)
+            if each in self._killed or (status.completed and has_failed(status)):
+                lost[each] = "was stopped" if each in self._killed else why_failed(status, alone=True)
+        return lost
 
     def _entered(self, gang: Gang) -> list[Entered]:
         """Return the report of the current generation's first step."""
@@ -454,26 +466,6 @@ class LiveChanges:
                 self._around.runtimes.of(node).stop(mine, deadline_seconds=0.0, reason=reason)
             except (RefusedError, RuntimeAwayError) as error:
                 log.warning("runtime.order_lost", node=node, why=str(error))
-
-
-def _words(before: Membership, decision: Decision) -> str:
-    """Return what a decision does to a gang, for its events; empty: nothing that they say."""
-    after = decision.membership
-    size = len(before.ordered.members)
-    if decision.what is What.PLAN and after.planned is not None:
-        return _order_words(size, len(after.planned.members))
-    if decision.what is not What.ORDER:
-        return ""
-    newcomers = len(set(after.ordered.members) - set(before.ordered.members))
-    if newcomers:
-        return f"{newcomers} newcomer{'s' if newcomers > 1 else ''} ready"
-    return _order_words(size, len(after.ordered.members))
-
-
-def _order_words(size: int, to: int) -> str:
-    """Return an order about a gang's size in words; at the same size, other workers take the place of some."""
-    verb = "grow" if to > size else "shrink" if to < size else "move"
-    return f"{verb} {size} -> {to} ordered"
 
 
 def host_of(address: str) -> str:

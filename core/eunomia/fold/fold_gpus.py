@@ -15,7 +15,7 @@ from eunomia.store.writers import close_app, divide, drop_job, drop_lease, leave
 from eunomia.units import NONE, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
-_RUNNING = JobState.RUNNING
+_RUNNING, _STARTED = JobState.RUNNING, kinds.Started
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING))
 
 
@@ -111,8 +111,7 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
 def returned(fold: Folding, event: kinds.GpusReturned) -> None:
     """Order an app to release the GPUs that it returns; it holds them until executors confirm that they are idle."""
     state, held, least = fold.state, fold.state.holdings.live, fold.state.jobs.cells.least
-    app = fold.app(event.app)
-    named = set(event.gpus)
+    app, named = fold.app(event.app), set(event.gpus)
     if any(not 0 <= gpu < state.cluster.gpus or held.app[gpu] != app for gpu in named):
         raise EventError("an app must return GPUs that it holds", value=str(event.gpus), place=event.app)
     for lease in state.app_leases(app):
@@ -135,8 +134,8 @@ def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:
     if fold.state.amounts.are_known:
         fold.state.amounts.begun(lease)
     if lease.job != NONE:
-        state, gpus = fold.state, lease.gpus if lease.probe is None else lease.running
-        run(state, lease.job, len(gpus), event.at if event.at < state.now else state.now)
+        state, gpus, new = fold.state, lease.gpus if lease.probe is None else lease.running, event.__class__ is _STARTED
+        run(state, lease.job, len(gpus), event.at if event.at < state.now else state.now, starts=new)
         state.changes.rows += (lease.job, ~lease.app)
 
 
@@ -151,8 +150,7 @@ def retuned(fold: Folding, event: kinds.Retuned) -> None:
 def divided(fold: Folding, event: kinds.JobsDivided) -> None:
     """Record which of an app's jobs run on which of its GPUs."""
     state, held = fold.state, fold.state.holdings.live
-    app = fold.app(event.app)
-    jobs = [fold.job(job) for job in event.jobs]
+    app, jobs = fold.app(event.app), [fold.job(job) for job in event.jobs]
     _check_division(fold, app, jobs, event)
     table = state.jobs.live
     shared = [lease.id for lease in state.app_leases(app) if lease.job == NONE]
@@ -176,7 +174,8 @@ def _run(state: State, job: int, gpus: int) -> None:
     """Mark a job as running on a number of its app's GPUs from now on."""
     cells = state.jobs.cells
     since = state.now if math.isnan(cells.since[job]) else cells.since[job]
-    state.jobs.set(job, since=since, gpus=gpus, reason=0, verdict_at=state.now, starts=cells.starts[job] + 1)
+    starts = cells.starts[job] + (cells.state[job] != _RUNNING)  # one that runs changes its size live
+    state.jobs.set(job, since=since, gpus=gpus, reason=0, verdict_at=state.now, starts=starts)
     move(state, job, JobState.RUNNING)
     state.touch(job=job)
 

@@ -86,4 +86,4 @@ class Jobs:
     rate: Reals = column(float, 0.0)
     """Iterations per second while the job runs; its present progress is ``done + rate * (now - since)``."""
     starts: Ints = column("int64", 0)
-    """Number of times that the job was started."""
+    """Number of times that the job was started; a live change of its size is no start."""

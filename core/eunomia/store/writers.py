@@ -52,8 +52,8 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, reason: 
         state.waiting_jobs.moved(job, before, to, jobs.most[job], 0)
 
 
-def run(state: State, job: int, gpus: int, at: Seconds) -> None:
-    """Let a job run on a number of GPUs from ``at`` on, at its declared rate."""
+def run(state: State, job: int, gpus: int, at: Seconds, *, starts: bool) -> None:
+    """Let a job run on a number of GPUs from ``at`` on, at its declared rate; ``starts``: it did not run before."""
     jobs = state.jobs.cells
     if jobs.since[job] == jobs.since[job]:  # it has run at its old size until now
         move(state, job, _STARTING, at)
@@ -62,7 +62,7 @@ def run(state: State, job: int, gpus: int, at: Seconds) -> None:
     before, most, seconds = jobs.state[job], jobs.most[job], jobs.seconds_per_iteration[job]
     jobs.state[job], state.service.job_ledger = _RUNNING, None
     jobs.gpus[job], jobs.reason[job], jobs.since[job], jobs.verdict_at[job] = gpus, 0, at, at
-    jobs.starts[job] += 1
+    jobs.starts[job] += starts
     if before == _WAITING or gpus < most or state.waiting_jobs.short:
         _note_size(state, job, before)
     if seconds == seconds:  # NaN: not declared

@@ -1,0 +1,48 @@
+"""What the events of a job say of a live change of its gang: its order, the reason for it, and its newcomers."""
+
+from collections.abc import Collection
+
+from eunomia_appmaster.master.changes import Decision, Membership, What
+
+
+def change_words(before: Membership, decision: Decision, why: str) -> str:
+    """Return what a decision does to a gang; empty: nothing that its events say.
+
+    Args:
+        before: the gang's generations before the decision.
+        decision: as carried out.
+        why: the reason for another size, as ``reason`` returns it.
+    """
+    after = decision.membership
+    size = len(before.ordered.members)
+    if decision.what is What.PLAN and after.planned is not None:
+        return _order(size, len(after.planned.members), why)
+    if decision.what is not What.ORDER:
+        return ""
+    newcomers = len(set(after.ordered.members) - set(before.ordered.members))
+    if newcomers:
+        return f"{newcomers} newcomer{'s' if newcomers > 1 else ''} ready"
+    return _order(size, len(after.ordered.members), why)
+
+
+def reason(*, lost: Collection[str], own: int, measured: bool) -> str:
+    """Return why a gang gets another size.
+
+    Args:
+        lost: its workers that died or were stopped.
+        own: number of slots of the job's own lease; 0: its app divides its slots among its jobs.
+        measured: whether the lease orders a measurement of the job's rate on some of its slots.
+    """
+    if lost:
+        return "a worker is lost" if len(lost) == 1 else f"{len(lost)} workers are lost"
+    if measured:
+        return "its rate is measured"
+    if own:
+        return f"its lease has {own} slot{'' if own == 1 else 's'}"
+    return "its app divides its slots in another way"
+
+
+def _order(size: int, to: int, why: str) -> str:
+    """Return an order about a gang's size in words; at the same size, other workers take the place of some."""
+    verb = "grow" if to > size else "shrink" if to < size else "move"
+    return f"{verb} {size} -> {to} ordered: {why}"
