@@ -160,7 +160,7 @@ LIVE = [
     _line(10.0, "start", 1, 0),
     _line(10.5, "running", 1, 0),
     _line(20.0, "change", 1, 0, "grow 1 -> 2 ordered"),
-    _line(20.5, "change", 1, 0, "grow 1 -> 4 ordered"),  # replaces the order before
+    _line(20.5, "change", 1, 0, "grow 1 -> 4 ordered: its lease has 4 slots"),  # replaces the order before
     _line(22.0, "change", 1, 0, "3 newcomers ready"),
     _line(22.75, "resized", 4, 12, pause=0.25),
     _line(30.0, "change", 4, 0, "shrink 4 -> 2 ordered"),

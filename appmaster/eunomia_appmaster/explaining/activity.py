@@ -1,6 +1,7 @@
 """Reads the job events that app masters record in ``activity/a2-g1.jsonl`` in an app's folder."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ RESIZED = "resized"
 
 CHANGE = "change"
 """A part of a live change: its order, or that its newcomers are ready."""
+_ORDER = re.compile(r"\w+ \d+ -> (\d+) ordered")
+"""Beginning of the text of an order: ``grow 2 -> 4 ordered``, with the reason behind it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,12 @@ class Line:
     """Reason of an end; empty: not recorded."""
     pause_seconds: float | None = None
     """For which the job stood still in a live change; None: there was none."""
+
+    @property
+    def ordered_size(self) -> int | None:
+        """The number of slots that the order of a live change gives its job; None: the line is no such order."""
+        found = _ORDER.match(self.why) if self.event == CHANGE else None
+        return None if found is None else int(found[1])
 
 
 class ActivityLog:

@@ -1,15 +1,12 @@
 """The events of one job as text, a line each; what belongs to one live change of its size stands on one line."""
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from eunomia_appmaster.explaining.activity import CHANGE, ENDS, RESIZED, Line
 
 GAP = "   "
-_ORDER = re.compile(r"\w+ \d+ -> (\d+) ordered")
-"""Beginning of the order of a live change, with the number of slots that it orders."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,8 +41,8 @@ def _add(rows: list[_Row], pending: list[_Row], line: Line) -> None:
     """Add an event to the row of the change that it belongs to, one of the pending ones, or as a row of its own."""
     at = datetime.fromtimestamp(line.at).astimezone()
     text = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}  {_words(line)}"
-    order = _ORDER.match(line.why) if line.event == CHANGE else None
-    if line.event == CHANGE and order is None and pending:
+    ordered = line.ordered_size
+    if line.event == CHANGE and ordered is None and pending:
         pending[-1].texts.append(text)
         return
     made = next((row for row in pending if line.event == RESIZED and row.size == len(line.slots)), None)
@@ -53,8 +50,8 @@ def _add(rows: list[_Row], pending: list[_Row], line: Line) -> None:
         made.texts.append(text)
         del pending[: pending.index(made) + 1]  # it has replaced the orders before it
         return
-    rows.append(_Row(line.at, [text], 0 if order is None else int(order[1])))
-    if order is not None:
+    rows.append(_Row(line.at, [text], ordered or 0))
+    if ordered is not None:
         pending.append(rows[-1])
     elif line.event in ENDS:
         pending.clear()

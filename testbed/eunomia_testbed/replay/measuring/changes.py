@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from eunomia.model.shapes import value
 from eunomia_appmaster.explaining.activity import CHANGE, RESIZED, Line
 
-_GROWS, _ORDERED = "grow ", " ordered"
-
 
 @value
 class LiveChange:
@@ -34,15 +32,20 @@ class Stretch:
 def live_changes(lines: Sequence[Line]) -> Iterator[LiveChange]:
     """Yield the live changes of a job from its lines, in order.
 
-    A change is ordered again where another one replaces it before it has begun; then the last order counts.
+    A change is ordered again where another one replaces it before it has begun; the order that counts is the first one
+    of the size that the job then has.
     """
-    size, ordered_at = 0, None
+    size, orders = 0, list[Line]()
     for line in lines:
-        if line.event == CHANGE and line.why.endswith(_ORDERED):
-            ordered_at = line.at if line.why.startswith(_GROWS) else None
+        if line.ordered_size is not None:
+            orders.append(line)
         elif line.event == RESIZED and line.pause_seconds is not None:
             after = len(line.slots)
-            join = None if ordered_at is None or after <= size else line.at - line.pause_seconds - ordered_at
+            place = next((place for place, each in enumerate(orders) if each.ordered_size == after), None)
+            join = None
+            if place is not None:
+                join = line.at - line.pause_seconds - orders[place].at if after > size else None
+                del orders[: place + 1]  # it has replaced those before it
             yield LiveChange(
                 at=line.at,
                 before=size,
@@ -50,7 +53,6 @@ def live_changes(lines: Sequence[Line]) -> Iterator[LiveChange]:
                 pause_seconds=line.pause_seconds,
                 join_seconds=None if join is None else max(0.0, join),
             )
-            ordered_at = None
         if line.slots and line.event != CHANGE:
             size = len(line.slots)
 
