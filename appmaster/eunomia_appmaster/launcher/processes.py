@@ -116,6 +116,11 @@ def environment_mark(pid: int) -> str:
     return next((one[len(start) :].decode(errors="replace") for one in _environment(pid) if one.startswith(start)), "")
 
 
+def with_descendants(pids: Iterable[int]) -> set[int]:
+    """Return the living ones of some processes, and all processes below them."""
+    return _descendants(_table(), set(pids))
+
+
 def _table() -> dict[int, Stat]:
     stats = ((int(name), read_stat(int(name))) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - ten times faster
     return {pid: stat for pid, stat in stats if stat is not None}

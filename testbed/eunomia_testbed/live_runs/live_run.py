@@ -13,7 +13,9 @@ from eunomia_appmaster.client import Client
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.live_runs.app_source import AppSource
+from eunomia_testbed.live_runs.processes import process_of
 from eunomia_testbed.live_runs.record import LiveRecord, News
+from eunomia_testbed.live_runs.settling import wait_until_idle
 from eunomia_testbed.live_runs.tables import RhoSample
 
 PRELOAD = ("sklearn.datasets", "eunomia_testbed.workloads.image.digits")
@@ -113,6 +115,11 @@ class LiveRun:
         """Start arbiter and launcher, and wait until they are ready."""
         self.supervisor.start()
         self._client = Client(self.supervisor.address, token_file=self.supervisor.token_file)
+
+    def settle(self) -> None:
+        """Wait until arbiter and launcher are idle: zygotes have made their imports, by which they are quick."""
+        children = (self.supervisor.arbiter, self.supervisor.launcher)
+        wait_until_idle([process.pid for child in children if (process := process_of(child)) is not None])
 
     def submit(self) -> None:
         """Submit all apps at once."""

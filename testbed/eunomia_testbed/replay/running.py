@@ -116,6 +116,9 @@ def run_for_real(
 ) -> RunRecord:
     """Run all apps of a plan under one policy, each submitted at its time, until all have ended.
 
+    The first one is submitted once arbiter and launcher are idle: a job's start on a cluster that has just begun to
+    serve would be that of no other job, nor of the simulation.
+
     Args:
         plan: the plan.
         run: policy and repeat.
@@ -129,6 +132,7 @@ def run_for_real(
     """
     run_in_this_installation(os.environ)
     live.start()
+    live.settle()
     with PaceMeter(live.folder, reference_loop_seconds=loop_seconds) as meter, _faults(plan, live):
         times = _until_all_ended(plan, run, live, watch, limit_seconds)
     return RunRecord(
