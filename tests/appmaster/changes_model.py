@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from eunomia_appmaster.training.changes import NO_STATE, Act, Decided, Member, Membership, MemberStage, repaired
+from tests.appmaster.repairing import repaired
+
+from eunomia_appmaster.training.changes import NO_STATE, Act, Decided, Member, Membership, MemberStage
 
 NAMES = ("a", "b", "c")
 ON = (MemberStage.STEPPING, MemberStage.ENTERING)
@@ -57,6 +59,10 @@ class World(NamedTuple):
     deaths: int
     stepped: int
     restarts: bool = False
+    sent: int = 0
+    """Mask of the generations that were ordered, and not only planned, where the app master's own function decides."""
+    master: int = 0
+    """Number of what the app master knows then."""
 
     def having(self, at: int, view: int) -> "World":
         return self._replace(workers=(*self.workers[:at], view, *self.workers[at + 1 :]))
@@ -94,9 +100,9 @@ def start(members: tuple[str, ...], *, burst: int, deaths: int = 1) -> World:
     return World(views, (everyone,), (FORMED,), (everyone,), everyone, burst, deaths, stepped=0)
 
 
-def explore(first: World, rules: Rules | None = None) -> Explored:
+def explore(first: World, rules: Rules | None = None, kind: "type[Machine] | None" = None) -> Explored:
     """Visit all states; a fault is a state that breaks a rule, or from which nothing leads to a good end."""
-    found, machine = Explored(), Machine(rules or Rules())
+    found, machine = Explored(), (kind or Machine)(rules or Rules())
     number = {first: 0}
     queue, origins, targets, good = [first], array("l"), array("l"), []
     for index, world in enumerate(queue):
@@ -179,10 +185,15 @@ class Machine:
             yield from self.worker_events(world, at, view)
         yield from self.master(world)
 
+    def hearable(self, world: World, number: int) -> bool:
+        """Return whether workers can hear of a generation."""
+        return world.orders[number] > 0
+
     def worker_events(self, world: World, at: int, view: int) -> Iterator[tuple[World, str]]:
         member = VIEWS[view]
         for number in range(member.newest.generation + 1, len(world.orders)):
-            yield world.having(at, self.hears(view, number, world.orders[number])), ""
+            if self.hearable(world, number):
+                yield world.having(at, self.hears(view, number, world.orders[number])), ""
         if member.stage is MemberStage.FORMING:
             yield from self.forms(world, at, view)
         if member.stage is MemberStage.ENTERING:

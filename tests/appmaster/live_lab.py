@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.appmaster.repairing import repaired
 from tests.appmaster.training_lab import PATHS, Lab
 
 from eunomia_appmaster.launcher import live_words
 from eunomia_appmaster.node.pulse import Pulse, read_pulse
 from eunomia_appmaster.protocol import launcher_pb2 as pb
-from eunomia_appmaster.training.changes import Membership, repaired
+from eunomia_appmaster.training.changes import Membership
 
 STORE = Path(__file__).with_name("live_store.py")
 TIMEOUT_SECONDS = 60.0

@@ -33,6 +33,7 @@ parser.add_argument("--widen-newcomers", action="store_true")
 parser.add_argument("--scaler", action="store_true")
 parser.add_argument("--loaders", type=int, default=0, help="processes that load data")
 parser.add_argument("--dies-in", type=int, help="the step in which rank 1 is killed before it has a gradient")
+parser.add_argument("--compile", action="store_true", help="what prepare has returned")
 parser.add_argument("--no-hash", action="store_true")
 parser.add_argument("--no-average", action="store_true")
 args = parser.parse_args()
@@ -60,8 +61,20 @@ model, optimizer, scheduler, averaged, scaler, loader = run.prepare(
     model, optimizer, scheduler, averaged, scaler, loader, micro_batches=args.micro_batches
 )
 plain = getattr(model, "module", model)  # one worker of a fixed size has no wrapper
+forward = torch.compile(model, backend="eager") if args.compile else model
 log = Path(f"steps.{os.environ['EUNOMIA_CONTAINER_ID'].partition('@')[0]}").open("a", buffering=1)  # noqa: SIM115 - open to the end
 seen: list[int] = []
+buffers_before = ""
+
+
+def note_buffers(norm: nn.Module, _: object) -> None:
+    """Note a hash of the buffers with which a forward pass begins."""
+    global buffers_before
+    buffers_before = hashlib.sha256(b"".join(each.numpy().tobytes() for each in norm.buffers())).hexdigest()[:16]
+
+
+if args.norm:
+    plain[1].register_forward_pre_hook(note_buffers)
 
 
 def state_hash() -> str:
@@ -78,7 +91,7 @@ def state_hash() -> str:
 def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
     began, before = time.monotonic(), run.step
     optimizer.zero_grad()
-    loss = nn.functional.mse_loss(model(x), y)
+    loss = nn.functional.mse_loss(forward(x), y)
     seen.extend(chosen.tolist() if run.accumulation.piece.samples else [])
     if run.rank == 1 and run.step + 1 == args.dies_in:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -93,6 +106,7 @@ def train(x: torch.Tensor, y: torch.Tensor, chosen: torch.Tensor) -> None:
             averaged.update_parameters(model)
         run.state["steps"] = run.step
         row = {"step": run.step, "size": run.world_size, "rank": run.rank, "seen": seen[:], "began": began}
+        row |= {"buffers": buffers_before}
         row |= {"ended": time.monotonic(), "hash": "" if args.no_hash else state_hash(), "loss": loss.item()}
         row["parameters"] = "" if args.no_hash else float(sum(each.double().sum() for each in model.parameters())).hex()
         log.write(json.dumps(row) + "\n")

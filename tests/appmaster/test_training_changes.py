@@ -1,31 +1,39 @@
 """The state machine of live changes: every state of three workers is visited, and planted mistakes are found."""
 
 import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
-from tests.appmaster.changes_model import Explored, Rules, explore, start
+from tests.appmaster.changes_model import Explored, Machine, Rules, explore, start
+from tests.appmaster.deciding_model import DecidingMachine, begin
+from tests.appmaster.repairing import repaired
 
-from eunomia_appmaster.training.changes import Act, Decided, Member, Membership, MemberStage, repaired
+from eunomia_appmaster.master.changes import Decision, What, Worker, decide
+from eunomia_appmaster.master.changes import Membership as Generations
+from eunomia_appmaster.training.changes import Act, Decided, Member, Membership, MemberStage
 
-TWO = ("a", "b")
+TWO, THREE = ("a", "b"), ("a", "b", "c")
+MACHINES = {"any order": (start, Machine), "the app master's orders": (begin, DecidingMachine)}
 
 
-def explored(members: tuple[str, ...], *, burst: int, capsys: pytest.CaptureFixture[str]) -> Explored:
+def explored(orders: str, members: tuple[str, ...], *, burst: int, capsys: pytest.CaptureFixture[str]) -> Explored:
+    first, machine = MACHINES[orders]
     began = time.perf_counter()
-    found = explore(start(members, burst=burst))
+    found = explore(first(members, burst=burst), kind=machine)
     with capsys.disabled():
         seconds = time.perf_counter() - began
-        line = f"{len(members)} of 3 workers, {burst} orders, 1 death: {found.states} states, "
+        line = f"{orders}: {len(members)} of 3 workers, {burst} orders, 1 death: {found.states} states, "
         print(f"{line}{found.transitions} transitions, {seconds:.1f} s")
     return found
 
 
-@pytest.mark.parametrize("members", [("a",), TWO])
+@pytest.mark.parametrize("orders", MACHINES)
+@pytest.mark.parametrize("members", [("a",), TWO, THREE])
 def test_one_order_and_a_death_lead_to_a_gang_that_makes_steps(
-    members: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    orders: str, members: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = explored(members, burst=1, capsys=capsys)
+    found = explored(orders, members, burst=1, capsys=capsys)
     assert found.faults == []
     assert found.states > 1000
 
@@ -36,7 +44,15 @@ def test_one_order_and_a_death_lead_to_a_gang_that_makes_steps(
 def test_a_burst_of_orders_and_a_death_lead_to_a_gang_that_makes_steps(
     members: tuple[str, ...], burst: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert explored(members, burst=burst, capsys=capsys).faults == []
+    assert explored("any order", members, burst=burst, capsys=capsys).faults == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [("a",), TWO, THREE])
+def test_two_changes_of_mind_of_the_app_master_and_a_death_lead_to_a_gang_that_makes_steps(
+    members: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explored("the app master's orders", members, burst=2, capsys=capsys).faults == []
 
 
 def leaves_open(member: Member, outcome: Decided, present: tuple[str, ...]) -> tuple[Act, int]:
@@ -62,6 +78,37 @@ def test_a_planted_mistake_is_found(name: str) -> None:
     rules, burst, fault = MISTAKES[name]
     (found,) = explore(start(TWO, burst=burst), rules).faults
     assert found.startswith(fault)
+
+
+Workers, Name = Mapping[str, Worker], Callable[[int], str]
+
+
+def counts_the_dead(before: Generations, workers: Workers, wanted: Collection[int], name: Name) -> Decision:
+    """Keep members that have died."""
+    return decide(before, {each: replace(one, alive=True, leaves=False) for each, one in workers.items()}, wanted, name)
+
+
+def misses_the_first_step(before: Generations, workers: Workers, wanted: Collection[int], name: Name) -> Decision:
+    """Never process that a generation has made a step, so that its newcomers never count as having the state."""
+    return decide(before, {each: replace(one, resized=-1) for each, one in workers.items()}, wanted, name)
+
+
+def trusts_the_ordered(before: Generations, workers: Workers, wanted: Collection[int], name: Name) -> Decision:
+    """Take every member of an ordered generation for one that has the state."""
+    holders = replace(before.current, members=before.ordered.members)
+    decision = decide(replace(before, current=holders), workers, wanted, name)
+    if decision.what is What.ENTERED:
+        return decision
+    return replace(decision, membership=replace(decision.membership, current=before.current))
+
+
+@pytest.mark.parametrize("mistake", [counts_the_dead, misses_the_first_step, trusts_the_ordered])
+def test_a_mistake_planted_in_the_app_master_is_found(mistake: Callable[..., Decision]) -> None:
+    class Mistaken(DecidingMachine):
+        decides = staticmethod(mistake)
+
+    (found,) = explore(begin(TWO, burst=1), kind=Mistaken).faults
+    assert found.startswith("no way on")
 
 
 def test_a_worker_leaves_only_when_the_others_go_on_without_it() -> None:

@@ -91,6 +91,7 @@ def finished(job: LiveJob) -> Any:
     [
         pytest.param((), marks=pytest.mark.slow),
         pytest.param(("--loaders", "2"), marks=pytest.mark.slow),
+        pytest.param(("--compile",), marks=pytest.mark.slow),
         ("--micro-batches", "2", "--adam", "--scaler"),
     ],
 )
@@ -174,6 +175,30 @@ def test_a_worker_that_vanishes_without_a_word_is_left_out_once_it_is_named(lab:
 
 
 @pytest.mark.slow
+def test_a_stopped_rank_0_that_wakes_up_beside_its_successor_leaves_without_a_trace(lab: Lab, tmp_path: Path) -> None:
+    args = ("--epochs", "12", "--seconds", "0.02")
+    with live_job(lab, SCRIPT, tmp_path / "run", *args) as job:
+        started(job, 3)
+        job.run_for(0.2)
+        job.kill("c0", signal.SIGSTOP)
+        job.until(lambda: _waits(job, "c1") and _waits(job, "c2"), 30.0, "its peers do not wait for it")
+        job.lost.append("c0")
+        job.order(2, without="c0")
+        assert job.settle()["size"] == 2
+        first = [path.name for path in (tmp_path / "run" / "logs").iterdir()]
+        job.run_for(0.3)
+        job.kill("c0", signal.SIGCONT)
+        job.until(lambda: job.workers["c0"].code is not None, 30.0, "it goes on alone")
+        assert job.workers["c0"].code == 75
+        assert (tmp_path / "run" / "final.pt").exists() is False
+        assert finished(job)["size"] == 2
+        rows = checked(job, 84)
+        assert sorted(path.name for path in (tmp_path / "run" / "logs").iterdir()) == sorted(first)
+    left_at = max(step for step, of_step in rows.items() if len(of_step) == 3)
+    assert all(row["size"] == 2 for step, of_step in rows.items() if step > left_at + 1 for row in of_step)
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_for_a_while_is_waited_for(lab: Lab, tmp_path: Path) -> None:
     with live_job(lab, SCRIPT, tmp_path / "run", "--steps", "60", "--seconds", "0.02") as job:
         started(job, 2)
@@ -223,7 +248,7 @@ def test_a_newcomer_of_another_shape_fails_alone(lab: Lab, tmp_path: Path) -> No
         job.order(2)
         assert finished(job)["size"] == 1
         (unfit,) = job.said("unfit")
-        assert "(7, 6)" in unfit["why"]
+        assert unfit["why"] == "it trains Sequential 0.weight (7, 6), and its peers Sequential 0.weight (6, 6)"
         checked(job, 60)
 
 
@@ -272,6 +297,8 @@ def test_buffers_and_uneven_batches_are_equal_on_all_workers_after_each_change(l
         rows = rows_by_step(job)
     for step, of_step in rows.items():
         assert len({row["parameters"] for row in of_step}) == 1, step
+        assert len({row["buffers"] for row in of_step}) == 1, step
+    assert len({of_step[0]["buffers"] for of_step in rows.values()}) == len(rows), "they change with each step"
 
 
 @pytest.mark.slow

@@ -106,6 +106,10 @@ def summed(batch):
     assert count.item() == 2.0
     return batch
 """
+NO_GROUP = (
+    'a script that uses torch\'s default process group must be started with elastic = "restart", '
+    "but got a live gang, which has none (torch.distributed)"
+)
 ZERO = """
 from torch.distributed.optim import ZeroRedundancyOptimizer
 optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.SGD, lr=0.05)
@@ -116,7 +120,7 @@ optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.op
 @pytest.mark.parametrize(
     ("before", "error"),
     [
-        (ZERO, "Default process group has not been initialized"),
+        (ZERO, NO_GROUP),
         (
             GROUP + ZERO,
             "prepare() must be given optimizers of which each worker has the whole state, but got "
@@ -132,6 +136,22 @@ def test_a_sharded_optimizer_is_refused(lab: Lab, tmp_path: Path, before: str, e
         job.start(2)
         assert set(job.finish().values()) == {1}
         assert error in job.output()
+
+
+USES = {
+    "barrier": "import torch.distributed as dist\ndist.barrier()",
+    "rank": "import torch.distributed as dist\nprint(dist.get_rank())",
+    "all-reduce in the loop": "import torch.distributed as dist\nx = next(iter(loader))[0]\ndist.all_reduce(x)",
+}
+
+
+@pytest.mark.parametrize("use", ["barrier", *(pytest.param(one, marks=pytest.mark.slow) for one in list(USES)[1:])])
+def test_a_use_of_torchs_default_group_is_refused_with_the_way_out(lab: Lab, tmp_path: Path, use: str) -> None:
+    with live_job(lab, script(tmp_path, after=USES[use]), tmp_path / "run") as job:
+        job.repairs = False
+        job.start(2)
+        assert set(job.finish().values()) == {1}
+        assert NO_GROUP in job.output()
 
 
 def test_a_communication_hook_is_refused(lab: Lab, tmp_path: Path) -> None:

@@ -138,23 +138,57 @@ def deviation(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float
 def test_live_changes_and_restarts_end_with_the_same_parameters(
     lab: Lab, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The gang changes live as soon as it can; then the same changes are made at the same steps by restarts."""
     program = program_named(name)
     args = (str(script(program)), *words(program, options={program.cost_option: 8}))
-    changes = changed_live(lab, tmp_path / "live", args)
-    restarted = Job(lab, IN_DOUBLE_PRECISION, tmp_path / "restarted", args=args)
-    for (_, size), (stop, _) in itertools.pairwise(changes):
-        if stop:
-            assert restarted.run(workers=size, EUNOMIA_STOP_AT=stop) == [LEFT] * size, restarted.output()
-    fixed = Job(lab, IN_DOUBLE_PRECISION, tmp_path / "fixed", args=args)
-    assert fixed.run(EUNOMIA_STOP_AT=changes[-1][0]) == [LEFT], fixed.output()
-    folders = [parameters(tmp_path / folder) for folder in ("live", "restarted", "fixed")]
-    between, beside = deviation(folders[0], folders[1]), deviation(folders[0], folders[2])
-    with capsys.disabled():
-        sys.stdout.write(f"{name}: {changes}, live to restarts {between:.1e}, live to one worker {beside:.1e}\n")
+    between, beside = in_both_modes(lab, tmp_path, name, args, capsys)
     assert between < TOLERANCE
     if name not in WITH_BATCH_NORM:
         assert beside < TOLERANCE
+
+
+DOCUMENTED = {
+    "digits": ("digits/train.py",),
+    "doubled batches": ("adapting/train.py", "--samples", "256", "--double-at", "4", "8"),
+    "accordion": ("adapting/digits.py", "--rule", "accordion", "--every", "2"),
+    "gns": ("adapting/digits.py", "--rule", "gns"),
+}
+"""Scripts of the documents, with arguments by which their batch size changes while the gang does."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_scripts_of_the_documents_end_with_the_same_parameters_in_both_modes(
+    lab: Lab, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, *more = DOCUMENTED[name]
+    args = (str(Path(__file__).parents[2] / "docs" / "examples" / path), *more, "--epochs", "100000")
+    between, beside = in_both_modes(lab, tmp_path, name, args, capsys)
+    assert between < TOLERANCE
+    if name != "gns":  # the noise scale is measured from the workers' gradients
+        assert beside < TOLERANCE
+
+
+def in_both_modes(
+    lab: Lab, folder: Path, name: str, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> tuple[float, float]:
+    """Change a gang live as soon as it can, make the same changes at the same steps by restarts, and train one worker.
+
+    Returns:
+        How far the final parameters of the live run are from those of the restarts, and from those of one worker.
+    """
+    changes = changed_live(lab, folder / "live", args)
+    restarted = Job(lab, IN_DOUBLE_PRECISION, folder / "restarted", args=args)
+    for (_, size), (stop, _) in itertools.pairwise(changes):
+        if stop:
+            assert restarted.run(workers=size, EUNOMIA_STOP_AT=stop) == [LEFT] * size, restarted.output()
+    fixed = Job(lab, IN_DOUBLE_PRECISION, folder / "fixed", args=args)
+    assert fixed.run(EUNOMIA_STOP_AT=changes[-1][0]) == [LEFT], fixed.output()
+    live, by_restarts, alone = (parameters(folder / each) for each in ("live", "restarted", "fixed"))
+    between, beside = deviation(live, by_restarts), deviation(live, alone)
+    with capsys.disabled():
+        sys.stdout.write(f"{name}: {changes}, live to restarts {between:.1e}, live to one worker {beside:.1e}\n")
+    return between, beside
 
 
 def changed_live(lab: Lab, folder: Path, args: tuple[str, ...]) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.leaving import end_process
 from eunomia_appmaster.training.live.change_orders import ChangeOrders
 from eunomia_appmaster.training.live.gang import EntryRow, LiveGang
-from eunomia_appmaster.training.live.groups import PeerGroup
+from eunomia_appmaster.training.live.groups import PeerGroup, refuse_default_group
 from eunomia_appmaster.training.orders import OrderClient
 
 
@@ -33,6 +33,7 @@ def joined(environment: Environment) -> tuple[Gang, Orders | None]:
     if environment.live and folder is not None:
         orders = ChangeOrders(OrderClient(folder, environment.rank))
         gang = LiveGang(environment, orders)
+        refuse_default_group(lambda: gang.live)
         if not gang.newcomer:
             gang.form(_Founding(orders), 0)
         return gang, orders

@@ -15,6 +15,8 @@ import torch
 from torch import distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from eunomia.errors import InputError
+
 SEEN_WITH = ("2.13",)
 """Versions of torch with which the tests of live changes were run."""
 CONNECT_SECONDS = 10.0
@@ -28,6 +30,10 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 class PeerLostError(Exception):
     """A collective operation has failed: a peer has died, or has closed its connections."""
+
+
+class NoDefaultGroupError(InputError, ValueError):
+    """A script uses torch's default process group, which a live gang does not have; torch raises a ``ValueError``."""
 
 
 class InFlight(Protocol):
@@ -197,6 +203,22 @@ class _Transfer:
             self._work.wait(timedelta(seconds=TRANSFER_SECONDS))
         except RuntimeError as error:
             raise PeerLostError(str(error)) from None
+
+
+def refuse_default_group(is_live: Callable[[], bool]) -> None:
+    """Refuse each use of torch's default process group while there is none and the gang is live.
+
+    Torch's own error does not name the way out, which is to start the script with ``elastic = "restart"``.
+    """
+    given = dist.distributed_c10d._get_default_group
+
+    def default_group() -> Any:
+        if is_live() and not dist.is_initialized():
+            rule = 'a script that uses torch\'s default process group must be started with elastic = "restart"'
+            raise NoDefaultGroupError(rule, value="a live gang, which has none", place="torch.distributed")
+        return given()
+
+    dist.distributed_c10d._get_default_group = default_group
 
 
 def after_backward(call: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NoReturn
 
 import torch
@@ -80,8 +81,7 @@ class Swap:
         """Wait for the first generation, as a newcomer that has built what it trains."""
         gang = self._live
         mine, theirs = self._fingerprint(), gang.fingerprint("") or self._fingerprint()
-        if mine != theirs:
-            why = f"it trains {mine}, and its peers {theirs}"
+        if why := _difference(mine, theirs):
             self._supervision.go("unfit", {"generation": gang.newest, "why": why}, f"left: {why}")
         if gang.device.type == "cpu":
             self._room = transfer.room_for(gang.layout() or [])
@@ -206,14 +206,21 @@ class Swap:
         self._was_main, self._room = gang.rank == 0, []
 
     def _fingerprint(self) -> str:
-        """Return what is trained: shapes by name, numbers of parameters by group, and kinds of all other objects."""
-        parts = []
+        """Return what is trained, a fact a line: shapes by name, parameters by group, kinds of all other objects."""
+        facts: list[str] = []
         for kept in self._keeper.kept:
             if isinstance(kept, KeptModel):
-                shapes = {name: tuple(each.shape) for name, each in kept.module.state_dict().items()}
-                parts.append(f"{kept.kind} {shapes}")
+                facts += [f"{kept.kind} {name} {tuple(one.shape)}" for name, one in kept.module.state_dict().items()]
             elif isinstance(kept, KeptOptimizer):
-                parts.append(f"{kept.kind} {[len(group['params']) for group in kept.optimizer.param_groups]}")
+                facts.append(f"{kept.kind} {[len(group['params']) for group in kept.optimizer.param_groups]}")
             else:
-                parts.append(kept.kind)
-        return "; ".join(parts)
+                facts.append(kept.kind)
+        return "\n".join(facts)
+
+
+def _difference(mine: str, theirs: str) -> str:
+    """Return the first fact in which two descriptions of what is trained differ, in words; empty: there is none."""
+    for own, others in zip_longest(mine.splitlines(), theirs.splitlines(), fillvalue="nothing more"):
+        if own != others:
+            return f"it trains {own}, and its peers {others}"
+    return ""
