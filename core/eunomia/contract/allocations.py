@@ -14,30 +14,30 @@ from eunomia.units import NEVER, Bools, Ints, Misfit, Reals, Rest, Rows, Seconds
 
 @builds
 class Pins:
-    """GPUs of a claim on particular machines: entry i gives ``gpus[i]`` of ``machine[i]`` to claim ``claim[i]``."""
+    """GPUs pinned to machines: claim ``claim[i]`` gets ``gpus[i]`` GPUs on machine ``machine[i]``."""
 
     claim: Rows
-    """[entry] index of the claim."""
+    """[entry] index into the claims of the allocation."""
     machine: Rows
     gpus: Ints
 
 
 @builds
 class AmountRange:
-    """The minimum and maximum amount of a resource for all GPUs of each claim together."""
+    """[claim] minimum and maximum amount of a resource, CPUs or GiB, for all GPUs of the claim together."""
 
     least: Reals
     most: Reals
 
     def of(self, claim: int, part: float) -> tuple[float, float]:
-        """Return minimum and maximum for a claim that gets this fraction of its GPUs; above 1 counts as 1."""
+        """Return the minimum and maximum of a claim that gets a fraction ``part`` of its GPUs; above 1 counts as 1."""
         part = min(part, 1.0)
         return float(self.least[claim]) * part, float(self.most[claim]) * part
 
 
 @builds
 class Grants(LazyFields):
-    """Whole GPUs of the offer; a claim also keeps the GPUs that it holds outside the offer.
+    """Whole GPUs of the offer granted to claims; a claim also keeps the GPUs that it holds outside the offer.
 
     For a job without GPUs outside the offer, ``gpus`` is its total new size, not an increment.
     """
@@ -47,10 +47,10 @@ class Grants(LazyFields):
     gpu_type: Rows | None = None
     """GPU type of each claim; None or -1: any type."""
     stays: Bools | None = None
-    """[claim] whether it keeps its GPUs of another type if these are still free after all other claims are served,
-    since only a lack of room made it change its type. None: no claim does."""
+    """[claim] whether the claim keeps its present GPUs, although of another type than granted, if no claim in ``order``
+    was placed on them: its type is changed only to make room for others. None: no claim does."""
     cpus: AmountRange | None = None
-    """Range of CPUs; None: the job's request, or CPUs of the machine in proportion to its GPUs."""
+    """Range of CPUs; None: as the job requests, or else in proportion to the machine's GPUs."""
     memory_gib: AmountRange | None = None
     pins: Pins | None = None
     """Machines chosen for claims; None: the placement chooses the machines."""
@@ -92,9 +92,9 @@ class Allocation(LazyFields):
     rest: Rest = Rest.KEEP
     """Whether claims that the allocation does not name keep the GPUs of the offer that they hold."""
     lease: Seconds | Reals | None = None
-    """Length of the leases in seconds, one for all or by claim; None: the offer's."""
+    """Length of the leases in seconds: one value for all claims, or one per claim; None: the offer's."""
     protected: Seconds | Reals = Seconds(0.0)
-    """Seconds after the start of a lease during which no round may preempt it; one for all or by claim."""
+    """Seconds from a lease's start during which no round may preempt the lease: one value, or one per claim."""
     wake_at: Seconds = NEVER
     """Time, in seconds, at which a round is made even without an event."""
     starts_at: Reals | None = None
@@ -106,7 +106,7 @@ class Allocation(LazyFields):
 
     @classmethod
     def to_jobs(cls, jobs: Rows, gpus: Ints, *, otherwise: Reason) -> Self:
-        """Grant whole GPUs to jobs in order of service; each number is the job's total new size.
+        """Grant whole GPUs to jobs in order of service; ``gpus`` are the total new sizes of the jobs.
 
         Args:
             jobs: job rows, first served first.

@@ -1,4 +1,4 @@
-"""Bids for bundles of GPUs on machines, with the ρ that a claim expects for each bundle.
+"""Bids for bundles of GPUs on machines, with the ρ (finish-time fairness) that a claim expects for each bundle.
 
 A bundle names machines by class. Machines of a class have the same GPU type, rack and number of GPUs on offer, and no
 bidder holds GPUs on them; each machine on which a bidder holds GPUs is a class of its own. So 512 equal machines are
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """A row of a bid: its parts, and the claim's ρ if it gets them in addition to its unexpired GPUs."""
+    """A row of a bid: its parts, and the ρ of a claim that gets these in addition to its unexpired GPUs."""
 
     rho: float
     parts: tuple[Part, ...]
@@ -186,7 +186,7 @@ class ByBundle(LazyFields):
     def joined(cls, classes: MachineClasses, tables: Sequence[Self]) -> Self:
         """Concatenate bid tables into one table with all their claims, in order.
 
-        Tables with other machine classes are converted to ``classes``; rows that need machines not in them are dropped.
+        Tables with other machine classes are converted to ``classes``; rows that cannot be converted are dropped.
         """
         bids = [bid for table in tables for bid in table._written_for(classes)]
         return cls.of(classes, [rho for table in tables for rho in table.now.tolist()], bids)
@@ -203,7 +203,7 @@ class ByBundle(LazyFields):
 
     @property
     def claim_of_row(self) -> Ints:
-        """Return the index of the claim that bids each row, [rows]."""
+        """Return the index of the claim to which each row belongs, [rows]."""
         return np.arange(len(self)).repeat(self.start[1:] - self.start[:-1])
 
     def rows(self, claim: int) -> range:
@@ -217,7 +217,7 @@ class ByBundle(LazyFields):
         return tuple(map(Part, *(column.tolist() for column in columns)))
 
     def bundles(self, claim: int) -> Iterator[Bundle]:
-        """Yield the bundles of a claim's bid, row by row, from which ``of`` would rebuild the table."""
+        """Yield the bundles of a claim's bid, row by row, in the form that ``of`` takes."""
         return (Bundle(float(self.rho[row]), self.parts(row)) for row in self.rows(claim))
 
     def select(self, claims: npt.ArrayLike) -> Self:
@@ -232,7 +232,7 @@ class ByBundle(LazyFields):
         return type(self).of(classes, self.now, bids)
 
     def _written_for(self, classes: MachineClasses) -> list[list[Bundle]]:
-        """Return the bids of each claim, converted to another division of the same machines into classes."""
+        """Return the bids of each claim, converted to other machine classes, without rows that cannot be converted."""
         bids = [list(self.bundles(claim)) for claim in range(len(self))]
         if self.classes.same(classes):
             return bids
@@ -256,12 +256,12 @@ class ByBundle(LazyFields):
 
         Args:
             classes: the machine classes of the offer; None: those of the table.
-            place: the author of the table, for error messages.
+            place: the source of the table, for error messages.
 
         Raises:
-            InputError: the classes are not those of the offer, an offset is out of bounds, a ρ is not positive and
-                finite, a class does not exist, a row requests more GPUs or machines than there are, or two of its parts
-                in a class would fit on one machine.
+            InputError: the classes are not those of the offer, a bid is too long, an offset is out of bounds, a ρ is
+                not positive and finite, a class does not exist, a row requests more GPUs or machines than are on offer,
+                or two parts of a row in the same class would fit on one machine.
         """
         if classes is not None and not self.classes.same(classes):
             raise _refuse("a bid must group the machines as its offer does", f"{len(self.classes)} classes", place)
@@ -277,7 +277,7 @@ lazy(ByBundle, "now")
 
 
 def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
-    """Group the machines of an offer into classes, as the arbiter and every bidder do."""
+    """Group the machines of an offer into classes; the arbiter and every bidder use this grouping."""
     offered = np.bincount(cluster.machine[offer.gpus])
     machine = offered.nonzero()[0]
     return MachineClasses.of(

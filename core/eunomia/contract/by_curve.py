@@ -13,21 +13,21 @@ from eunomia.units import Ints, Reals, Rows, SizeUnit
 class ByCurve(LazyFields):
     """Values by size of jobs, computed from curve and remaining length only when requested.
 
-    Jobs with the same curve and length have equal values. 0 GPUs have no value: an allocation gives each job its
-    smallest size before it raises any. The functions may be called until the round ends.
+    Jobs with the same curve and length have equal values. Size 0 has no value, as an allocation gives each job its
+    smallest size before it increases the size of any job. The functions may be called until the round ends.
     """
 
     jobs: Rows
     """Job row of each claim."""
     keys: Callable[[Rows], tuple[Rows, Reals]]
-    """Computes the curve and the remaining length of job rows, in a unit that the curve chooses. Curve numbers are
-    private to this form and need not be those of the menus."""
+    """Returns the curve number and the remaining length of each of some job rows. Lengths are in the unit that
+    ``values`` takes; curve numbers are private to this form and need not be those of the menus."""
     values: Callable[[int, Reals], tuple[Ints, Reals]]
-    """Computes, for a curve and some lengths, the sizes in ascending order, and the values, [length, size]."""
+    """Returns, for a curve number and remaining lengths, the sizes, ascending, and the values, [length, size]."""
     unit: SizeUnit = SizeUnit.UTILITY
 
     def of(self, claims: Rows) -> BySize:
-        """Return the values of the given claims, in their order, sizes ascending."""
+        """Return the values of the given claims, in the given order, each with sizes ascending."""
         curves, lengths = self.keys(self.jobs[claims])
         parts = []
         for curve in np.unique(curves).tolist():

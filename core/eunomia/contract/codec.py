@@ -3,7 +3,7 @@
 Plain values are written unchanged; any other value is written as an object with one key that names its type:
 
 ====================  =============================================================
-``{"is": "Started"}``  a dataclass of the core, with its fields as further keys (defaults left out)
+``{"is": "Started"}``  a dataclass of the core, with its fields as further keys (without defaults)
 ``{"enum": "A.B"}``    a member of one of the core's enumerations
 ``{"array": "<i8"}``   a numpy array; ``of``: its items, ``shape`` unless it has one dimension
 ``{"tuple": [...]}``   a tuple; likewise ``frozenset``, ``dict`` (pairs), ``bytes`` (base64)
@@ -11,7 +11,7 @@ Plain values are written unchanged; any other value is written as an object with
 ``{"float": "inf"}``   a float that has no JSON number
 ====================  =============================================================
 
-Only types of the core can be decoded, so that a hostile value cannot create objects of other types.
+Only types of the core can be decoded, so that hostile input cannot create objects of other types.
 """
 
 import dataclasses
@@ -79,10 +79,10 @@ def encode(value: object) -> Json:
 
 
 def decode(made: Json) -> Any:
-    """Return the value that ``encode`` wrote.
+    """Decode a value that ``encode`` returned.
 
     Raises:
-        InputError: the input was not written by ``encode``, or by a version with other types.
+        InputError: the value was not returned by ``encode``, or by a version of Eunomia with other types.
     """
     if isinstance(made, list):
         return [decode(item) for item in made]

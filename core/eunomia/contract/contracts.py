@@ -1,4 +1,4 @@
-"""Contracts: the features that a plugin's stage needs and gives, and its promises; undeclared ones do not hold."""
+"""Contracts: the features that a plugin's stage needs and gives, and its promises; nothing undeclared is assumed."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ class Feature(Named):
 
 
 CLUSTER_FEATURES = frozenset({Feature.ONE_GPU_TYPE, Feature.EQUAL_MACHINES, Feature.CPUS_AND_MEMORY})
-"""Features that depend on the cluster instead of a stage."""
+"""Features that the cluster gives, not a stage."""
 
 
 class Promise(Named):
@@ -76,7 +76,7 @@ class Triggers:
     every: Seconds | None = None
     """A period in seconds; a round starts at each multiple of it. None: no period."""
     settle: Seconds = ZERO
-    """Delay in seconds of a round after its first event, so that several events share one round."""
+    """Seconds from the first event to its round, so that events in this time share one round."""
     all_on: frozenset[Cause] = frozenset()
     """Causes whose rounds may reassign every unprotected GPU, and not only free ones."""
     when_served: bool = True
@@ -85,5 +85,5 @@ class Triggers:
     when_full: bool = True
     """Whether a round that may only assign free GPUs calls the stages even if no GPU is free."""
     when_unprotected: bool = True
-    """Whether the end of a lease's protected time starts a round if jobs wait. False: its GPUs are reassigned in the
+    """Whether the end of a lease's protected time starts a round if jobs wait. False: the GPUs are reassigned in the
     next round that has another cause; for policies with frequent rounds."""

@@ -1,4 +1,4 @@
-"""Decisions: the target state after a step, with reasons, so complete that a replay needs no plugins."""
+"""Decisions: the target state after a step, with reasons, complete enough for a replay without plugins."""
 
 from collections.abc import Collection
 from enum import Enum
@@ -26,10 +26,10 @@ class Charge(Enum):
 
 @value
 class Effect:
-    """The effect of a kind of order on its lease and job, so that few places need to compare kinds."""
+    """The effect of a kind of order on its lease and job, so that callers need not compare kinds."""
 
     past: str
-    """Past participle of the order, such as "started"; also the column of the table of rounds that counts it."""
+    """Past participle of the order, such as "started"; also the name of its column in the table of rounds."""
     charge: Charge = Charge.NOTHING
     starts: bool = False
     """Whether the order begins a lease."""
@@ -48,7 +48,7 @@ class TransitionKind(Enum):
 
     _value_: str
     effect: Effect
-    __hash__ = object.__hash__  # by identity, as of Named: a dictionary of kinds needs no Python call
+    __hash__ = object.__hash__  # by identity, as in Named: a dictionary lookup runs no Python code
 
     def __new__(cls, word: str, effect: Effect) -> Self:
         """Create a member whose value is ``word``, with its effect."""
@@ -96,7 +96,7 @@ class ProbeOrder:
     memory_gib: float
     """Memory in GiB for these GPUs together; NaN: that of the lease."""
     iterations: int
-    """Number of iterations that the job runs there."""
+    """Number of iterations that the job runs at this setting."""
     until: Seconds
     """Latest time, in seconds, at which the job returns to its own GPUs."""
 
@@ -120,8 +120,8 @@ class Transition(LazyFields):
     leaving: Ints
     """GPUs that the lease must release."""
     fence: Epoch
-    """Epoch of the order to release ``leaving``: older than the epoch of the lease that receives them, even if two
-    leases swap GPUs. An executor starts no process of this epoch or an older one on these GPUs."""
+    """Epoch of the order to release ``leaving``: older than the epoch of the lease that gets these GPUs, even if
+    two leases swap GPUs. An executor starts no process of this epoch or an older one on these GPUs."""
     after: Ints
     """GPUs among ``gpus`` that another holder must release before this transition begins."""
     deadline: Seconds = NEVER
@@ -186,7 +186,7 @@ class MemoChange:
 
 @builds
 class Decision:
-    """The result of a step. ``round`` is the number of the last round made, in this step or before."""
+    """The result of a step. ``round`` is the number of the last round made, in this step or an earlier one."""
 
     now: Seconds
     round: int

@@ -78,7 +78,7 @@ def count_of(events: Iterable[Event]) -> int:
 def in_order(events: Iterable[Event]) -> list[Event]:
     """Sort simultaneous events into the fixed order: by type, then by id; events with the same id keep their order.
 
-    A compound event is expanded if another event has its place between the events that it combines.
+    A compound event is expanded if another event must be applied between the events that it combines.
     """
     found: dict[type, list[Event]] = {}
     for event in events:

@@ -1,7 +1,7 @@
 """Events: the entire input of the arbiter, as values that are written to the journal.
 
-Simultaneous events form one step and are applied in the order of ``event_order.ORDER``, by id within a type. The time
-of an event is the step's unless it gives an earlier one. The end of a lease is no event, as it follows from the time.
+Simultaneous events form one step and are applied in the order of ``event_order.ORDER``, by id within a type. An
+event happens at the step's time unless its ``at`` is earlier. The end of a lease is no event, as it is set in advance.
 A compound event combines several events that often occur together; the journal contains the individual events.
 """
 
@@ -21,7 +21,7 @@ from eunomia.units import NEVER, AppId, Epoch, JobId, LeaseId, Locality, OfferId
 NOW: Final = Seconds(math.nan)
 """A placeholder for the time of the step in which an event is applied."""
 JOB_ENDED: Final = "an event must name a job that has not ended"
-"""The rule that a report breaks if it arrives after its job ended, which is common as reports are asynchronous."""
+"""The rule broken by a report that arrives after its job ended, which is common, as reports are asynchronous."""
 
 
 class EventError(InputError):
@@ -91,7 +91,7 @@ class MachineJoined:
     memory_gib: float | None = None
 
     def described(self) -> Machine:
-        """Return the description of the machine."""
+        """Return the joined machine as a ``Machine``, for ``Cluster.grown``."""
         names = [field.name for field in dataclasses.fields(Machine) if field.name != "name"]
         return Machine(name=self.machine, **{name: getattr(self, name) for name in names})
 
@@ -139,7 +139,7 @@ class MachineBack:
 
 @value
 class Released:
-    """The holder of a lease released GPUs, as ordered in that epoch or of its own accord."""
+    """The holder of a lease released GPUs, because the order with this epoch required it or voluntarily."""
 
     lease: LeaseId
     epoch: Epoch
@@ -165,7 +165,7 @@ class JobFinished:
 
 @value
 class JobFailed:
-    """A job failed. ``again_in``: seconds until the job is tried again; None: never."""
+    """A job failed. ``again_in``: seconds until the job may be restarted; None: never."""
 
     job: JobId
     again_in: Seconds | None = None
@@ -190,7 +190,7 @@ class AppCancelled:
 
 @value
 class Started:
-    """The start of a lease, ordered in that epoch, is complete: its processes run."""
+    """The start of a lease, ordered with this epoch, is complete: the processes of its job run."""
 
     lease: LeaseId
     epoch: Epoch
@@ -210,7 +210,7 @@ class Resized:
 
 @value
 class Retuned:
-    """A lease has the CPUs and memory ordered in that epoch, on the same GPUs."""
+    """The CPUs and memory ordered for a lease with this epoch are in effect, on the same GPUs."""
 
     lease: LeaseId
     epoch: Epoch

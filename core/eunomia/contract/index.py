@@ -33,18 +33,18 @@ Entry = tuple[float, float, int]
 Size = tuple[int, int]
 """GPU type (-1: any) and number of GPUs."""
 Kind = tuple[float, int, int, bool]
-"""Slope of the key per second, GPUs held, their type, and whether the job can use GPUs of another type."""
+"""Change of the key per second, number and type of GPUs held, and whether the job can use another type."""
 Ranked = tuple[bool, int, int, bool, float, float]
 """The attributes of a row that a queue needs besides its key: whether it runs, the GPUs that it requests or holds and
 their type (-1: any), whether it can use GPUs of another type than it holds, its place in the order of arrival, and the
 time until which it is protected."""
 
 MANY: Final = 32
-"""Number of rows from which lists are re-sorted as a whole instead of inserted into entry by entry."""
+"""Number of changed rows from which lists are re-sorted as a whole instead of updated entry by entry."""
 
 
 class UndecidedError(Exception):
-    """Rounding makes different keys of a bucket equal, so its order may differ from that of the present keys."""
+    """Rounding makes different keys of a bucket equal, so the bucket may not be in order of the present keys."""
 
 
 class Bucket:
@@ -66,7 +66,7 @@ class Bucket:
             count: number of the bucket's rows to consider.
 
         Raises:
-            UndecidedError: these are not the first rows of the bucket, because of rounding.
+            UndecidedError: because of rounding, these rows are not the first ones of the bucket.
         """
         entries = self.entries
         at = bisect.bisect_left(entries, (key - grown, order))
@@ -85,7 +85,7 @@ class Bucket:
     # of them; only keys that become equal by rounding make more than one such run.
 
     def check_ties_before(self, at: int, start: int, key: float, order: float, grown: float) -> None:
-        """Raise ``UndecidedError`` if a row from ``start`` to ``at`` has the same key and arrived after ``order``."""
+        """Raise ``UndecidedError`` if a row in ``start:at`` has the key ``key`` and arrived after ``order``."""
         entries = self.entries
         while at > start and entries[at - 1][0] + grown == key:
             at_zero, arrived, _ = entries[at - 1]
@@ -159,7 +159,7 @@ class Queue:
             self._put(due)
 
     def _ended(self, now: float) -> set[int]:
-        """Return the rows whose protection or key validity has ended, and drop these times."""
+        """Return the rows whose protection or key validity has ended, and remove them from the heaps."""
         ended, place = set[int](), self._place
         while self._guarded and self._guarded[0][0] <= now:
             ended.add(heapq.heappop(self._guarded)[1])
@@ -219,7 +219,7 @@ class Queue:
         return found
 
     def exact(self, rows: list[int] | None = None) -> list[Bucket]:
-        """Return buckets of running rows by their present keys, so that rounding cannot leave their order undecided.
+        """Return running rows in buckets sorted by present key, so that rounding cannot leave the order undecided.
 
         Args:
             rows: running rows that hold GPUs, protected or not; None: all running rows of the queue.
@@ -270,7 +270,7 @@ class Queue:
 def _push(
     heap: list[tuple[float, float, int, int, int]], entries: list[Entry], grown: float, number: int, at: int
 ) -> None:
-    """Push the entry at ``at``, and the first entry of each later key that rounding makes equal to its key now."""
+    """Push the entry at ``at``, and the first entry of each later key that rounds to the same present key."""
     key = entries[at][0] + grown
     while at < len(entries) and entries[at][0] + grown == key:
         at_zero, order, row = entries[at]
@@ -288,7 +288,7 @@ class Index(abc.ABC):
     proportional: bool
     """Whether every job requests and holds CPUs and memory in proportion to its GPUs."""
     none_overdue: bool
-    """Whether every lease that has ended was renewed."""
+    """Whether no lease has passed its end without renewal."""
     settled: bool
     """Whether no GPU is being released and every lease names its job."""
     kept: bool
@@ -305,7 +305,7 @@ class Index(abc.ABC):
     """The functions of ``Facts`` that return a job's attained service."""
     _sizes: Sizes | None = None
     _seen: tuple[Any, Any] = (None, None)
-    """The columns whose memory the cached cells view."""
+    """The columns from which ``_cells`` was made, to detect that a table was reallocated."""
     _cells: tuple[Jobs, Apps]
 
     @property

@@ -1,4 +1,4 @@
-"""Keys of jobs and apps: linear functions of time, each written once as a function of one row."""
+"""Keys by which jobs and apps are ordered: linear functions of time, computed row by row."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class LinearKeyError(Exception):
 
 
 class Facts(NamedTuple):
-    """The facts that a key may read, cell by cell, as plain numbers; that is far cheaper than indexing an array."""
+    """The data that a key function may read, cell by cell, as plain numbers, which is cheaper than indexing arrays."""
 
     now: Seconds
     jobs: Jobs
@@ -64,7 +64,7 @@ class Sizes:
     """The largest and the smallest sizes on the menus of jobs, as plain numbers.
 
     Args:
-        menus: the menus of this round; with ``one_size``, later in-place changes of their arrays are seen.
+        menus: the menus of this round; with ``one_size``, later in-place changes of their arrays take effect.
     """
 
     __slots__ = ("_by_job", "_curve", "_gpus", "_rate", "_start", "menus")
@@ -74,7 +74,7 @@ class Sizes:
         self._curve: Any = None
 
     def _read(self) -> Any:
-        """Read the menus, for the first key that needs a size; return the curve of each job."""
+        """Read the menus when a key first needs a size, and return the curve of each job."""
         menus, points = self.menus, self.menus.points
         self._by_job = not menus.one_size or points.gpus.size == 0
         columns: tuple[Any, ...] = (points.gpus, points.rate, points.start, menus.curve)
@@ -103,7 +103,7 @@ class Sizes:
 
 
 def line_of(key: Key, facts: Facts, row: int) -> Line:
-    """Return the key of a row; if the key is NaN now, return the key of rows that are served last.
+    """Return the key of a row, or ``UNKNOWN`` if the key is NaN at the time ``facts.now``.
 
     Raises:
         LinearKeyError: the key function fails, or does not return three numbers.

@@ -18,7 +18,7 @@ class Memo(Protocol):
 
     @classmethod
     def from_bytes(cls, version: int, data: bytes) -> Self:
-        """Deserialize a memo that version ``version`` of its type wrote."""
+        """Deserialize a memo written by version ``version`` of its type; raise any exception if that fails."""
         ...
 
 
@@ -32,7 +32,7 @@ def read_memo(kind: type[Memo], version: int, data: bytes) -> Memo | None:
 
 
 class Memos:
-    """The current memos by plugin and stage; a stage looks up its own by its plugin's name."""
+    """The current memos by plugin and stage; a stage finds its own memo by the name of its plugin."""
 
     def __init__(self, memos: Mapping[tuple[str, Stage], Memo]) -> None:
         self._memos = memos

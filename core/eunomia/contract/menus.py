@@ -32,7 +32,7 @@ class CurvePoints:
     basis: Rows
     start: Ints
     batch_size: Reals | None = None
-    """Global batch size of each point, which is the present one of the jobs on its curve; None: NaN for all."""
+    """Global batch size of each point: the present one of the jobs with that curve; None: NaN for all."""
 
 
 @builds
@@ -44,8 +44,8 @@ class ChangeCosts:
     join: Seconds = Seconds(0.0)
     """Seconds that a job that grows or moves still runs at its old size, until its new workers are ready."""
     release: Seconds = Seconds(0.0)
-    """Seconds until GPUs that a job releases are free. A job that is suspended gets at least this grace before it is
-    killed, even if the profile's ``suspend_grace`` is shorter; ``explain`` includes it in its estimates."""
+    """Seconds until GPUs that a job releases are free. A suspended job is killed after the longer of this time and the
+    profile's ``suspend_grace``; ``explain`` uses the same time in its estimates."""
 
 
 @builds
@@ -69,16 +69,16 @@ class Probes:
     iterations: int = 20
     """Number of iterations that a job runs at a setting."""
     limit: Seconds = Seconds(600.0)
-    """A job returns after this time in seconds even if it could not be measured."""
+    """Seconds after which a job returns to its own GPUs even if it could not be measured."""
     again: Seconds = Seconds(30.0)
-    """Seconds until the next round, for settings that were not available now and for further settings."""
+    """Seconds until the next round, which retries settings without room and tries further ones."""
 
 
 @builds
 class Regimes:
     """Known future regimes of jobs, in order for each job: job row, iterations, and iterations per second.
 
-    The regimes cover the last part of a job's work; a job with less work left has already entered the first of them.
+    The regimes cover the last part of a job's work; a job with fewer iterations left has already entered them.
     """
 
     job: Rows
@@ -147,7 +147,7 @@ class Menus(LazyFields):
     def only(self, job: int) -> tuple[int, float] | None:
         """Return the only size on the job's menu and its iterations per second, as ``span`` and ``full_rate`` do.
 
-        They are 0 and NaN if the menu is empty. Returns None if menus may have several sizes.
+        An empty menu gives 0 and NaN. Returns None if menus may have several sizes.
         """
         if not self.one_size or self.points.gpus.size == 0:
             return None
@@ -230,7 +230,7 @@ class Menus(LazyFields):
         cpus: float | None = None,
         memory_gib: float | None = None,
     ) -> float:
-        """Return iterations per second at a size and the curve's closest locality; NaN: not known.
+        """Return iterations per second at a size, from the point with the closest locality; NaN: not known.
 
         Args:
             job: its row.

@@ -16,7 +16,7 @@ class Metric:
     """
 
     name: str
-    """Name of lower-case letters, digits and ``_``; that of a metric in seconds ends with ``_seconds``."""
+    """Name in lower-case letters, digits and ``_``; it ends with ``_seconds`` if the values are in seconds."""
     table: str
     """The table to which the column is added, such as ``jobs`` or ``apps``."""
     unit: str

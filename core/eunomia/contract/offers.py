@@ -18,7 +18,7 @@ class Offer(LazyFields):
     candidates: Rows
     """Rows of the jobs that may get GPUs: jobs that wait, and jobs that hold only GPUs on offer."""
     free_gpus: int
-    """Number of GPUs on offer that the candidates could use."""
+    """Number of GPUs on offer, whether or not they are free."""
     contended: bool = True
     """Whether demand exceeds the offer; if False, all waiting jobs fit and no ranking is needed."""
     retune: bool = False
@@ -33,7 +33,7 @@ class Offer(LazyFields):
     whole: bool = False
     """Whether the offer contains every GPU that may be reassigned and is open to every app."""
     named: Ints
-    """Machines on which apps hold GPUs that are not on offer; bids name each of them individually, not by class."""
+    """Machines on which apps hold GPUs that are not on offer; in bids, each is a class of its own."""
 
 
 lazy(Offer, "gpus", "candidates", "free_gpus", "contention", "named")

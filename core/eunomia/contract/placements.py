@@ -33,10 +33,10 @@ class Placement(LazyFields):
     gpus: Ints
     start: Ints
     cpus: Reals | None = None
-    """CPUs for each entry of ``gpus``; None: in proportion to the machine's GPUs, or as the job requests."""
+    """CPUs for each entry of ``gpus``; None: as the job requests, or else in proportion to the machine's GPUs."""
     memory_gib: Reals | None = None
     retunes: Retunes | None = None
-    """Changes for jobs that are not claims, allowed by ``offer.retune``; claims change by ``cpus`` and memory."""
+    """Changes for jobs that are not claims, allowed by ``offer.retune``; claims use ``cpus`` and ``memory_gib``."""
     verdicts: Verdicts = NO_VERDICTS
     """Verdicts on claims that were not placed; their ``rows`` are rows of the claims' unit."""
     memo: Memo | None = None

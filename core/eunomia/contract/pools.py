@@ -15,8 +15,8 @@ _LEAVING = int(GpuState.LEAVING)
 def owners(snapshot: Snapshot, gpus: Ints, unit: Unit) -> Rows:
     """Return the row of the job, app or user that owns each GPU; -1: no owner.
 
-    A GPU that is promised to a job belongs to it even before the last holder releases the GPU; a holder that is leaving
-    no longer owns it.
+    A GPU that is promised to a successor belongs to the successor even before the holder releases the GPU; a holder
+    that must release a GPU no longer owns it.
     """
     held = snapshot.holdings
     promised = held.successor[gpus] != NONE
@@ -98,7 +98,7 @@ class Pool:
         return room
 
     def fair(self, machine: int, left: Reals, total: Reals) -> float:
-        """Return the default amount of a resource per GPU: in proportion to the machine's GPUs, if that is left."""
+        """Return the default amount per GPU of a machine: an equal part, or less if less is left; 0 if unknown."""
         whole = int(self._cluster.machine_start[machine + 1] - self._cluster.machine_start[machine])
         if np.isnan(total[machine]):
             return 0.0
@@ -139,12 +139,12 @@ class Pool:
             np.subtract.at(self.free, self._cluster.machine[gpus], 1)
 
     def give(self, gpus: Ints) -> None:
-        """Return these GPUs to the pool."""
+        """Put GPUs back into the pool."""
         self._mask[gpus] = True
         np.add.at(self.free, self._cluster.machine[gpus], 1)
 
     def spend(self, gpus: Ints, cpus: Reals, memory_gib: Reals) -> None:
-        """Subtract the CPUs and memory used with these GPUs from what their machines have left."""
+        """Subtract the CPUs and GiB used with each of these GPUs from what the machines have left."""
         machines = self._cluster.machine[gpus]
         np.subtract.at(self.cpus, machines, cpus)
         np.subtract.at(self.memory_gib, machines, memory_gib)

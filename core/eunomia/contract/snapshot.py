@@ -85,7 +85,7 @@ class Snapshot(LazyFields):
     apps: Apps
     jobs: Jobs
     active: Rows
-    """Rows of jobs that are neither paused nor finished, by arrival."""
+    """Rows of jobs that have not ended and are not paused, by arrival."""
     active_apps: Rows
     """Rows of apps that have not ended, by arrival."""
     holdings: Holdings
@@ -119,7 +119,7 @@ class Snapshot(LazyFields):
             return self.index
 
     def changed(self, since: Version) -> Changes | None:
-        """Return the rows changed since a version; None if it is too old, so that caches must be rebuilt."""
+        """Return the rows changed since a version; None: the version is too old, so caches must be rebuilt."""
         return self.source.find_changes(since)
 
     def iterations_left(self, jobs: Rows) -> Reals:
@@ -165,17 +165,17 @@ class Snapshot(LazyFields):
 
     @property
     def measured(self) -> Mapping[int, tuple[Measured, ...]]:
-        """Return, by job row, known rates at the job's present batch size or valid at any; empty ones are omitted."""
+        """Return, by job row, known rates at the job's present batch size or valid at any; jobs without are omitted."""
         return self.reports.measured
 
     @property
     def measured_at_others(self) -> Mapping[int, tuple[Measured, ...]]:
-        """Return, by job row, known rates at other batch sizes, past or future; empty ones are omitted."""
+        """Return, by job row, known rates at other batch sizes, past or future; jobs without any are omitted."""
         return self.reports.measured_at_others
 
     @property
     def coming_regimes(self) -> Mapping[int, tuple[ComingRegime, ...]]:
-        """Return, by job row, the announced regimes of the last part of its work, in order; empty ones are omitted."""
+        """Return, by job row, the announced regimes of the last part of the job's work; jobs without are omitted."""
         return self.reports.coming_regimes
 
     @property

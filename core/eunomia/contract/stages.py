@@ -97,7 +97,7 @@ class Stages:
 
 
 class CallNote(NamedTuple):
-    """The driver's record of the call that a round makes, which tells another process which plugin hangs."""
+    """The driver's record of the present call of a plugin, so that another process can find a plugin that hangs."""
 
     numbers: Any
     """Items 2, 1 and 0 are set in this order: number of the round, code of plugin and stage, number of the call."""

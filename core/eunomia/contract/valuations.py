@@ -20,7 +20,7 @@ from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds, SizeUnit, Uni
 
 @runtime_checkable
 class Form(Protocol):
-    """A form of values, such as an order or bids; a plugin may add its own."""
+    """A representation of values, such as an order or bids; a plugin may add its own."""
 
     def derive(self, kind: type[object]) -> object | None:
         """Return the same values in the coarser form ``kind``, or None if they cannot be converted."""
@@ -93,7 +93,7 @@ class _ByColumns:
 
 
 _NO_MENUS = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64)))
-"""Empty menus, for keys that get their menus elsewhere."""
+"""Empty menus, for key functions that do not read ``Facts.menus``."""
 
 
 @builds
@@ -106,7 +106,7 @@ class Scores(LazyFields):
     key: Key | None = None
     """The same order as a function of one row, for ``snapshot.index.queue``; None if there is none."""
     holds: Callable[[Rows], Reals] | None = None
-    """Computes for how many seconds the rank of waiting jobs stays valid after they start; None: until a change."""
+    """Returns the seconds for which the ranks of waiting jobs stay valid once they start; None: until a change."""
 
     def derive(self, kind: type[object]) -> object | None:
         """Return None, as no form is coarser."""
@@ -140,7 +140,7 @@ class BySize:
     gpus: Ints
     value: Reals
     unit: SizeUnit = SizeUnit.UTILITY
-    """Unit of the values."""
+    """The quantity that the values measure."""
 
     def derive(self, kind: type[object]) -> object | None:
         """Return None, as values by size imply no order."""
@@ -193,7 +193,7 @@ class Valuations(LazyFields):
             offer: the GPUs on offer.
             key: computes the keys of job rows; a key may depend only on the job's own row and menu.
             wake_at: as in ``Valuations``.
-            holds: computes for waiting job rows how many seconds their ranks stay valid once they start.
+            holds: returns, for waiting job rows, the seconds for which their ranks stay valid once they start.
         """
         return cls.by_job(snapshot, _NO_MENUS, offer, _ByColumns(_checked(key)), wake_at=wake_at, holds=holds)
 
@@ -268,7 +268,7 @@ def _keys(snapshot: Snapshot, menus: Menus, key: Key, jobs: Rows) -> LinearKey:
 
 def _scores(snapshot: Snapshot, menus: Menus, offer: Offer, key: Key) -> Reals:
     jobs = offer.candidates
-    if menus.one_size and type(key) is not _ByColumns:  # most keys are those of rounds before
+    if menus.one_size and type(key) is not _ByColumns:  # most keys are unchanged since earlier rounds
         queue = snapshot.index.queue(key, menus, running=True, protected=True)
         return np.column_stack([queue.keys(jobs.tolist()), snapshot.jobs.arrived[jobs]])
     return np.column_stack([_keys(snapshot, menus, key, jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])

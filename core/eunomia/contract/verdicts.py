@@ -10,7 +10,7 @@ from eunomia.units import Rows
 
 
 class Reason(IntEnum):
-    """The reason for which a job waits; users, tables and metrics see the name in lower case."""
+    """The reason for which a job waits; messages, tables and metrics show its name in lower case."""
 
     NO_SIZE_FITS = 1
     """No size on the job's menu fits the cluster."""
@@ -44,7 +44,7 @@ class Reason(IntEnum):
 
     @property
     def word(self) -> str:
-        """Return the reason as users see it."""
+        """Return the reason's name as shown to users."""
         return _WORDS[self]
 
 
