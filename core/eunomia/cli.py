@@ -143,7 +143,7 @@ class _Lazy(TyperGroup):
 
 
 def _installed(name: str) -> Command:
-    """Return the command of this name that an installed package provides."""
+    """Return the command of this name from an installed package; raise ``InputError`` if there is none."""
     known = _commands()
     if name not in known:
         if name in OF_EXTRAS:

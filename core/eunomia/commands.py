@@ -52,7 +52,7 @@ _ENGINES: Final = "eunomia_engines"
 
 
 def _command(name: str, what: str, *needs: str, package: str = _TESTBED) -> Command:
-    """Return a command whose module and function have its name, and which needs some modules."""
+    """Return a command whose module and function are both called ``name``; ``needs`` are the modules it needs."""
     return Command(name=name, help=what, target=f"{package}.commands.{name}:{name}", needs=needs)
 
 
@@ -119,7 +119,7 @@ OF_EXTRAS: Final[Mapping[str, str]] = {"market": "eunomia_market"}
 
 
 def built_in(name: str) -> Command | None:
-    """Return the built-in command with a name, None if there is none, without loading installed packages."""
+    """Return the built-in command with a name, or None; installed packages are not searched."""
     return next((command for command in BUILT_IN if command.name == name), None)
 
 

@@ -55,7 +55,7 @@ def is_installed(module: str) -> bool:
     """Return whether a module is installed, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # a parent is missing, or a module stands for it that came from no file
+    except (ImportError, ValueError):  # its parent is missing, or a module without a spec has its name
         return False
 
 

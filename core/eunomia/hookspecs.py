@@ -4,7 +4,7 @@ The profile names one plugin for each stage. The arbiter calls a stage at most o
 where ``eunomia_offer`` is implemented) and passes read-only views that are valid during the call: a plugin copies
 what it keeps. A plugin object stores only its options and caches: a cache is derived from the options and the
 arguments of calls, and an empty cache leads to the same answers. Any other state on which later answers depend must
-be returned as a memo. Unless a hook says otherwise, it is a fault if a plugin raises, or returns ``None`` or a type
+be returned as a memo. Unless a hook states otherwise, it is a fault if a plugin raises, or returns ``None`` or a type
 other than the hook's: the round changes nothing, and the journal records the fault with the plugin's name. An
 implementation may take fewer arguments than its hook has.
 """
@@ -99,8 +99,8 @@ class Hooks:
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Return the value of the offer to each claim.
 
-        Called after the elasticity; before ``eunomia_offer`` as well where that is implemented, with an offer without
-        GPUs. An app's agent calls it too, on the part of the snapshot that the app may see (``snapshot.only(app)``):
+        Called after the elasticity; where ``eunomia_offer`` is implemented, also before it, with an offer without GPUs.
+        An app's agent calls the hook too, on the part of the snapshot that the app may see (``snapshot.only(app)``):
         a valuation that promises ``SEPARABLE`` returns the same rows in both calls.
 
         Args:
@@ -227,9 +227,9 @@ class Hooks:
 
     @hookspec
     def eunomia_engine(self) -> str:  # type: ignore[empty-body]
-        """Name the engine that the plugin ships: a cluster of others that gives machines.
+        """Name the engine that the plugin ships: a cluster manager, such as Slurm, that provides machines.
 
-        Called when the engine of the plugin's name is looked up, on a plugin made with its default options.
+        Called when an engine with the plugin's name is looked up, on a plugin made with its default options.
 
         Returns:
             ``module:class`` of an ``eunomia_engines.EngineKind``; built-in ones are not replaced. ``None`` is a fault.
@@ -259,4 +259,4 @@ STAGE_HOOKS: Sequence[str] = (
     "eunomia_placement",
     "eunomia_explain",
 )
-"""Hooks that exactly one plugin of the profile implements, in contrast to hooks that any number may implement."""
+"""Hooks of a profile's stages; the other hooks are called on any number of plugins."""

@@ -82,7 +82,7 @@ class Cause(Named):
     REPORTED = "reported"
     """A forecast or a measured rate was reported."""
     BOUNDARY = "boundary"
-    """A period of the profile ended, or a round of an executor that works in rounds."""
+    """A period of the profile, or a round of an executor that works in rounds, ended."""
     WAKE = "wake"
     """An allocation or a valuation requested a round at this time."""
 
@@ -98,7 +98,7 @@ class Unit(Named):
 
 
 class SizeUnit(Named):
-    """The quantity of ``BySize`` values, so that an allocation does not mistake loss for time; higher is better."""
+    """The quantity that ``BySize`` values measure, which allocations check; higher values are better."""
 
     SECONDS_LEFT = "seconds left"
     """Negative: -100 means that the job takes another 100 s at that size."""
@@ -120,7 +120,7 @@ class Scope(Named):
 
 
 class Rest(Named):
-    """What claims do that an answer does not name: keep their GPUs, or release them."""
+    """What happens to claims that a stage's answer does not name: they keep or release their GPUs."""
 
     KEEP = "keep"
     RELEASE = "release"

@@ -18,8 +18,8 @@ from typing import IO, Any, Final, NamedTuple
 from eunomia.errors import EunomiaError, InputError
 
 ARCHIVE: Final = ".archive"
-"""Suffix of the archive: that of ``journal.sqlite`` is the folder ``journal.archive`` next to it."""
-SHARED: Final = "journal.shared"  # the mark next to a journal on storage of several machines
+"""Suffix of the archive: the archive of ``journal.sqlite`` is the folder ``journal.archive`` next to it."""
+SHARED: Final = "journal.shared"  # marks, next to a journal, storage shared by machines
 BEGIN_ANEW: Final = "move it away to begin a new one"
 CURE: Final = (
     "restore a backup, or go on from what is good: `eunomia journal salvage FOLDER` writes it to a new file and keeps "
@@ -104,7 +104,7 @@ def write_segment(path: Path, rows: Iterable[Row]) -> None:
             os.fsync(raw.fileno())
         unfinished.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # what went wrong before says more
+        with contextlib.suppress(OSError):  # the first error is the cause
             unfinished.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
@@ -133,7 +133,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-# --- what SQLite says -------------------------------------------------------------------------------------------------
+# --- errors of SQLite -------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """The arbiter's journal: every step with its events and decision, and periodic checkpoints of the whole state.
 
-The journal is an SQLite file in WAL mode, which needs memory that all its readers share; beside the mark ``SHARED`` it
-has a rollback journal. Each step is written in one transaction with ``synchronous=FULL``: once ``append`` returns, it
-survives a crash of process or machine, so the next arbiter knows of every order that was sent after that.
+The journal is an SQLite file in WAL mode, which needs memory that all readers share; next to a file ``SHARED`` it has a
+rollback journal. Each step is written in one transaction with ``synchronous=FULL``: once ``append`` returns, the step
+survives a crash of process or machine, so a restarted arbiter recovers every order that was sent after that.
 
 The state is the last checkpoint plus the replay of the steps after it (``eunomia.journal.recovery``). One arbiter
 writes, any number of readers (``read_journal``) may read. SQLite rolls back transactions that a process did not finish.
@@ -198,7 +198,7 @@ class _Tables:
             return next((value for _, value in whole(self._database, NOTED, (kind, key))), None)
 
     def last_notes(self, kind: str, before: int, most: int) -> list[tuple[int, str]]:
-        """Return rows and keys of the last notes of a kind before a row, the last first."""
+        """Return row number and key of at most ``most`` notes of a kind before row ``before``, the last row first."""
         query = "SELECT rowid, key FROM notes WHERE kind = ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
         with reading(self.path):
             return self._database.execute(query, (kind, before, most)).fetchall()
@@ -277,7 +277,7 @@ class JournalReader(_Tables):
 
     @contextlib.contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Make all reads within the block see the same snapshot of the journal."""
+        """Let all reads within the block return one consistent snapshot of the journal."""
         with reading(self.path):
             self._database.execute("BEGIN")
         try:
@@ -303,8 +303,8 @@ class Journal(_Tables):
 
         Args:
             path: path of the file.
-            durable: False omits the fsync per step, for tests and simulations: a power failure may then lose steps,
-                the death of the process may not.
+            durable: False: no fsync per step, for tests and simulations; a power failure may then lose steps, but a
+                crash of the process does not.
             retention: what happens to old steps.
 
         Raises:
@@ -370,12 +370,12 @@ class Journal(_Tables):
         return row.id
 
     def note(self, *notes: Note) -> None:
-        """Write notes without writing a step."""
+        """Write notes without a step; raise ``JournalWriteError`` as ``append`` does."""
         with self.transaction() as database:
             write_notes(database, notes)
 
     def set_meta(self, **values: Json) -> None:
-        """Write settings that apply to the whole journal."""
+        """Write settings of the whole journal; raise ``JournalWriteError`` as ``append`` does."""
         with self.transaction() as database:
             for key, value in values.items():
                 write_meta(database, key, as_json(value))
@@ -398,7 +398,7 @@ class Journal(_Tables):
             state: the bytes returned by ``Arbiter.save``.
 
         Raises:
-            JournalWriteError: the checkpoint was not written. If only the archive cannot be written, the steps stay.
+            JournalWriteError: the checkpoint was not written. If only archiving fails, the old steps stay.
         """
         with self.transaction() as database:
             after_step, (at, _) = self.last_step, self.moment()
@@ -419,7 +419,7 @@ class Journal(_Tables):
             first, needed_after = self._database.execute(_FIRST_AND_NEEDED).fetchone()
             last = None if first is None else first + length - 1
             if last is None or needed_after is None or last > needed_after or last >= self.last_step:
-                return  # the last step stays in any case: it holds the time
+                return  # the last step always stays: it stores the time
             self._close_segment(first, last)
 
     def _close_segment(self, first: int, last: int) -> None:
@@ -463,7 +463,7 @@ def read_journal(path: Path | str) -> JournalReader:
         InputError: the journal does not exist, has another version, or cannot be read.
     """
     path = Path(path)
-    if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
+    if not os.path.isfile(path):  # noqa: PTH113 - False for an invalid name too
         raise InputError("a journal must exist to be read", value="no such file", place=str(path))
     with reading(path):
         database = looking_at(path)

@@ -17,8 +17,8 @@ log = structlog.get_logger()
 def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
     """Bring a new arbiter to the state after the last step of a journal.
 
-    If a checkpoint is damaged or has another format, the previous one is used, and finally the first step, if the
-    journal still contains it.
+    If a checkpoint is damaged or has another format, the previous one is used, and finally a replay from the
+    first step, if the journal still contains that step.
 
     Args:
         arbiter: a newly created arbiter.
@@ -37,7 +37,7 @@ def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
     folded: list[Step] = []
     last = begun
     try:
-        for step in journal.steps(after=begun, archived=begun == 0):  # damage to the archive stops no arbiter
+        for step in journal.steps(after=begun, archived=begun == 0):  # a damaged archive is ignored
             if step.number != last + 1:
                 raise InputError("a journal's steps must follow each other", value=f"step {step.number} after {last}")
             arbiter.replay(step.now, step.events, step.decision)

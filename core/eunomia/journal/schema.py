@@ -58,10 +58,10 @@ def version_of(database: sqlite3.Connection) -> int:
 
 
 def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool) -> None:
-    """Raise an error for a file that is not a journal or has a version that cannot be read.
+    """Check that a file is a journal of a version that can be read.
 
     Raises:
-        InputError: the error says how to proceed.
+        InputError: it is not; the error gives a remedy.
     """
     version = version_of(database)
     (owner,) = database.execute("PRAGMA application_id").fetchone()
@@ -89,10 +89,10 @@ def _check_columns(database: sqlite3.Connection, path: Path, version: int) -> No
 
 
 def check_pages(database: sqlite3.Connection, path: Path) -> None:
-    """Raise an error if SQLite's integrity check finds damaged pages or indexes.
+    """Run SQLite's integrity check.
 
     Raises:
-        InputError: the error says how to proceed.
+        InputError: pages or indexes are damaged; the error gives a remedy.
     """
     with reading(path):
         (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
@@ -136,7 +136,7 @@ def prepare(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def looking_at(path: Path) -> sqlite3.Connection:
-    """Open a journal for reading; in a read-only folder, SQLite creates no auxiliary files next to it."""
+    """Open a journal for reading; in a read-only folder, SQLite creates no auxiliary files."""
     try:
         database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
         database.execute("PRAGMA query_only=1")
@@ -145,6 +145,6 @@ def looking_at(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError:
         log_file = path.with_name(f"{path.name}-wal")
         if log_file.exists() and log_file.stat().st_size:
-            raise  # what stands in it would be missing
+            raise  # its transactions would be missing
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         return prepare(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False))

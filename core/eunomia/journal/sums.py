@@ -14,7 +14,7 @@ from eunomia.errors import InputError
 from eunomia.journal.files import Row
 
 NOTES: Final = "notes"
-"""Key of the setting with the number of notes, by which missing notes are detected."""
+"""Key of the setting with the summary of all notes (``Counted``), from which missing notes are detected."""
 UNREADABLE: Final = (
     ValueError,
     TypeError,
@@ -65,7 +65,7 @@ def is_step_whole(row: Row, version: int) -> bool:
 
 
 def is_archived_whole(row: Row) -> bool:
-    """Return whether an archived row has a valid checksum for any version."""
+    """Return whether an archived row has a valid checksum for any version; no checksum is valid too."""
     return row.crc is None or row.crc in (step_sum(row), old_step_sum(row))
 
 

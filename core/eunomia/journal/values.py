@@ -14,7 +14,7 @@ from eunomia.journal.schema import SCHEMA, columns_of, version_of
 from eunomia.journal.sums import NOTES, UNREADABLE, as_json, row_sum, step_sum, write_meta
 
 META: Final = ("meta", "key")
-"""A table followed by its key columns."""
+"""Name of a table, and its key columns as in a query."""
 NOTED: Final = ("notes", "kind, key")
 
 
@@ -144,7 +144,7 @@ def write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
         else:
             database.execute("UPDATE notes SET value = ?, crc = ? WHERE kind = ? AND key = ?", (value, crc, *at))
         if was is not None and was[1] != row_sum(*at, was[0]):
-            known = None if known is None else known._replace(sum=_sum_of_notes(database))  # over what is there now
+            known = None if known is None else known._replace(sum=_sum_of_notes(database))  # of the present rows
             changed = 0
         else:
             changed ^= crc ^ (0 if was is None else was[1])

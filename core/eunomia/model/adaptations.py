@@ -124,7 +124,7 @@ class Adaptations:
         )
 
     def back_to(self, iterations: float) -> "Adaptations":
-        """Return the history after a report of these iterations, which lowers ``floor`` if it is less."""
+        """Return the history after the job reported ``iterations``; a number below ``floor`` becomes the new floor."""
         if iterations >= self.floor:
             return self
         return replace(self, floor=iterations)

@@ -38,13 +38,13 @@ class ChangeLog:
         """Total number of entries, by version, when the first snapshot of that version was made."""
 
     def forget(self) -> None:
-        """Drop the entries from before the last call."""
+        """Drop the entries that were appended before the previous call."""
         so_far = self.dropped + len(self.rows)
         self.rows, self.dropped, self._next = self.rows[self._next - self.dropped :], self._next, so_far
         self.marks = {version: at for version, at in self.marks.items() if at >= self.dropped}
 
     def since(self, version: int) -> Changes | None:
-        """Return the rows changed since stages saw a version; None if no stage saw it, or if it is too old."""
+        """Return the rows changed since a version; None if it had no snapshot, or if its entries were dropped."""
         at = self.marks.get(version, -1) - self.dropped
         if at < 0:
             return None

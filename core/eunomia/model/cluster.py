@@ -23,7 +23,7 @@ class Machine:
     gpus: int
     rack: str = "r1"
     island: int | None = None
-    """Number of GPUs per island, which have the fastest links among them; None: all GPUs of the machine."""
+    """Number of GPUs per island, a group of GPUs with the fastest links; None: all GPUs of the machine."""
     cpus: float | None = None
     """Number of CPUs; None: unknown, so policies that need CPUs cannot be used."""
     memory_gib: float | None = None
@@ -31,7 +31,7 @@ class Machine:
 
 @reads
 class Cluster:
-    """The GPUs of a cluster, sorted by machine; ``machine``, ``island``, ``rack`` and ``gpu_type`` are by GPU."""
+    """The GPUs of a cluster by machine; ``machine``, ``island``, ``rack`` and ``gpu_type`` have an entry per GPU."""
 
     machine: Rows
     island: Rows
@@ -45,9 +45,9 @@ class Cluster:
     """[machine] number of CPUs; NaN: unknown; 0: the machine has left."""
     machine_memory_gib: Reals
     gpus: int
-    """Total number of GPUs."""
+    """Total number of GPUs, including those of machines that left."""
     capacity: Ints
-    """[GPU type] number of GPUs; read only."""
+    """[GPU type] number of GPUs without those of machines that left; read only."""
     has_islands: bool
     """Whether any machine has more than one island."""
     machines: tuple[Machine, ...]

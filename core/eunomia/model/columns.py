@@ -42,7 +42,7 @@ class Table(Generic[C]):
         self._layout = self._lay_out()
         self.used = 0
         self.cells: C
-        """The same memory for access by cell: items are plain Python numbers, at half the cost of numpy scalars."""
+        """The memory of ``live`` for access by cell: items are Python numbers, at half the cost of numpy scalars."""
         self.live = self._empty(capacity)
         self.view = self._type(**self._readonly(self._fields))
         """All columns, read only."""
@@ -94,7 +94,7 @@ class Table(Generic[C]):
         return {"used": self.used, "free": list(self._free), "columns": columns}
 
     def restore(self, state: dict[str, Any], *, rows: int = 0) -> None:
-        """Replace the table's content by a value that ``state`` returned, and pad it to a number of rows.
+        """Replace the table's content by a value that ``state`` returned, and pad the table to ``rows`` rows.
 
         Columns missing in the saved state get their fill value, as do new columns of a matrix.
         """
@@ -175,7 +175,7 @@ class Table(Generic[C]):
 
 
 def _cells(column: Any) -> Any:
-    """Return a memoryview of a column, whose items are plain Python values; of objects the array itself."""
+    """Return a memoryview of a column, whose items are Python numbers; a column of objects is returned itself."""
     return column if column.dtype == object else memoryview(column)
 
 

@@ -77,7 +77,7 @@ class Probing:
     iterations: int
     until: Seconds
     home: Ints
-    """GPUs that the job had before, to which it returns with these CPUs and memory."""
+    """GPUs that the job had before, to which it returns with ``home_cpus`` and ``home_memory_gib``."""
     home_cpus: Reals
     home_memory_gib: Reals
     protected_until: Seconds

@@ -41,7 +41,7 @@ class Ledger(LazyFields):
     jobs: JobLedger
     apps: AppLedger
     adaptations: Mapping[int, Adaptations] = dataclasses.field(default_factory=dict)
-    """Batch-size changes by job row, of jobs that changed theirs."""
+    """Batch-size changes by job row; jobs without any are omitted."""
 
 
 lazy(Ledger, "jobs", "apps")

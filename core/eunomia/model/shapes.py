@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class LazyFields:
-    """Base class for lazy fields: the slot of such a field is empty until the field is first read."""
+    """Base class of classes with lazy fields: the slot of such a field is empty until the field is first read."""
 
     __slots__ = ("_later", "listed")
     __listed__: ClassVar[dict[str, str]] = {}
@@ -112,8 +112,8 @@ class _Signature:
 def maker(cls: type[T]) -> type[T]:
     """Return a function that creates instances as ``cls(...)`` does, in less than half the time.
 
-    A class gets its arguments in a dictionary, and each field of a frozen instance is set by a call. The function fills
-    an instance of a class with the same slots that is not frozen, which then becomes one of ``cls``.
+    ``cls(...)`` collects its arguments in a dictionary and sets each field of the frozen instance by a call. The
+    function fills an instance of an unfrozen class with the same slots, and then changes its class to ``cls``.
     """
     opened = type(cls.__name__, cls.__bases__, {"__slots__": vars(cls)["__slots__"]})
     return _init(cls, {"_made": cls, "_open": opened}, opens=True)  # type: ignore[return-value]
@@ -122,8 +122,8 @@ def maker(cls: type[T]) -> type[T]:
 def _init(cls: type[Any], names: dict[str, Any], *, opens: bool = False) -> Callable[..., None]:
     """Compile a keyword-only constructor; it stores a ``Deferred`` for a lazy field in ``_later``.
 
-    It fills ``self`` by the functions ``_set_x`` in ``names``, one for each field ``x``. If it ``opens``, it makes an
-    instance of the class ``_open``, which becomes one of ``_made``; see ``maker``.
+    The constructor sets each field ``x`` by the function ``_set_x`` in ``names``. With ``opens``, the constructor is a
+    function that makes an instance of ``_open`` and changes the instance's class to ``_made``; see ``maker``.
     """
     lazy, listed = getattr(cls, "__lazy__", ()), getattr(cls, "__listed__", {})
     put = "self.{0} = {1}" if opens else "_set_{0}(self, {1})"

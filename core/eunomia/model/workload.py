@@ -16,9 +16,9 @@ class JobState(IntEnum):
     """The job was granted GPUs; its start was ordered but not confirmed yet."""
     RUNNING = 3
     STOPPING = 4
-    """The job was ordered to release its GPUs, or has ended; its GPUs have not been released yet."""
+    """The job was ordered to release its GPUs and has not released all of them; afterwards it waits."""
     PAUSED = 5
-    """The job's app has paused it."""
+    """The job is paused by its app, suspended with its app or user, or backing off after a failure."""
 
 
 @reads

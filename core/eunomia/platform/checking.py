@@ -108,7 +108,7 @@ def bind(plugin: Any, hook: str) -> Callable[..., Any] | None:
 
     chosen: Callable[[tuple[object, ...]], Iterable[object]] = (
         operator.itemgetter(*places)
-        if len(places) > 1  # a single one would come alone
+        if len(places) > 1  # itemgetter of one item returns no tuple
         else lambda arguments: [arguments[place] for place in places]
     )
 

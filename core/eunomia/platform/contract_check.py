@@ -51,7 +51,7 @@ _USED_UP = frozenset({Feature.TIME_SHARES, Feature.DEVICE_SHARES})
 def check_chain(
     steps: list[Step], *, bids: bool, others: Others, unread: str, place: str, bids_place: str
 ) -> list[InputError]:
-    """Check needs, pins and bids, and reject stages that nothing uses.
+    """Return the errors of a profile: unmet needs, pins or bids, and stages that nothing uses.
 
     Args:
         steps: the stages in calling order.
@@ -84,7 +84,7 @@ def check_chain(
 
 
 def check_cluster(steps: list[Step], cluster: Cluster, *, place: str = "--cluster") -> list[InputError]:
-    """Check that the cluster has the features that the stages need."""
+    """Return an error for each feature that a stage needs and the cluster lacks."""
     return [
         error
         for step in steps

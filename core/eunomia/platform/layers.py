@@ -143,11 +143,11 @@ def layers_of(
     Args:
         given: the parsed profile.
         origin: file of the profile.
-        folder: folder to which its paths are relative; None: it can extend presets only.
+        folder: folder for relative paths in the profile; None: the profile can extend presets only.
         find: returns the file of a preset by name; None: there is no such preset.
 
     Raises:
-        InputError: an extended profile does not exist, or extends the profile in turn.
+        InputError: an extended profile does not exist, or profiles extend each other in a cycle.
     """
     chain = [({key: item for key, item in given.items() if key != "extends"}, origin)]
     seen: list[Path] = []

@@ -235,7 +235,7 @@ def bound_stages(
         profile: name of the profile.
         plugins: name and instance of the plugin of each stage.
         refiners: names and instances of the refiners, in calling order.
-        made: names and instances of all plugins of the profile, as observers may explain too.
+        made: names and instances of all plugins of the profile, whose ``eunomia_explain`` is bound.
         rounds: the profile's ``[rounds]``.
     """
     tracing, made = is_tracing(), list(made)

@@ -157,7 +157,7 @@ class Profile:
         return cast.stages()
 
     def observers(self) -> tuple[tuple[str, Observer], ...]:
-        """Return, by name, the observers that the profile allows and those among its own plugins."""
+        """Return name and hook of each plugin of the profile that implements ``eunomia_round_finished``."""
         cast = Cast(self.name, self.merged, self.registry)
         cast.check()
         bound = ((name, bind(plugin, "eunomia_round_finished")) for name, plugin in cast.made.items())
@@ -195,7 +195,7 @@ def _read(text: str, origin: str, folder: Path | None, presets: Mapping[str, Pat
 def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, Path], flag: str) -> Merged:
     """Return a profile that combines ``default`` with the stages that these plugins implement.
 
-    Refiners run in the order of their names.
+    Refiners run in the order of ``names``.
     """
     stages: dict[str, Any] = {}
     for name in names:
@@ -219,7 +219,7 @@ _DESCRIPTIONS: Final = ("summary", "paper", "paper_default")
 
 
 def preset_keys_left_out(text: str, registry: Registry) -> dict[str, list[str]]:
-    """Return, for each plugin of a policy ``A+B`` that has a preset of its name, the preset's keys missing in A+B."""
+    """Return, for each plugin of a policy ``A+B`` with a preset of that name, the preset's keys that A+B lacks."""
     presets = registry.presets()
     if "+" not in text or text in presets or text in registry:
         return {}

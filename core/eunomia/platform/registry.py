@@ -182,7 +182,7 @@ class Registry:
         return name in self._found
 
     def listed(self, name: str) -> Listed:
-        """Load and check one plugin."""
+        """Load and check one plugin, and return its status; raise ``KeyError`` for an unknown name."""
         if name not in self._found:
             return self._failed[name]
         if name not in self._listed:
@@ -228,7 +228,7 @@ class Registry:
         """Create a plugin with its options, under the alias that the profile gives it.
 
         Raises:
-            InputErrors: options are invalid.
+            InputError: options are invalid, or the plugin has none.
             PluginError: the plugin does not load, or its constructor raises.
         """
         kind = self.load(name)
@@ -308,7 +308,7 @@ def _load(target: str) -> Any:
     if where.startswith("eunomia_plugins."):
         module = importlib.import_module(where)
     else:
-        with own_stdout():  # what a plugin prints at its import is no part of a command's result
+        with own_stdout():  # what a plugin prints on import is not part of the result
             module = _file_module(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     loaded: Any = module
     for part in attribute.split("."):

@@ -24,7 +24,7 @@ def toml_value(given: object) -> str:
     if isinstance(given, int):
         return str(given)
     if isinstance(given, str):
-        # A JSON string is a TOML string, but for DEL, which TOML wants escaped.
+        # A JSON string is also a TOML string, except for DEL, which TOML requires to be escaped.
         return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(given, Mapping):
         inside = ", ".join(f"{toml_key(str(key))} = {toml_value(item)}" for key, item in given.items())
