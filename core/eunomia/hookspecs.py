@@ -259,4 +259,4 @@ STAGE_HOOKS: Sequence[str] = (
     "eunomia_placement",
     "eunomia_explain",
 )
-"""Hooks of a profile's stages; the other hooks are called on any number of plugins."""
+"""Hooks that are called on the plugins of a profile's stages, and whose return values are used."""

@@ -98,7 +98,7 @@ class Unit(Named):
 
 
 class SizeUnit(Named):
-    """The quantity that ``BySize`` values measure, which allocations check; higher values are better."""
+    """The quantity that the values of ``BySize`` measure; in each unit, a higher value is better."""
 
     SECONDS_LEFT = "seconds left"
     """Negative: -100 means that the job takes another 100 s at that size."""

@@ -3,7 +3,7 @@
 Plain values are written unchanged; any other value is written as an object with one key that names its type:
 
 ====================  =============================================================
-``{"is": "Started"}``  a dataclass of the core, with its fields as further keys (without defaults)
+``{"is": "Started"}``  a dataclass of the core, with its fields as further keys; defaults are omitted
 ``{"enum": "A.B"}``    a member of one of the core's enumerations
 ``{"array": "<i8"}``   a numpy array; ``of``: its items, ``shape`` unless it has one dimension
 ``{"tuple": [...]}``   a tuple; likewise ``frozenset``, ``dict`` (pairs), ``bytes`` (base64)
@@ -82,7 +82,7 @@ def decode(made: Json) -> Any:
     """Decode a value that ``encode`` returned.
 
     Raises:
-        InputError: the value was not returned by ``encode``, or by a version of Eunomia with other types.
+        InputError: ``encode`` did not return this value, or a version of Eunomia with other types did.
     """
     if isinstance(made, list):
         return [decode(item) for item in made]

@@ -139,7 +139,7 @@ class MachineBack:
 
 @value
 class Released:
-    """The holder of a lease released GPUs, because the order with this epoch required it or voluntarily."""
+    """The holder of a lease released GPUs, by the order with this epoch or voluntarily."""
 
     lease: LeaseId
     epoch: Epoch

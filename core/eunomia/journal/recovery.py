@@ -37,7 +37,7 @@ def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
     folded: list[Step] = []
     last = begun
     try:
-        for step in journal.steps(after=begun, archived=begun == 0):  # a damaged archive is ignored
+        for step in journal.steps(after=begun, archived=begun == 0):  # the archive is read only if needed
             if step.number != last + 1:
                 raise InputError("a journal's steps must follow each other", value=f"step {step.number} after {last}")
             arbiter.replay(step.now, step.events, step.decision)

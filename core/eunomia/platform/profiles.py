@@ -219,7 +219,7 @@ _DESCRIPTIONS: Final = ("summary", "paper", "paper_default")
 
 
 def preset_keys_left_out(text: str, registry: Registry) -> dict[str, list[str]]:
-    """Return, for each plugin of a policy ``A+B`` with a preset of that name, the preset's keys that A+B lacks."""
+    """Return, for each plugin of a policy ``A+B`` with a preset of that name, preset keys that A+B lacks or changes."""
     presets = registry.presets()
     if "+" not in text or text in presets or text in registry:
         return {}

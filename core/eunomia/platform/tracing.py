@@ -12,7 +12,7 @@ def is_tracing() -> bool:
 
 
 def traced(plugin: str, hook: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a hook so that each call is logged as ``hook.called``, with milliseconds and type of answer."""
+    """Wrap a hook so that each call is logged as ``hook.called``, with its milliseconds and the type of its answer."""
     import structlog
 
     log = structlog.get_logger()
