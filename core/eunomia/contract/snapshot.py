@@ -165,17 +165,17 @@ class Snapshot(LazyFields):
 
     @property
     def measured(self) -> Mapping[int, tuple[Measured, ...]]:
-        """Return, by job row, known rates at the job's present batch size or valid at any; jobs without are omitted."""
+        """Return known rates by job row, at the present batch size or valid at any; jobs without any are omitted."""
         return self.reports.measured
 
     @property
     def measured_at_others(self) -> Mapping[int, tuple[Measured, ...]]:
-        """Return, by job row, known rates at other batch sizes, past or future; jobs without any are omitted."""
+        """Return known rates by job row, at other batch sizes, past or future; jobs without any are omitted."""
         return self.reports.measured_at_others
 
     @property
     def coming_regimes(self) -> Mapping[int, tuple[ComingRegime, ...]]:
-        """Return, by job row, the announced regimes of the last part of the job's work; jobs without are omitted."""
+        """Return announced regimes by job row, in order, at the end of a job's work; jobs without any are omitted."""
         return self.reports.coming_regimes
 
     @property
