@@ -1,7 +1,7 @@
 """CPUs and memory in use on each GPU; a start or an increase waits until its machine has enough.
 
-The columns ``cpus`` and ``memory_gib`` of the holdings are the ordered amounts. The amounts that executors may still
-use are stored besides: they rise when an order is sent to executors, and fall only when executors confirm less.
+The columns ``cpus`` and ``memory_gib`` of the holdings are the ordered amounts. The columns ``*_in_use`` are what
+executors may still use: they rise when an order is sent to executors, and fall only when executors confirm less.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ _ROUNDING = 1.0 + 1e-9
 
 
 class MachineShares:
-    """The share of each GPU in the CPUs and memory of its machine.
+    """Each GPU's equal share of the CPUs and memory of its machine.
 
     Args:
         cluster: the cluster.
 
     Attributes:
-        by_gpu: CPUs, and memory in GiB, per GPU if its machine divides them equally; 0 if unknown. Read only.
+        by_gpu: two read-only arrays, [GPU]: CPUs, and memory in GiB, of each GPU's equal share; 0 if unknown.
         are_known: whether the CPUs or the memory of any machine are known.
     """
 
@@ -40,7 +40,7 @@ class MachineShares:
 
 
 class Amounts:
-    """The CPUs and memory in use, and the leases that wait for some.
+    """The CPUs and memory in use on each GPU, and the leases that wait for CPUs or memory.
 
     Args:
         cluster: the cluster.
@@ -48,10 +48,10 @@ class Amounts:
         counters: the counters, with the epochs of orders.
 
     Attributes:
-        tight: leases that wait for CPUs or memory, to begin or to be raised.
-        tuning: leases with a retune that executors have not confirmed.
-        shares: CPUs and memory of each GPU if its machine divides them equally.
-        uneven: whether a job ever requested, or a lease ever held, CPUs or memory other than these shares.
+        tight: numbers of the leases that wait for CPUs or memory, to begin or to get more.
+        tuning: numbers of the leases with a retune that executors have not confirmed.
+        shares: each GPU's equal share of the CPUs and memory of its machine.
+        uneven: whether a job requested, or a lease held, other amounts than these shares since the last ``rebuild``.
     """
 
     def __init__(self, cluster: Cluster, holdings: Table[GpuRows], counters: Counters) -> None:
@@ -62,7 +62,7 @@ class Amounts:
         self.follow(cluster)
 
     def follow(self, cluster: Cluster) -> None:
-        """Adopt the limits of a cluster after machines have joined or left."""
+        """Set the limits and shares to those of a cluster after machines have joined or left."""
         self._cluster, self.shares = cluster, MachineShares(cluster)
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)
         self._limits = [np.where(np.isnan(limit), np.inf, limit) * _ROUNDING for limit in limits]
@@ -79,7 +79,7 @@ class Amounts:
         return held.cpus[gpus], held.memory_gib[gpus]
 
     def given(self, lease: Lease) -> tuple[Reals, Reals]:
-        """Return CPUs and GiB of each GPU of a lease, as executors must set them now; an increase may still wait."""
+        """Return the CPUs, and the GiB, to set now on each GPU of a lease, without increases that still wait."""
         ordered = self.ordered(lease.gpus)
         if not self.are_known or (lease.state is _PENDING and lease.tuned == NONE):
             return ordered
@@ -87,23 +87,23 @@ class Amounts:
         return np.minimum(ordered[0], used[0]), np.minimum(ordered[1], used[1])
 
     def refresh(self, lease: Lease) -> None:
-        """Mark a pending lease as ready to start if it holds all its GPUs and its machines have room for it."""
+        """Set a pending lease to ORDERED if it holds all its GPUs and their machines have enough CPUs and memory."""
         if lease.state is not _PENDING:
             return
         held, number = self._holdings.cells, lease.id
         for gpu in lease.gpus:
-            # A GPU that the lease itself is giving back counts again only after it has come back.
+            # A GPU that this lease is releasing and will get again counts only after its release.
             if held.lease[gpu] != number or held.state[gpu] == _LEAVING:
                 return
         if not self.are_known or self.take(lease):
             lease.state = LeaseState.ORDERED
 
     def take(self, lease: Lease) -> bool:
-        """Reserve what a lease needs to begin; return False if it must wait until other leases or its job use less."""
+        """Reserve a lease's CPUs and memory; return False if it must wait until other leases or its job use less."""
         lowered = lease.id in self.tight and any((used > 0.0).any() for used in self.in_use(lease.gpus))
         if self._raise(lease):
             if lease.tuned != NONE or lowered:
-                # An order to lower is newer than the lease's own order: executors begin with what a newer one says.
+                # An order to lower amounts is newer than the lease's start order: executors apply the newest amounts.
                 self._hand_over(lease)
             return True
         if lease.tuned == NONE and any(
@@ -127,12 +127,12 @@ class Amounts:
         self._hand_over(lease)
 
     def overtake(self, lease: Lease) -> None:
-        """Drop the unconfirmed retune of a lease and what it waits for, as a newer order replaces both."""
+        """Cancel a lease's unconfirmed retune and its wait for CPUs or memory, as a newer order replaces both."""
         self._forget_order(lease)
         self.tight.discard(lease.id)
 
     def confirm(self, lease: Lease, epoch: int) -> None:
-        """Record that executors have applied the last retune; older confirmations are ignored."""
+        """Record that executors have applied the retune of this epoch; epochs of older retunes are ignored."""
         if lease.tuned != epoch:
             return
         self._lower(lease)
@@ -141,7 +141,7 @@ class Amounts:
             self.tight.add(lease.id)
 
     def begun(self, lease: Lease) -> None:
-        """Record that a lease runs as ordered; amounts that an unconfirmed retune may change stay in use."""
+        """Record that a lease runs with the ordered amounts; those in use are kept while a retune is unconfirmed."""
         if lease.tuned == NONE:
             self._lower(lease)
 
@@ -162,7 +162,7 @@ class Amounts:
         self.tuning.discard(lease)
 
     def rebuild(self, jobs: Table[JobRows], leases: dict[int, Lease]) -> None:
-        """Rebuild from the tables which leases wait or have an unconfirmed retune, and whether amounts are uneven."""
+        """Recompute ``tuning``, ``tight`` and ``uneven`` from the tables and leases."""
         self.tuning = {number for number, lease in leases.items() if lease.tuned != NONE}
         self.tight = self.waiting(leases)
         asked = np.isfinite(jobs.live.cpus[: jobs.used]) | np.isfinite(jobs.live.memory_gib[: jobs.used])
@@ -172,7 +172,7 @@ class Amounts:
         self.uneven = bool(asked.any() or (other & (held.lease[gpus] != NONE)).any())
 
     def waiting(self, leases: dict[int, Lease]) -> set[int]:
-        """Return the leases that wait for CPUs or memory, as computed from the tables."""
+        """Return the numbers of the leases that wait for CPUs or memory, computed from the tables."""
         if not self.are_known:
             return set()
         return {number for number, lease in leases.items() if lease.gpus and self._waits(lease)}
@@ -190,7 +190,7 @@ class Amounts:
         )
 
     def _raise(self, lease: Lease) -> bool:
-        """Reserve the larger of the amounts in use and ordered, if machines have them; return whether they do."""
+        """Reserve on each GPU the larger of the used and ordered amounts; return False if a machine has too little."""
         gpus, held, machine = np.array(lease.gpus, np.int64), self._holdings.live, self._cluster.machine
         columns = ((held.cpus_in_use, held.cpus), (held.memory_gib_in_use, held.memory_gib))
         wanted = [np.maximum(used[gpus], ordered[gpus]) for used, ordered in columns]

@@ -14,24 +14,24 @@ _NO_VERSION = Version(0)
 
 @dataclasses.dataclass(slots=True)
 class Names:
-    """Rows by id, and numbers of names that columns store as numbers."""
+    """Row numbers by id, and the numbers that columns store in place of names."""
 
     users: dict[UserId, int] = dataclasses.field(default_factory=dict)
-    """Rows of users by id; ``apps`` and ``jobs`` likewise."""
+    """Row of each user, by id; ``apps`` and ``jobs`` likewise."""
     apps: dict[AppId, int] = dataclasses.field(default_factory=dict)
     jobs: dict[JobId, int] = dataclasses.field(default_factory=dict)
     kinds: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Numbers of kinds of job, by name."""
+    """Number of each kind of job, by name."""
     tuner_kinds: dict[str, int] = dataclasses.field(default_factory=lambda: {"none": 0})
     plugins: dict[str, int] = dataclasses.field(default_factory=lambda: {"": 0})
-    """Numbers of plugins that gave verdicts, by name; 0 stands for the core."""
+    """Number of each plugin that gave a verdict, by name; 0 stands for the core."""
     outcomes: dict[AppId, str] = dataclasses.field(default_factory=dict)
-    """How each app ended: finished, failed or cancelled."""
+    """The outcome of each ended app: finished, failed or cancelled."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class KeptReports(Reported):
-    """Reports without a column, as only some jobs or apps have them: those that stages see, and others."""
+    """Reports that only some jobs or apps have, in dictionaries by row; stages see those of ``Reported``."""
 
     forecasts: dict[int, Forecast] = dataclasses.field(default_factory=dict)
     measured: dict[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
@@ -40,13 +40,13 @@ class KeptReports(Reported):
     profiles: dict[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
     adaptations: dict[int, Adaptations] = dataclasses.field(default_factory=dict)
     starts_at: dict[int, float] = dataclasses.field(default_factory=dict)
-    """Planned starts in seconds, by job row."""
+    """Planned start of each job, in seconds since the arbiter's start, by job row."""
     held: dict[UserId, float] = dataclasses.field(default_factory=dict)
     """Time in seconds until which a user's jobs may not run, by user."""
     wishes: dict[int, tuple[str | None, int]] = dataclasses.field(default_factory=dict)
-    """The requested GPU type and maximum GPUs of jobs for which the cluster had too few, by job row."""
+    """Requested GPU type and largest size of the jobs whose requests exceeded the cluster, by job row."""
     by_job: tuple[dict[int, Any], ...] = dataclasses.field(init=False, repr=False)
-    """The dictionaries above from which an ended job is removed."""
+    """The dictionaries by job row, from which a job's entry is removed when the job ends."""
 
     def __post_init__(self) -> None:
         rates = self.measured, self.measured_at_others
@@ -55,13 +55,13 @@ class KeptReports(Reported):
 
 @dataclasses.dataclass(slots=True)
 class Counters:
-    """Counters that only increase, and the causes of the next round."""
+    """Counters of the arbiter, and the causes of the next round."""
 
     seed: int
     """Seed of all random choices."""
     round: int = 0
     version: Version = _NO_VERSION
-    """Version of the last step; each step closes one version."""
+    """Version of the state; each step increases it by one."""
     last_epoch: int = 0
     last_lease: int = 0
     last_offer: int = 0
@@ -73,7 +73,7 @@ class Counters:
     """Integral of the number of apps over time, in app-seconds."""
     causes: frozenset[Cause] = frozenset()
     cause_since: Seconds = NEVER
-    """Time of the first of these causes, in seconds."""
+    """Time at which the first of ``causes`` occurred, in seconds."""
     stage_wake_at: Seconds = NEVER
     """Time of the round that a stage requested, in seconds."""
     last_boundary: Seconds = ZERO
@@ -87,5 +87,5 @@ class Counters:
         return Epoch(self.last_epoch)
 
     def count_draw(self) -> None:
-        """Count a random generator that a stage requests."""
+        """Increase the count of random generators that stages have requested."""
         self.draws += 1

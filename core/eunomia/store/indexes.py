@@ -35,10 +35,10 @@ class WaitingJobs:
     Attributes:
         rows: rows of waiting jobs.
         asked: sum of the waiting jobs' largest sizes, in GPUs.
-        short: rows of jobs that run or start below their largest size.
+        short: rows of running and starting jobs with fewer GPUs than their largest size.
         off_default: rows of waiting jobs whose last verdict may differ from ``default``.
         default: the verdict on jobs that no stage turned down; None: none yet.
-        plugin: number of the default's plugin; -1: it has no number yet.
+        plugin: number of the plugin that gave ``default``; -1: this plugin has no number yet.
         backing_off: time in seconds at which each failed job is retried, by row.
     """
 
@@ -55,7 +55,7 @@ class WaitingJobs:
         self.backing_off: dict[int, float] = {}
 
     def moved(self, job: int, before: int, to: int, most: int, size: int) -> None:
-        """Record a job's change of state (0: new or dropped), its largest size, and the GPUs that it has or gets."""
+        """Record a job's change of state ``before`` -> ``to`` (0: no job), with its largest size and number of GPUs."""
         if to in _ON and size < most:
             self.short.add(job)
         elif self.short:
@@ -73,11 +73,11 @@ class WaitingJobs:
             self.asked -= most
 
     def compare_with(self, default: Verdict, plugin: int) -> None:
-        """Set a new default verdict of a plugin's number; the last verdict of every waiting job may differ from it."""
+        """Set the default verdict and its plugin's number, and list every waiting job in ``off_default``."""
         self.default, self.plugin, self.off_default = default, plugin, set(self.rows)
 
     def rebuild(self) -> Self:
-        """Return the index rebuilt from the tables."""
+        """Return a new index built from the tables."""
         made, cells = type(self)(self._jobs, self._leases), self._jobs.cells
         for row in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
             lease = self._leases.get(cells.lease[row])
@@ -88,7 +88,7 @@ class WaitingJobs:
         return made
 
     def same(self, other: Self) -> bool:
-        """Return whether both contain the same jobs, ignoring ``off_default`` and ``default``."""
+        """Return whether two indexes contain the same jobs, ignoring ``off_default`` and ``default``."""
         mine = self.rows, self.asked, self.short, self.backing_off
         return mine == (other.rows, other.asked, other.short, other.backing_off)
 
@@ -104,10 +104,10 @@ class Owners:
     Attributes:
         jobs_of: rows of jobs by app.
         shared_by: leases of each app that name no job, as the app divides them or their job has ended.
-        divided: number of those leases that are not leaving.
+        divided: number of the leases in ``shared_by`` that are not leaving.
         present: number of apps that have not ended.
-        leaving: GPUs that each lease must still release, without empty entries.
-        probing: latest time in seconds at which each lease's measurement ends.
+        leaving: the GPUs that a lease must still release, by lease; only leases with such GPUs.
+        probing: time limit of each lease's measurement, in seconds since the arbiter's start.
     """
 
     __slots__ = ("_apps", "_jobs", "_leases", "divided", "jobs_of", "leaving", "present", "probing", "shared_by")
@@ -129,7 +129,7 @@ class Owners:
         return own | self.shared_by.get(app, set())
 
     def rebuild(self) -> Self:
-        """Return the index rebuilt from the tables; ``leaving`` is copied, as an open offer hides which GPUs leave."""
+        """Return a new index built from the tables; it shares ``leaving``, which an open offer hides in the tables."""
         made = type(self)(self._apps, self._jobs, self._leases)
         app, apps = self._jobs.cells.app, self._apps
         for job in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
@@ -146,7 +146,7 @@ class Owners:
         return made
 
     def same(self, other: Self) -> bool:
-        """Return whether both indexes have the same content."""
+        """Return whether both indexes have the same content, ignoring ``leaving``."""
         sets = all(_filled(getattr(self, name)) == _filled(getattr(other, name)) for name in ("jobs_of", "shared_by"))
         mine = self.divided, self.present, self.probing
         return sets and mine == (other.divided, other.present, other.probing)
@@ -160,12 +160,12 @@ class LeaseEnds:
     """The index of future ends of leases, and of leases that have ended without renewal.
 
     Args:
-        leases: all leases by number, which tell which entries are stale.
+        leases: all leases by number; an entry is stale if its lease now ends at another time.
 
     Attributes:
         ends: heap of pairs: end of a lease in seconds, lease number; empty: no lease ends.
         guards: heap of pairs: end of a lease's protection in seconds, lease number.
-        overdue: leases that have ended and were not renewed.
+        overdue: numbers of the leases that have ended and were not renewed.
     """
 
     __slots__ = ("_leases", "ends", "guards", "overdue")
@@ -215,7 +215,7 @@ class LeaseEnds:
         return ended
 
     def rebuild(self, now: Seconds) -> Self:
-        """Return the index rebuilt from the leases."""
+        """Return a new index built from the leases."""
         made = type(self)(self._leases)
         for lease in self._leases.values():
             if lease.state is not LeaseState.LEAVING:

@@ -1,4 +1,4 @@
-"""The tables in checkpoint format, with separate parts for stages' columns, the arbiter's columns and the ledger."""
+"""Convert the tables to and from checkpoint format: stages' columns, the arbiter's columns, and the ledger apart."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -36,7 +36,7 @@ _APP_ACCOUNTS: Final = {
     "gpu_seconds": "gpu_seconds",
 }
 _LEDGER_KEPT: Final = {"jobs": ("job_ledger", "last_ran"), "apps": ("app_ledger", "contention")}
-"""The ledger column of each table that does not follow from other columns."""
+"""By table: its ledger in a checkpoint, and the one ledger column that other columns do not determine."""
 
 
 def saved_tables(state: State) -> dict[str, Saved]:
@@ -71,12 +71,12 @@ def restore_tables(state: State, saved: Mapping[str, Saved]) -> None:
 
 
 def _part(whole: Saved, columns: Mapping[str, str]) -> Saved:
-    """Return some columns of a table, by name in a checkpoint."""
+    """Return a saved table with only the given columns, renamed to their names in a checkpoint."""
     return {**whole, "columns": {name: whole["columns"][column] for name, column in columns.items()}}
 
 
 def _kept_since(state: State, accounts: Saved) -> None:
-    """Set since when each GPU is held, from the time up to which an older checkpoint accounts each app."""
+    """Set ``since`` of each GPU from an older checkpoint, which stores per app the time of the last accounting."""
     if "booked_at" not in accounts["columns"]:
         return
     counted_at = np.array([*accounts["columns"]["booked_at"], np.nan])

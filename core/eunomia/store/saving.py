@@ -95,21 +95,21 @@ def save_state(state: State) -> bytes:
             list(state.open.asked.items()),
         ],
     }
-    return zlib.compress(json.dumps(made).encode(), 1)  # of 10,000 jobs 0.1 MB instead of 2.6
+    return zlib.compress(json.dumps(made).encode(), 1)  # 10,000 jobs: 0.1 MB instead of 2.6 MB
 
 
 def load_state(
     data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]], *, plain: bool = False
 ) -> State:
-    """Deserialize a state.
+    """Deserialize a state that ``save_state`` returned; ``memo_types`` has the memo class of each plugin and stage.
 
-    Machines that had joined when the checkpoint was written are added to the cluster. Machines of the cluster that the
-    checkpoint does not contain are new and free.
+    Machines that only the checkpoint contains joined later and are added to the cluster; machines that only
+    ``cluster`` contains are new and free.
 
     A memo whose plugin is not loaded is dropped, so that its stage starts without a memo.
 
     Raises:
-        InputError: the format is unknown, or the checkpoint's machines are not the first machines of the cluster.
+        InputError: the format is unknown, or a machine differs between the checkpoint and the cluster.
     """
     made = json.loads(data if data.startswith(b"{") else zlib.decompress(data))
     if made["format"] != FORMAT:
@@ -163,7 +163,7 @@ def _row(machine: Machine) -> list[Any]:
 
 
 def _cluster_of(made: dict[str, Any], cluster: Cluster) -> Cluster:
-    """Return the cluster of a checkpoint; older ones without machine names apply to the whole cluster."""
+    """Return ``cluster`` with the checkpoint's further machines; an older checkpoint may name no machines."""
     known = made.get("machines", [_row(machine) for machine in cluster.machines])
     both = min(len(known), len(cluster.machines))
     same = [row[:_NAMED] for row in known[:both]] == [_row(machine)[:_NAMED] for machine in cluster.machines[:both]]

@@ -1,7 +1,7 @@
 """Accounting of service: sums are updated only when a job starts or stops, or GPUs are gained or lost.
 
 Between two updates a sum is linear in time, given by its last value and its rate per second. The ledger that stages
-see is computed from these when it is first read, so that a job that keeps running causes no work in a step.
+see is computed from these sums at its first reading, so that a job that keeps running costs no time in a step.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Service:
         gpus: the table of GPUs.
 
     Attributes:
-        job_ledger, app_ledger: the cached ledger and its time; writers that change the sums set it to None.
+        job_ledger, app_ledger: a time in seconds and the cached ledger at it; writers that change sums set None.
     """
 
     __slots__ = ("_apps", "_gpus", "_jobs", "_kinds", "app_ledger", "job_ledger")
@@ -74,7 +74,7 @@ class Service:
             before, each = jobs.received[rows].sum(axis=1), jobs.on[rows].sum(axis=1).astype(float)
         else:
             before, each = jobs.attained[rows], np.ones(rows.size)
-        counts = counted_at == counted_at  # NaN: the ledger is as it stands
+        counts = counted_at == counted_at  # NaN: the ledger is final
         each = np.where((jobs.state[rows] == _RUNNING) & counts, each, 0.0)
         return before - each * np.where(counts, counted_at, 0.0), each
 
@@ -91,7 +91,7 @@ class Service:
 
     def _line(self, row: int, before: float, each: int) -> tuple[float, float]:
         counted_at = self._jobs.cells.counted_at[row]
-        runs = self._jobs.cells.state[row] == _RUNNING and counted_at == counted_at  # NaN: the ledger is as it stands
+        runs = self._jobs.cells.state[row] == _RUNNING and counted_at == counted_at  # NaN: the ledger is final
         return (before - each * counted_at, float(each)) if runs else (before, 0.0)
 
     def _jobs_until(self, now: Seconds) -> JobLedger:

@@ -35,7 +35,7 @@ class OpenOffer:
 
 @dataclasses.dataclass(slots=True)
 class ForStages:
-    """The state outside the tables that stages see, or that is stored for stages between rounds."""
+    """The stages' state outside the tables: memos, and the index that snapshots show."""
 
     plain: bool
     """Whether the index of each snapshot is rebuilt from the tables."""
@@ -73,7 +73,7 @@ class State:
         counters: counters, and the causes of the next round.
         service: the accounting of jobs and apps.
         waiting_jobs, owners, free_gpus, lease_ends, capacity: indexes, which can be rebuilt from the tables.
-        changes: the rows that changed, in order.
+        changes: the log of changed rows, in order of change.
         amounts: CPUs and memory in use, and the leases that wait for some.
         stages: memos, and the index that stages see.
         open: the offer open to app masters; None: none is open.
@@ -113,7 +113,7 @@ class State:
         self.service = Service(self.jobs, self.apps, self.holdings)
 
     def rebuild(self) -> None:
-        """Rebuild the indexes from the tables, after code other than the writers has filled these."""
+        """Rebuild the indexes from the tables, after code other than the writers has filled the tables."""
         self.lease_ends = self.lease_ends.rebuild(self.now)
         self.waiting_jobs, self.owners = self.waiting_jobs.rebuild(), self.owners.rebuild()
         self.free_gpus = self.free_of()
@@ -122,7 +122,7 @@ class State:
         self.stages.index = None
 
     def free_of(self) -> Space:
-        """Return the index of free GPUs, built from the table."""
+        """Return a new index of free GPUs, built from the table of GPUs."""
         return Space(self.cluster, self.holdings.live.state[: self.cluster.gpus] == GpuState.FREE)
 
     # --- names -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ class AppRows(Apps):
     ended: Rows = column("int32", 0)
     """1 if the app has ended but some of its GPUs are not released yet; else 0."""
     gpu_seconds: Reals = column(float, 0.0)
-    """GPU-seconds on GPUs that were released; those on GPUs that the app holds follow from their ``since``."""
+    """GPU-seconds received on released GPUs; those on held GPUs are computed from ``GpuRows.since``."""
     contention: Reals = column(float, float("nan"))
     """N_avg of an app that has ended, or whose ledger is final."""
 
@@ -55,7 +55,7 @@ class JobRows(Jobs):
     last_ran: Reals = column(float, float("nan"))
     """Time in seconds at which the job last ran, as of ``counted_at``; NaN: never."""
     counted_at: Reals = column(float, float("nan"))
-    """Time in seconds up to which these are counted; NaN: the job's ledger is final, as stored in its columns."""
+    """Time in seconds up to which service is counted; NaN: the job's ledger is final, as stored in its columns."""
 
 
 @reads
@@ -63,4 +63,4 @@ class GpuRows(Holdings):
     """The arbiter's columns of a GPU; stages see only the columns of ``Holdings``."""
 
     since: Reals = column(float, float("nan"))
-    """Time in seconds since which the holder has the GPU; NaN: the app's columns already contain what it received."""
+    """Time in seconds since which the holder has the GPU; NaN: the app's ``gpu_seconds`` already include its use."""

@@ -2,8 +2,8 @@
 
 Columns on which no index depends are set with ``Table.set``; nothing else writes a table.
 
-The writers accumulate service received, verdicts, changed rows and the area of N_avg. Everything else that the state
-stores besides the tables is an index, which can be rebuilt from them.
+Service received, verdicts and changed rows accumulate and cannot be recomputed. The indexes can be rebuilt from the
+tables at any time.
 """
 
 import math
@@ -29,9 +29,9 @@ _AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 
 
 def move(state: State, job: int, to: int, at: Seconds | None = None, *, reason: int = 0) -> None:
-    """Set a job's state from ``at`` on, with the reason if it stops.
+    """Set a job's state from ``at`` on (seconds; None: now), and its reason unless ``reason`` is 0.
 
-    A job that ran makes no progress from ``at`` on; one that grew ran at its old size until its new GPUs were ready.
+    Progress is counted up to ``at``: a job that grows has run at its old size until its new GPUs were ready.
     """
     jobs, at = state.jobs.cells, state.now if at is None else at
     before, since = jobs.state[job], jobs.since[job]
@@ -42,7 +42,7 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, reason: 
     if reason:
         jobs.reason[job] = reason
     if to == _WAITING:
-        jobs.lease[job] = NONE  # its last GPUs have come back
+        jobs.lease[job] = NONE  # its last GPUs have been released
     if jobs.counted_at[job] != at:  # also where it is NaN: no entry yet
         count(state, job, at)
     jobs.state[job], state.service.job_ledger = to, None
@@ -53,7 +53,7 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, reason: 
 
 
 def run(state: State, job: int, gpus: int, at: Seconds, *, starts: bool) -> None:
-    """Let a job run on a number of GPUs from ``at`` on, at its declared rate; ``starts``: it did not run before."""
+    """Mark a job as running on a number of GPUs from ``at`` on, at its declared rate; ``starts`` counts a start."""
     jobs = state.jobs.cells
     if jobs.since[job] == jobs.since[job]:  # it has run at its old size until now
         move(state, job, _STARTING, at)
@@ -70,14 +70,14 @@ def run(state: State, job: int, gpus: int, at: Seconds, *, starts: bool) -> None
 
 
 def _note_size(state: State, job: int, before: int) -> None:
-    """Tell the index of waiting jobs the new state and size of a job."""
+    """Update the index of waiting jobs after a change of a job's state or size."""
     jobs, lease = state.jobs.cells, state.leases.get(state.jobs.cells.lease[job])
     size = jobs.gpus[job] if lease is None else len(lease.home)
     state.waiting_jobs.moved(job, before, jobs.state[job], jobs.most[job], size)
 
 
 def count(state: State, job: int, at: Seconds) -> None:
-    """Add to a job's account the time that it ran or waited, and its GPU-seconds, until ``at``."""
+    """Add to a job's columns the seconds that it ran or waited, and its GPU-seconds, up to ``at``."""
     jobs, state.service.job_ledger = state.jobs.cells, None
     elapsed, now_is = at - jobs.counted_at[job], jobs.state[job]
     if elapsed:  # NaN: the first entry
@@ -94,7 +94,7 @@ def count(state: State, job: int, at: Seconds) -> None:
 
 
 def subtract(state: State, job: int, idle: float) -> None:
-    """Subtract from a job's account seconds for which it held GPUs without running."""
+    """Subtract ``idle`` seconds, in which a job held GPUs without running, from its seconds and GPU-seconds."""
     jobs = state.jobs.live
     gone = min(jobs.attained.item(job), idle)
     left = np.maximum(jobs.received[job] - gone * jobs.on[job], 0.0)
@@ -103,7 +103,7 @@ def subtract(state: State, job: int, idle: float) -> None:
 
 
 def set_verdict(state: State, job: int, verdict: Verdict) -> None:
-    """Store the verdict on a job."""
+    """Store a verdict as the job's last one, with the present round and time."""
     jobs, (reason, stage, plugin) = state.jobs.cells, verdict
     plugins = state.names.plugins
     number = plugins[plugin] if plugin in plugins else plugins.setdefault(plugin, len(plugins))
@@ -115,7 +115,7 @@ def set_verdict(state: State, job: int, verdict: Verdict) -> None:
 
 
 def drop_job(state: State, job: int) -> None:
-    """Drop a job that has no GPUs."""
+    """Remove a job without GPUs from the table, the names, the reports and the indexes."""
     jobs = state.jobs.cells
     app = jobs.app[job]
     if jobs.state[job] == _WAITING or state.waiting_jobs.short:
@@ -133,7 +133,7 @@ def drop_job(state: State, job: int) -> None:
 
 
 def close_app(state: State, app: int, outcome: str) -> None:
-    """End an app without jobs; it is dropped once all its GPUs are released."""
+    """End an app without jobs, with its outcome; the app is dropped once all its GPUs are released."""
     if state.open is not None:
         state.open.bids.pop(app, None)
     state.names.outcomes[state.apps.cells.id[app]] = outcome
@@ -169,7 +169,7 @@ def cause(state: State, cause: Cause) -> None:
 
 
 def grant(state: State, order: Transition) -> None:
-    """Grant a new lease an order's GPUs and start its job; the lease becomes the successor on GPUs that others hold."""
+    """Create the lease that an order starts and set its job to STARTING; on GPUs held by others it is the successor."""
     now, gpus, held, jobs = state.now, [*order.listed["gpus"]], state.holdings.cells, state.jobs.cells
     names, counters, number, epoch = state.names, state.counters, int(order.lease), int(order.epoch)
     app, job, after = names.apps[order.app], NONE if order.job is None else names.jobs[order.job], order.listed["after"]
@@ -210,7 +210,7 @@ def grant(state: State, order: Transition) -> None:
 
 
 def grant_any(state: State, order: Transition, lease: Lease, *, new: bool = False) -> None:
-    """Grant a lease an order's GPUs, of which it may hold some and others may hold some, with CPUs and memory."""
+    """Grant a lease an order's GPUs, CPUs and memory; this lease and others may already hold some of the GPUs."""
     gpus = [*order.listed["gpus"]]
     free = _hold(state, lease, gpus, state.now)
     if free:
@@ -230,9 +230,9 @@ def grant_any(state: State, order: Transition, lease: Lease, *, new: bool = Fals
 
 
 def _hold(state: State, lease: Lease, gpus: Iterable[int], at: Seconds) -> list[int]:
-    """Let a lease hold those of its order's GPUs that have no holder from ``at`` on, and return them.
+    """Make a lease the holder, from ``at`` on, of those of the given GPUs that have no holder, and return these.
 
-    It becomes the successor on GPUs that others hold or that leave; those that it holds get its new terms.
+    The lease becomes the successor on GPUs that are leaving or held by others; GPUs that it holds get its new terms.
     """
     held, jobs, job, types = state.holdings.cells, state.jobs.cells, lease.job, state.capacity.type_of
     terms, mine = (lease.epoch, lease.ends_at, lease.protected_until), list[int]()
@@ -245,7 +245,7 @@ def _hold(state: State, lease: Lease, gpus: Iterable[int], at: Seconds) -> list[
             held.app[gpu], held.job[gpu], held.lease[gpu] = lease.app, job, lease.id
             held.state[gpu], held.since[gpu] = _HELD, at
             held.successor[gpu] = held.next_app[gpu] = held.next_job[gpu] = NONE
-            held.cpus_in_use[gpu] = held.memory_gib_in_use[gpu] = 0.0  # those of the holder before
+            held.cpus_in_use[gpu] = held.memory_gib_in_use[gpu] = 0.0  # amounts of the previous holder
             mine += (gpu,)
         elif held.lease[gpu] != lease.id or held.state[gpu] == _LEAVING:
             held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = lease.id, lease.app, job
@@ -255,7 +255,7 @@ def _hold(state: State, lease: Lease, gpus: Iterable[int], at: Seconds) -> list[
 
 
 def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
-    """Set the target CPUs and memory of a lease."""
+    """Set the ordered CPUs and memory of a lease's GPUs."""
     amounts = state.amounts
     state.holdings.set(order.gpus, cpus=order.cpus, memory_gib=order.memory_gib)
     if amounts.shares.are_known and not amounts.uneven:
@@ -268,7 +268,7 @@ def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
 
 
 def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int, *, whole: bool = False) -> list[int]:
-    """Mark GPUs that a lease loses as LEAVING, and withdraw the promises of others; ``whole``: the lease ends.
+    """Revoke GPUs of a lease (``whole``: the lease ends): those that it holds become LEAVING, promises are withdrawn.
 
     Returns:
         The GPUs that the lease holds until executors release them.
@@ -338,7 +338,7 @@ def _pass_on(state: State, gpus: Sequence[int], at: Seconds) -> dict[int, list[i
 
 
 def mark(state: State, gpus: Sequence[int], to: int) -> None:
-    """Set the state of GPUs without a holder, or on an offer to app masters."""
+    """Set the state of GPUs that have no holder or are on an offer to app masters."""
     states = state.holdings.cells.state
     came = [gpu for gpu in gpus if to == _FREE and states[gpu] != _FREE]
     gone = [gpu for gpu in gpus if to != _FREE and states[gpu] == _FREE]
@@ -354,7 +354,7 @@ def mark(state: State, gpus: Sequence[int], to: int) -> None:
 
 
 def withdraw(state: State, gpus: Iterable[int]) -> None:
-    """Take draining GPUs that are free out of service."""
+    """Mark those of the given GPUs that are free and draining as down."""
     draining, states = state.capacity.draining, state.holdings.cells.state
     gone = [gpu for gpu in gpus if gpu in draining and states[gpu] == _FREE]
     state.capacity.drained.update(gone)
