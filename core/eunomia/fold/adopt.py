@@ -1,4 +1,4 @@
-"""Adopt a decision into the state, live or in a replay. Only this and the folding of events change the state."""
+"""Apply a decision to the state, live or in a replay. Only this module and the folding of events change the state."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from eunomia.units import NEVER, NONE, Version
 
 
 def adopt(state: State, decision: Decision) -> None:
-    """Apply a decision to the state, except its memos, which the arbiter adopts as only plugins can read them."""
+    """Apply a decision to the state, except its memos: the arbiter stores these, as reading one needs its plugin."""
     counters = state.counters
     counters.round = decision.round
     if decision.closed is not None:
@@ -52,7 +52,7 @@ def adopt(state: State, decision: Decision) -> None:
 
 
 def _carry_out(state: State, orders: Sequence[Transition], others: Sequence[Transition]) -> None:
-    """Apply the orders of a round in which other leases change than those that start: releases, grants, retunes."""
+    """Apply the orders of a round that also changes existing leases: first releases, then grants, then retunes."""
     _take_gpus(state, others)
     for order in orders:
         if order.kind is _START:
@@ -127,7 +127,7 @@ def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
 
 
 def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing | None = None) -> None:
-    """Require a new confirmation of a lease under the order's epoch, as its job restarts or is resized."""
+    """Set a lease to PENDING with the epoch and terms of an order that restarts or resizes its job."""
     if lease.probe is not None:
         forget_probe(state, lease)
     if probe is not None:

@@ -40,7 +40,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     folding = Folding(state, grace, ordered)
     for event in ordered:
         try:
-            if FOLDS[type(event)](folding, event) is False:  # a compound event that is not simple
+            if FOLDS[type(event)](folding, event) is False:  # the parts must be applied one by one
                 _fold_parts(folding, event)
         except EventError as error:
             folding.refuse(event, error)
@@ -54,7 +54,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
 
 
 def _end_what_is_due(folding: Folding) -> None:
-    """End the measurements, leases and drains whose time has come, and start leases for which there is room."""
+    """End overdue measurements and drains, mark ended leases as overdue, and retry leases that lack CPUs or memory."""
     state = folding.state
     if state.owners.probing:
         end_overdue(folding)
@@ -76,7 +76,7 @@ def _fold_parts(folding: Folding, event: Event) -> None:
 
 
 def _wake_retries(state: State) -> None:
-    """Make failed jobs wait again after their back-off."""
+    """Let paused jobs whose back-off or GPU-hours ban has ended wait for the next round."""
     backing, jobs = state.waiting_jobs.backing_off, state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:
         if jobs.state[job] == JobState.PAUSED and jobs.lease[job] == NONE:

@@ -20,7 +20,7 @@ _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING
 
 
 def released(fold: Folding, event: kinds.Released) -> None:
-    """Free released GPUs, except those that have a newer order or another holder by now."""
+    """Free released GPUs, except those that already have a newer order or another holder."""
     state, lease = fold.state, fold.state.leases.get(event.lease)
     if lease is None:
         return  # late: the lease is gone
@@ -38,7 +38,7 @@ def released(fold: Folding, event: kinds.Released) -> None:
 
 
 def single_job_ended(fold: Folding, event: kinds.SingleJobEnded) -> bool:
-    """End an app with its only job and lease; return False, changing nothing, if the events must be applied singly."""
+    """End an app with its only job and lease; if the event's parts must be applied singly, only return False."""
     state, lease, owners = fold.state, fold.state.leases.get(event.lease), fold.state.owners
     if lease is None or lease.job == NONE or not event.gpus:
         return False
@@ -58,7 +58,7 @@ def single_job_ended(fold: Folding, event: kinds.SingleJobEnded) -> bool:
 
 
 def _all_back(state: State, lease: Lease, event: kinds.Released) -> list[int]:
-    """Return the GPUs of a release if it frees all GPUs of the lease, ordered or not; else an empty list."""
+    """Return the released GPUs if the lease has no others, whether or not the release was ordered; else []."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.owners.leaving.get(lease.id)
     if lease.state is _LEAVING:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
@@ -88,7 +88,7 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
     state, held = fold.state, fold.state.holdings.cells
     lease, job = state.leases[held.lease[gpu]], held.job[gpu]
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
-        # The GPU came back without an order, and the rest of a gang cannot run without it.
+        # The GPU was released without an order, and the rest of a gang cannot run without it.
         leave(state, lease, [gpu], held.epoch[gpu], whole=lease.gpus == [gpu])
         lease.gpus = [one for one in lease.gpus if one != gpu]
         if lease.job != NONE and lease.gpus:
@@ -109,7 +109,7 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
 
 
 def returned(fold: Folding, event: kinds.GpusReturned) -> None:
-    """Order an app to release the GPUs that it returns; it holds them until executors confirm that they are idle."""
+    """Revoke the GPUs that an app returns; the app holds them until executors confirm that they are idle."""
     state, held, least = fold.state, fold.state.holdings.live, fold.state.jobs.cells.least
     app, named = fold.app(event.app), set(event.gpus)
     if any(not 0 <= gpu < state.cluster.gpus or held.app[gpu] != app for gpu in named):
@@ -119,14 +119,14 @@ def returned(fold: Folding, event: kinds.GpusReturned) -> None:
         goes_on = lease.job == NONE or (lease.probe is None and len(lease.gpus) - len(mine) >= least[lease.job])
         order = fold.leave(lease, mine if goes_on else lease.gpus) if mine else None
         if order is not None and goes_on and lease.job != NONE:
-            confirm_again(state, lease, order)  # the job goes on with the rest
+            confirm_again(state, lease, order)  # the job continues on its other GPUs
 
 
 def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:
     """Activate a lease whose start or resize is acknowledged; acknowledgements of older orders are ignored."""
     lease = fold.state.leases.get(event.lease)
     if lease is not None and lease.id in fold.state.amounts.tight:
-        # What was given back at this instant is there for the lease that starts now.
+        # CPUs and memory released at this instant are available to the lease that starts now.
         fold.state.amounts.give_room(fold.state.leases)
     if lease is None or lease.epoch != event.epoch or lease.state is not _ORDERED:
         return  # late: there is a newer order
@@ -174,7 +174,7 @@ def _run(state: State, job: int, gpus: int) -> None:
     """Mark a job as running on a number of its app's GPUs from now on."""
     cells = state.jobs.cells
     since = state.now if math.isnan(cells.since[job]) else cells.since[job]
-    starts = cells.starts[job] + (cells.state[job] != _RUNNING)  # one that runs changes its size live
+    starts = cells.starts[job] + (cells.state[job] != _RUNNING)  # a running job is resized without a restart
     state.jobs.set(job, since=since, gpus=gpus, reason=0, verdict_at=state.now, starts=starts)
     move(state, job, JobState.RUNNING)
     state.touch(job=job)

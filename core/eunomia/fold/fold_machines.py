@@ -16,7 +16,7 @@ _DOWN = int(GpuState.DOWN)
 
 
 def joined(fold: Folding, event: kinds.MachineJoined) -> None:
-    """Add a machine; jobs that requested more than the cluster had may get it now."""
+    """Add a machine, and raise the sizes of jobs that requested more GPUs than the cluster had."""
     try:
         cluster = fold.state.cluster.grown([event.described()])
     except InputError as error:
@@ -25,7 +25,7 @@ def joined(fold: Folding, event: kinds.MachineJoined) -> None:
 
 
 def left(fold: Folding, event: kinds.MachineLeft) -> None:
-    """Remove a machine from the cluster permanently, with the state of its GPUs."""
+    """Remove a machine from the cluster permanently; its leases end as on a lost machine."""
     state = fold.state
     number = _number(state, event.machine)
     if len(state.cluster.left) + 1 == len(state.cluster.machines):
@@ -36,7 +36,7 @@ def left(fold: Folding, event: kinds.MachineLeft) -> None:
 
 
 def drains(fold: Folding, event: kinds.MachineDraining) -> None:
-    """Start the drain of a machine: its free GPUs go down, and promises of other GPUs are withdrawn."""
+    """Start the drain of a machine: its free GPUs go down, and its other GPUs are no longer promised to leases."""
     state, held = fold.state, fold.state.holdings.cells
     gpus = state.cluster.gpus_on(_number(state, event.machine))
     close_offer(state)
@@ -60,7 +60,7 @@ def kept(fold: Folding, event: kinds.MachineKept) -> None:
 
 
 def end_drained(fold: Folding) -> None:
-    """End the leases on draining machines whose term has ended or would end too late."""
+    """End leases on draining machines at the end of their term, or one grace period before the drain's deadline."""
     state, draining = fold.state, fold.state.capacity.draining
     for number in sorted(state.leases):
         lease = state.leases[number]
@@ -72,7 +72,7 @@ def end_drained(fold: Folding) -> None:
 
 
 def lost(fold: Folding, event: kinds.MachineLost) -> None:
-    """Mark GPUs of a machine as down; a gang that had one of them must release its others."""
+    """Mark GPUs of a machine as down; a gang that loses a GPU must release its others."""
     state, held = fold.state, fold.state.holdings.live
     for gpu in _named_by(state, event):
         _take_back(fold, gpu)
@@ -94,7 +94,7 @@ def back(fold: Folding, event: kinds.MachineBack) -> None:
 
 
 def _take_back(fold: Folding, gpu: int) -> None:
-    """Withdraw the promise of a GPU to a lease."""
+    """Withdraw the promise of a GPU to its successor, if there is one."""
     promised = fold.state.leases.get(fold.state.holdings.cells.successor[gpu])
     if promised is not None:
         fold.leave(promised, promised.gpus if promised.job != NONE else [gpu])

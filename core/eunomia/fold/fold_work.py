@@ -24,7 +24,7 @@ def job_finished(fold: Folding, event: kinds.JobFinished) -> None:
 
 
 def job_failed(fold: Folding, event: kinds.JobFailed) -> None:
-    """Drop a job that failed, or let it back off until it is retried."""
+    """Drop a failed job, or pause it until it is retried."""
     job = fold.job(event.job)
     if event.again_in is None:
         fold.remove_job(job)
@@ -94,7 +94,7 @@ def resumed(fold: Folding, event: kinds.JobResumed) -> None:
     if not math.isnan(event.iterations):
         fold.state.jobs.set(job, iterations=event.iterations)
     if jobs.state[job] == JobState.PAUSED:
-        if event.most is not None:  # a job that is not paused may be counted among the asked GPUs
+        if event.most is not None:  # the sizes of waiting jobs are summed in ``waiting_jobs.asked``
             most = _usable(fold.state, int(jobs.least[job]), event.most, int(jobs.gpu_type[job]))
             fold.state.jobs.set(job, most=most)
         number = int(jobs.lease[job])
@@ -108,7 +108,7 @@ def app_arrived(fold: Folding, event: kinds.AppArrived) -> None:
     """Add an app, and its user if that is new."""
     names = fold.state.names
     if event.again and event.app not in names.apps and event.app in names.outcomes:
-        del names.outcomes[event.app]  # it has given all its GPUs back, and goes on
+        del names.outcomes[event.app]  # it has released all its GPUs, and continues
     elif event.app in names.apps or event.app in names.outcomes:
         raise EventError("an app's id must be new", value=f'"{event.app}"')
     fold.state.touch(app=_enter_app(fold.state, event))
@@ -132,7 +132,7 @@ def _enter_app(state: State, event: kinds.AppArrived) -> int:
 
 
 def single_job_arrived(fold: Folding, event: kinds.SingleJobArrived) -> bool:
-    """Add an app with its first job; return False, changing nothing, if the events must be applied singly."""
+    """Add an app with its first job; if the event's parts must be applied singly, only return False."""
     state, arrival, job = fold.state, event.arrival, event.job
     app = arrival.app
     if app in state.names.apps or app in state.names.outcomes or job.app != app or job.job in state.names.jobs:

@@ -14,7 +14,7 @@ _MAY_RUN = (JobState.WAITING, JobState.STARTING, JobState.RUNNING)
 
 
 def user_held(fold: Folding, event: UserHeld) -> None:
-    """Store until when a user's jobs may not run; this also changes the time of jobs that are already held."""
+    """Store the time until which a user's jobs may not run, also for those of the jobs that are already held."""
     if not math.isfinite(event.until):
         raise EventError("a user must be held until a time", value=str(event.until), place=event.user)
     state, until = fold.state, float(event.until)
@@ -25,7 +25,7 @@ def user_held(fold: Folding, event: UserHeld) -> None:
 
 
 def keep_held(fold: Folding) -> None:
-    """Pause the jobs of held users that could run, and revoke the leases of their apps."""
+    """Pause the runnable jobs of held users, and revoke the leases of these users' apps."""
     state = fold.state
     for user, until in list(state.reports.held.items()):
         if until <= state.now:

@@ -48,7 +48,7 @@ def revoke(
 def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) -> list[int]:
     """Revoke GPUs of a lease without an order for executors; return those of the GPUs that the lease held.
 
-    A lease without GPUs left is leaving, and its job stops; it is dropped if it has no GPUs to release.
+    The job of a lease without GPUs left stops; the lease is leaving, or dropped if it has no GPUs to release.
     """
     kept = without(lease.gpus, gpus) if lease.gpus != gpus else []
     mine = leave(state, lease, gpus, fence, whole=not kept)
@@ -57,7 +57,7 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
         state.counters.last_epoch = int(epoch)
     if kept:
         if lease.job == NONE:
-            state.amounts.refresh(lease)  # an app's lease may hold all that it still waits for
+            state.amounts.refresh(lease)  # an app's lease may now hold all its remaining GPUs
         return mine
     if lease.probe is not None:
         forget_probe(state, lease)
