@@ -72,7 +72,7 @@ def equilibrium(market: Market) -> Equilibrium:
     activities = activities_of(market)
     owner, gain, use = activities
     agents, most = len(market.names), _most(market, activities)
-    # In parts of what is possible, so that all numbers of the programme are near 1.
+    # Activities are fractions of their largest amounts, so that all numbers of the programme are near 1.
     part = cp.Variable(owner.size, nonneg=True)
     of_agent = np.zeros((agents, owner.size))
     of_agent[owner, np.arange(owner.size)] = gain * most

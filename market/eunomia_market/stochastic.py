@@ -1,8 +1,8 @@
 """Appendix F: the policy that maximises expected Nash social welfare over time, on small instances.
 
-The states of jobs change at random, by the amounts that the jobs are allocated. The programme (6) maximises the sum of
-budget x log(expected utility) over the frequency of each allocation in each state and round; its optimum may mix
-policies.
+The state of a job changes at random, with probabilities that depend on the job's allocated amount. Programme (6)
+maximises the sum of budget x log(expected utility) over the frequency of each allocation in each state and round; the
+optimal policy may choose allocations at random.
 """
 
 import importlib

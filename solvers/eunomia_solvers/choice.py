@@ -8,7 +8,7 @@ from eunomia.extras import cure, is_installed
 
 
 def _installed(given: str) -> str:
-    """Check at load that cvxpy is installed if ``reference`` is chosen, so that no round fails for it."""
+    """Check at load that cvxpy is installed if ``reference`` is chosen, so that no round fails without it."""
     if given == "reference" and not is_installed("cvxpy"):
         raise ValueError(f'must be "fast" where cvxpy is not installed ({cure("solvers")})')
     return given

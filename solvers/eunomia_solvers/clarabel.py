@@ -1,4 +1,4 @@
-"""The Clarabel back end: an interior-point method for continuous linear programmes, a check on the other solvers."""
+"""The Clarabel back end: an interior-point method for continuous linear programmes, to check other solvers."""
 
 import importlib
 from typing import Any, Final

@@ -44,7 +44,7 @@ def solve_cvxpy(
         solver: the solver to try before the chain; None tries the chain only.
         limits: when the solver must stop.
         seed: the random seed passed to the solver.
-        scale: the order of magnitude of the objective, which is divided by it so that absolute tolerances suit.
+        scale: the objective's order of magnitude; the objective is divided by this, to suit absolute tolerances.
         place: the caller's name, for error messages.
 
     Raises:
@@ -91,7 +91,7 @@ def _attempt(cp: Any, problem: Any, solver: Solver, limits: Limits, seed: int) -
     except cp.error.SolverError as failed:
         raise UnavailableError(str(failed).splitlines()[0]) from failed
     except Exception as failed:
-        if solver is Solver.GUROBI:  # error 10010 and its like come through as they are, or as something else
+        if solver is Solver.GUROBI:  # cvxpy passes errors such as 10010 on, sometimes as another type
             raise UnavailableError(f"{type(failed).__name__}: {failed}") from failed
         raise
     status = {
@@ -108,7 +108,7 @@ def _attempt(cp: Any, problem: Any, solver: Solver, limits: Limits, seed: int) -
 
 
 def _check_gurobi(problem: Any, limits: Limits, seed: int) -> None:
-    """Raise an error if the compiled problem is larger than Gurobi's free licence allows."""
+    """Raise UnavailableError if the compiled problem is larger than Gurobi's free licence allows."""
     _, env = environment(seed, limits)
     with env:
         free = env.getParam("LicenseID") == 0

@@ -88,7 +88,7 @@ class LinearProgram:
             maximise: maximise instead of minimise.
 
         Raises:
-            InputError: a row refers to a column that does not exist, or a coefficient is NaN.
+            InputError: a row refers to a column that does not exist, or a coefficient is NaN or infinite.
         """
         costs = np.asarray(cost, dtype=float)
         if rows.index.size and not 0 <= rows.index.min() <= rows.index.max() < costs.size:
@@ -118,7 +118,7 @@ class LinearProgram:
 
     @property
     def scale(self) -> float:
-        """Return the largest absolute cost, by which the objective is divided: solvers assume values of order one."""
+        """Return the largest absolute cost; the objective is divided by it, as solvers assume values of order one."""
         return float(np.abs(self.cost).max(initial=0.0)) or 1.0
 
     def rounded(self, x: Reals) -> Reals:
@@ -126,7 +126,7 @@ class LinearProgram:
         return np.clip(np.where(self.integral, np.round(x), x), self.lower, self.upper)
 
     def violation(self, x: Reals) -> float:
-        """Return the largest violation by ``x``: of a row, relative to the size of its terms, a bound or an integer."""
+        """Return the largest violation by ``x`` of a row (relative to the size of its terms), bound or integrality."""
         activity = self.rows.times(x)
         size = np.maximum(1.0, self.rows_size(x))
         rows = np.maximum(self.row_lower - activity, activity - self.row_upper) / size

@@ -22,5 +22,5 @@ class Answer:
     bound: float = -math.inf
     version: str
     said: str = ""
-    """The solver's own message if it found no answer."""
+    """The solver's own status or message, reported if there is no answer."""
     cut_short: bool = False

@@ -86,8 +86,8 @@ def explain(
     Args:
         arbiter: the arbiter of the job.
         job: id of the job, waiting or not.
-        stages: of the chosen profile, created for this call, so that trials stay out of the caches of live stages.
-        fallback: of the fallback profile, likewise created for this call; None: use ``stages``.
+        stages: stages of the chosen profile, created for this call, so that no live stage caches a trial's state.
+        fallback: stages of the fallback profile, likewise created for this call; None: use ``stages``.
         rounds: the last decisions that made a round, oldest first.
         now: time of the explanation in seconds; None: the time of the last step.
 
@@ -138,7 +138,7 @@ class Explainer:
 
 
 class _Case:
-    """The explanation of one job in progress, with a copy of the state for lookups."""
+    """One job's explanation in progress, with a copy of the state for lookups."""
 
     def __init__(self, all_of_it: Explainer, job: JobId) -> None:
         self.trials, self.rounds, self.now = all_of_it.trials, all_of_it.rounds, all_of_it.now
@@ -187,7 +187,7 @@ class _Case:
         """Return the elasticity's explanation of the job."""
         return self._asked(self.arbiter.serving.names.get(Stage.ELASTICITY, ""), self.rounds[-1])
 
-    # --- what is so ------------------------------------------------------------------------------------------------
+    # --- the present state -----------------------------------------------------------------------------------------
 
     def _reason(self) -> Reason | None:
         if self.kind is JobState.STARTING:
@@ -196,11 +196,11 @@ class _Case:
         if self.kind not in (JobState.WAITING, JobState.PAUSED):
             return None
         reason = self.state.reason(self.row) or Reason.AWAITING_ROUND
-        # A round without free GPUs turns no job down, also none that no round could start.
+        # A round without free GPUs gives no verdicts, so a job that is too large for the cluster may have none.
         return Reason.NO_SIZE_FITS if reason is Reason.AWAITING_ROUND and self._is_too_large() else reason
 
     def _is_too_large(self) -> bool:
-        """Return whether the job waits and needs more GPUs of its type than leases may begin on."""
+        """Return whether the job waits and needs more GPUs of its type than are in service and not draining."""
         least, kind = int(self.state.jobs.live.least[self.row]), int(self.state.jobs.live.gpu_type[self.row])
         is_known = self.kind is JobState.WAITING and kind >= NONE
         return is_known and least > int(usable_gpus(self.state, kind).sum())
@@ -212,7 +212,7 @@ class _Case:
         if self.kind is JobState.RUNNING:
             since = float(jobs.since[row])
         elif self.kind is JobState.WAITING:
-            # Verdicts change while it waits; it has waited since it last ran, or came.
+            # Verdicts change while the job waits: it has waited since its last run, or since its arrival.
             ran = float(self.state.job_ledger.last_ran[row])
             since = float(jobs.arrived[row]) if math.isnan(ran) else ran
         return max(0.0, float(self.now) - since) if math.isfinite(since) else 0.0
@@ -245,7 +245,7 @@ class _Case:
             return None
         try:
             said = call(show(self.state), decision, self.job)
-        except Exception as error:  # a plugin's fault must not cost an answer
+        except Exception as error:  # a plugin's fault must not prevent the explanation
             log.warning("explain.failed", plugin=plugin, why=f"{type(error).__name__}: {error}")
             return None
         return said if isinstance(said, Explanation) else None
@@ -254,7 +254,7 @@ class _Case:
         own = {} if said is None else {name: float(number) for name, number in said.numbers.items()}
         return facts.numbers() | own
 
-    # --- when ------------------------------------------------------------------------------------------------------
+    # --- the likely start ------------------------------------------------------------------------------------------
 
     def _starts(
         self, remedies: Remedies, frees: Sequence[Remedy], said: Explanation | None

@@ -23,7 +23,7 @@ from eunomia.units import NEVER, NONE, Bools, Ints, Reals, Scope, Unit, format_d
 
 @builds
 class GpusForJob:
-    """What the cluster offers to one waiting job; if the job requests a GPU type, only GPUs of that type count."""
+    """The GPUs of the cluster for one waiting job; if the job requests a GPU type, only GPUs of that type."""
 
     capacity: int
     """GPUs in service."""
@@ -128,7 +128,7 @@ class Facts(GpusForJob):
 
     @property
     def round_state(self) -> str:
-        """Describe the event that causes the next round, for a job that no round has considered yet."""
+        """Return a sentence about the event that causes the next round, for a job that no round has considered."""
         if self.offered:
             when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
             return f"An offer of {self.offered} {slots(self.offered)} is out with the apps; it is decided{when}."
@@ -182,7 +182,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         arbiter: a copy of the arbiter; see ``Trials``.
         row: the job's row.
         reason: why the job waits; None if it does not wait.
-        decision: the decision of the round that gave it no GPUs, if it is still known.
+        decision: the decision of the round that gave the job no GPUs; None: no longer known.
     """
     state = arbiter.state
     jobs, held, cluster = state.jobs.live, state.holdings.live, state.cluster
@@ -241,7 +241,7 @@ def usable_gpus(state: State, kind: int) -> Bools:
     """Return the mask of the GPUs of a type on which leases may begin or go on: those in service that do not drain.
 
     Args:
-        state: the arbiter's.
+        state: the arbiter's state.
         kind: number of the GPU type; -1: any.
     """
     cluster = state.cluster
@@ -259,7 +259,7 @@ def longest_release(arbiter: Arbiter) -> float:
     grace = float(arbiter.serving.rounds.suspend_grace)
     try:
         menus = arbiter.serving.elasticity(arbiter.snapshot())
-    except Exception:  # a plugin's fault must not cost an answer
+    except Exception:  # a plugin's fault must not prevent the explanation
         return grace
     return max(grace, float(menus.change.release)) if isinstance(menus, Menus) else grace
 
@@ -279,7 +279,7 @@ def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | No
         snapshot = arbiter.snapshot()
         menus = arbiter.serving.elasticity(snapshot)
         scored = _ranked(snapshot, menus, offer, arbiter.serving.valuation(snapshot, menus, offer))
-    except Exception:  # a plugin's fault must not cost an answer
+    except Exception:  # a plugin's fault must not prevent the explanation
         return None, ()
     if row not in scored:
         return None, ()

@@ -30,7 +30,7 @@ class Holders:
         self._job = JobId(str(state.job_id(row)))
 
     def usable(self) -> list[int]:
-        """Return the numbers of leases with GPUs that the job could use, sorted by their likely end."""
+        """Return the numbers of up to ``LEASES_TRIED`` leases with GPUs that the job could use, soonest end first."""
         of_type = [
             lease
             for lease in self._state.leases.values()
@@ -44,7 +44,7 @@ class Holders:
         return [lease.id for lease in of_type[:LEASES_TRIED]]
 
     def needed_together(self, leases: Sequence[int]) -> list[int]:
-        """Return the first leases that together let the job start when they end, without those that are not needed."""
+        """Return leases whose ends together let the job start, without any that is not needed; empty: none found."""
         for many in range(2, len(leases) + 1):
             if self._trials.released(self._job, leases[:many]) is not None:
                 chosen = list(leases[:many])

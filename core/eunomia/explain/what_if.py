@@ -1,7 +1,7 @@
 """Dry runs of rounds on copies of an arbiter's state. The arbiter is not changed, and observers are not called.
 
 Each copy has its own state version, so that a plugin that caches by version never mixes two copies.
-Dry runs need stages of their own: the live stages would cache what they saw of a hypothetical state.
+Dry runs need separate stages, since live stages would cache values of hypothetical states.
 """
 
 import dataclasses
@@ -76,11 +76,11 @@ class Trials:
     # --- a round at once -------------------------------------------------------------------------------------------
 
     def now_free(self, job: JobId) -> Start | None:
-        """Try a round with the GPUs that are free now."""
+        """Return the job's start in a round with the GPUs that are free now; None if it does not start."""
         return self.round_after(job, [])
 
     def alone(self, job: JobId, *, machines_back: bool = False) -> Start | None:
-        """Try a round with this job alone on the cluster; ``machines_back`` puts machines that are down in service."""
+        """Return the start of a job alone on the cluster; ``machines_back``: also with the machines that are down."""
         state = self.copy().state
         row = state.job_row(job)
         mine = state.app_id(int(state.jobs.live.app[row]))
@@ -101,17 +101,17 @@ class Trials:
         return self.round_after(job, events)
 
     def first(self, job: JobId) -> Start | None:
-        """Try a round in which no other job waits."""
+        """Return the job's start in a round in which no other job waits."""
         state = self.copy().state
         others = [state.job_id(row) for row in sorted(state.waiting_jobs.rows)]
         return self.round_after(job, [kinds.JobPaused(job=other) for other in others if other != job])
 
     def resumed(self, job: JobId) -> Start | None:
-        """Try a round after the app has resumed the job."""
+        """Return the job's start in a round after its app has resumed it."""
         return self.round_after(job, [kinds.JobResumed(job=job)])
 
     def measured(self, job: JobId) -> Start | None:
-        """Try a round after the job's rate at its smallest size was measured."""
+        """Return the job's start in a round after its rates at its smallest and largest size were measured."""
         state = self.copy().state
         row = state.job_row(job)
         gpu_types = state.cluster.gpu_types
@@ -124,11 +124,11 @@ class Trials:
         return self.round_after(job, rates)
 
     def machines_back(self, job: JobId) -> Start | None:
-        """Try a round after every machine that is down has come back."""
+        """Return the job's start in a round after every machine that is down has come back."""
         return self.round_after(job, [kinds.MachineBack(machine=name) for name in down_machines(self.copy().state)])
 
     def released(self, job: JobId, leases: Sequence[int], *, only: int | None = None) -> Start | None:
-        """Try a round after these leases end; ``only`` limits how many GPUs of the job's type they free."""
+        """Return the job's start in a round after these leases end and free at most ``only`` GPUs of the job's type."""
         state = self.copy().state
         events = [event for lease in leases for event in done_with(state, state.leases[lease])]
         gpus = np.array([gpu for lease in leases for gpu in state.leases[lease].gpus], np.int64)
@@ -137,7 +137,7 @@ class Trials:
         return self.round_after(job, events, without=gpus[:0] if only is None else gpus[only:])
 
     def round_after(self, job: JobId, events: Sequence[Event], *, without: Ints = NO_GPUS) -> Start | None:
-        """Apply events, release all leaving GPUs except ``without``, and make a round if the events cause none."""
+        """Return the job's start in a round after events and all pending releases, with the GPUs ``without`` down."""
         arbiter = self.copy()
         state = arbiter.state
         close_offer(state)
@@ -155,7 +155,7 @@ class Trials:
     # --- rounds to come --------------------------------------------------------------------------------------------
 
     def ahead(self, job: JobId) -> Start | None:
-        """Simulate the future without arrivals: leases and jobs end at known times, and apps obey orders at once."""
+        """Return the job's start if no job arrives, leases and jobs end when expected, and apps obey orders at once."""
         arbiter = self.copy()
         state = arbiter.state
         app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
@@ -208,7 +208,7 @@ def down_machines(state: State) -> list[str]:
 
 
 def what_is_down(state: State) -> list[str]:
-    """Return, as text, the machines that are down, and those partly down with their numbers of failed GPUs."""
+    """Return the names of the machines that are down; a partly down machine is named ``the rest of NAME``."""
     machines = state.cluster.machines
     return [
         machines[number].name if count == machines[number].gpus else f"the rest of {machines[number].name}"
@@ -217,7 +217,7 @@ def what_is_down(state: State) -> list[str]:
 
 
 def _down_by_machine(state: State) -> dict[int, int]:
-    """Return the number of GPUs that are down on each machine that has any."""
+    """Return the number of GPUs that are down by machine, without GPUs that are only drained."""
     cluster = state.cluster
     down = np.flatnonzero(state.holdings.live.state[: cluster.gpus] == GpuState.DOWN)
     numbers, counts = np.unique(cluster.machine[np.setdiff1d(down, [*state.capacity.drained])], return_counts=True)
@@ -239,7 +239,7 @@ def coming_back(state: State) -> list[Event]:
 
 
 def done_with(state: State, lease: Lease) -> list[Event]:
-    """Return the events when the work on a lease is done: its job ends, or its app gives the GPUs back."""
+    """Return the events that report the work on a lease as done: its jobs finish, and an app returns its GPUs."""
     if lease.job != NONE:
         return [kinds.JobFinished(job=state.job_id(lease.job))]
     on = np.unique(state.holdings.live.job[lease.gpus])

@@ -94,7 +94,7 @@ def back(fold: Folding, event: kinds.MachineBack) -> None:
 
 
 def _take_back(fold: Folding, gpu: int) -> None:
-    """Withdraw the promise of a GPU to its successor, if there is one."""
+    """Withdraw the promise of a GPU to its successor; a gang then loses its other GPUs too."""
     promised = fold.state.leases.get(fold.state.holdings.cells.successor[gpu])
     if promised is not None:
         fold.leave(promised, promised.gpus if promised.job != NONE else [gpu])

@@ -18,7 +18,7 @@ from eunomia.units import NONE, AppId, Cause, JobId, Seconds
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Folding:
-    """The folding of one step's events into the state."""
+    """The context in which one step's events are applied to the state, and the results."""
 
     state: State
     grace: Seconds
@@ -60,7 +60,7 @@ class Folding:
         return min(self.state.now, at)  # NaN, where the event carries no time, is not less
 
     def leave(self, lease: Lease, gpus: list[int], kind: TransitionKind = TransitionKind.SUSPEND) -> Transition | None:
-        """Revoke GPUs of a lease, and add the order for executors; returns it, None: the lease held none of them."""
+        """Revoke GPUs of a lease, add the order for executors and return it; None if the lease held none of them."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
         if order is not None:
             self.orders.append(order)
@@ -85,7 +85,7 @@ class Folding:
                 divide(self.state, gpu, NONE)
 
     def pause(self, job: int, reason: Reason, *, until: float | None = None) -> None:
-        """Pause a job: it releases its GPUs and requests none until a time; None: until its app resumes it."""
+        """Pause a job, which releases its GPUs, until a time in seconds; None: until its app resumes it."""
         state, backing_off = self.state, self.state.waiting_jobs.backing_off
         self.leave_all(job)
         self.undivide(job)

@@ -44,7 +44,7 @@ def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError
 
 
 def _line_of(error: BaseException) -> str:
-    """Return the innermost line in the folder of the code that the core called: `` (half.py:12)``; empty: unknown."""
+    """Return the innermost traceback line in the called plugin's folder, as `` (half.py:12)``; empty: unknown."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
     files = [Path(frame.f_code.co_filename) for frame in frames]

@@ -41,7 +41,7 @@ class Arbiter:
         stages: stages of the chosen profile.
         fallback: stages of the profile used after too many faulty rounds.
         seed: seed of all random choices.
-        plain: whether to rebuild the index that stages see in each round, which is slower but decides the same.
+        plain: whether to rebuild the stages' index in each round, which is slower and leads to the same decisions.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Arbiter:
         self.chosen = stages
         self.fallback = fallback
         self.note: CallNote | None = None
-        """The driver's record of the present call of a stage; None: the driver keeps none."""
+        """The driver's record into which each stage call is written; None: the driver needs none."""
         self.spent: defaultdict[str, int] = defaultdict(int)
-        """Wall-clock time of the calls in rounds in nanoseconds, by stage; ``offer`` is the narrowing of offers."""
+        """Wall-clock nanoseconds of the stage calls in rounds, by stage; ``offer`` is the narrowing of offers."""
         self.strict = is_strict()
         """Whether plugin faults are raised, and the whole state is checked after every step."""
         if self.strict:
@@ -88,7 +88,7 @@ class Arbiter:
             The decision, which is already adopted.
 
         Raises:
-            EunomiaError: time goes backwards.
+            EunomiaError: time goes backwards; in strict mode also: a plugin failed, or an invariant is broken.
         """
         state, closing = self.state, None
         folded = fold(state, now, events, grace=self._serving.rounds.suspend_grace)  # 1. fold: events, ends of leases
@@ -140,7 +140,7 @@ class Arbiter:
             check_state(self.state)
 
     def abandon(self, now: Seconds, fault: Fault) -> Decision:
-        """Count a step that was killed with its process, as a plugin did not return, as a faulty round.
+        """Make a faulty round for a step whose process was killed because a plugin did not return.
 
         Args:
             now: time in seconds since the start.
@@ -161,13 +161,13 @@ class Arbiter:
         return save_state(self.state)
 
     def load(self, data: bytes) -> None:
-        """Restore the state from a checkpoint of this cluster, to which machines may have been added since."""
+        """Restore the state from a checkpoint; raise InputError if its format or its machines do not match."""
         self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.stages.plain)
         self.view = view_of(self.state)
         self._serve()
 
     def skip_epochs(self, last: int) -> None:
-        """Make the epochs of later orders larger than ``last``, as machines have seen an order of that epoch."""
+        """Make the epochs of later orders larger than ``last``, an epoch that machines have already received."""
         self.state.counters.last_epoch = max(self.state.counters.last_epoch, last)
 
     def standings(self) -> Valuations:
@@ -199,7 +199,7 @@ class Arbiter:
         """Return whether a round needs no stages: no job wants more GPUs, or there is no GPU to grant.
 
         A placement that retunes is called as long as a lease holds GPUs, since it divides their CPUs and memory.
-        If the triggers are not known yet, the allocation is asked for them; a failure is its fault.
+        While the triggers are unknown no round is quiet, so that a failure to declare them is a fault of its plugin.
         """
         state, timing = self.state, self.timing
         triggers, jobs = timing.known, state.waiting_jobs
@@ -239,7 +239,7 @@ class Arbiter:
         return decision
 
     def _attributed(self, made: Round, error: BaseException) -> Fault:
-        """Return an exception of a round as a plugin's fault, or raise it again if it is none."""
+        """Return a round's exception as its plugin's fault; re-raise it in strict mode, or if no plugin caused it."""
         fault = made.fault(error)
         if fault is None or (fault is error and self.strict):
             raise error

@@ -26,7 +26,7 @@ _FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
 
 
 def check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
-    """Check that each gang has a size on its menu, counting its GPUs outside the offer, or no GPUs."""
+    """Raise PlanError unless each gang has no GPUs or a size on its menu, counting its GPUs outside the offer."""
     number, sizes = state.jobs.cells.lease, gpus
     if {number[job] for job in jobs} - {NONE} and offer.gpus.size != state.cluster.gpus:
         offered = set(offer.gpus.tolist())
@@ -62,7 +62,7 @@ def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -
 
 
 def check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> None:
-    """Check that the GPUs of a claim are on the machines of its pins."""
+    """Raise PlanError unless the GPUs of a claim are on the machines of its pins."""
     mine = pins.claim == claim
     if not mine.any():
         return
@@ -74,7 +74,7 @@ def check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> Non
 
 
 def check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
-    """Check that a job may get GPUs, and that these have the type that it requests."""
+    """Raise PlanError unless a job may get GPUs, and these have the type that it requests."""
     waits = job in state.waiting_jobs.rows or state.jobs.cells.lease[job] != NONE
     if not waits and job not in offer.candidates:
         found = JobState(int(state.jobs.live.state[job])).name.lower()
@@ -85,7 +85,7 @@ def check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None
 
 
 def check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
-    """Check that a placement, with the leases that stay, overcommits no machine's CPUs or memory.
+    """Raise PlanError if a placement, with the leases that stay, overcommits the CPUs or memory of a machine.
 
     A GPU that its lease is releasing counts only if it is promised to another lease, which begins after the release.
     """

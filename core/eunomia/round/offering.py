@@ -32,7 +32,7 @@ def anything(state: State, offer: Offer) -> bool:
 
 
 def reached(state: State, offer: Offer, gpus: list[int]) -> list[int]:
-    """Return those of the given GPUs that are on the offer, in the state in which it was made."""
+    """Return those of the given GPUs that are on the offer; the state must be that in which the offer was made."""
     if not offer.whole:
         offered = set(offer.gpus.tolist())
         return [gpu for gpu in gpus if gpu in offered]
@@ -60,7 +60,7 @@ def may_change(state: State, scope: Scope, gpus: Ints | slice) -> Bools:
 
 
 def named(state: State, scope: Scope) -> Ints:
-    """Return the machines on which apps hold GPUs that are not on offer, ascending."""
+    """Return the numbers of the machines on which apps hold GPUs that are not on offer, ascending."""
     cluster, mask = state.cluster, may_change(state, scope, slice(None))
     found = np.zeros(len(cluster.machines), dtype=bool)
     found[cluster.machine[(state.holdings.live.app >= 0) & ~mask]] = True
@@ -68,7 +68,7 @@ def named(state: State, scope: Scope) -> Ints:
 
 
 def candidates(state: State, scope: Scope, only_free: bool) -> Rows:
-    """Return waiting jobs and, unless only free GPUs are on offer, jobs whose GPUs all are on it, by arrival."""
+    """Return the rows of waiting jobs and, unless ``only_free``, of jobs whose GPUs are all on offer, by arrival."""
     if only_free:
         return state.by_arrival(np.fromiter(state.waiting_jobs.rows, np.int64))
     used, mask = state.jobs.used, may_change(state, scope, slice(None))

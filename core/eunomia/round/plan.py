@@ -42,8 +42,8 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     """Check an allocation; return its grants, and the claim of each lease whose job is a claim.
 
     Raises:
-        PlanError: the allocation contains shares, claims of groups, a claim twice, a row that is not in use, or a
-            number of GPUs that is negative or not whole.
+        PlanError: the allocation contains shares, claims of groups, a claim twice, a row that is not in use, a size
+            that is not on the job's menu, or a number of GPUs that is negative or not whole.
     """
     claims, amount, most = allocation.claims, allocation.amount, state.jobs.cells.most
     if type(amount) is Grants and claims.unit is _JOB and menus.one_size:
@@ -188,7 +188,7 @@ class Planner:
         self.releases = self.allocation.rest is Rest.RELEASE
         sets = self.placement.cpus is not None or self.placement.memory_gib is not None
         self.tunes = sets and state.amounts.are_known
-        # A job that leaves gets at least the time that its menus declare.
+        # A job that releases GPUs gets at least the time that the menus declare.
         self.deadline = Seconds(state.now + max(rounds.suspend_grace, menus.change.release))
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
         self.amount, self.claims = granted
@@ -252,7 +252,7 @@ class Planner:
         return PlanError(Stage.PLACEMENT, "a placement must stay within the offer", value=f"GPU {off[0]}")
 
     def run(self) -> list[Transition]:
-        """Return the transitions from the present state to the placement, which must have been checked."""
+        """Check the placement (see ``check``), and return the transitions from the present state to it."""
         self.check()
         state, served = self.state, dict[int, set[int]]()
         self.amounts = target_amounts(state, self.allocation, self.placement)
@@ -267,7 +267,7 @@ class Planner:
         numbers = {*on_them, *self.claims, *state.lease_ends.overdue} - _NO_LEASE
         if numbers:
             self.change(numbers, served)
-        for claim, placed in self.placed.items():  # leases start for the GPUs that the present ones do not have
+        for claim, placed in self.placed.items():  # new leases for the GPUs that existing ones do not get
             fresh = [gpu for gpu in placed if gpu not in served[claim]] if placed and claim in served else placed
             if fresh:
                 number, row = number + 1, self.rows[claim]
@@ -283,7 +283,7 @@ class Planner:
         return self.ordered()
 
     def change(self, numbers: set[int], served: dict[int, set[int]]) -> None:
-        """Draft the orders for existing leases, and record the GPUs that each claim keeps in them."""
+        """Draft the orders for existing leases, and add to ``served`` the GPUs that these give each claim."""
         state, leaving, placed, now = self.state, self.state.owners.leaving, self.placed, self.state.now
         changing, gpus = list[tuple[Lease, int, list[int]]](), list[int]()
         for number in sorted(numbers):
@@ -293,7 +293,7 @@ class Planner:
                 continue
             if claim in placed and placed[claim] == lease.gpus and self.is_job and lease.job != NONE and not back:
                 if self.tunes:
-                    self.tune(lease)  # it stays
+                    self.tune(lease)  # the lease keeps its GPUs
                 if lease.gpus and lease.ends_at <= now:
                     self.renew(lease, claim)
                 served[claim] = set(lease.gpus)
@@ -338,7 +338,7 @@ class Planner:
         self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
     def give_up(self, lease: Lease, lost: list[int]) -> None:
-        """Draft the revocation of GPUs of an app's or an unclaimed lease; a gang that loses one GPU loses all."""
+        """Draft the revocation of GPUs of a lease that is an app's or has no claim; a gang loses all its GPUs."""
         mine: list[int] = lease.gpus
         rest = [] if lease.job != NONE else without(mine, lost)
         kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
@@ -346,7 +346,7 @@ class Planner:
 
     def resize(self, lease: Lease, claim: int, on: list[int], placed: list[int]) -> None:
         """Draft the resize of a job's lease to its placement, which may revoke only GPUs that are on the offer."""
-        mine, target, lost = lease.gpus, list[int](), on  # where the claim leaves
+        mine, target, lost = lease.gpus, list[int](), on  # the case that the claim gets no GPUs
         if placed or on != mine:
             target, lost = joined(without(mine, on), placed), without(on, placed)
         if target == mine:
@@ -400,7 +400,7 @@ class Planner:
     def range_of(
         self, kind: TransitionKind, of: tuple[int, int], gpus: int, bounds: AmountRange
     ) -> tuple[float, float] | None:
-        """Return the CPU or memory range of an order ``of`` a job and app; None: no claim, or the app divides."""
+        """Return the CPU or memory range of an order; ``of`` has its job and app rows. None: no job, or no claim."""
         if kind is TransitionKind.SUSPEND or of[0] == NONE:
             return None
         row = of[0] if self.is_job else of[1]

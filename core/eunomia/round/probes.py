@@ -137,7 +137,7 @@ class Prober:
         if lease is None or gpus is None:
             return None
         if np.array_equal(gpus, own) and math.isnan(cpus) and math.isnan(memory_gib):
-            return None  # its app master measures it where it is
+            return None  # the job's app master measures the rate on the job's own GPUs
         whole = np.array(joined(own.tolist(), gpus.tolist()), np.int64)
         amounts = self._given(own, gpus, (cpus, memory_gib))
         if amounts is None:
@@ -206,9 +206,9 @@ class Prober:
         return None
 
     def _given(self, own: Ints, gpus: Ints, asked: tuple[float, float]) -> list[Reals] | None:
-        """Return CPUs and memory of each GPU at the setting, in addition to those reserved for the job.
+        """Return the CPUs, and the GiB, of every GPU of the cluster, raised where the setting needs more.
 
-        Returns None if a machine has too few.
+        Returns None if a machine has too little.
         """
         cluster, made = self._state.cluster, []
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)

@@ -20,7 +20,7 @@ def check_retunes(state: State, offer: Offer, placement: Placement, given_up: In
 
     Args:
         state: the present state.
-        offer: the offer, which tells whether retunes are allowed.
+        offer: the offer; its ``retune`` is whether retunes are allowed.
         placement: the placement with retunes.
         given_up: GPUs of the offer that their holders keep only if the placement assigns them.
 

@@ -57,14 +57,14 @@ class Round:
         state: the present state, which is not changed.
         stages: stages of the profile in use.
         causes: causes of the round.
-        note: a record of the present call; None: the driver needs none.
+        note: the driver's record into which each stage call is written; None: the driver needs none.
         calls: number of stage calls before this round.
-        spent: wall-clock time in nanoseconds by name of a stage, to which each call is added.
+        spent: wall-clock nanoseconds by stage, to which the time of each call is added; None: a new mapping.
 
     Attributes:
         snapshot: the state as the stages see it.
         transitions, renewals: the plan so far.
-        opened: an offer to be sent to app masters; the round continues when their bids are in.
+        opened: the offer to send to app masters; a later step closes it with their bids. None: no offer is opened.
         calls: number of stage calls so far.
         verdicts: verdicts of the stages, in calling order.
         unit: unit of the claims of the last valuation or allocation.
@@ -150,9 +150,9 @@ class Round:
         return dataclasses.replace(menus, regimes=announced(coming)) if coming and menus.regimes is None else menus
 
     def _offered(self, menus: Menus, offer: Offer) -> Offer:
-        """Return the offer, narrowed if the allocation does that; renew overdue leases outside it.
+        """Return the offer, narrowed if the allocation implements ``eunomia_offer``; renew overdue leases outside it.
 
-        The offer is opened to app masters if any app that sees it can bid.
+        The offer is opened to app masters if the profile collects bids and an app that sees the offer can bid.
         """
         state, stages = self.state, self.stages
         if stages.offer is not None:
@@ -197,7 +197,7 @@ class Round:
     def ask(
         self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str = "", keep: bool = True
     ) -> T:
-        """Call a stage and return its answer; with ``keep``, store answer, memo and record, and check its verdicts."""
+        """Call a stage and return its answer; ``keep``: store its memo and record, and check and store its verdicts."""
         plugin = name or self.stages.names[stage]
         self.at = at = plugin, stage
         self.calls += 1
@@ -237,7 +237,7 @@ class Round:
         self.at = None
         by, index = "" if allocation is None else self.stages.names[_ALLOCATION], state.waiting_jobs
         if starts_only and not self.verdicts and offer.apps is None and index.default == (*OUTRANKED, by):
-            # Only jobs hear of the round whose last verdict is not the default, and that do not start.
+            # The round changes only the verdicts of jobs that do not start and whose last verdict is not the default.
             started = {state.names.jobs[order.job] for order in transitions if order.job is not None}
             if index.off_default <= started:
                 return found

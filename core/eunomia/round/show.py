@@ -88,7 +88,7 @@ class _StateIndex(Index):
         state: the state, which each query reads.
         free: the free GPUs.
         waiting: rows of waiting jobs.
-        kept: whether both are updated across rounds.
+        kept: whether ``free`` and ``waiting`` are updated across rounds; False: they are of one snapshot.
     """
 
     def __init__(self, state: State, free: Space, waiting: Set[int], *, kept: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def is_strict() -> bool:
-    """Return whether plugin faults are raised, and plugins are frozen after their creation."""
+    """Return whether strict mode is on: plugin faults are raised, and plugins are frozen after their creation."""
     return os.environ.get("EUNOMIA_STRICT_PLUGINS", "") not in ("", "0")
 
 

@@ -9,7 +9,7 @@ from eunomia.units import NONE, Bools, Reals, Unit
 
 
 def target_amounts(state: State, allocation: Allocation, placement: Placement) -> tuple[Reals, Reals]:
-    """Return CPUs, and memory in GiB, of each GPU, read-only; they are unchanged for a GPU with the same holder.
+    """Return CPUs, and GiB, by GPU, not to be modified; a kept GPU keeps its amounts unless the placement sets them.
 
     Args:
         state: the present state.
@@ -42,7 +42,7 @@ def target_amounts(state: State, allocation: Allocation, placement: Placement) -
 
 
 def _keeps(state: State, allocation: Allocation, placement: Placement) -> tuple[Bools, Bools]:
-    """Return for each placed GPU whether its claim already holds it, and whether an app divides its lease."""
+    """Return for each placed GPU whether its claim already holds it, and whether that claim is an app."""
     keeps, of_app = np.zeros(placement.gpus.size, dtype=bool), np.zeros(placement.gpus.size, dtype=bool)
     held, rows, start = state.holdings.live, allocation.claims.rows, placement.start.tolist()
     for at, claim in enumerate(placement.claim.tolist()):

@@ -37,8 +37,8 @@ def verdicts_of(
     """Return the verdicts that change in this round, before its plan is adopted; a job that starts no longer waits.
 
     ``offer`` is None in a quiet or faulty round. ``verdicts`` are those of the stages in calling order. ``allocator``
-    is the plugin that allocated; empty if none did. ``opened`` tells whether the offer was opened to app masters, so
-    that every waiting job awaits its end.
+    is the plugin that allocated; empty if none did. ``opened``: the offer was opened to app masters, so that every
+    waiting job waits until it closes.
     """
     if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
         # No GPU was on offer, so earlier verdicts are kept; only jobs that fit nowhere get a new one.

@@ -131,12 +131,12 @@ class AmountsView:
 
     @property
     def tuning(self) -> frozenset[int]:
-        """Return the leases with a retune that executors have not confirmed."""
+        """Return the numbers of the leases with a retune that executors have not confirmed."""
         return frozenset(self._state.amounts.tuning)
 
     @property
     def tight(self) -> frozenset[int]:
-        """Return the leases that wait for CPUs or memory, to begin or to be raised."""
+        """Return the numbers of the leases that wait for CPUs or memory, to begin or to get more."""
         return frozenset(self._state.amounts.tight)
 
     def of(self, lease: int) -> tuple[Reals, Reals]:

@@ -72,7 +72,7 @@ FORMS: Mapping[Feature, type[Any]] = {
     Feature.OVER_TIME: OverTime,
 }
 SEPARABLE_EVERY = 3
-"""One of this many valuations is repeated app by app."""
+"""Every how many valuations the test of SEPARABLE values each app alone."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -109,7 +109,7 @@ class Bench:
         options: options of the plugin.
         profile: the other stages, such as ``{"elasticity": "range"}``, or values by any dotted key of a profile.
         registry: the other plugins; None: those of this process.
-        limit: seconds of CPU time that a run may take; ten times as many seconds of wall-clock time.
+        limit: limit of a run in seconds of CPU time, or ten times as many seconds of wall-clock time.
 
     Raises:
         InputErrors: the plugin does not load, or the profile is invalid.
@@ -325,7 +325,7 @@ class _Watch:
             row = -1 if order.job is None else state.job_row(order.job)
             if row < 0 or order.kind.effect.ends or (order.kind is TransitionKind.PROBE and order.probe is None):
                 continue
-            # While a job is measured, its lease also has the GPUs that it goes back to.
+            # While a job is measured, its lease also has the GPUs to which the job returns.
             size = order.gpus.size if order.probe is None else order.probe.gpus.size
             if not jobs.least[row] <= size <= jobs.most[row]:
                 what = f"{order.job} on {size} GPUs, with {jobs.least[row]} to {jobs.most[row]} asked"
@@ -336,7 +336,7 @@ class _Watch:
 
 
 def _gives(snapshot: Snapshot, answer: object) -> Iterator[Feature]:
-    """Yield the features that an answer uses."""
+    """Yield the features that an answer gives."""
     if isinstance(answer, Menus):
         if any(answer.sizes(job).size > 1 for job in snapshot.active.tolist()):
             yield Feature.MANY_SIZES

@@ -22,7 +22,7 @@ class PolicyConformance(DeclarationTests, RoundTests, RepeatTests):
         options: options of the plugin; other options have their defaults.
         profile: the other stages, such as ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and
             values by any other dotted key of a profile. Stages that are neither named nor implemented by the plugin
-            are those of ``default``.
+            are those of the profile ``default``.
         time_limit: seconds of CPU time after which a run counts as hanging, or ten times as many seconds of
             wall-clock time.
     """

@@ -1,7 +1,7 @@
 """A driver in virtual time: it carries out an arbiter's decisions with delays, losses and reordering, and checks them.
 
-The driver knows the true state: which lease has processes on which GPU. The arbiter learns of it only through events,
-so that the arbiter's state can be compared with the true one at every step.
+The driver has the true state: which lease has processes on which GPU. The arbiter gets only events, so that its state
+can be compared with the true state at every step.
 """
 
 import dataclasses
@@ -135,7 +135,7 @@ class Drive:
         self._later(time, lambda now: self._happens(event, now))
 
     def run(self, script: Iterable[tuple[float, Event]], *, until: float = math.inf, steps: int = 100_000) -> Outcome:
-        """Run a script until no event is left.
+        """Run a script until no event is left, or up to ``until`` in seconds.
 
         Raises:
             EunomiaError: there were more steps than allowed, or a step was due no later than the last one.
@@ -177,7 +177,7 @@ class Drive:
             cluster = self.arbiter.state.cluster
             number = cluster.number_of(event.machine)
             for gpu in () if number == NONE else getattr(event, "gpus", ()) or cluster.gpus_on(number):
-                # Fenced before it counts as lost: orders on their way find a newer epoch.
+                # The GPU is fenced before it counts as lost, so that orders in transit are outdated.
                 self.holders.pop(gpu, None)
                 self.in_use.pop(gpu, None)
                 self._fence[gpu] = self.arbiter.state.counters.last_epoch + 1
@@ -227,7 +227,7 @@ class Drive:
         )
 
     def check_machines(self) -> None:
-        """Check that the processes on each machine use at most its CPUs and memory.
+        """Check that processes use at most the CPUs and memory of their machine.
 
         Raises:
             TwoHoldersError: a machine is overcommitted.

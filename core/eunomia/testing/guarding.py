@@ -44,7 +44,7 @@ class Call:
 
 
 class Guard:
-    """Watches the stage calls of one run.
+    """Records the stage calls of one run, and checks that they do not modify their arguments.
 
     Args:
         plugin: the plugin whose inputs are compared before and after each call.

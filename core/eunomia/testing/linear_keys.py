@@ -1,4 +1,4 @@
-"""Test linear keys: an allocation recomputes a key only when the job's row changes, so it must be valid until then."""
+"""Test linear keys: an allocation recomputes a key only if the job's row changes, so keys must be valid until then."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class KeyCheck:
         self._known: dict[int, tuple[float, float, float]] = {}
 
     def problem(self, snapshot: Snapshot, valuations: Valuations) -> str | None:
-        """Describe a key that breaks a rule; None if there is none, or if the answer has no linear keys."""
+        """Return a description of a key that breaks a rule; None: no key does, or there are no linear keys."""
         scores = next((form for form in valuations.forms if isinstance(form, Scores)), None)
         if scores is None or scores.linear_key is None:
             return None

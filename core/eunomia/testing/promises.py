@@ -41,7 +41,7 @@ def left_out(
     if not isinstance(grants, Grants):
         return None
     free = np.setdiff1d(available(snapshot, offer, allocation), placement.gpus)
-    # What was granted and could not be placed is the placement's to answer for.
+    # Granted GPUs that could not be placed are the fault of the placement, not of the allocation.
     settled = np.isin(placement.claim, allocation.order)
     unplaced = max(0, int(grants.gpus[allocation.order].sum()) - int(np.diff(placement.start)[settled].sum()))
     pool = Pool(snapshot, free)

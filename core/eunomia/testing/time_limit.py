@@ -27,13 +27,13 @@ class HungError(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``HungError`` in the main thread after a CPU time of the process, or ten times as much wall-clock time.
+    """Raise ``HungError`` in the main thread if the block exceeds a CPU time, or ten times as much wall-clock time.
 
-    Other threads are not limited. Time in which the process is stopped counts little. The interval timer may be in
-    use already, for example by a test runner, and is restored with its remaining time.
+    Other threads are not limited. Each interval in which the process is stopped counts as at most two clock checks.
+    An interval timer in use, such as a test runner's, is restored with its remaining time.
 
     Args:
-        seconds: the limit on CPU time.
+        seconds: the limit on the CPU time of the process, in seconds.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield

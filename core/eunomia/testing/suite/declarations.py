@@ -69,7 +69,7 @@ class DeclarationTests(PolicyTests):
             self._broken("the defaults of all options must be valid together", str(error).splitlines()[0])
 
     def test_contracts_name_only_stages_of_the_plugin(self) -> None:
-        """Check that contracts map exactly the plugin's stages to contracts."""
+        """Check that ``contracts`` has an entry for exactly the stages of the plugin."""
         try:
             check_contracts(self._bench().make())
         except EunomiaError as error:
@@ -165,7 +165,7 @@ class DeclarationTests(PolicyTests):
         surplus = given - set(declared) - IMPLIED
         # A form that only follows from a finer one need not be declared.
         surplus -= {Feature.SCORES} if {Feature.BY_BUNDLE} & given else set()
-        # A refiner hands on the pins that it was given.
+        # A refiner passes on the pins of its input.
         surplus -= {Feature.PINNED} if stage is Stage.REFINE else set()
         if surplus:
             cls._broken(rule, f"it gives {', '.join(sorted(feature.name for feature in surplus))} undeclared")

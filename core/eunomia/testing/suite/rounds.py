@@ -89,7 +89,7 @@ class RoundTests(PolicyTests):
         self._check_all(self._bench().once(scenes.many(), compared=False))
 
     def _ask(self, world: World) -> None:
-        """Call all stages on a world in which the arbiter itself would call none."""
+        """Call all stages on a world without jobs, in which the arbiter itself would call none."""
         stages = self._bench().stages()
         snapshot, offer = world.snapshot(now=1.0), world.offer(now=1.0)
         try:
