@@ -31,7 +31,7 @@ class Conditions:
 
 
 def conditions_of(market: Market, found: Equilibrium) -> Conditions:
-    """Return how far an equilibrium violates each condition; an agent's best purchase has only its best activity."""
+    """Return how far an equilibrium violates each condition; an agent's best purchase uses only its best activity."""
     sold = found.bought.sum(axis=0)
     left = np.maximum(market.supply - sold, 0.0)
     over = np.maximum(sold - market.supply, 0.0)

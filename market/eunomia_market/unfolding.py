@@ -1,4 +1,4 @@
-"""Solves a market over time: one equilibrium, or one at each unexpected arrival."""
+"""Solve a market over time: one equilibrium, or one at each unexpected arrival."""
 
 import dataclasses
 

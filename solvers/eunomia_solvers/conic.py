@@ -42,7 +42,7 @@ def solve_cvxpy(
     Args:
         problem: the problem to solve.
         solver: the solver to try before the chain; None tries the chain only.
-        limits: when the solver must stop.
+        limits: when the solver must stop; None: no limits, and a gap of 0.
         seed: the random seed passed to the solver.
         scale: the objective's order of magnitude; the objective is divided by this, to suit absolute tolerances.
         place: the caller's name, for error messages.

@@ -39,7 +39,7 @@ def solve_linear(
     Args:
         program: the programme to solve.
         solver: the solver to try before the chain; None tries the chain only. Clarabel solves no integer programmes.
-        limits: when the solver must stop.
+        limits: when the solver must stop; None: no limits, and a gap of 0.
         seed: the random seed passed to the solver.
         place: the caller's name, for error messages.
 

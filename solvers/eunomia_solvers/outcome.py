@@ -24,7 +24,7 @@ class Status(Enum):
     OPTIMAL = "optimal"
     """The solver proved the answer optimal within the requested gap."""
     FEASIBLE = "feasible"
-    """The solver reached a limit; the answer is feasible, and ``gap`` bounds its relative distance from the optimum."""
+    """The solver stopped early with a feasible answer; ``gap`` bounds its distance from the optimum; NaN: not known."""
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
     LIMIT = "limit"
@@ -42,7 +42,7 @@ class Limits:
     """Relative gap at which an integer solution is good enough."""
     corner: bool = True
     """Whether HiGHS returns a corner (a basic solution) of a continuous programme; False: an interior point of the
-    optimal face, which changes little with noise in the coefficients where optima are many, while corners jump."""
+    optimal face, which noise in the coefficients changes less than a corner where there are many optima."""
     seconds: float | None = None
 
 
@@ -62,7 +62,7 @@ class SolverRecord:
     version: str
     status: Status
     gap: float
-    """Relative distance between objective and bound; 0 for a continuous problem solved to tolerance."""
+    """Relative distance between objective and bound; 0 for a continuous problem solved to tolerance; NaN: not known."""
     seconds: float
     """CPU time in seconds, including the time to build the solver's model."""
     variables: int
@@ -79,7 +79,7 @@ class Solution:
     x: Reals
     objective: float
     bound: float
-    """Bound on the objective: no feasible answer has a better one."""
+    """Bound on the objective: no feasible answer is better. The objective itself if the solver reports no bound."""
     record: SolverRecord
     row_price: Reals | None = None
     """[constraints] dual values: change of the objective per unit of each row's bound, at a corner of a continuous

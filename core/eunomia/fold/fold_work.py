@@ -99,7 +99,7 @@ def resumed(fold: Folding, event: kinds.JobResumed) -> None:
             fold.state.jobs.set(job, most=most)
         number = int(jobs.lease[job])
         if number in fold.state.leases:
-            move(fold.state, job, JobState.STOPPING)  # the job waits when its last GPUs have come back
+            move(fold.state, job, JobState.STOPPING)  # the job waits once its last GPUs are released
         else:
             await_round(fold.state, job)
 

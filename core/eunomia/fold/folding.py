@@ -1,4 +1,4 @@
-"""Helpers for folding all types of event."""
+"""Helpers for applying events of all types to the state."""
 
 import dataclasses
 from collections.abc import Sequence

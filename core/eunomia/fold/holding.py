@@ -1,4 +1,4 @@
-"""Hold the jobs of users who have used up their GPU hours of the day."""
+"""Pause the jobs of users who have used up their GPU hours of the day."""
 
 import math
 from collections.abc import Iterator

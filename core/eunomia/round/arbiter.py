@@ -99,7 +99,7 @@ class Arbiter:
             closing = close_if_due(state)
             causes = NO_CAUSES if closing is None else _WOKEN  # causes noted meanwhile are kept for the next round
         else:
-            causes = self.timing.due(state)  # 2. due: what asks for a round
+            causes = self.timing.due(state)  # 2. due: the causes of a round
         if not causes:
             return self._decided(folded)
         if closing is None:

@@ -48,7 +48,7 @@ def close_if_due(state: State) -> Closing | None:
     if state.open is None:
         return None
     offer, bids = state.open.offer, state.open.bids
-    # Apps that ended since are left out: another app may have their rows by now.
+    # Apps that have ended are left out, as their rows may belong to other apps by now.
     ended, asked = state.apps.cells.ended, state.open.asked
     present = [row for row, app in asked.items() if state.app_row(app) == row and not ended[row]]
     waits = any(row not in bids for row in present if state.apps.live.divides[row])

@@ -25,7 +25,7 @@ _KINDS: Final = {"cpus": "iuf", "memory_gib": "iuf"}
 
 
 def check_probes(state: State, probes: Probes) -> None:
-    """Check that jobs can have the requested settings.
+    """Check that jobs can be measured at the requested settings.
 
     Raises:
         PlanError: a job has ended, a size is out of bounds, the cluster has too few GPUs of a type, or an amount is

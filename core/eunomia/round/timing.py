@@ -105,7 +105,7 @@ def _next_round(state: State, triggers: Triggers, than: Seconds) -> Seconds:
     """Return the time of the next round by causes, boundaries and ends of protection, at most ``than``."""
     now, counters, wake_at = state.now, state.counters, than
     if counters.causes and (_BOUNDARY in counters.causes or counters.causes & triggers.on):
-        # A cause that came while an offer was open is due at once: at the next representable time.
+        # A cause that occurred while an offer was open is due at once: at the next representable time.
         soon = Seconds(math.nextafter(now, math.inf))
         wake_at = _sooner(max(Seconds(counters.cause_since + triggers.settle), soon), now, wake_at)
     if triggers.every is not None and state.names.jobs:  # no periodic steps in an empty cluster

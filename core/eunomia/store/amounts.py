@@ -114,7 +114,7 @@ class Amounts:
         return False
 
     def retune(self, lease: Lease) -> None:
-        """Apply a retune of a lease's CPUs or memory: lower amounts at once, raise them if they fit.
+        """Apply a retune of a lease's CPUs or memory; higher amounts wait until its machines have enough.
 
         A lease that has not begun simply begins with its new amounts.
         """

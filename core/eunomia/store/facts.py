@@ -1,4 +1,4 @@
-"""Facts outside the tables: names and their numbers, reports that only some jobs and apps have, and counters."""
+"""State outside the tables: names and their numbers, reports that only some jobs and apps have, and counters."""
 
 import dataclasses
 from typing import Any

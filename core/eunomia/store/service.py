@@ -81,7 +81,7 @@ class Service:
     def gpu_seconds_line(self, row: int) -> tuple[float, float]:
         """Return the GPU-seconds that one job received, as a linear function like ``lines``."""
         before = 0.0
-        for received in self._jobs.live.received[row].tolist():  # sum() rounds otherwise from Python 3.12 on
+        for received in self._jobs.live.received[row].tolist():  # sum() rounds differently from Python 3.12 on
             before += received
         return self._line(row, before, sum(self._jobs.live.on[row].tolist()))
 

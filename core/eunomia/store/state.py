@@ -30,7 +30,7 @@ class OpenOffer:
     offer: Offer
     bids: dict[int, Form]
     asked: dict[int, AppId]
-    """Ids of the apps asked for a bid, by row, as another app may have taken over a row since."""
+    """Ids of the apps that were asked for a bid, by row; by now a row may belong to another app."""
 
 
 @dataclasses.dataclass(slots=True)

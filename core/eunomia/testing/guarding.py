@@ -44,7 +44,7 @@ class Call:
 
 
 class Guard:
-    """Records the stage calls of one run, and checks that they do not modify their arguments.
+    """Records the stage calls of one run, and the arguments that they modify.
 
     Args:
         plugin: the plugin whose inputs are compared before and after each call.

@@ -25,7 +25,7 @@ from eunomia.units import NONE, Ints, Rows, Unit
 def left_out(
     snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement
 ) -> str | None:
-    """Find a claim without GPUs although a size on its menu fits on the GPUs left (WORK_CONSERVING).
+    """Find a claim that gets no GPUs although a size on its menu fits on the remaining GPUs (WORK_CONSERVING).
 
     Args:
         snapshot: the state before the plan is applied.

@@ -69,7 +69,7 @@ class _Script:
             self.events.append((at, added))
 
     def declare(self, app: str, adapts: Adapts, *, batch_size: float) -> None:
-        """Set how the jobs of an app adapt, and their batch size; NaN: they declare neither epochs nor samples."""
+        """Set the batch size and mode of adaptation of an app's jobs; NaN: also no epochs and samples are declared."""
         known = batch_size == batch_size
         for row, (time, event) in enumerate(self.events):
             if isinstance(event, kinds.JobAdded) and event.app == app:

@@ -30,7 +30,7 @@ class RoundTests(PolicyTests):
         self._check(self._town(), Rule.COMMITMENT)
 
     def test_wake_up_requests_are_in_the_future(self) -> None:
-        """Check that a plugin never requests a wake-up at the present time, which would repeat endlessly."""
+        """Check that a plugin requests wake-ups only later than now, as the round would repeat endlessly otherwise."""
         self._check(self._town(), Rule.WAKES)
 
     def test_verdicts_use_only_known_reasons(self) -> None:
