@@ -38,7 +38,7 @@ def released(fold: Folding, event: kinds.Released) -> None:
 
 
 def single_job_ended(fold: Folding, event: kinds.SingleJobEnded) -> bool:
-    """End an app with its only job and lease; if the event's parts must be applied singly, only return False."""
+    """End an app with its only job; return False, changing nothing, if the parts must be applied one by one."""
     state, lease, owners = fold.state, fold.state.leases.get(event.lease), fold.state.owners
     if lease is None or lease.job == NONE or not event.gpus:
         return False

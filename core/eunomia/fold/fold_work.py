@@ -132,7 +132,7 @@ def _enter_app(state: State, event: kinds.AppArrived) -> int:
 
 
 def single_job_arrived(fold: Folding, event: kinds.SingleJobArrived) -> bool:
-    """Add an app with its first job; if the event's parts must be applied singly, only return False."""
+    """Add an app with its first job; return False, changing nothing, if the parts must be applied one by one."""
     state, arrival, job = fold.state, event.arrival, event.job
     app = arrival.app
     if app in state.names.apps or app in state.names.outcomes or job.app != app or job.job in state.names.jobs:

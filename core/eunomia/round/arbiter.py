@@ -34,7 +34,7 @@ _Memos = Mapping[tuple[str, Stage], Memo]
 
 
 class Arbiter:
-    """Shares a cluster among apps, by the stages of a profile.
+    """Allocates the GPUs of a cluster to apps, with the stages of a profile.
 
     Args:
         cluster: the machines and GPUs.

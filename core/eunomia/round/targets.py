@@ -9,7 +9,7 @@ from eunomia.units import NONE, Bools, Reals, Unit
 
 
 def target_amounts(state: State, allocation: Allocation, placement: Placement) -> tuple[Reals, Reals]:
-    """Return CPUs, and GiB, by GPU, not to be modified; a kept GPU keeps its amounts unless the placement sets them.
+    """Return CPUs, and GiB, of each GPU (do not modify); a kept GPU keeps its amounts unless the placement sets them.
 
     Args:
         state: the present state.

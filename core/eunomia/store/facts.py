@@ -31,7 +31,7 @@ class Names:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class KeptReports(Reported):
-    """Reports that only some jobs or apps have, in dictionaries by row; stages see those of ``Reported``."""
+    """Reports that only some jobs, apps, users or kinds have; stages see those that ``Reported`` declares."""
 
     forecasts: dict[int, Forecast] = dataclasses.field(default_factory=dict)
     measured: dict[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)

@@ -106,7 +106,7 @@ class Owners:
         shared_by: leases of each app that name no job, as the app divides them or their job has ended.
         divided: number of the leases in ``shared_by`` that are not leaving.
         present: number of apps that have not ended.
-        leaving: the GPUs that a lease must still release, by lease; only leases with such GPUs.
+        leaving: by lease, the GPUs that it must still release; leases without such GPUs are omitted.
         probing: time limit of each lease's measurement, in seconds since the arbiter's start.
     """
 

@@ -26,7 +26,7 @@ class Service:
         gpus: the table of GPUs.
 
     Attributes:
-        job_ledger, app_ledger: a time in seconds and the cached ledger at it; writers that change sums set None.
+        job_ledger, app_ledger: a time in seconds and the ledger cached for it; None: sums have changed since.
     """
 
     __slots__ = ("_apps", "_gpus", "_jobs", "_kinds", "app_ledger", "job_ledger")

@@ -72,7 +72,7 @@ FORMS: Mapping[Feature, type[Any]] = {
     Feature.OVER_TIME: OverTime,
 }
 SEPARABLE_EVERY = 3
-"""Every how many valuations the test of SEPARABLE values each app alone."""
+"""The test of SEPARABLE values each app alone in one of this many valuations."""
 
 
 @dataclasses.dataclass(slots=True)

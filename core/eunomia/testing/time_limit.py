@@ -29,8 +29,8 @@ class HungError(BaseException):
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise ``HungError`` in the main thread if the block exceeds a CPU time, or ten times as much wall-clock time.
 
-    Other threads are not limited. Each interval in which the process is stopped counts as at most two clock checks.
-    An interval timer in use, such as a test runner's, is restored with its remaining time.
+    Other threads are not limited. A time in which the process is stopped counts as at most two intervals between clock
+    checks. An interval timer in use, such as a test runner's, is restored with its remaining time.
 
     Args:
         seconds: the limit on the CPU time of the process, in seconds.
