@@ -55,7 +55,7 @@ class Present:
 
 
 def present_after(old: Memo | None, snapshot: Snapshot) -> Present:
-    """Return the memo after this round; without an old memo, counting begins now."""
+    """Return the memo after this round; without an old memo, counting starts with this round."""
     return (old if isinstance(old, Present) else Present()).after(snapshot)
 
 

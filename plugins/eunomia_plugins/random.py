@@ -32,7 +32,7 @@ class RandomOptions(PluginOptions):
     """Options of ``random``."""
 
     redraw: Literal["round", "never"] = "round"
-    """When jobs draw the random number that orders them: in every round, or only once."""
+    """How often the random number that orders a job is drawn: in every round, or once per job."""
 
 
 class Random:

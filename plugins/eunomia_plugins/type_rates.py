@@ -1,4 +1,4 @@
-"""The rate of each job on each GPU type, by its menu; used by policies and refiners."""
+"""The rate of each job on each GPU type, from its menu; used by policies and refiners."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ NOWHERE = 1e-6
 
 
 def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
-    """Return iterations per second at a size and the closest locality, [job, type]; 1 on all types if none is known.
+    """Return iterations per second on ``gpus`` GPUs at the closest locality, [job, type]; 1 if no rate is known.
 
     A rate for the type itself takes precedence over a rate valid for any type. If the menu has rates only for some
     types, the job cannot run on the other types.
@@ -20,7 +20,7 @@ def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
     if points.gpus.size == 0:
         return np.ones_like(found)
     nearness = np.where(points.locality < 0, 0, points.locality)
-    order = np.lexsort((-points.basis, nearness))[::-1]  # the nearest is written last
+    order = np.lexsort((-points.basis, nearness))[::-1]  # the closest locality is written last
     curves = int(points.start.size) - 1
     curve = menus.curve[jobs]
     largest = np.zeros(curves + 1, np.int64)

@@ -9,12 +9,12 @@ M = TypeVar("M")
 
 
 def wide(row: Row, types: int) -> Row:
-    """Return a row padded with 0 to a number of GPU types."""
+    """Return a row padded with 0 to ``types`` entries."""
     return (*row, *[0.0] * (types - len(row)))
 
 
 def widened(memo: M, types: int, *tables: str) -> M:
-    """Return a memo in which the rows of the given mappings are padded to a number of GPU types."""
+    """Return a memo in which the rows of the mappings named ``tables`` are padded with 0 to ``types`` entries."""
     changed: dict[str, Any] = {}
     for name in tables:
         table: dict[str, Row] = getattr(memo, name)

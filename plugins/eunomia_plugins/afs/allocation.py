@@ -60,7 +60,7 @@ class Afs:
 
     If jobs outnumber GPUs, only stage one applies: SRTF order with known lengths, else processor sharing. If GPUs are
     left, each goes to the job of highest priority by (3), as long as some job gains. Sizes are recomputed from the
-    present lengths at every event; no job keeps its old size.
+    present lengths at every event; a job's old size has no effect.
     """
 
     name = "afs"
@@ -150,7 +150,7 @@ def _arrivals(snapshot: Snapshot, jobs: Rows) -> "np.ndarray[tuple[int], np.dtyp
 
 
 class _Turns:
-    """Processor sharing by time units (§3.3): jobs that had the fewest units go first; a started unit is completed.
+    """Processor sharing by time units (§3.3): jobs with the fewest units come first; a started unit is completed.
 
     Args:
         snapshot: the current state, with the attained service of each job.

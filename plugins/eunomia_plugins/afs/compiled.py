@@ -22,7 +22,7 @@ Loop = Callable[[Ints, Ints, Reals, Ints, int, bool], None]
 
 
 class FastRaising:
-    """Stage two; it counts its calls only to decide when code is compiled, which does not affect the result."""
+    """Stage two of Algorithm 1; the number of calls only decides when compiled code is used, not the result."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -40,7 +40,7 @@ def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool, r
         ladders: ladders of jobs, in the order of the scan.
         steps: [job] index of its size in its ladder; -1: it gets no GPUs.
         gpus: number of GPUs to share in this stage.
-        known: whether lengths may be compared.
+        known: whether the jobs' lengths are known and compared (AFS-L), or not (AFS-P).
         rounds: number of earlier calls by the caller.
 
     Returns:

@@ -19,7 +19,7 @@ def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int
         seconds: [row] seconds left at that size.
         steps: [job] index of its size, or -1 without GPUs; changed in place.
         gpus: number of GPUs to share.
-        known: whether lengths may be compared.
+        known: whether the jobs' lengths are known and compared (AFS-L), or not (AFS-P).
     """
     jobs = steps.size
     gains, needs, found = np.empty((3, jobs)), np.empty(jobs, np.int64), np.empty(jobs, np.int64)
@@ -35,7 +35,7 @@ def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int
         steps[best] += 1
         gpus -= needs[best]
         _look(start, sizes, seconds, steps, best, gains, needs)
-        # A job that fits no longer leaves every prefix.
+        # A job whose next size no longer fits is removed from every prefix.
         begin = best if gpus >= widest else 0
         while count and found[count - 1] >= begin:
             count -= 1

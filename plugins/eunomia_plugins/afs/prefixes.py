@@ -39,7 +39,7 @@ class Raising:
             self._gpus -= int(self._rows[best].needs)
             self._rows[best] = self._row(best)
             self._columns[:, best] = self._rows[best]
-            # A job that fits no longer leaves every prefix.
+            # A job whose next size no longer fits is removed from every prefix.
             start = best if self._gpus >= self._widest else 0
             while found and found[-1] >= start:
                 found.pop()
@@ -88,7 +88,7 @@ class Raising:
 
 
 class _Row(NamedTuple):
-    """A job's next size: the two gains of (3), the seconds left now, and the GPUs that the size adds."""
+    """A job's next size: both gains of inequality (3), the seconds left now, and the GPUs that the size adds."""
 
     longer: float
     shorter: float

@@ -26,7 +26,7 @@ class FirstSeconds:
             self._known = np.full(size, np.inf)
             self._update(form, candidates)
         else:
-            # A job that runs has less left at every moment.
+            # The seconds left of a running job decrease with time.
             wanted = np.zeros(size, bool)
             wanted[list(changes.touched)] = True
             stale = wanted[candidates] | ~np.isnan(snapshot.jobs.since[candidates])

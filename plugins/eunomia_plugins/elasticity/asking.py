@@ -80,7 +80,7 @@ class _Asking:
                 yield job, size
 
     def of_others(self) -> Iterator[Choice]:
-        """Yield the smallest unmeasured size of each job without a shared kind; its app master measures it."""
+        """Yield each job without a shared kind, and its smallest unmeasured size; the job's app master measures it."""
         rows, names = self._snapshot.active[~self._shares], self._snapshot.cluster.gpu_types
         for job, (least, most, kind) in zip(rows.tolist(), self._ranges(rows).tolist(), strict=True):
             own = self._snapshot.measured.get(job, ())

@@ -13,7 +13,7 @@ Known = Mapping[int, tuple[Measured, ...]]
 
 
 def known_rates(snapshot: Snapshot) -> Known:
-    """Return the rates of each active job: those of its kind at its batch size and its own, or else only its own."""
+    """Return the rates of each active job: those of its kind at its batch size, or else those measured on the job."""
     if not snapshot.reports.profiles:
         return snapshot.reports.measured
     return {job: rates for job in snapshot.active.tolist() if (rates := rates_of(snapshot, job))}
@@ -122,7 +122,7 @@ def faster_sizes(curve: Rows, rate: Reals, least_gain: float = 0.0) -> Bools:
 
 
 def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
-    """Return declared points whose rates grow linearly from ``one_gpu`` [point], sorted by curve and GPUs."""
+    """Return declared points with the rate ``gpus`` x ``one_gpu`` (iterations per second), sorted by curve and GPUs."""
     rate = gpus * one_gpu
     basis = np.where(np.isnan(rate), int(Basis.ASSUMED), int(Basis.DECLARED)).astype(np.int32)
     return curve_points(curve, gpus, rate=rate, basis=basis)

@@ -86,7 +86,7 @@ class _Cache:
         self._merged: Menus | None = None
 
     def not_read_yet(self) -> Menus:
-        """Return menus of declared rates, whose columns are built when one is read; they stay valid until then."""
+        """Return menus of declared rates whose columns are built on first read; until then, rounds reuse the menus."""
         curve: Any = Deferred(lambda: self._read().curve)
         points: Any = Deferred(lambda: self._read().points)
         self.unread = Menus(curve=curve, points=points, one_size=True)
@@ -134,5 +134,5 @@ class _Cache:
 
 
 def _cells(*columns: Any) -> tuple[Any, ...]:
-    """Return columns for access by cell; they stay in place in memory until their table grows."""
+    """Return columns as memory views, for fast access by cell; a view is valid until the table of its column grows."""
     return tuple([memoryview(column) for column in columns])

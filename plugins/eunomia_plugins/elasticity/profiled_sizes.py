@@ -1,4 +1,4 @@
-"""The plugin ``profiled_sizes``: rates by number of GPUs, measured once per kind of job by shrinking it (AFS §4.5)."""
+"""The plugin ``profiled_sizes``: rates by number of GPUs, measured per kind by shrinking one of its jobs (AFS §4.5)."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class ProfiledSizes:
     """All sizes between a job's minimum and maximum, with the measured rates of its kind.
 
     A job of an unknown kind starts within its fair share, which is the cluster's GPUs over the number of jobs. It is
-    measured there and then, without releasing GPUs, at smaller sizes in descending order. Rates are interpolated
+    measured at that size, then at smaller sizes in descending order, without releasing GPUs. Rates are interpolated
     linearly between measured sizes, and proportional to the GPUs beyond them, so that jobs grow to unknown sizes and
     are measured there. Known rates of a kind are not measured again.
     """
@@ -218,7 +218,7 @@ class _Measuring:
         self._held = np.unique(held.job[gpus][stays], return_counts=True)
 
     def asked(self) -> Iterator[tuple[int, Asked]]:
-        """Yield kinds with a size and a job to measure at it, at most one size per job and one job per size.
+        """Yield a kind, one of its jobs and a size at which to measure it; at most one size per job and job per size.
 
         Jobs with the most GPUs come first, each with the largest size below its own at which no job of the kind was
         measured.

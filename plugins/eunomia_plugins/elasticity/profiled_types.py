@@ -141,7 +141,7 @@ class _Kinds:
         return min([job for job in rows if job in self.on] or rows, key=lambda job: (float(arrived[job]), job))
 
     def missing(self, kind: Kind) -> list[int]:
-        """Return the GPU types that jobs of the kind may use and for which no rate was measured."""
+        """Return the GPU types that jobs of the kind may use and for which no rate is known."""
         return [gpu_type for gpu_type in self._types(kind) if gpu_type not in self._rates[kind]]
 
     def points(self) -> CurvePoints:
@@ -175,7 +175,7 @@ class _Kinds:
             yield kind.gpus, gpu_type, rate, int(basis)
 
     def _known(self, kind: Kind, jobs: Rows) -> dict[int, float]:
-        """Return the known rate by type at the kind's size, else the measured rate with the closest number of GPUs."""
+        """Return by GPU type the rate of the kind, or else of its jobs, at its size and the closest locality."""
         snapshot = self._snapshot
         known: Iterable[KnownRate | Measured] = snapshot.profiles.get(kind.kind, ())
         if kind.kind not in snapshot.profiles and snapshot.measured:

@@ -113,7 +113,7 @@ class Throughput:
         return with_measured(points, snapshot, curve, known) if known else points
 
     def _each(self, snapshot: Snapshot) -> Menus:
-        """Build the menus if some jobs were measured: a job with known rates has its own curve."""
+        """Build the menus from scratch; a job with known rates has its own curve."""
         jobs, active = snapshot.jobs, snapshot.active
         known = known_rates(snapshot)
         one_gpu = one_gpu_rate(snapshot, active, known)

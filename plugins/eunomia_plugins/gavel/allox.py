@@ -37,8 +37,8 @@ class AlloxOptions(PluginOptions):
     """Options of ``allox``."""
 
     alpha: Share = 1.0
-    """The fraction of waiting jobs that is matched, those that received the least first: a smaller fraction is fairer
-    but increases the mean JCT."""
+    """The fraction of waiting jobs that is matched (at least as many as GPUs), those that received the least first: a
+    smaller fraction is fairer but increases the mean JCT."""
     window: Annotated[int, Field(ge=1)] = 100
     """Maximum number of jobs that are matched at once; the other jobs come after them."""
     solver: SolverChoice = "fast"
@@ -116,7 +116,7 @@ def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -
 
 
 def _ahead(kind: Ints, place: Ints, work: Reals, lines: Ints) -> Reals:
-    """Return the number of jobs ahead of each job, over its type's number of queues; ties go to less work."""
+    """Return the number of jobs ahead of each job, divided by its type's number of queues; ties go to less work."""
     ahead = np.zeros(kind.size)
     for each in sorted(set(kind.tolist())):
         mine = np.flatnonzero(kind == each)

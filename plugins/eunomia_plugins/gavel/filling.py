@@ -16,8 +16,8 @@ ROOM = 1e-6
 def fill_up(instance: Instance, gain: Reals) -> Reals:
     """Return the time shares, [job, type], whose sorted gains are lexicographically maximal.
 
-    Level by level, the smallest gain of all open jobs is raised, and jobs that cannot gain more are closed, which takes
-    one programme per job to check.
+    Level by level, the smallest gain of all open jobs is raised, and jobs that cannot gain more are closed; the check
+    takes one linear programme per class of equal jobs.
 
     Args:
         instance: jobs and capacity.
@@ -40,7 +40,7 @@ def pooled_level(gpus: Reals, gain: Reals, total: float) -> Reals:
     order = np.argsort(gain, kind="stable")
     whole = np.cumsum(gpus[order]) - gpus[order]
     rest = np.cumsum((gpus / gain)[order][::-1])[::-1]
-    levels = (total - whole) / rest  # if all jobs before have all the time
+    levels = (total - whole) / rest  # if all jobs before run all the time
     first = int(np.argmax(levels <= gain[order]))
     found: Reals = np.minimum(1.0, levels[first] / gain)
     return found

@@ -26,8 +26,8 @@ class FinishTimeFairnessOptions(SharingOptions):
 class FinishTimeFairness(TimeSharing[FinishTimeFairnessOptions]):
     """Minimises the largest ρ: a job's total time over the time that it would take with 1/n of the cluster.
 
-    The latter is the sum of the work done so far at the speed of the job's part at that time, and the work left at the
-    speed of its present part; n is the number of jobs. A job of unknown work counts as having the others' mean work.
+    The latter is the time of the work done so far, at the rate of 1/n of the cluster at that time, plus that of the
+    work left at the present 1/n; n is the number of jobs. A job of unknown work counts as having the others' mean work.
     """
 
     name = "finish_time_fairness"
@@ -63,7 +63,7 @@ def own_part(instance: Instance) -> Reals:
 
 
 def iterations_left(instance: Instance, reported: Reals) -> Reals:
-    """Return the iterations left, [job]; jobs of unknown work (NaN) get as many as take the others' mean time."""
+    """Return the iterations left, [job]; a job of unknown work (NaN) is assumed to have the others' mean time left."""
     best = instance.rate.max(axis=1)
     known = ~np.isnan(reported)
     mean = float((reported[known] / best[known]).mean()) if known.any() else 1.0

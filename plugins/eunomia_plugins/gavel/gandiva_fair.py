@@ -71,7 +71,7 @@ class GandivaFair(TimeSharing[GandivaFairOptions]):
 
 
 def parts(demand: Reals, tickets: Reals, total: float) -> Reals:
-    """Return each owner's GPUs by tickets, [owner], at most those that it can use; others get the remainder."""
+    """Return each owner's fraction of the GPUs by tickets, [owner], at most its demand; others get the remainder."""
     if float(demand.sum()) <= total:
         return demand / total
     return pooled_level(demand, demand / tickets, total) * demand / total

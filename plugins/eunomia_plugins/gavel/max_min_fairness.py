@@ -40,7 +40,7 @@ class MaxMinFairness(TimeSharing[MaxMinFairnessOptions]):
 
 
 def gains(instance: Instance) -> Reals:
-    """Return the gain of each job by type, [job, type]: gang size x rate over rate with an equal share, by weight."""
+    """Return the gain of each job, [job, type]: gang size x rate / (weight x rate with an equal share of each type)."""
     per_gpu = instance.gpus / (instance.weight * instance.equal_rate)
     found: Reals = instance.rate * per_gpu[:, None]
     return found

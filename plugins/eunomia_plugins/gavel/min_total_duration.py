@@ -26,8 +26,8 @@ class MinTotalDuration(TimeSharing[MinTotalDurationOptions]):
     """Minimises the time T by which every job m finishes: throughput(m, X) T >= iterations left.
 
     With s = 1 / T this is one linear programme, the highest common level of throughput over work. If jobs can be
-    preempted and moved between types, an open shop has no shorter schedule (Gonzalez and Sahni, 1976). Capacity left
-    over is spread. A job of unknown work counts as having the mean work of the others.
+    preempted and moved between types, an open shop has no shorter schedule (Gonzalez and Sahni, 1976). Remaining
+    capacity is spread over all jobs. A job of unknown work counts as having the mean work of the others.
     """
 
     name = "min_total_duration"

@@ -51,7 +51,7 @@ class GavelRoundsOptions(PluginOptions):
     credit: Share = 0.5
     """Fraction of a round that counts as received by every job at each new solution.
 
-    With a smaller credit, first turns have more weight.
+    With a smaller credit, jobs that have not run since the solution have a higher priority.
     """
     types: tuple[str, ...] = ("V100", "P100", "K80")
     """GPU types in the order in which they are filled. Types not named follow, fastest first, by the mean rate of jobs

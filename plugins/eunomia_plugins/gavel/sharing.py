@@ -37,7 +37,7 @@ from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
 from eunomia_solvers.choice import SolverChoice
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
-"""Triggers of a policy of the family; a new solution is computed only after a job arrives or leaves."""
+"""Triggers of a policy of the family; a new solution is computed only after jobs or the numbers of GPUs change."""
 MOVES = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})
 """Causes of rounds that may move jobs to another GPU type, even if no job waits."""
 
@@ -74,7 +74,7 @@ class SharingOptions(PluginOptions):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """The memo of the family: a solution by job id, with the notes of its policy."""
+    """The memo of the family: a solution, and ``notes``, the values that a policy carries over, both by job id."""
 
     version: ClassVar[int] = 1
     at: float
@@ -123,7 +123,7 @@ class TimeSharing(ABC, Generic[OptionsType]):
 
     @hookimpl
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Request a round at every arrival, whenever GPUs become free, and if speeds are used whenever leases end."""
+        """Request rounds on ``EVENTS``; if rates are used, rounds at lease ends may move jobs between GPU types."""
         return triggers_on(cluster) if self.options.performance else EVENTS
 
     @hookimpl

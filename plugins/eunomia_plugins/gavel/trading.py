@@ -23,7 +23,7 @@ def trade(gpus: Reals, speed: Reals, price: Price = "paper") -> Reals:
 
     Args:
         gpus: [owner, type] GPUs before the trades.
-        speed: [owner, type] speed of the owner's jobs.
+        speed: [owner, type] mean speed of the owner's jobs, relative to each job's best type.
         price: price of a fast GPU if there is only one buyer.
 
     Returns:

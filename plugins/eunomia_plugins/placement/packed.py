@@ -86,7 +86,7 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         return Placement(claim=[], gpus=[], start=[0])  # type: ignore[arg-type]
     asked, sizes = snapshot.jobs.gpu_type, grants.listed["gpus"]
     wanted = asked[rows].tolist() if rows[1:] else [asked.item(rows[0])]
-    one_type = len(snapshot.cluster.gpu_types) == 1  # which a job gets that asks for none
+    one_type = len(snapshot.cluster.gpu_types) == 1  # the type of all jobs that request none
     kinds = [kind + 1 if kind < NONE else 0 for kind in wanted] if one_type else _kinds(grants, wanted)
     if order == [0] and not rows[1:] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
         size = sizes[0]
@@ -105,7 +105,7 @@ def _place_claims(
 ) -> Placement | None:
     """Pack any number of claims as ``place_on_free`` does.
 
-    ``claims``: by claim its row and its GPUs, and the order of service; ``kinds``: by claim its GPU type.
+    ``claims``: the row and the GPUs of each claim, and the order of service; ``kinds``: the GPU type of each claim.
     """
     (rows, sizes, order), live, waiting = claims, snapshot.index, snapshot.index.waiting
     held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row))}
@@ -171,7 +171,7 @@ def _packed(
         if claim in leave:
             gpus = _near(cluster, space, kinds[claim], grants[claim], leave[claim])
             if gpus is None:
-                return None  # the general way may let it stay
+                return None  # the general algorithm may keep the claim on its GPUs
         else:
             gpus = _choose(cluster, space, kinds[claim], grants[claim])
         if gpus is not None:
@@ -227,7 +227,7 @@ def _in_one_rack(space: Space, kind: int, gpus: int) -> list[int]:
 
 
 def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: list[int]) -> list[int] | None:
-    """Return GPUs of a type other than the claim holds, in its current racks if these have room."""
+    """Return GPUs of another type than the claim holds, in the claim's current racks if these have room."""
     counts = from_home(cluster, _room(cluster, space, kind)[1], np.array(held), gpus)
     return [gpu for machine, count in counts for gpu in space.first(machine, count)] or None
 

@@ -47,7 +47,7 @@ class Steps(NamedTuple):
 
 
 def count_rounds(instance: Instance) -> Counted:
-    """Return the rounds of each job; if the longest job determines H, the time that jobs have left is limited."""
+    """Return the rounds of each job; if the longest job determines H, every job's time left is limited to a level."""
     steps = sorted_steps(instance, 1.0)
     counts = granted(instance, steps, np.zeros(instance.jobs, np.int64))
     mean, longest = instance.terms(counts)
@@ -150,7 +150,7 @@ def _with_longest(instance: Instance, first: Counted) -> Counted:
             bounds.append(_bound_at(instance, steps, mean, best))
             average, longest = instance.terms(counts)
             if average <= longest:
-                break  # the mean does not matter
+                break  # the longest job alone determines H
     return Counted(max(found, key=instance.objective), min(bounds))
 
 
@@ -193,11 +193,11 @@ def _limited(instance: Instance, steps: Steps, long: Ints, mean: float, level: f
     room = instance.capacity * instance.rounds
     jobs = steps.job[long]
     must = long[steps.number[long] < np.ceil((instance.left[jobs] - level) / instance.seconds - SAME)]
-    used = np.concatenate([np.cumsum(steps.gpus[must][::-1])[::-1], [0]])  # from each of them on
+    used = np.concatenate([np.cumsum(steps.gpus[must][::-1])[::-1], [0]])  # suffix sums over needed steps
     gained = np.concatenate([np.cumsum(steps.gain[must][::-1])[::-1], [0.0]])
     if used[0] > room:
         return _Limited(-np.inf, level, 0.0)
-    low, high = 0, steps.job.size  # steps before the head are served, and those that must be after it
+    low, high = 0, steps.job.size  # served: all steps before the head, and the needed ones after it
     while low < high:
         head = (low + high + 1) // 2
         if steps.used[head] + used[np.searchsorted(must, head)] <= room:
@@ -214,10 +214,10 @@ def _limited(instance: Instance, steps: Steps, long: Ints, mean: float, level: f
 
 
 def _bound_at(instance: Instance, steps: Steps, mean: float, best: _Limited) -> float:
-    """Return the bound whose weights of jobs' times left in H follow from the best level.
+    """Return the upper bound in which the weights of the jobs' times left in H follow from the best level.
 
-    The weight of a job that gets more rounds at the level than they are worth is the gap between price and gain of its
-    last round. The remaining weight of the level goes to the job with the most time left.
+    If the last round that a job needs at the level costs more than its gain, the job's weight is that difference, per
+    second of H. The remaining weight of the level goes to the job with the most time left.
     """
     least = _least(instance, best.level)
     forced = np.flatnonzero(least > 0)

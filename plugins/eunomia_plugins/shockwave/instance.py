@@ -50,7 +50,7 @@ class Instance:
 
     @property
     def part(self) -> Reals:
-        """Return the contribution of a second left of each job to the mean in H: 1 / M, or its gang size over M."""
+        """Return what one second of each job's remaining time adds to the mean in H: 1 / M, or its gang size / M."""
         gang = self.gpus if self.by_gpus else np.ones(self.jobs)
         return gang / max(1.0, float(self.capacity))
 

@@ -21,7 +21,7 @@ class ShockwaveOptions(PluginOptions):
     log_origin: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-6
     """Progress that replaces 0 in the logarithm."""
     mode: Literal["reactive", "lazy"] = "reactive"
-    """Whether a change of batch size triggers a new plan at once (``reactive``), or is considered in the next plan."""
+    """Whether a change of batch size triggers a new plan (``reactive``), or is used in the next plan (``lazy``)."""
     solver: Literal["fast", "reference"] = "fast"
     """``fast``: a heuristic with a certified bound; ``reference``: the integer programme, slow for dozens of jobs."""
     gap: Share = 1e-3
@@ -31,7 +31,7 @@ class ShockwaveOptions(PluginOptions):
     seconds: Duration = Seconds(0.0)
     """With ``reference``: a time limit, which makes a run not exactly reproducible if it is reached; 0: none."""
     ends: Literal["clock", "executor"] = "clock"
-    """When rounds end: at multiples of their length, or when the executor reports it, as other simulators do."""
+    """When rounds end: at multiples of their length (``clock``), or when the executor reports it (``executor``)."""
 
     @model_validator(mode="after")
     def _points_ascend(self) -> Self:

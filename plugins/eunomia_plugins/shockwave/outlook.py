@@ -35,7 +35,7 @@ class Outlook:
     def progress_after(self, rounds: int, length: float) -> Reals:
         """Return the progress after 0 to ``rounds`` rounds, [job, round].
 
-        A job's last round counts as a whole round, as in (7).
+        A job's last round counts as a whole round, as in equation (7).
 
         If only the remaining work counted, the last round of a job would have the smallest value, and jobs would not
         finish.
@@ -61,12 +61,12 @@ _LITTLE = 1e-9
 def outlook(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Outlook:
     """Forecast the remaining work of jobs; a job without future regimes keeps its present rate.
 
-    The future regimes cover the last part of a job's work. If it has less work left, it has already completed the first
-    of them.
+    The future regimes cover the last part of a job's work. If less work than theirs is left, the first of them are
+    already complete.
 
     Args:
         snapshot: the current state.
-        menus: rates, and regimes if an elasticity forecasts them.
+        menus: rates, and regimes if the elasticity stage forecasts them.
         jobs: job rows.
     """
     rate = menus.full_rate(jobs)
@@ -127,6 +127,6 @@ def _progress(snapshot: Snapshot, jobs: Rows, left: Reals) -> Reals:
         regimes = adapted[job].regimes(float(done[index]))
         seen = sum((regime.end - regime.start) * regime.batch_size for regime in regimes)
         if samples > 0.0 and seen >= 0.0:  # neither is NaN
-            # An epoch that has begun may count as done: what is left keeps its part.
+            # The history may count an epoch in progress as done; the iterations left bound the progress.
             progress[index] = min(seen, samples - table.batch_size[job] * left[index]) / samples
     return np.clip(np.nan_to_num(progress, nan=0.0), 0.0, 1.0)

@@ -49,7 +49,7 @@ class Shockwave:
 
     The plan is kept until a job arrives or leaves, the cluster changes, the window ends, or a job adapts. Within a
     round no running job is preempted: a plan made there begins with the next round, and GPUs that are free until then
-    go to the jobs that it starts first.
+    go to the jobs that the plan starts first.
     """
 
     name = "shockwave"
@@ -156,7 +156,7 @@ class _Turns(NamedTuple):
 
 
 def _turns(snapshot: Snapshot, menus: Menus, offer: Offer, plan: RoundPlan) -> _Turns:
-    """Serve candidates by their next planned round, then by arrival, while GPUs are left."""
+    """Serve candidates by next planned round, then running jobs first, then by arrival, while GPUs are left."""
     jobs = offer.candidates
     starts = np.array([plan.starts_at(name) for name in snapshot.jobs.id[jobs].tolist()], dtype=float)
     sizes = menus.span(jobs)[1]

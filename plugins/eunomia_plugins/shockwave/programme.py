@@ -51,7 +51,7 @@ def solve_programme(instance: Instance, running: Bools, limits: Limits) -> Solve
 
 
 def _welfare(instance: Instance) -> LinearProgram:
-    """Return programme (11), with columns X[j, t]; z[j, n], 1 if job j has n rounds; H over the longest time left."""
+    """Return programme (11); columns: X[j, t]; z[j, n], 1 if job j has n rounds; H divided by the longest time left."""
     jobs, rounds = instance.jobs, instance.rounds
     run = np.arange(jobs * rounds).reshape(jobs, rounds)
     has = jobs * rounds + np.arange(jobs * (rounds + 1)).reshape(jobs, rounds + 1)

@@ -42,12 +42,12 @@ class ShockwaveUtilityOptions(PluginOptions):
     k: Annotated[float, Field(ge=0.0, le=100.0)] = 5.0
     """Exponent of ρ in a job's weight; 1 to 10 in §6.1."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """N_avg: ratio of a job's run time under a fair share to its own, at least 1; 0: counted, see ``sharing``."""
+    """N_avg: ratio of a job's run time under a fair share to that alone, at least 1; 0: counted, see ``sharing``."""
     sharing: Sharing = "average"
     """How N_avg is counted if ``contention`` is 0."""
     ahead: Literal["shared", "alone"] = "shared"
-    """Speed of the remaining work in ρ: that of a fair share as in equation (9), or that of the job if it ran from now
-    on. With ``alone``, ρ reaches 1 when the job must run without interruption to be fair."""
+    """Speed of the remaining work in ρ: under a fair share as in equation (9) (``shared``), or of the job running alone
+    from now on (``alone``): then ρ reaches 1 when the job must run without interruption to be fair."""
 
 
 class ShockwaveUtility:

@@ -1,4 +1,4 @@
-"""Place jobs with fixed GPUs, CPUs and memory on machines by local search, dividing as few as possible (Synergy A.1.3).
+"""Place jobs with fixed GPUs, CPUs and memory on machines by local search; few jobs are divided (Synergy A.1.3).
 
 First, each job is placed where its GPUs fit, balancing CPUs and memory. Then jobs with equal numbers of GPUs are
 swapped while that reduces the shortage on machines. Last, jobs are removed from machines that still lack CPUs or

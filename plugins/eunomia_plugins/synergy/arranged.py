@@ -1,6 +1,6 @@
 """The placement ``synergy_arranged`` (Synergy A.1.3).
 
-All jobs of a round are placed together, and as few as possible are divided.
+All jobs of a round are placed together, and as few as possible are divided over machines.
 """
 
 from typing import ClassVar
@@ -68,7 +68,7 @@ class SynergyArranged:
 def _together(packing: Packing, claims: list[Claim]) -> list[tuple[Claim, Counts]]:
     """Return the claims that can be placed together, those that stay first, with their machines.
 
-    With several GPU types, only claims that request a type are placed so.
+    With several GPU types, only claims that request a type are placed together.
     """
     cluster = packing.room.cluster
     found: list[tuple[Claim, Counts]] = []

@@ -1,8 +1,8 @@
 """Exchange jobs between machines and divide each machine's CPUs and memory, so that the sum of rates increases.
 
 The value of a machine is the largest sum of rates that its jobs can have with its CPUs and memory, each rate relative
-to that at the proportional share. The relaxed programme of a machine gives prices of its CPUs and memory; a job's gain
-at another machine's prices tells which exchanges are worth trying.
+to that at the proportional share. The relaxed programme of a machine gives prices of its CPUs and memory; exchanges are
+tried in order of the jobs' gains at the other machines' prices.
 """
 
 import dataclasses
@@ -162,7 +162,7 @@ class Exchanges:
                 yield first, NONE, machine
 
     def _exchange(self, first: int, second: int, machine: int) -> bool:
-        """Move job ``first`` to ``machine`` and ``second`` (-1: none) to the one it leaves, if the sum of rates rises.
+        """Move job ``first`` to ``machine``, and ``second`` (-1: none) to the machine of ``first``, if rates increase.
 
         Returns:
             Whether the move was made.

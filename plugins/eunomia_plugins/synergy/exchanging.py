@@ -13,7 +13,7 @@ from eunomia_plugins.synergy.room import SLACK, Holder
 
 
 class Exchanging:
-    """The jobs of a placement whose CPUs and memory may change, and what their machines have for them.
+    """The jobs of a placement whose CPUs and memory may change, and the resources of their machines.
 
     Jobs on several machines keep their GPUs and amounts; running jobs keep their GPUs.
 

@@ -13,12 +13,12 @@ class GreedyOptions(PluginOptions):
     """Options of ``synergy_greedy``."""
 
     keeps: bool = False
-    """Whether a running job keeps its GPUs; if not, all jobs of a round are placed again, as the authors do, and a job
-    whose machine changes is restarted."""
+    """Whether a running job keeps its GPUs; if not, all jobs of a round are placed again, as in the authors' code, and
+    a job whose machine changes is restarted."""
 
 
 class SynergyGreedy:
-    """Places each job on the first machine that fits its whole demand; a job that fits on none is skipped."""
+    """Places each job's whole demand on the first machine that fits it, else on the fewest machines, else skips it."""
 
     name = "synergy_greedy"
     api = 1

@@ -35,7 +35,7 @@ class OptimisticOptions(PluginOptions):
     """Options of ``optimistic``."""
 
     until_profiled: Literal["wait", "assumed"] = "wait"
-    """Whether only one job of a kind runs while the kind is measured, or all run with their proportional shares."""
+    """While a kind is measured: only one of its jobs runs (``wait``), or all with proportional shares (``assumed``)."""
     threshold: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 0.1
     """The search stops once more CPUs speed a job up by at most this fraction."""
     iterations: Annotated[int, Field(ge=1)] = 50

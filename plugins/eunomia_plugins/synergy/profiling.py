@@ -53,7 +53,7 @@ class Profiling:
     Args:
         snapshot: the current state; the CPUs and memory of every machine must be known.
         storage: data sets and bandwidth.
-        threshold: fraction by which more CPUs must be faster for the search to go on.
+        threshold: minimum relative speedup by more CPUs for which the search continues.
 
     Attributes:
         kinds: job rows of each kind.
@@ -67,10 +67,10 @@ class Profiling:
         self._of_type: list[int] = cluster.capacity.tolist()
         self.kinds = kinds_of(snapshot)
 
-    # --- what is asked for -------------------------------------------------------------------------------------------
+    # --- points to measure -------------------------------------------------------------------------------------------
 
     def next_of(self, kind: Kind, jobs: Rows) -> tuple[int, NextPoint]:
-        """Return the job with which a kind is measured, and its next point on the GPU type that it uses or can use."""
+        """Return the job with which a kind is measured, and the next point, on a GPU type that the job (can) use."""
         arrived = self._snapshot.jobs.arrived
         found = self._running.roomiest(jobs)
         first = min(jobs.tolist(), key=lambda job: (float(arrived[job]), job)) if found is None else found
@@ -96,7 +96,7 @@ class Profiling:
         """Return the jobs of a kind without GPUs that must wait until its first job has been measured."""
         return [job for job in jobs.tolist() if job != first and job not in self._running.type_of]
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- known points ------------------------------------------------------------------------------------------------
 
     def points(self, kind: Kind, jobs: Rows) -> list[MatrixPoint]:
         """Return the known points of a kind, fastest first."""
@@ -157,7 +157,7 @@ class Profiling:
                 how = Basis.MEASURED if memory == amounts[-1] else Basis.ASSUMED
                 yield MatrixPoint(kind.gpus, gpu_type, float(cpus * kind.gpus), memory, min(measured, served), int(how))
 
-    # --- facts -------------------------------------------------------------------------------------------------------
+    # --- limits of a kind --------------------------------------------------------------------------------------------
 
     def _data(self, kind: Kind) -> DataSet | None:
         sets = self._storage.data_sets

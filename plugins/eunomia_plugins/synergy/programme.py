@@ -14,7 +14,7 @@ from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 
 STEPS: Final = 400
-"""Maximum number of columns that are tried."""
+"""Maximum number of simplex iterations."""
 SLACK: Final = 1e-9
 EXACT: Final = 1e-9
 """Relative gap below which a solution counts as optimal."""
@@ -24,7 +24,7 @@ EXACT: Final = 1e-9
 class OptProgramme:
     """The programme: groups of equal jobs with their points.
 
-    Columns are [group, point]; groups with fewer points are padded with their first point.
+    Arrays are [group, point]; groups with fewer points are padded with their first point.
     """
 
     value: Reals
@@ -41,13 +41,13 @@ class OptProgramme:
         return cls(value=value, need=np.stack([cpus / capacity[0], memory_gib / capacity[1]]), count=count)
 
     def of_points(self, point: Ints) -> Reals:
-        """Return CPUs, memory and value, [3], if each group has a given point."""
+        """Return total CPUs and memory (as fractions of the capacity) and value, [3], with one point per group."""
         rows = np.arange(point.size)
         parts = [*(column[rows, point] for column in self.need), self.value[rows, point]]
         return np.array([part @ self.count for part in parts])
 
     def fits(self, point: Ints) -> bool:
-        """Return whether the jobs fit if each group has a given point."""
+        """Return whether all jobs fit if those of each group get the given point."""
         return bool((self.of_points(point)[:2] <= 1.0 + SLACK).all())
 
     def used(self, jobs: Ints) -> Reals:

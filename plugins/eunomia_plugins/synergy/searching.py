@@ -29,7 +29,7 @@ def next_point(rates: Mapping[int, float], share: int, most: int, threshold: flo
         rates: iterations per second by CPUs per GPU, at full memory.
         share: proportional CPUs per GPU.
         most: maximum CPUs per GPU that the job can have.
-        threshold: fraction by which more CPUs must be faster.
+        threshold: minimum relative speedup for which more CPUs are worthwhile.
     """
     top = max(rates, default=0)
     if top <= share < most:

@@ -44,9 +44,8 @@ class SynergyTune:
     """Gives every served job its GPUs with the CPUs and memory of its demand, or less, down to its proportional share.
 
     Jobs are placed in order of GPUs, CPUs and memory, largest first. A job that does not fit with its demand gets its
-    minimum; if that does not fit either, jobs on the machine with more than their minimum are lowered. Remaining
-    resources raise jobs towards their demand. A job on several machines gets the same CPUs and memory for each of its
-    GPUs.
+    minimum; if that does not fit either, other jobs on the machine are lowered to their minimum. Remaining resources
+    raise jobs towards their demand. A job on several machines gets the same CPUs and memory for each of its GPUs.
 
     With ``exchanges``, starting jobs of equal size are then swapped, or moved to free GPUs, while the sum of rates
     (relative to those at the proportional share) increases. The CPUs and memory of each machine are divided among its
@@ -98,7 +97,7 @@ def serve_all(packing: Packing) -> None:
 def fitted(room: Room, claim: Claim, *, lowers: bool = True) -> Choice | None:
     """Return the machines and amounts for a claim, or None if it does not fit.
 
-    It gets its demand, else its minimum, else its minimum after other jobs are lowered.
+    The claim gets its demand, else its minimum, else its minimum after other jobs are lowered.
     """
     rule = at_pins if claim.pins else best_fit
     for each in (claim.most, claim.least):

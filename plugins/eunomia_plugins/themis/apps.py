@@ -102,7 +102,7 @@ class RoundApps:
         return facts
 
     def slowest(self, rows: Rows) -> Reals:
-        """Return the seconds of these apps' ``work`` and ``standing`` on the fewest GPUs, far apart, [app, 2].
+        """Return the seconds of these apps' ``work`` and ``standing`` on the fewest GPUs, across racks, [app, 2].
 
         They are NaN if no work is left.
         """
@@ -161,7 +161,7 @@ class AppViews:
         return np.array([rho_now(facts.standing if standing else facts.work, context) for facts, context in views])
 
     def _rho_now(self, rows: Rows, *, standing: bool) -> Reals:
-        """Return ρ of each app, with apps without GPUs, which are most if many wait, computed as columns.
+        """Return ρ of each app; ρ of apps without GPUs, of which there may be many, is computed as a column.
 
         The sums are those of the function ``rho_now`` in the same order, so that results are equal.
         """

@@ -173,7 +173,7 @@ class KeptApps:
         facts: facts by app row.
         total_gpu_seconds: [app row] B; NaN: not read.
         most: [app row] app_demand_max.
-        slowest: [app row, 2] seconds of ``AppFacts.work`` and ``standing`` on the fewest GPUs, far apart; NaN: not
+        slowest: [app row, 2] seconds of ``AppFacts.work`` and ``standing`` on the fewest GPUs, across racks; NaN: not
             read, or no work is left.
     """
 
@@ -192,7 +192,7 @@ class KeptApps:
         self._sizes: dict[int, Ints] = {}
         self._counted: dict[bytes, MenuCounts] = {}
 
-    # --- what has changed --------------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------------
 
     def renew(self, snapshot: Snapshot, menus: Menus, lease: float) -> None:
         """Drop the facts of apps that have changed since the last call."""
@@ -237,7 +237,7 @@ class KeptApps:
             if by_curve[curve] != facts.sizes:
                 self._forget(row, anyway=True)
 
-    # --- what is kept ------------------------------------------------------------------------------------------------
+    # --- cached values -----------------------------------------------------------------------------------------------
 
     def sizes(self, job: int) -> Ints:
         """Return the sizes on a job's menu, read once per curve."""

@@ -6,7 +6,7 @@ from eunomia.units import JobId
 
 
 def explain(snapshot: Snapshot, decision: Decision, job: JobId, plugin: str) -> Explanation | None:
-    """Explain from the record of the decision's auction; return None if the app took part in no auction."""
+    """Explain from the record of the decision's auction; return None if the decision has none."""
     tables = [one for one in decision.records if one.plugin == plugin and one.table == "auction"]
     if not tables:
         return None

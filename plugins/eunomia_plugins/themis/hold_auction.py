@@ -102,7 +102,7 @@ def _record(lot: Lot, outcome: AuctionResult, kept: Won, rest: Won) -> AuctionRe
 
 
 def _with_bid(line: Line, bids: ByBundle, outcome: AuctionResult, claim: int, sizes: list[int], keeps: int) -> Line:
-    """Return the record line of an app with its bid, whose rows have these sizes, and what it won and keeps."""
+    """Return the record line of an app with its bid (``sizes``: GPUs of each row), the bundle won and GPUs kept."""
     best: dict[int, float] = {}
     rows = slice(bids.start[claim], bids.start[claim + 1])
     for size, rho in zip(sizes[rows], bids.rho[rows].tolist(), strict=True):

@@ -31,7 +31,7 @@ class Expected(NamedTuple):
     def rho(self, now: float, waited: float, lease: float) -> float:
         """Return the app's present ρ: T_sh grows by one second per second of waiting after the auction.
 
-        ``waited`` is the number of seconds for which it has held no GPUs; 0 if it holds some.
+        ``waited`` is the number of seconds for which the app has held no GPUs; 0 if it holds some.
         """
         since = min(waited, max(0.0, now - self.at))
         return max(LEAST_SECONDS, self.shared + since) / self.ideal * waiting_factor(waited, lease)
@@ -54,7 +54,7 @@ class LastAuctions:
         return cls(apps={app: Expected(*map(float, row)) for app, row in json.loads(data).items()})
 
     def rho(self, views: AppViews, rows: Rows, before: AppViews) -> Reals:
-        """Return ρ of each app by its last auction; if it took part in none, ρ by the views ``before`` leases ended."""
+        """Return ρ of each app from its last auction, or if there is none, from ``before``, views without an offer."""
         ids, known = views.apps.snapshot.apps.id, self.apps
         expected = [known.get(ids[row]) for row in rows.tolist()]
         some, found = np.array([one is not None for one in expected], dtype=bool), np.empty(rows.size)

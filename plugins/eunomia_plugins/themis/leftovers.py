@@ -27,7 +27,7 @@ def share_out(
             at = int(rng.integers(len(candidates)))
             claim = candidates[at]
             places = _next_size(left, views, rows[claim], kept.get(claim, {}), taken.get(claim, {}))
-            if not places:  # what is left only shrinks, so it can take nothing later either
+            if not places:  # the free GPUs only decrease, so this claim can take none later
                 candidates[at] = candidates[-1]
                 candidates.pop()
                 continue

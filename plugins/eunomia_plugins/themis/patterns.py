@@ -1,4 +1,4 @@
-"""The auction as an integer programme over bids and machine patterns, for bids that counts do not decide.
+"""The auction as an integer programme over bids and machine patterns, where counts do not decide which bids fit.
 
 A pattern is a way to fill a machine of a class; a class of machines of 8 GPUs with bids for parts of 1 to 8 has 22
 patterns that leave no room. The size of the programme therefore does not depend on the number of machines.

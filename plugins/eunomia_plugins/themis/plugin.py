@@ -110,7 +110,7 @@ class Themis:
         """Show the offer to the apps with the worst ρ among those that can use it (Pseudocode 1, lines 16 and 17).
 
         An app that runs on no GPUs makes no progress and comes before all that run (§3.3.2: its ρ is unbounded). ρ is
-        that after the app's last auction (proof of Theorem 3.3), or before its first one by its present forecast.
+        taken from the app's last auction (proof of Theorem 3.3), or if there is none, from its present forecast.
         """
         cluster, rows, gpus = snapshot.cluster, standings.claims.rows, offer.gpus
         if not gpus.size:
@@ -131,7 +131,7 @@ class Themis:
         rows = np.asarray(snapshot.active_apps if offer.apps is None else offer.apps, dtype=np.int32)
         claims, views = Claims(unit=Unit.APP, rows=rows), self.cache.views(snapshot, menus, offer)
         if not offer.gpus.size:
-            now: Any = Deferred(views.rho_now, rows)  # an offer is narrowed without it
+            now: Any = Deferred(views.rho_now, rows)  # the hook ``eunomia_offer`` does not read it
             return Valuations(claims=claims, forms=(replaced(ByBundle.of(NO_MACHINES, (), [[]] * rows.size), now=now),))
         classes = offer_classes(snapshot.cluster, offer)
         bids = [bid(view.facts.work, view.context, classes) for view in map(views.view, rows.tolist())]

@@ -67,7 +67,7 @@ class RemainingWork:
         return self._together(jobs, self._splits[number, gpus], pieces, near, far)
 
     def _single(self, job: JobForecast, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
-        """Return the seconds of a single job on all GPUs that it can use, or on its largest piece if that is faster."""
+        """Return the seconds of a single job on all GPUs that it can use, or on the largest piece if that is faster."""
         whole, local = self._fitting(job, sum(pieces)), self._fitting(job, pieces[0] if pieces else 0)
         apart = near if local == whole else far
         return min(self._time(job, whole, apart), self._time(job, local, near))
@@ -92,7 +92,7 @@ class RemainingWork:
     ) -> float:
         """Return the seconds of all jobs running at once, placed largest first.
 
-        A job that fits on no single machine is spread, or shrunk to one machine.
+        A job that fits on no single machine is spread, or shrunk to one machine if that is faster.
         """
         room = list(pieces)
         last = 0.0

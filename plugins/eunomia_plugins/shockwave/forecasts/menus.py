@@ -61,7 +61,7 @@ def _with_points(curve: Rows, most: Ints, rate: Reals, basis: Ints, extra: list[
     own, kind, locality, rates = np.array(extra).T
     owner = np.concatenate([own.astype(np.int64), np.arange(most.size)])
     nothing = np.full(most.size, -1.0)
-    # Of one job, measured points come first.
+    # Within a job, measured points come first.
     order = np.argsort(owner, kind="stable")
     points = curve_points(
         owner[order].astype(np.int32),

@@ -114,7 +114,7 @@ def seconds_between(
         squares += (spread + mean * mean) / len(powers)
     strength = means * (1.0 - means) / (squares - means * means) - 1.0
     one, other = means * strength, (1.0 - means) * strength
-    from scipy.special import betaincinv  # a tenth of a second, which only runs with adapting jobs pay
+    from scipy.special import betaincinv  # imported here: the import takes 0.1 s and only adapting jobs need it
 
     low, high = (float(betaincinv(one, other, (1.0 + side * chance) / 2.0)) for side in (-1.0, 1.0))
     return left * (least + low * (most - least)), left * (least + high * (most - least))

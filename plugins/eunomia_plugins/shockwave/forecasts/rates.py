@@ -40,7 +40,7 @@ class KnownRates:
         return [*own, *seen.profiles.get(int(jobs.job_kind[job]), ())]
 
     def at(self, job: int, batches: Sequence[float], present: float, rate: float) -> list[RateAt]:
-        """Return the job's rate at each of these batch sizes, at its largest size.
+        """Return the job's rate at each of these batch sizes, on its maximum number of GPUs.
 
         Args:
             job: the job's row.
