@@ -65,7 +65,7 @@ class Drf:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Serve owners by dominant share, each with its jobs in the valuation's order at the largest size left."""
+        """Serve owners by dominant share, each owner's jobs in the valuation's order at the largest size that fits."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         claims = Claims(unit=Unit.JOB, rows=jobs)
         gpus = usable(snapshot, offer, claims)

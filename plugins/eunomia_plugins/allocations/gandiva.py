@@ -118,7 +118,7 @@ class _Packing:
             gain, placed = waiting.pop(claim)
             if placed is None or gain < least_gain:
                 return
-            gain, placed = self._gain(claim)  # earlier moves changed what is left
+            gain, placed = self._gain(claim)  # earlier moves changed the free GPUs
             if placed is None or gain < least_gain:
                 continue
             self._free(claim)
@@ -151,10 +151,10 @@ class _Packing:
             best: tuple[float, int, int, GangPlacement] | None = None
             for key, claim in sorted(((key, queue[-1]) for key, queue in queues.items()), key=lambda head: head[1]):
                 if best is not None and best[0] >= 1.0:
-                    break  # no score is higher, and the rest ranks behind
+                    break  # no score is higher, and the other claims rank lower
                 placed = self._best(claim, least_gain)
                 if placed is None:
-                    del queues[key]  # what is left only shrinks
+                    del queues[key]  # the free GPUs only decrease
                     continue
                 score = self._score(claim, placed)
                 if best is None or (-score, claim) < (-best[0], best[1]):

@@ -82,7 +82,7 @@ def serve(queue: Queue, buckets: list[Bucket], free: list[int], capacity: list[i
     while heads:
         (key, order, row), (kind, gpus), at = heads[0]
         of = 0 if one_type else kind if kind != NONE else left.index(max(left))
-        if gpus <= left[of]:  # what is left only shrinks
+        if gpus <= left[of]:  # the GPUs left only decrease
             if running:
                 running.advance(key, order)
             if not one_type:
@@ -162,7 +162,7 @@ class _Running:
         left, found = [*self.left], list[RunningJob]()
         ends = [_last(one, number, one[2] - 1) for number, one in enumerate(passed)]
         heapq.heapify(ends)
-        while min(left) < 0:  # the jobs found so far hold less than what is short
+        while min(left) < 0:  # the jobs found so far hold fewer GPUs than are missing
             _, _, number, at = ends[0]
             bucket, first, _, _ = one = passed[number]
             found.append((bucket.entries[at], bucket))

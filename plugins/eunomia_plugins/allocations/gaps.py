@@ -1,7 +1,7 @@
-"""EASY backfilling of gangs on one GPU type, read from sorted queues; it decides as ``backfill`` does.
+"""EASY backfilling of gangs on one GPU type, read from sorted queues, with the same decisions as ``backfill``.
 
-A round costs the jobs that it looks at, where ``backfill`` ranks every candidate: the service ends as soon as no GPU is
-left and the first job that does not fit has its reservation.
+The cost of a round grows with the jobs examined, whereas ``backfill`` ranks every candidate: the service ends as soon
+as no GPU is left and the first job that does not fit has its reservation.
 """
 
 import heapq
@@ -14,7 +14,7 @@ from eunomia.units import NONE
 from eunomia_plugins.allocations.gangs import Grant
 
 NEAR_SECONDS = 1e-3
-"""Ends that differ by less than this are compared by their exact values, since keys are rounded at other places."""
+"""Ends that differ by less than this are compared by their exact values, since the sort keys have rounding errors."""
 
 
 class Filled(NamedTuple):
@@ -24,7 +24,7 @@ class Filled(NamedTuple):
     held: int | None
     """Row of the first job that does not fit; None: all fit, or its start is not known."""
     starts_at: float
-    """When that job starts, in seconds since the arbiter's start."""
+    """Planned start of that job, in seconds since the arbiter's start; inf if there is no reservation."""
 
 
 def fill_gaps(snapshot: Snapshot, menus: Menus, queue: Queue, free: int, capacity: int) -> Filled:
@@ -32,7 +32,7 @@ def fill_gaps(snapshot: Snapshot, menus: Menus, queue: Queue, free: int, capacit
 
     Args:
         snapshot: the current state.
-        menus: with one size a job.
+        menus: the sizes and rates of jobs, with one size per job.
         queue: the waiting jobs, in order of service.
         free: number of free GPUs.
         capacity: number of GPUs of the cluster.
@@ -63,14 +63,14 @@ def fill_gaps(snapshot: Snapshot, menus: Menus, queue: Queue, free: int, capacit
 def _first_start(
     snapshot: Snapshot, menus: Menus, gpus: int, free: int, ends: Iterable[tuple[float, int]]
 ) -> tuple[float, int]:
-    """Return when so many GPUs are free, and how many more are free then; inf: not known.
+    """Return the first time, in seconds, at which enough GPUs are free (inf: not known), and the number of spare GPUs.
 
     Args:
         snapshot: the current state.
-        menus: with one size a job.
+        menus: the sizes and rates of jobs, with one size per job.
         gpus: number of GPUs that a job waits for.
         free: number of GPUs that are free now.
-        ends: of jobs that start now, with their numbers of GPUs.
+        ends: end in seconds and number of GPUs of each job that starts now.
     """
     now, index = snapshot.now, snapshot.index
     running = index.queue(_end, menus, running=True, protected=True)
@@ -96,7 +96,7 @@ def _first_start(
 
 
 def _end(facts: Facts, job: int) -> Linear:
-    """Return the key by which running jobs are sorted: when a job ends; a job that starts now ends ever later."""
+    """Return the sort key of a job, its end; the end of a job that makes no progress yet moves on with time."""
     jobs = facts.jobs
     since, rate, left = jobs.since[job], jobs.rate[job], jobs.iterations[job] - jobs.done[job]
     if since == since and rate > 0.0:
@@ -105,7 +105,7 @@ def _end(facts: Facts, job: int) -> Linear:
 
 
 def _exact_end(facts: Facts, job: int, gpus: int) -> float:
-    """Return when a running job ends, at its present rate or else that of its menu; inf: not known."""
+    """Return the end of a running job in seconds, at its present rate or else that of its menu; inf: not known."""
     jobs, now = facts.jobs, facts.now
     since, rate = jobs.since[job], jobs.rate[job]
     ran = 0.0 if since != since else (now - since) * rate

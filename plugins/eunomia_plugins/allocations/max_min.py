@@ -47,7 +47,7 @@ class MaxMinOptions(WeightOptions):
 
 
 class MaxMin:
-    """Max-min fairness over GPUs: no job gets more while a job with fewer could use them (a baseline of AFS §2.2)."""
+    """Max-min fairness: no job gets more GPUs while a job with fewer could use them (a baseline of AFS §2.2)."""
 
     name = "max_min"
     api = 1

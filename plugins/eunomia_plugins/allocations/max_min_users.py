@@ -77,7 +77,7 @@ class MaxMinUsers:
         np.logical_or.at(able, owner, may)
         weight = np.ones(claims.rows.size) if claims.weight is None else claims.weight
         gpus = water(able, demand, weight, offer.capacity) * demand[:, None]
-        if offer.capacity.size > 1:  # the refiner keeps of these what jobs can use, on the fastest types first
+        if offer.capacity.size > 1:  # the refiner keeps the GPUs that jobs can use, fastest types first
             gpus += _spare(able & (demand > 0)[:, None], weight, offer.capacity - gpus.sum(axis=0))
         return Allocation(
             claims=claims,

@@ -1,4 +1,4 @@
-"""Find the closest set of GPUs for a job and the slowdown of its locality, for allocations that choose machines."""
+"""Find the closest GPUs for a job, and the job's slowdown at their locality, for allocations that choose machines."""
 
 from typing import NamedTuple
 

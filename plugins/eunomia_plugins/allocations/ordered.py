@@ -104,8 +104,8 @@ class Ordered:
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Serve jobs in order; a job for which no GPUs are left waits with the reason OUTRANKED.
 
-        If jobs have one size each and the order gives keys, jobs are kept sorted, and the answer names only jobs that
-        start, move, or are preempted (with 0 GPUs). Otherwise all candidates are ranked, and the answer names all.
+        If jobs have one size each and the valuation gives sort keys, jobs are kept sorted, and the answer contains only
+        jobs that start, move, or are preempted (with 0 GPUs). Otherwise all candidates are ranked, and it contains all.
         """
         scores = [form for form in valuations.forms if isinstance(form, Scores)]
         form, index = scores[0] if scores else None, snapshot.index
@@ -168,7 +168,7 @@ class Ordered:
         return Allocation(
             claims=Claims(unit=Unit.JOB, rows=np.array([*rows, *held], np.int32)),
             amount=Grants(gpus=np.array([*sizes, *[0] * len(held)], np.int64)),
-            order=np.arange(len(rows), dtype=np.int32),  # by rank, as each job counts on those ahead of it
+            order=np.arange(len(rows), dtype=np.int32),  # by rank, as a job may fit only after those ahead of it
             verdicts=verdicts,
             starts_at=starts_at,
             wake_at=_first_change(snapshot, form, rows),

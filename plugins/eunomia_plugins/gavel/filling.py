@@ -1,4 +1,4 @@
-"""Water filling: raise the smallest gain, then the next one, until every gain is limited by another (Gavel, §4.3)."""
+"""Water filling: raise the smallest gain, then the next, until none can rise without lowering a smaller one (§4.3)."""
 
 import numpy as np
 

@@ -3,7 +3,7 @@
 The programme has an envy row for each pair of claims, of which few are binding. It starts with the pairs of claims with
 the most similar speedups. The most violated rows are added, and rows far from binding are dropped, until no row is
 violated. As dropping rows can only raise the optimum, the solution is then optimal for all rows, and the last objective
-is its own bound. Each solve starts from the previous basis.
+is also the upper bound. Each solve starts from the previous basis.
 """
 
 from typing import Final
@@ -88,7 +88,7 @@ def solve_exactly(groups: Groups) -> Answer:
                 envy=_relative(groups, gpus, gain),
                 shortfall=_shortfall(groups, gpus),
             )
-        if rounds % EVERY == 0 and objective < last * (1.0 - ENVY):  # else rows could come and go for ever
+        if rounds % EVERY == 0 and objective < last * (1.0 - ENVY):  # else rows could be added and dropped endlessly
             far = np.flatnonzero(-gain[pairs[:, 0], pairs[:, 1]] > FAR * _greatest(groups, gpus))
             program.leave_out(far + types)
             pairs, last = np.delete(pairs, far, axis=0), objective

@@ -1,4 +1,4 @@
-"""Efficiency-only OEF (4): each type goes to the claim that is fastest on it; equal claims divide it by weight."""
+"""Efficiency-only OEF (equation 4): each type goes to the fastest claim on it; equal claims divide it by weight."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from eunomia_plugins.oef.groups import Groups
 
 
 def solve_efficient(groups: Groups) -> Answer:
-    """Solve (4): maximise the sum of throughputs, without fairness constraints."""
+    """Solve equation (4): maximise the sum of throughputs, without fairness constraints."""
     best = groups.speedup.max(axis=0)
     fastest = (groups.speedup == best) & (best > 0.0)
     part = fastest * groups.weight[:, None]

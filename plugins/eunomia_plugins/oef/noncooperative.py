@@ -43,7 +43,7 @@ def solve_noncooperative(groups: Groups) -> Answer:
         if level > best * (1.0 + CHEAPER):
             columns = columns & _near(
                 _paid(cost, price), DROPPED
-            )  # only where the level rose, so that no column comes twice
+            )  # only if the level rose, so that the column generation ends
         best = max(best, level)
         columns = columns | missing
         gpus, level, price = _over(groups, columns)

@@ -21,7 +21,7 @@ def state_cooperative(groups: Groups) -> Answer:
 
 
 def state_efficient(groups: Groups) -> Answer:
-    """Solve (4): maximise the sum of throughputs."""
+    """Solve equation (4): maximise the sum of throughputs."""
     return _solved(groups, lambda cp, gpus: [])
 
 

@@ -127,7 +127,7 @@ def _by_type(menus: Menus, curve: int, gpus: int, types: int) -> Reals:
     here = np.flatnonzero((points.gpus[span] == gpus) & ~np.isnan(points.rate[span])) + span.start
     if here.size == 0:
         return np.ones(types)
-    order = here[np.argsort(np.maximum(points.locality[here], 0), kind="stable")][::-1]  # the nearest is written last
+    order = here[np.argsort(np.maximum(points.locality[here], 0), kind="stable")][::-1]  # the closest is written last
     found = np.full(types + 1, np.nan)
     found[points.gpu_type[order]] = points.rate[order]  # -1, any type, is the last entry
     rates: Reals = np.nan_to_num(np.where(np.isnan(found[:types]), found[types], found[:types]))

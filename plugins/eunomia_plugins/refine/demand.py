@@ -12,7 +12,7 @@ def usable(ideal: Reals, view: View) -> Reals:
     """Return the shares reduced to what the claim's jobs can use, so that unused shares accumulate no deficit.
 
     A claim gives up the types that are slowest for its jobs first; among equally fast types it keeps those that its
-    jobs hold. The jobs of a single user are thus on the fastest type, and stay there.
+    jobs hold. If there is only one user, the user's jobs thus run on the fastest type, and stay there.
     """
     demand: Reals = view.demand.astype(float)
     over = np.flatnonzero(ideal.sum(axis=1) > demand)

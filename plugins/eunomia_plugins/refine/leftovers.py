@@ -58,7 +58,7 @@ class Leftovers:
             if kinds[claim] >= 0:
                 free[kinds[claim]] -= sizes[claim]
             else:
-                free -= sizes[claim]  # it may take them of any type
+                free -= sizes[claim]  # the claim may get GPUs of any type
         order = [claim for claim in allocation.order.tolist() if kinds[claim] >= 0 and sizes[claim] > 0]
         _raise(_Gains(menus, allocation), order, kinds, sizes, free)
         return dataclasses.replace(allocation, amount=dataclasses.replace(grants, gpus=sizes), memo=None, record=None)

@@ -101,7 +101,7 @@ def packed_sizes(granted: Sequence[int], allowed: Sequence[Sequence[int]]) -> li
     heapq.heapify(queue)
     while queue and left > 0:
         _, job, size = heapq.heappop(queue)
-        if size - sizes[job] <= left:  # what is left only shrinks
+        if size - sizes[job] <= left:  # the GPUs left only decrease
             left -= size - sizes[job]
             sizes[job] = size
             for entry in _raise(granted[job], allowed[job], size, job):

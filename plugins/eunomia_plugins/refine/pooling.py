@@ -10,7 +10,7 @@ from eunomia import Allocation, Claims, DeviceShares, Menus, PluginError, Snapsh
 def pooled(snapshot: Snapshot, menus: Menus, allocation: Allocation) -> Allocation:
     """Return device shares of groups: time share x GPUs, summed over the jobs of a group.
 
-    A group consists of a user's jobs of one kind, as in ``oef_speedups``. The refiner chooses among its jobs.
+    A group consists of a user's jobs of one kind, as in ``oef_speedups``. The refiner chooses among the group's jobs.
 
     Args:
         snapshot: the current state.

@@ -102,7 +102,7 @@ class Rounding:
         granted = among_jobs(menus, view, real, behind, leftovers=self.options.leftovers, mixed=self.options.mixed)
         if self.options.leftovers:
             before, granted = granted, on_faster_gpus(view, granted, ideal)
-            ideal = ideal + summed(granted - before, view.owner, ideal.shape[0])  # no debt for GPUs that none needs
+            ideal = ideal + summed(granted - before, view.owner, ideal.shape[0])  # spare GPUs cause no deficit
         memo = _account(snapshot, allocation.claims, ideal, owed, view, granted)
         return self._answer(snapshot, offer, allocation, view, granted, memo)
 

@@ -52,7 +52,7 @@ class RemainingWork:
         return known
 
     def slowest(self, far: Locality) -> float:
-        """Return the seconds to the app's end on the fewest GPUs on which every phase runs, each on its own machine."""
+        """Return the seconds to the app's end on the fewest GPUs that all phases need, each GPU on its own machine."""
         sizes = self._sizes or [max((job.least for jobs in self._phases for job in jobs), default=1)]
         return self.seconds([1] * sizes[0], far, far)
 

@@ -96,7 +96,7 @@ def done_by(snapshot: Snapshot, jobs: Rows, claim: Rows, left: Reals) -> Reals:
 
 
 def normalized_fall(curve: LossCurve, done: Reals, ahead: Reals) -> Reals:
-    """Return the decrease of loss in the next ``ahead`` iterations, over that from start to asymptote."""
+    """Return the decrease of loss in the next ``ahead`` iterations, as a fraction of that from start to asymptote."""
     before, after = (np.power(1.0 + at, -curve.exponent) for at in (done, done + ahead))
     return np.asarray(before - after)
 
