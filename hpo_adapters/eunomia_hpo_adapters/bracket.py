@@ -46,7 +46,7 @@ class Bracket:
         self._running: list[set[int]] = [set(members), *(set[int]() for _ in ends[1:])]
         """The trials that run towards each rung."""
         self.changed = set(members)
-        """Trials that were added, arrived, were promoted or failed since the reader last cleared the set."""
+        """Trials that were added, arrived, were promoted or failed since the caller last cleared the set."""
         self._arrived: list[dict[int, float]] = [{} for _ in ends]
         """The metrics of trials on arrival at each rung."""
         self._finished: set[int] = set()

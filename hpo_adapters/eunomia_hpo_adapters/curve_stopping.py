@@ -21,7 +21,7 @@ from eunomia_hpo_adapters.scoreboard import Scoreboard
 from eunomia_hpo_adapters.trials import Trials
 
 GROWTH = 1.1
-"""Factor by which a trial's points must have grown since its last forecast for a new one."""
+"""Factor by which the number of a trial's points grows from one forecast to the next."""
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
@@ -32,16 +32,16 @@ class CurveStoppingOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     milestones: tuple[Fraction, ...] = (0.25, 0.5, 0.75)
-    """Fractions of max_iterations, ascending, at which alone trials are judged."""
+    """Fractions of max_iterations, ascending; trials are judged only at these iterations."""
     grace: int = Field(default=0, ge=0)
     """Grace period in iterations: milestones before it are skipped, as are those before the job's last drop of the
     learning rate."""
     least_points: int = Field(default=8, ge=5)
     """Number of finite points that a trial must have reported before its curve is used."""
     least_curves: int = Field(default=2, ge=2)
-    """Number of trials, including the judged one, that must have curves by then."""
+    """Number of trials, including the judged one, that must have curves before a trial is judged."""
     chance: float = Field(default=0.05, gt=0.0, lt=0.5)
-    """Probability of coming near the best trial below which a trial is stopped."""
+    """A trial is stopped if its probability of coming near the best trial is below this."""
     tolerance: float = Field(default=0.005, ge=0.0, lt=1.0)
     """Largest difference from the best metric, as a fraction of it, at which a metric is near the best."""
     agree: int = Field(default=2, ge=2, le=5)
@@ -50,7 +50,7 @@ class CurveStoppingOptions(BaseModel):
     """A trial ends at the first milestone at which at most this fraction of its curve's total fall remains; 0:
     never."""
     optimism: float = Field(default=0.95, ge=0.5, lt=1.0)
-    """Probability with which a curve has converged by the time that counts as its convergence; larger values are
+    """Quantile of the predicted iteration of convergence at which a trial counts as converged; larger values are
     later."""
 
     @field_validator("milestones")

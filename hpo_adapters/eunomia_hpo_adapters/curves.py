@@ -20,7 +20,7 @@ from eunomia_hpo_adapters.predictions import Prediction
 Reals = NDArray[np.float64]
 
 LEAST_POINTS = 4
-"""Least number of points: with fewer, a curve of three parameters has no residuals."""
+"""Minimum number of points: with fewer, a curve of three parameters has no residuals."""
 ROUNDING = 1e-9
 """Residuals below this fraction of the points' range are rounding errors."""
 _DEVIATIONS = np.linspace(-3.0, 3.0, 13)
@@ -93,7 +93,7 @@ class Fit(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The points in the units of the fit: x is 1 at the last point, and y is relative to its value, in ranges."""
+    """The points in the units of the fit: x is 1 at the last point; y is the value minus ``zero``, over ``unit``."""
 
     x: Reals
     y: Reals
@@ -149,8 +149,8 @@ class Curves:
 
         Args:
             points: at least four points at different iterations; points that are not finite are ignored.
-            seen: values of other trials, which a trial that has hardly changed may still reach. None: the trial is
-                judged only by its own points.
+            seen: values of the other trials, as levels that a trial with most of its work ahead may still reach. None:
+                the trial is judged only by its own points.
             doubt: the additional uncertainty.
 
         Returns:
@@ -274,7 +274,7 @@ def _refine(family: Family, sample: Sample) -> tuple[Reals, Reals]:
 
 
 def _starts(family: Family, sample: Sample) -> Reals:
-    """Return the best shape of the grid, and the best one that is not its neighbour: [start, number]."""
+    """Return the best shape of the grid, and the best one that is not its neighbour: [start, shape parameter]."""
     grid = family.grid()
     squares = _solve(family, grid, sample).squares
     order = np.argsort(squares, kind="stable")
@@ -300,7 +300,7 @@ def _around(family: Family, best: Reals, sample: Sample, ahead: float, noise: fl
 
 
 def _axes(family: Family, best: Reals, sample: Sample, noise: float, width: Reals) -> Reals:
-    """Return the standard deviations of the shape along its axes, at most a third of its bounds: [axis, number]."""
+    """Return one standard deviation along each axis of the shape, at most a third of its bounds: [axis, parameter]."""
     step = 1e-3 * width
     moved = np.vstack([best + np.diag(step), best - np.diag(step)])
     g = family.at(sample.x, np.vstack([best[None, :], moved]))

@@ -1,4 +1,4 @@
-"""An app whose trials the program at hand orders: it is submitted, ordered and watched from here."""
+"""An app that the present program submits and monitors, and whose trials it controls by a file of orders."""
 
 import time
 import uuid
@@ -14,7 +14,7 @@ from eunomia_appmaster.master.jobs import JobState
 from eunomia_hpo_adapters.order_writer import OrderWriter
 
 LOOK_SECONDS = 5.0
-"""Seconds between two questions to the arbiter whether the app still lives."""
+"""Minimum seconds between two queries of the app's state at the arbiter, and the timeout of a query."""
 OVER = ("finished", "failed", "cancelled")
 
 
@@ -22,19 +22,19 @@ class DrivenApp:
     """An app with the tuner ``external``, and the writer of its orders.
 
     Attributes:
-        name: of the app.
-        folder: of the app, below the arbiter's state.
-        orders: writes its orders.
+        name: name of the app.
+        folder: folder of the app, in the arbiter's state directory.
+        orders: writer of the app's orders.
 
     Args:
-        app_file: ``[app]`` and ``[job]``; ``[tuner]`` may be left out: a file of orders is then made beside it.
-        address: of the arbiter, as of ``Client``.
-        token_file: as of ``Client``.
-        state_dir: as of ``Client``.
+        app_file: app file; without ``[tuner]``, a file of orders is created in the same folder.
+        address: address of the arbiter; see ``Client``.
+        token_file: see ``Client``.
+        state_dir: see ``Client``.
 
     Raises:
         InputErrors: all errors of the app file.
-        InputError: its tuner is another one, or its file of orders has a driver or orders already.
+        InputError: the app file names another tuner, or its file of orders already has a driver or orders.
         UnreachableError: no arbiter answers.
     """
 
@@ -67,7 +67,7 @@ class DrivenApp:
             raise
 
     def states(self) -> dict[int, JobState]:
-        """Return the state of each trial by number, at most some seconds old; new trials may be missing."""
+        """Return the state of each trial by number, at most a few seconds old; new trials may be missing."""
         rows = read_trials_file(self.folder)
         return {int(row["job"].rpartition("/")[2]): JobState(row["state"]) for row in rows}
 
@@ -76,9 +76,9 @@ class DrivenApp:
         return self.folder / str(trial)
 
     def check(self) -> None:
-        """Check that the app has not ended; the arbiter is asked every few seconds at most.
+        """Check that the app has not ended; the arbiter is queried at most once every ``LOOK_SECONDS``.
 
-        An arbiter that does not answer is asked again later: trials go on without it.
+        If the arbiter does not answer, it is queried again later: trials continue without the arbiter.
 
         Raises:
             EunomiaError: the app has ended, so that its trials will never report again.

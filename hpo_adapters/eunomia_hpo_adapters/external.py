@@ -1,7 +1,7 @@
-"""A tuner that follows a file of orders: a driver outside of the app decides which trials run.
+"""A tuner controlled by a file of orders: a driver outside the app decides which trials run.
 
 The driver, such as a search of Syne Tune, appends orders to the file; the app's trials start, pause, resume and stop as
-ordered, and the app ends with the order ``end``. Checkpoints, retries and slots are the app master's, as for any tuner.
+ordered, and the app ends with the order ``end``. The app master manages checkpoints, retries and slots, as always.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,18 +29,18 @@ class ExternalOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     orders: Annotated[Path, BeforeValidator(_absolute)]
-    """The file of orders, which need not exist yet; on a cluster, all nodes that may run the app master see it."""
+    """The file of orders, which need not exist yet; it must be visible on all nodes that may run the app master."""
 
 
 class External:
-    """A tuner that runs trials as a file of orders says."""
+    """A tuner that starts, pauses, resumes and stops trials by the orders in a file."""
 
     options_type: ClassVar[type] = ExternalOptions
     needs_metric: ClassVar[bool] = False
     needs_max_iterations: ClassVar[bool] = False
     listens: ClassVar[bool] = False
     simulates: ClassVar[bool] = False
-    """Whether a simulation can run it; the orders for this tuner come from outside."""
+    """Whether a simulation can run this tuner; its orders come from outside the app."""
 
     def __init__(self, search: Search, options: ExternalOptions) -> None:
         self._search = search
@@ -56,7 +56,7 @@ class External:
         """See ``Tuner``.
 
         Raises:
-            InputError: the app file has a space, or a number of trials, which are the driver's.
+            InputError: the app file has a space, a number of trials or a sampler, which the driver determines.
         """
         if search.space:
             raise InputError(
@@ -74,7 +74,7 @@ class External:
     # -- the orders
 
     def poll(self) -> tuple[bool, Sequence[InputError]]:
-        """Read new orders; return whether there were any, and the errors of lines that cannot be followed."""
+        """Read and apply new orders; return whether there were any, and the errors of lines that are not valid."""
         if self._is_done:
             return False, ()
         orders, errors = self._reader.read()
@@ -87,13 +87,13 @@ class External:
         return bool(orders), tuple(found)
 
     def _follow(self, read: ReadOrder) -> None:
-        """Follow one order.
+        """Apply one order.
 
-        Orders about a trial that has ended have no effect, since its driver may not know yet that it has.
+        An order for a trial that has ended has no effect, since the driver may not know yet that the trial has ended.
 
         Raises:
-            InputError: it starts a trial with another number than the next one, is about one that was never started, or
-                follows ``end``.
+            InputError: the order starts a trial with a number other than the next one, names a trial that was never
+                started, or follows ``end``.
         """
         order = read.order
         if self._is_done:
@@ -129,7 +129,7 @@ class External:
         return Action.CONTINUE
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """See ``Tuner``; no trial of this tuner pauses by itself."""
+        """See ``Tuner``; this tuner pauses trials only by orders."""
         self._scores.note(trial, metric)
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
@@ -167,7 +167,7 @@ class External:
         return self._scores.best()
 
     def num_phases(self) -> int:
-        """See ``Tuner``: 1 while trials are to run; nothing is known about trials that were not started."""
+        """See ``Tuner``: 1 while there are trials to run; trials that are not started yet are not known."""
         return 1 if self.runs() else 0
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:

@@ -4,7 +4,7 @@ Domhan, Springenberg and Hutter (IJCAI 2015, Table 1) give eleven functions of t
 ``a + b g(x; θ)`` with g falling and b at least 0, so that level and amplitude are found by linear least squares, and
 only the shape θ, one or two numbers, is searched. In this form their Weibull, Janoschek and exp4 are one family, and so
 are their MMF, Hill and log-power: equal curves under several names would count more than once. x is the iteration
-relative to that of the last point, so that 1 is now.
+divided by that of the last point, which is at x = 1.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class Family(NamedTuple):
         return 2 + len(self.shapes)
 
     def grid(self) -> Reals:
-        """Return the logarithms of the shapes tried, in every combination: [curve, number]."""
+        """Return the logarithms of the shapes tried, in every combination: [curve, shape parameter]."""
         axes = [np.linspace(np.log(shape.low), np.log(shape.high), shape.tried) for shape in self.shapes]
         return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
 

@@ -52,8 +52,8 @@ class Halving:
         search: the search.
         brackets: groups of trials that are halved together, with consecutive numbers.
         rungs: iterations of all rungs, ascending; each bracket's rungs are some of them, including the last.
-        growth: factor by which the number of GPUs that a trial can use grows from rung to rung; 1: it can always use
-            its most.
+        growth: factor by which the number of GPUs that a trial can use grows from rung to rung; 1: a trial can always
+            use its maximum.
     """
 
     needs_metric: ClassVar[bool] = True
@@ -206,7 +206,7 @@ class Halving:
         return self._reach(bracket, bracket.lowest_level or 0).start
 
     def _waves(self) -> list[list[JobInfo]]:
-        """Return the trials that are not suggested yet, each up to the first rung of the next one's bracket."""
+        """Return the trials not suggested yet, by wave, each up to the first rung of the next trial's bracket."""
         if len(self._trials) == self._search.trials:
             return []
         bracket = self._bracket[len(self._trials) + 1]

@@ -29,7 +29,7 @@ class HyperbandOptions(BaseModel):
     """Whether trials are promoted without waiting for all trials of their phase (ASHA in each bracket)."""
     demand: Demand = "growing"
     """How many GPUs a trial can use: ``growing``: on the way to each rung eta times as many as to the one before;
-    ``full``: always its most."""
+    ``full``: always its maximum."""
 
 
 def largest_s(min_iterations: int, max_iterations: int, reduction_factor: int) -> int:

@@ -1,4 +1,4 @@
-"""The writer's end of a file of orders: one driver at a time, whole lines, and no order that the app refuses."""
+"""Write a file of orders: one driver at a time, whole lines only, and only orders that the app accepts."""
 
 import fcntl
 import os
@@ -14,17 +14,17 @@ from eunomia_hpo_adapters.trial_orders import MOST_LINE_BYTES, End, OrderReader,
 
 
 class OrderWriter:
-    """Appends orders to a file, which it locks while it is open, so that a second driver is refused.
+    """Appends orders to a file, which stays locked while it is open, so that a second driver is refused.
 
-    A pickled writer has no lock: it takes it again with its next order.
+    Pickling does not keep the lock: an unpickled writer acquires it again at the next order.
 
     Args:
-        path: of the file; made if it is missing.
-        started: number of trials that this driver has started in it so far.
+        path: path of the file; created if missing.
+        started: number of trials that this driver has started in the file so far.
 
     Raises:
-        InputError: another driver has the file open, or it has other orders than this driver's.
-        OSError: the file cannot be made or read.
+        InputError: another driver has the file open, or the file starts a number of trials other than ``started``.
+        OSError: the file cannot be created or read.
     """
 
     def __init__(self, path: Path, *, started: int = 0) -> None:
@@ -42,7 +42,7 @@ class OrderWriter:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: all but the open file."""
+        """Return the state to pickle, which excludes the open file."""
         return {"path": self.path, "started": self.started, "_file": None}
 
     def close(self) -> None:
@@ -52,10 +52,10 @@ class OrderWriter:
             self._file = None
 
     def start(self, parameters: Parameters) -> int:
-        """Order a new trial; returns its number.
+        """Append an order to start a new trial, and return the trial's number.
 
         Raises:
-            InputError: a parameter has a name or a value that a command line cannot have.
+            InputError: a parameter has a name or a value that a command line cannot contain.
         """
         number = self.started + 1
         try:
@@ -73,19 +73,19 @@ class OrderWriter:
         return number
 
     def pause(self, trial: int) -> None:
-        """Order a trial to suspend."""
+        """Append an order to suspend a trial."""
         self._write(Pause(trial=self._known(trial)))
 
     def resume(self, trial: int) -> None:
-        """Order a paused trial to run again."""
+        """Append an order to resume a paused trial."""
         self._write(Resume(trial=self._known(trial)))
 
     def stop(self, trial: int) -> None:
-        """Order a trial to end."""
+        """Append an order to end a trial."""
         self._write(Stop(trial=self._known(trial)))
 
     def end(self) -> None:
-        """Order the app to end."""
+        """Append an order to end the app."""
         self._write(End())
 
     def _known(self, trial: int) -> int:
@@ -106,11 +106,11 @@ class OrderWriter:
                 raise OSError(f"only {written} of {len(line)} bytes could be written to {self.path}")
         except OSError:
             with suppress(OSError):
-                os.ftruncate(file, before)  # half a line would spoil the next order
+                os.ftruncate(file, before)  # a partial line would corrupt the next order
             raise
 
     def _open(self) -> int:
-        """Open and lock the file, if it is not, and check that its orders are those of this driver."""
+        """Open and lock the file unless it is open, and check that it starts as many trials as this driver has."""
         if self._file is not None:
             return self._file
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)

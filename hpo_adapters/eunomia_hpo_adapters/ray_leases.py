@@ -1,7 +1,7 @@
 """The slots of a Ray Tune search: an app whose trials are Ray nodes, and a thread that watches them.
 
-The program that searches makes one ``RayLeases`` after ``ray.init``. Its app asks for slots; on each that it gets, a
-Ray node joins the search's cluster, and it leaves with the slot. Needs the extra ``ray-tune``.
+The search program creates one ``RayLeases`` after ``ray.init``. Its app requests slots; on each slot that is granted, a
+Ray node joins the search's cluster, and leaves the cluster with the slot. Needs the extra ``ray-tune``.
 """
 
 import os
@@ -31,22 +31,22 @@ log = structlog.get_logger()
 
 
 class RayLeases:
-    """The slots of a search, as Ray nodes; a context manager, at whose end the app ends.
+    """The slots of a search, as Ray nodes; a context manager that ends the app on exit.
 
     Attributes:
         app: the app; its trials are the slots.
-        slots: most slots.
-        cpus: CPUs that Ray gives to trials on each slot.
-        gpus: GPUs that Ray gives to trials on each slot.
+        slots: maximum number of slots.
+        cpus: CPUs of each slot that Ray may assign to trials.
+        gpus: GPUs of each slot that Ray may assign to trials.
 
     Args:
-        app_file: ``[app]`` and ``[job]``, whose command is ``python -m eunomia_hpo_adapters.ray_node {args}``.
-        slots: as above.
-        cpus: as above.
-        gpus: as above.
-        address: of the arbiter, as of ``eunomia_appmaster.Client``.
-        token_file: as of ``Client``.
-        state_dir: as of ``Client``.
+        app_file: app file; the command in ``[job]`` is ``python -m eunomia_hpo_adapters.ray_node {args}``.
+        slots: maximum number of slots, at least 1.
+        cpus: see the attribute ``cpus``.
+        gpus: see the attribute ``gpus``.
+        address: address of the arbiter; see ``eunomia_appmaster.Client``.
+        token_file: see ``Client``.
+        state_dir: see ``Client``.
 
     Raises:
         InputErrors: all errors of the app file.
@@ -98,7 +98,7 @@ class RayLeases:
 
     @property
     def view(self) -> LeaseView:
-        """The slots as last seen, a fraction of a second ago; reading it waits for nothing."""
+        """Return the slots as last seen, a fraction of a second ago, without blocking."""
         return self._view
 
     def __enter__(self) -> Self:
@@ -121,7 +121,7 @@ class RayLeases:
         self.app.orders.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what is pickled: a name. Ray Tune copies its schedulers, and the copies have the same leases."""
+        """Pickle only the app's name: Ray Tune copies its schedulers, and all copies share the same leases."""
         return open_leases, (self.app.name,)
 
     # -- the thread
@@ -136,7 +136,7 @@ class RayLeases:
                 log.error("leases.lost", why=str(error))
                 self._view = LeaseView()
                 return
-            except Exception as error:  # the search goes on, and the next look may succeed
+            except Exception as error:  # the search continues, and the next attempt may succeed
                 log.warning("leases.unseen", why=str(error))
 
     def _say(self, *, over: bool = False) -> None:
@@ -144,7 +144,7 @@ class RayLeases:
         DriverBeat(process=os.getpid(), beat=self._beat, over=over).write(driver_file(self._files))
 
     def _look(self) -> None:
-        """Read what the nodes say."""
+        """Read the heartbeats of the nodes, and update the view."""
         up, leaving = 0, set[tuple[str, int]]()
         for number, pulse in self._pulses.items():
             beat = SlotBeat.read(slot_file(self._files, number))
@@ -161,14 +161,14 @@ class RayLeases:
 
 
 _OPEN: dict[str, RayLeases] = {}
-"""The leases of this process that have not been closed, by app."""
+"""The leases of this process that have not been closed, by app name."""
 
 
 def open_leases(name: str) -> RayLeases:
-    """Return the leases of an app; in another process, those that were made last there.
+    """Return the open leases of an app, or else the leases that were opened last in this process.
 
     Raises:
-        InputError: none is open, as where a search is restored before its slots are asked for again.
+        InputError: no leases are open, for example if a search is restored before its slots are requested again.
     """
     if not _OPEN:
         rule = "RayLeases must be made before a search that had slots is restored"

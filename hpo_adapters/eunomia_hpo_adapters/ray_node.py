@@ -39,13 +39,13 @@ from eunomia_hpo_adapters.ray_slots import (
 log = structlog.get_logger()
 
 DRAIN_SECONDS = 3600
-"""Seconds for which Ray waits for what runs on a node that leaves; the launcher's kill comes long before."""
+"""Seconds for which Ray waits for running work on a node that drains; the launcher kills the node long before."""
 LEFT = 75
 """Exit code of a node that was ordered to leave."""
 STARTED = b"Ray runtime started"
 QUIET_SECONDS = 1.0
-"""Seconds without a busy worker after which a node that leaves ends. Ray itself would keep it longer for a trial that
-it was about to start there."""
+"""Seconds without a busy worker after which a leaving node exits. Ray itself would keep the node longer for a trial
+that was about to start there."""
 END_SECONDS = 5.0
 """Seconds from SIGTERM to SIGKILL of Ray's processes."""
 FIRST_LOOPBACK = 10
@@ -57,13 +57,13 @@ def command(head: str, number: int, *, cpus: float, gpus: float, folder: str) ->
 
     Args:
         head: address of Ray's head, host:port.
-        number: of the slot's trial, from 1.
-        cpus: that Ray gives to trials.
-        gpus: that Ray gives to trials.
-        folder: of the node's files; a short path, as those of sockets are limited.
+        number: number of the slot's trial, from 1.
+        cpus: CPUs that Ray may assign to trials.
+        gpus: GPUs that Ray may assign to trials.
+        folder: folder of the node's files; its path must be short, as the length of socket paths is limited.
 
     Raises:
-        InputError: the program ``ray`` does not stand beside this Python.
+        InputError: the program ``ray`` is not in the folder of this Python interpreter.
     """
     ray = Path(sys.executable).with_name("ray")
     if not ray.exists():
@@ -86,7 +86,7 @@ def _is_here(head: str) -> bool:
 
 
 def below(pid: int) -> list[int]:
-    """Return the processes below one."""
+    """Return the ids of all descendants of a process."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone
         if entry.isdecimal():
@@ -102,7 +102,7 @@ def below(pid: int) -> list[int]:
 
 
 def is_busy(pid: int) -> bool:
-    """Return whether a process is a worker of Ray that has a task or an actor."""
+    """Return whether a process is a Ray worker that runs a task or an actor."""
     with contextlib.suppress(OSError):
         title = Path("/proc", str(pid), "cmdline").read_bytes()
         return title.startswith(b"ray::") and not title.startswith(b"ray::IDLE")
@@ -110,12 +110,12 @@ def is_busy(pid: int) -> bool:
 
 
 class RayNode:
-    """A Ray node, its files, and what it says of itself.
+    """The Ray node of a slot, started as a child process, with its heartbeat file.
 
     Args:
-        words: the command that starts it.
+        words: the command that starts the node.
         files: folder of the search's files.
-        number: of the slot's trial, from 1.
+        number: number of the slot's trial, from 1.
     """
 
     def __init__(self, words: Sequence[str], files: Path, number: int) -> None:
@@ -128,12 +128,12 @@ class RayNode:
             env={**os.environ, **token_variables(files), "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(DRAIN_SECONDS)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # an order to leave is for this process: Ray is to stay until its trials are paused
+            start_new_session=True,  # SIGTERM is for this process only: Ray stays until its trials are paused
         )
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        """Pass on what Ray prints, and note when the node is up."""
+        """Copy Ray's output to standard output, and set an event once the node is up."""
         if self._process.stdout is not None:
             for line in self._process.stdout:
                 sys.stdout.buffer.write(line)
@@ -142,7 +142,7 @@ class RayNode:
                     self._up.set()
 
     def run(self, leave: threading.Event) -> int:
-        """Keep the node until it has left, its search is over or gone, or it ends; returns the exit code."""
+        """Run the node until it has left, its search has ended or died, or Ray exits; return the exit code."""
         leaving, busy_at = False, 0.0
         while self._process.poll() is None:
             processes, now = below(os.getpid()), time.monotonic()
@@ -183,7 +183,7 @@ class RayNode:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the node of a slot; returns the exit code."""
+    """Run the node of a slot, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m eunomia_hpo_adapters.ray_node", description=__doc__)
     parser.add_argument("--head", required=True)
     parser.add_argument("--files", type=Path, required=True)

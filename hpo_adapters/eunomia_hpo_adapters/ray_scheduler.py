@@ -1,8 +1,8 @@
-"""A scheduler of Ray Tune that wraps the user's, and pauses and resumes trials as an app's slots leave and come.
+"""A scheduler of Ray Tune that wraps the user's, and pauses and resumes trials as an app loses and gains slots.
 
-It never waits: what it knows of the slots is a view that a thread keeps, and it asks Ray nothing. A trial on a slot
-that is to be given up is paused at its next report; with no slot, all are. A trial that was paused so is run again
-before others once there is room for it. Needs the extra ``ray-tune``.
+It never blocks: it reads the slots from a view that a thread updates, and sends no requests to Ray. A trial on a slot
+that is to be given up is paused at its next report, and resumed before other trials run, once there is room for it.
+Without slots, no trial starts. Needs the extra ``ray-tune``.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ Sizes = Callable[[int], Mapping[str, float] | PlacementGroupFactory]
 
 
 class Leases(Protocol):
-    """What a scheduler needs of ``RayLeases``."""
+    """The part of ``RayLeases`` that a scheduler uses."""
 
     cpus: float
     gpus: float
 
     @property
     def view(self) -> LeaseView:
-        """The slots as last seen; reading it waits for nothing."""
+        """Return the slots as last seen, without blocking."""
         ...
 
 
@@ -36,10 +36,10 @@ class LeaseScheduler(TrialScheduler):
 
     Args:
         leases: the search's slots.
-        scheduler: the user's; None: Ray Tune's default, first in, first out.
-        sizes: resources of a trial on a number of slots, such as ``{"cpu": 2}``. With it, the slots are divided evenly
-            among the trials that have not ended: a trial is paused at a report if its share has changed, and goes on
-            with other resources.
+        scheduler: the wrapped scheduler; None: Ray Tune's default, first in, first out.
+        sizes: function from a number of slots to a trial's resources, such as ``{"cpu": 2}``. The slots are then
+            divided evenly among the trials that have not ended: a trial whose share has changed is paused at its next
+            report, and resumed with other resources. None: trials keep their resources.
     """
 
     def __init__(self, leases: Leases, scheduler: TrialScheduler | None = None, *, sizes: Sizes | None = None) -> None:
@@ -48,12 +48,12 @@ class LeaseScheduler(TrialScheduler):
         self._inner = scheduler or FIFOScheduler()
         self._sizes = sizes
         self._paused: set[str] = set()
-        """Ids of trials that were paused here, and not by the wrapped scheduler."""
+        """Ids of trials that were paused by this scheduler, not by the wrapped one."""
 
     # -- reports
 
     def on_trial_result(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> str:
-        """Return the wrapped scheduler's decision, or PAUSE for a trial that would go on but has to leave its slot."""
+        """Return the wrapped scheduler's decision, or PAUSE if the trial must leave its slot or change its size."""
         self._paused.discard(trial.trial_id)
         decision = str(self._inner.on_trial_result(tune_controller, trial, result))
         if decision != TrialScheduler.CONTINUE:
@@ -66,7 +66,7 @@ class LeaseScheduler(TrialScheduler):
 
     @staticmethod
     def _leaves(view: LeaseView, result: Mapping[str, Any]) -> bool:
-        """Return whether a trial that reports runs on a slot that is to be given up."""
+        """Return whether the reporting trial runs on a slot that is to be given up."""
         return (result.get("hostname"), result.get("pid")) in view.leaving
 
     def _changes(self, view: LeaseView, controller: TuneController, trial: Trial) -> bool:
@@ -75,17 +75,17 @@ class LeaseScheduler(TrialScheduler):
         return wanted is not None and bool(view.up) and wanted != trial.placement_group_factory
 
     def _share(self, view: LeaseView, controller: TuneController) -> PlacementGroupFactory | None:
-        """Return the resources of a trial's share; None: their sizes do not change."""
+        """Return the resources of one trial's share of the slots; None: trials keep their resources."""
         if self._sizes is None:
             return None
         live = sum(not trial.is_finished() for trial in controller.get_trials())
         given = self._sizes(max(view.up // max(live, 1), 1))
         return given if isinstance(given, PlacementGroupFactory) else resource_dict_to_pg_factory(dict(given))
 
-    # -- what runs
+    # -- choice of trials
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> Trial | None:
-        """Return a trial that was paused for its slot if there is room for it, else the wrapped scheduler's choice."""
+        """Return a trial that was paused here if there is room for it; without such trials, the wrapped choice."""
         view = self._leases.view
         if not view.up:
             return None
@@ -100,7 +100,7 @@ class LeaseScheduler(TrialScheduler):
         return None if waiting else self._inner.choose_trial_to_run(tune_controller)
 
     def _has_room(self, view: LeaseView, trials: list[Trial], trial: Trial) -> bool:
-        """Return whether the slots have room for a trial beside those that run, or were chosen here before."""
+        """Return whether the slots have room for a trial in addition to those that run or were already chosen here."""
         used = [other for other in trials if other.status == Trial.RUNNING or self._is_chosen(other)]
         for name, each in (("CPU", self._leases.cpus), ("GPU", self._leases.gpus)):
             taken = sum(_needs(other, name) for other in used)
@@ -120,7 +120,7 @@ class LeaseScheduler(TrialScheduler):
 
     @property
     def supports_buffered_results(self) -> bool:
-        """See ``TrialScheduler``: no, since a trial that has to leave is to be paused at its next report."""
+        """See ``TrialScheduler``: False, since a trial that must leave is paused at its next report."""
         return False
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
@@ -151,7 +151,7 @@ class LeaseScheduler(TrialScheduler):
         return f"{self._leases.view.up} slots, {len(self._paused)} trials wait for one. {self._inner.debug_string()}"
 
     def save(self, checkpoint_path: str) -> None:
-        """See ``TrialScheduler``; trials that wait for a slot are the wrapped scheduler's after a restore."""
+        """See ``TrialScheduler``; after a restore, the wrapped scheduler also chooses the trials paused here."""
         self._inner.save(checkpoint_path)
 
     def restore(self, checkpoint_path: str) -> None:

@@ -33,8 +33,8 @@ class SuccessiveHalvingOptions(BaseModel):
     1/eta of the next. ``equal_budget``: each phase takes eta times the iterations of the one before, so that all
     phases cost the same (Themis §4.3.3)."""
     demand: Demand = "growing"
-    """How many GPUs a trial can use: ``growing``: in each phase eta times as many as in the one before, from its least
-    to its most (Themis §4.3.2); ``full``: its most in every phase (§4.3.3)."""
+    """How many GPUs a trial can use: ``growing``: in each phase eta times as many as in the one before, from its
+    minimum to its maximum (Themis §4.3.2); ``full``: its maximum in every phase (§4.3.3)."""
 
 
 def geometric_rungs(max_iterations: int, phases: int, reduction_factor: int) -> list[int]:

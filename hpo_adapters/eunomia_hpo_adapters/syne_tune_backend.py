@@ -1,8 +1,8 @@
 """A backend of Syne Tune whose trials are the trials of one app of Eunomia.
 
-Syne Tune decides which trials run and when they stop; their slots, checkpoints and retries are the app master's. So a
-search goes on as its slots come and go: a trial that must leave its slot waits, suspended at a checkpoint, and counts
-as in progress. Only the program that runs a search imports this module; it needs the extra ``syne-tune``.
+Syne Tune decides which trials run and when they stop; the app master manages their slots, checkpoints and retries. A
+search thus continues as its slots change: a trial that must leave its slot is suspended at a checkpoint, and counts as
+in progress. Only the program that runs a search imports this module; it needs the extra ``syne-tune``.
 """
 
 from datetime import datetime
@@ -32,16 +32,16 @@ class EunomiaBackend(TrialBackend):
     Trials report with Syne Tune's ``Reporter`` on their standard output. Syne Tune's trial 0 is the app's trial 1.
 
     Args:
-        app_file: ``[app]`` and ``[job]``; no ``[space]`` and, as a rule, no ``[tuner]``. Its command has ``{args}``.
-        time_attr: the ``time_attr`` of Syne Tune's scheduler, such as ``"epoch"``. With it, reports that a trial
-            repeats after it went back to a checkpoint are left out.
-        address: of the arbiter, as of ``eunomia_appmaster.Client``.
-        token_file: as of ``Client``.
-        state_dir: as of ``Client``.
+        app_file: app file without ``[space]`` and usually without ``[tuner]``; its command must contain ``{args}``.
+        time_attr: the ``time_attr`` of Syne Tune's scheduler, such as ``"epoch"``. If given, reports that a trial
+            repeats after a restart from a checkpoint are left out.
+        address: address of the arbiter; see ``eunomia_appmaster.Client``.
+        token_file: see ``Client``.
+        state_dir: see ``Client``.
 
     Raises:
         InputErrors: all errors of the app file.
-        InputError: the app file has another tuner, or its file of orders has a driver or orders already.
+        InputError: the app file names another tuner, or its file of orders already has a driver or orders.
         UnreachableError: no arbiter answers.
     """
 
@@ -75,14 +75,14 @@ class EunomiaBackend(TrialBackend):
         """Resume a paused trial.
 
         Raises:
-            InputError: with another configuration; a trial of an app keeps its parameters.
+            InputError: ``new_config`` differs from the trial's configuration; a trial keeps its parameters.
         """
         if new_config is not None and new_config != self._trial_dict[trial_id].config:
             raise InputError("a resumed trial must keep its configuration", value=str(new_config)[:200])
         return super().resume_trial(trial_id)
 
     def _resume_trial(self, trial_id: int) -> None:
-        """See ``TrialBackend``; ``_schedule`` orders it."""
+        """See ``TrialBackend``; ``_schedule`` writes the order."""
 
     def _pause_trial(self, trial_id: int, result: dict[str, Any] | None) -> None:
         self.app.orders.pause(trial_id + 1)
@@ -97,11 +97,11 @@ class EunomiaBackend(TrialBackend):
         self.app.orders.end()
         self.app.orders.close()
 
-    # -- what Syne Tune asks
+    # -- queries of Syne Tune
 
     def _all_trial_results(self, trial_ids: list[int]) -> list[TrialResult]:
         self.app.check()
-        states = self.app.states()  # before their reports, so that an ended trial has all of them
+        states = self.app.states()  # read before the reports, so that all reports of an ended trial are read
         return [self._result(trial_id, states) for trial_id in trial_ids]
 
     def _result(self, trial_id: int, states: dict[int, JobState]) -> TrialResult:
@@ -141,10 +141,10 @@ class EunomiaBackend(TrialBackend):
         return [line for path in files for line in path.read_text(errors="replace").splitlines(keepends=True)]
 
     def entrypoint_path(self) -> Path:
-        """Return the app file, whose name Syne Tune gives to the search."""
+        """Return the path of the app file, after which Syne Tune names the search."""
         return self._app_file
 
-    # -- what it cannot do
+    # -- unsupported operations
 
     def set_entrypoint(self, entry_point: str) -> None:
         """Refuse: the command is in the app file.
@@ -155,7 +155,7 @@ class EunomiaBackend(TrialBackend):
         raise InputError("the command of trials must stand in the app file", value=entry_point)
 
     def copy_checkpoint(self, src_trial_id: int, tgt_trial_id: int) -> None:
-        """Refuse: a trial starts from its own checkpoints alone, so population-based training does not run here.
+        """Refuse: a trial starts only from its own checkpoints, so population-based training is not supported.
 
         Raises:
             InputError: always.

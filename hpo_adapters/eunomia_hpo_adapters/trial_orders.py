@@ -1,7 +1,7 @@
-"""The file of orders that a driver outside of the app appends to, and the reader that follows it.
+"""The file of orders to which a driver outside the app appends, and its reader.
 
-Each line is an order in JSON. Lines are read once, in order, as the file grows: what follows the last line end is not
-read yet, since its writer may still be writing it. A line that is no order is skipped, with an error that names it.
+Each line is an order in JSON. Lines are read once, in order, as the file grows: text after the last line end is not
+read yet, since the driver may still be writing it. A line that is not an order is skipped and reported as an error.
 """
 
 import math
@@ -28,11 +28,11 @@ from eunomia_appmaster.app.command import PLACEHOLDERS
 from eunomia_appmaster.app.space import Parameter
 
 MOST_LINE_BYTES = 64 * 1024
-"""Most bytes of an order, its line end included."""
+"""Exclusive upper bound on the bytes of an order, including its line end."""
 MOST_BYTES_AT_ONCE = 4 * MOST_LINE_BYTES
-"""Most bytes of the file that one call reads, so that a long file does not hold up the app."""
+"""Maximum number of bytes that one call reads, so that a long file does not delay the app."""
 MOST_SHOWN = 120
-"""Most characters of a bad line that its error shows."""
+"""Maximum number of characters of an invalid line in its error message."""
 
 
 def _plain(given: object) -> Parameter:
@@ -49,7 +49,7 @@ class _Order(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def line(self) -> str:
-        """Return the order as a line of the file, its line end included."""
+        """Return the order as a line of the file, including the line end."""
         return self.model_dump_json() + "\n"
 
 
@@ -59,7 +59,7 @@ class _TrialOrder(_Order):
 
 
 class Start(_TrialOrder):
-    """Start a new trial, whose number is the next one."""
+    """Start a new trial; ``trial`` must be the number of trials started so far plus 1."""
 
     order: Literal["start"] = "start"
     parameters: dict[str, Annotated[Any, PlainValidator(_plain)]] = Field(default_factory=dict)
@@ -80,19 +80,19 @@ class Pause(_TrialOrder):
 
 
 class Resume(_TrialOrder):
-    """Let a paused trial run again, from its checkpoint."""
+    """Resume a paused trial from its checkpoint."""
 
     order: Literal["resume"] = "resume"
 
 
 class Stop(_TrialOrder):
-    """End a trial for good."""
+    """End a trial permanently."""
 
     order: Literal["stop"] = "stop"
 
 
 class End(_Order):
-    """End the app: trials that run are stopped, and no order is read any more."""
+    """End the app: running trials are stopped, and no further orders are read."""
 
     order: Literal["end"] = "end"
 
@@ -103,7 +103,7 @@ _ORDERS: TypeAdapter[TrialOrder] = TypeAdapter(Annotated[TrialOrder, Field(discr
 
 @value
 class ReadOrder:
-    """An order and the line of the file that it stands in."""
+    """An order with its line number."""
 
     order: TrialOrder
     line: int
@@ -121,28 +121,28 @@ class OrdersPosition:
 
 
 class OrderReader:
-    """Follows a file of orders.
+    """Reads the new orders of a file as it grows.
 
     Args:
-        path: of the file, which need not exist yet.
-        position: up to which it has been read.
+        path: path of the file, which need not exist yet.
+        position: position up to which the file has been read; None: the start.
     """
 
     def __init__(self, path: Path, position: OrdersPosition | None = None) -> None:
         self._path = path
         self.position = OrdersPosition() if position is None else position
         self._reported = ""
-        """The rule that the file as a whole broke at the last call, which is reported once; empty: none."""
+        """The rule that the file as a whole violated at the last call, which is reported once; empty: none."""
 
     def place(self, line: int) -> str:
-        """Return the place of a line, as errors show it."""
+        """Return the place of a line, for error messages."""
         return f"{self._path}, line {line}"
 
     def read(self) -> tuple[Sequence[ReadOrder], Sequence[InputError]]:
-        """Return the new orders, and an error for each new line that is none.
+        """Return the new orders, and an error for each new line that is not an order.
 
-        A file that is missing counts as empty. An error of the file as a whole is returned once, and the file is tried
-        again at the next call.
+        A missing file counts as empty. An error of the file as a whole is returned once, and the file is read again at
+        the next call.
         """
         try:
             content = self._content()
@@ -190,10 +190,10 @@ class OrderReader:
 
 
 def order_of(line: bytes) -> TrialOrder:
-    """Return the order of a line.
+    """Parse a line as an order.
 
     Raises:
-        InputError: the line is no order.
+        InputError: the line is not an order.
     """
     if len(line) >= MOST_LINE_BYTES:
         raise InputError(f"an order must have less than {MOST_LINE_BYTES} bytes", value=f"{len(line)} bytes")

@@ -1,4 +1,4 @@
-"""What a trial's script reports on its standard output, line by line, over all starts of the trial.
+"""The reports that a trial's script prints on its standard output, one per line, over all starts of the trial.
 
 A report is a line of Syne Tune's ``Reporter``: ``[tune-metric]: {"epoch": 1, "loss": 0.5}``. Only new text is read.
 """
@@ -26,9 +26,9 @@ class TrialReports:
     """The reports of one trial.
 
     Args:
-        run_folder: of the trial, ``apps/APP/NUMBER``.
-        time_attr: name of the value that grows with each report, such as ``"epoch"``: what a trial repeats after it
-            went back to a checkpoint is left out. None: all reports count.
+        run_folder: folder of the trial, ``apps/APP/NUMBER``.
+        time_attr: name of the value that increases with each report, such as ``"epoch"``: reports that a trial repeats
+            after a restart from a checkpoint are left out. None: all reports count.
     """
 
     def __init__(self, run_folder: Path, time_attr: str | None = None) -> None:
@@ -41,7 +41,7 @@ class TrialReports:
         self._last: float | None = None
 
     def poll(self) -> list[Report]:
-        """Read what is new, and return all reports so far."""
+        """Read new output, and return all reports so far."""
         for path in output_files(self._folder, STDOUT):
             self._read_file(path)
         return self.reports
