@@ -1,7 +1,7 @@
 """A tuner controlled by a file of orders: a driver outside the app decides which trials run.
 
 The driver, such as a search of Syne Tune, appends orders to the file; the app's trials start, pause, resume and stop as
-ordered, and the app ends with the order ``end``. The app master manages checkpoints, retries and slots, as always.
+ordered, and the app ends with the order ``end``. The app master manages checkpoints, retries and slots, as usual.
 """
 
 from collections.abc import Mapping, Sequence

@@ -85,7 +85,7 @@ class LeaseScheduler(TrialScheduler):
     # -- choice of trials
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> Trial | None:
-        """Return a trial that was paused here if there is room for it; without such trials, the wrapped choice."""
+        """Return a trial paused here if there is room for it; if none is paused, the wrapped scheduler's choice."""
         view = self._leases.view
         if not view.up:
             return None

@@ -27,7 +27,7 @@ class _Beat(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     process: int
-    """Process id of the writer; the numbers of another writer begin again."""
+    """Process id of the writer; a new writer restarts the numbers of heartbeats."""
     beat: int
     """Number of the heartbeat."""
 

@@ -244,7 +244,7 @@ class _Measuring:
         return known
 
     def _group(self, job: int) -> tuple[float, ...]:
-        """Return a job's kind and batch size, and its row if it was measured and its kind has no known rates."""
+        """Return a job's kind, batch size and row (-1 unless the job was measured and its kind has no known rates)."""
         jobs, snapshot = self._snapshot.jobs, self._snapshot
         kind, batch = jobs.job_kind.item(job), jobs.batch_size.item(job)
         own = NONE if kind in snapshot.profiles or job not in snapshot.measured else job

@@ -175,7 +175,7 @@ class _Kinds:
             yield kind.gpus, gpu_type, rate, int(basis)
 
     def _known(self, kind: Kind, jobs: Rows) -> dict[int, float]:
-        """Return by GPU type the rate of the kind, or else of its jobs, at its size and the closest locality."""
+        """Return, by GPU type, the known rate of the kind (else of its jobs) at its size and the closest locality."""
         snapshot = self._snapshot
         known: Iterable[KnownRate | Measured] = snapshot.profiles.get(kind.kind, ())
         if kind.kind not in snapshot.profiles and snapshot.measured:

@@ -20,7 +20,7 @@ class GandivaFairOptions(SharingOptions):
     performance: bool = True
     """Whether a job's rates on the GPU types are used; without them no user has a reason to trade."""
     tickets: Literal["equal", "size"] = "equal"
-    """The tickets of a user: equal for all, or the number of GPUs that its jobs request; likewise among its jobs."""
+    """The tickets of users, and of a user's jobs among each other: equal, or the number of GPUs requested."""
     trading: Literal["on", "off"] = "on"
     """Whether users trade GPUs of different types."""
     price: Price = "paper"

@@ -44,8 +44,8 @@ class IndexRuleOptions(PluginOptions):
     deadline_power: Power = 4.0
     """Exponent of the deadline term."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """Ratio of a job's run time under a fair share to that alone; 0: estimated as the number of jobs present when the
-    job arrived plus those that arrived since, over the number of GPUs, at least 1."""
+    """Ratio of a job's run times under a fair share and alone; 0: estimated as the number of jobs present when the job
+    arrived plus those that arrived since, over the number of GPUs, at least 1."""
     unknown: Literal["last", "first"] = "last"
     """Whether jobs with unknown work or rate come last or first."""
 

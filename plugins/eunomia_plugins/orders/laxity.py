@@ -47,7 +47,7 @@ class LaxityOptions(PluginOptions):
     stay: Share = 0.1
     """Fraction by which a running job counts as shorter, and as critical earlier, as preemption costs a restart."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """N: ratio of a job's run time under a fair share to that alone, at least 1; 0: counted, see ``sharing``."""
+    """N: ratio of a job's run times under a fair share and alone, at least 1; 0: counted, see ``sharing``."""
     sharing: Sharing = "arrived"
     """How N is counted if ``contention`` is 0."""
 

@@ -45,7 +45,7 @@ class Reuse:
 
     @hookimpl
     def eunomia_placement(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """Place all claims; as ``packed`` does with pins, CPUs, memory, standby, stops at misfits or claims of apps."""
+        """Place all claims; with pins, CPUs, memory, standby, STOP at misfits or claims of apps, as ``packed`` does."""
         grants = allocation.amount
         if not isinstance(grants, Grants) or not _is_plain(snapshot, allocation, grants):
             cluster = snapshot.cluster

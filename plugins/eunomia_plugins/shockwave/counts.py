@@ -216,8 +216,8 @@ def _limited(instance: Instance, steps: Steps, long: Ints, mean: float, level: f
 def _bound_at(instance: Instance, steps: Steps, mean: float, best: _Limited) -> float:
     """Return the upper bound in which the weights of the jobs' times left in H follow from the best level.
 
-    If the last round that a job needs at the level costs more than its gain, the job's weight is that difference, per
-    second of H. The remaining weight of the level goes to the job with the most time left.
+    If the last round that a job needs at the level costs more than its gain, the job's weight is that difference over
+    the price of a round's seconds in H. The remaining weight of the level goes to the job with the most time left.
     """
     least = _least(instance, best.level)
     forced = np.flatnonzero(least > 0)

@@ -1,4 +1,4 @@
-"""Improve a packed plan one round at a time, if different gang sizes keep it below its bound."""
+"""Improve a packed plan one round at a time, if different gang sizes keep the plan below the upper bound."""
 
 import numpy as np
 

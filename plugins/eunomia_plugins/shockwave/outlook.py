@@ -127,6 +127,6 @@ def _progress(snapshot: Snapshot, jobs: Rows, left: Reals) -> Reals:
         regimes = adapted[job].regimes(float(done[index]))
         seen = sum((regime.end - regime.start) * regime.batch_size for regime in regimes)
         if samples > 0.0 and seen >= 0.0:  # neither is NaN
-            # The history may count an epoch in progress as done; the iterations left bound the progress.
+            # An epoch in progress may count as done, so the iterations left bound the progress from above.
             progress[index] = min(seen, samples - table.batch_size[job] * left[index]) / samples
     return np.clip(np.nan_to_num(progress, nan=0.0), 0.0, 1.0)

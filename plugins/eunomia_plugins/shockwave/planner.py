@@ -27,7 +27,7 @@ STAY = 1.5
 
 
 class Planned(NamedTuple):
-    """A plan with its record: its value and bound."""
+    """A plan, and the record of its value and upper bound."""
 
     rounds: Bools
     """[job, round] whether the job runs."""

@@ -42,7 +42,7 @@ class ShockwaveUtilityOptions(PluginOptions):
     k: Annotated[float, Field(ge=0.0, le=100.0)] = 5.0
     """Exponent of ρ in a job's weight; 1 to 10 in §6.1."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """N_avg: ratio of a job's run time under a fair share to that alone, at least 1; 0: counted, see ``sharing``."""
+    """N_avg: ratio of a job's run times under a fair share and alone, at least 1; 0: counted, see ``sharing``."""
     sharing: Sharing = "average"
     """How N_avg is counted if ``contention`` is 0."""
     ahead: Literal["shared", "alone"] = "shared"

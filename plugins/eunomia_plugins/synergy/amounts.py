@@ -33,7 +33,7 @@ class Group(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The chosen amounts of each claim, and the certificate of the programme."""
+    """The chosen amounts of each claim, and the value and upper bound of the programmes."""
 
     amounts: Reals
     """[claim, 2] CPUs and GiB for all its GPUs together."""

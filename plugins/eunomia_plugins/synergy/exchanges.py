@@ -109,7 +109,7 @@ class Exchanges:
     # --- one machine -------------------------------------------------------------------------------------------------
 
     def _instance(self, machine: int, jobs: Sequence[int]) -> OptProgramme | None:
-        """Return the programme of these jobs on a machine; None if it has no CPUs or no memory for them."""
+        """Return the programme of these jobs on a machine; None if the machine has no CPUs or no memory for them."""
         cpus, memory_gib = self._machines.amounts[machine].tolist()
         if cpus <= 0.0 or memory_gib <= 0.0:
             return None

@@ -18,7 +18,7 @@ class GreedyOptions(PluginOptions):
 
 
 class SynergyGreedy:
-    """Places each job's whole demand on the first machine that fits it, else on the fewest machines, else skips it."""
+    """Places each job with its whole demand on the first machine that fits, else the fewest machines, or skips it."""
 
     name = "synergy_greedy"
     api = 1

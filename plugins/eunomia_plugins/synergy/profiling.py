@@ -16,7 +16,7 @@ from eunomia_plugins.synergy.storage import DataSet
 
 
 class MatrixPoint(NamedTuple):
-    """A point of a curve; CPUs and GiB are for all GPUs together."""
+    """A point of a curve: CPUs and GiB for all GPUs together, and the rate in iterations per second."""
 
     gpus: int
     gpu_type: int
@@ -70,7 +70,7 @@ class Profiling:
     # --- points to measure -------------------------------------------------------------------------------------------
 
     def next_of(self, kind: Kind, jobs: Rows) -> tuple[int, NextPoint]:
-        """Return the job with which a kind is measured, and the next point, on a GPU type that the job (can) use."""
+        """Return the job with which a kind is measured, and the next point, on the GPU type that it uses or can use."""
         arrived = self._snapshot.jobs.arrived
         found = self._running.roomiest(jobs)
         first = min(jobs.tolist(), key=lambda job: (float(arrived[job]), job)) if found is None else found

@@ -17,7 +17,7 @@ Counts = list[tuple[int, int]]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Holder:
-    """A placed job or claim, with its range of CPUs and memory, which are equal on all its GPUs."""
+    """A placed job or claim, with its present amounts and range of CPUs and GiB per GPU, equal on all its GPUs."""
 
     key: int
     """Index of the claim, or row of a job that is not a claim."""

@@ -63,7 +63,7 @@ def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset
 
 
 def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
-    """Return the bundle sizes for which an app bids, each of which gives it a total that it can use.
+    """Return the bundle sizes for which an app bids, each of which gives the app a total that it can use.
 
     These are all sizes if at most ``FEW_SIZES``, else the smallest, the powers of two, and with few GPUs on offer the
     largest.

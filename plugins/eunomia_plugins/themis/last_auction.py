@@ -54,7 +54,7 @@ class LastAuctions:
         return cls(apps={app: Expected(*map(float, row)) for app, row in json.loads(data).items()})
 
     def rho(self, views: AppViews, rows: Rows, before: AppViews) -> Reals:
-        """Return ρ of each app from its last auction, or if there is none, from ``before``, views without an offer."""
+        """Return ρ of each app from its last auction, or without one, from ``before``, the views without an offer."""
         ids, known = views.apps.snapshot.apps.id, self.apps
         expected = [known.get(ids[row]) for row in rows.tolist()]
         some, found = np.array([one is not None for one in expected], dtype=bool), np.empty(rows.size)

@@ -10,7 +10,7 @@ from eunomia_plugins.shockwave.forecasts.posterior import Past, seconds_between
 
 
 class Times(NamedTuple):
-    """Remaining seconds of a job at its largest size; NaN if no rate of it is known."""
+    """Remaining seconds of a job at its largest size: mean and interval; NaN if no rate of the job is known."""
 
     left: float
     low: float
