@@ -1,8 +1,8 @@
 """The Ray node of a slot: ``python -m eunomia_hpo_adapters.ray_node``, run as a trial of an app.
 
-It runs ``ray start`` and says in a file how the node is. When it is ordered to leave (SIGTERM), it says so, Ray starts
-nothing more on the node, and it ends once its trials are paused. It ends, too, when its search is over, or the program
-that searches is gone.
+It runs ``ray start`` and writes the node's state to a file. On SIGTERM it reports that the node leaves; Ray then starts
+no more work on the node, and the process exits once the node's trials are paused. It also exits when its search has
+ended, or the search program is gone.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """Solve linear and mixed-integer programmes with a chain of solvers: Gurobi if requested, HiGHS, SciPy."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -94,13 +95,13 @@ def _solution(
     x = program.rounded(np.asarray(answer.x))
     objective = float(program.cost @ x)
     sign = -1.0 if program.maximise else 1.0
-    mixed = bool(program.integral.any())
+    mixed, exact = bool(program.integral.any()), 0.0 if answer.status is Status.OPTIMAL else math.nan
     bound = sign * answer.bound * program.scale if mixed and np.isfinite(answer.bound) else objective
     record = SolverRecord(
         solver=solver,
         version=answer.version,
         status=answer.status,
-        gap=max(0.0, sign * (objective - bound)) / max(abs(objective), program.scale) if mixed else 0.0,
+        gap=max(0.0, sign * (objective - bound)) / max(abs(objective), program.scale) if mixed else exact,
         seconds=seconds,
         variables=program.variables,
         constraints=program.constraints,

@@ -1,6 +1,7 @@
 """The solver front for matrices: the chain, what it records, and what it refuses."""
 
 import importlib
+import math
 import subprocess
 import sys
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eunomia_solvers import Limits, LinearProgram, SolveError, Solver, SparseRows, Status, solve_linear
+from eunomia_solvers import Limits, LinearProgram, SolveError, Solver, SparseRows, Status, linear, solve_linear
 from eunomia_solvers import gurobi as gurobi_backend
+from eunomia_solvers.raw import Answer
 
 
 def knapsack(values: list[float], weights: list[float], capacity: float, *, integral: bool) -> LinearProgram:
@@ -154,3 +156,13 @@ def test_importing_the_solver_interface_imports_no_solver() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(("status", "gap"), [(Status.OPTIMAL, 0.0), (Status.FEASIBLE, math.nan)])
+def test_the_gap_of_a_continuous_answer_that_is_not_proved_optimal_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, status: Status, gap: float
+) -> None:
+    answer = Answer(status=status, x=np.array([1.0]), version="test")
+    monkeypatch.setitem(linear._BACKENDS, Solver.HIGHS, lambda *_: answer)  # type: ignore[arg-type]
+    found = solve_linear(knapsack([1.0], [1.0], 1.0, integral=False), solver=Solver.HIGHS)
+    assert found.record.gap == pytest.approx(gap, nan_ok=True)
