@@ -26,7 +26,10 @@ parser.add_argument("--batch-size", type=int, default=8)
 parser.add_argument("--width", type=int, default=6)
 parser.add_argument("--seconds", type=float, default=0.0)
 parser.add_argument("--micro-batches", type=int, default=1)
+parser.add_argument("--micro-batch-size", type=int)
 parser.add_argument("--norm", action="store_true")
+parser.add_argument("--unused", action="store_true", help="a parameter that no batch uses")
+parser.add_argument("--groups", action="store_true", help="two groups of parameters")
 parser.add_argument("--adam", action="store_true")
 parser.add_argument("--single", action="store_true")
 parser.add_argument("--widen-newcomers", action="store_true")
@@ -50,7 +53,12 @@ layers = [nn.Linear(args.width, width), nn.Tanh(), nn.Linear(width, 1)]
 if args.norm:
     layers.insert(1, nn.BatchNorm1d(width))
 model = nn.Sequential(*layers).to(kind)
-if args.adam:
+if args.unused:
+    model.register_parameter("spare", nn.Parameter(torch.ones(2, dtype=kind)))
+groups = [{"params": each.parameters(), "lr": 0.05 / number} for number, each in enumerate((model[0], model[-1]), 1)]
+if args.groups:
+    optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9)
+elif args.adam:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 else:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -58,7 +66,15 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.8)
 averaged = torch.optim.swa_utils.AveragedModel(nn.Linear(1, 1) if args.no_average else model)
 scaler = torch.amp.GradScaler("cpu", growth_interval=7, enabled=args.scaler)
 model, optimizer, scheduler, averaged, scaler, loader = run.prepare(
-    model, optimizer, scheduler, averaged, scaler, loader, micro_batches=args.micro_batches
+    model,
+    optimizer,
+    scheduler,
+    averaged,
+    scaler,
+    loader,
+    micro_batches=args.micro_batches,
+    micro_batch_size=args.micro_batch_size,
+    ddp={"find_unused_parameters": True} if args.unused else {},
 )
 plain = getattr(model, "module", model)  # one worker of a fixed size has no wrapper
 forward = torch.compile(model, backend="eager") if args.compile else model

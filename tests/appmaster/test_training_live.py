@@ -92,6 +92,8 @@ def finished(job: LiveJob) -> Any:
         pytest.param((), marks=pytest.mark.slow),
         pytest.param(("--loaders", "2"), marks=pytest.mark.slow),
         pytest.param(("--compile",), marks=pytest.mark.slow),
+        pytest.param(("--unused", "--groups"), marks=pytest.mark.slow),
+        pytest.param(("--micro-batch-size", "3"), marks=pytest.mark.slow),
         ("--micro-batches", "2", "--adam", "--scaler"),
     ],
 )

@@ -117,7 +117,7 @@ def device_of(local_rank: int) -> torch.device:
     """Return the device of a worker, and make it torch's present one."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    # A worker of Eunomia sees its own GPU only, one of torchrun sees all of its machine.
+    # A worker sees the GPUs of those that started with it: a newcomer of a live gang its own, at index 0.
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
