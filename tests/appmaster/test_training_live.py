@@ -91,9 +91,9 @@ def finished(job: LiveJob) -> Any:
     [
         pytest.param((), marks=pytest.mark.slow),
         pytest.param(("--loaders", "2"), marks=pytest.mark.slow),
-        pytest.param(("--compile",), marks=pytest.mark.slow),
-        pytest.param(("--unused", "--groups"), marks=pytest.mark.slow),
-        pytest.param(("--micro-batch-size", "3"), marks=pytest.mark.slow),
+        pytest.param(("--compile",), marks=pytest.mark.slow, id="compiled"),
+        pytest.param(("--unused", "--groups"), marks=pytest.mark.slow, id="groups"),
+        pytest.param(("--micro-batch-size", "3"), marks=pytest.mark.slow, id="pieces"),
         ("--micro-batches", "2", "--adam", "--scaler"),
     ],
 )
@@ -122,6 +122,16 @@ def test_the_same_script_trains_to_the_same_end_in_a_gang_of_fixed_size(lab: Lab
     final = torch.load(tmp_path / "run" / "final.pt", weights_only=True)
     assert deviation(final["model"], fixed("--steps", "60")["model"]) < 1e-10
     assert deviation(final["averaged"], fixed("--steps", "60")["averaged"]) < 1e-10
+
+
+def test_a_newcomer_reads_the_batch_size_that_its_peers_have_chosen(lab: Lab, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "docs" / "examples" / "adapting" / "digits.py"
+    with live_job(lab, script, tmp_path / "run", "--rule", "gns", "--epochs", "100000") as job:
+        started(job, 1)
+        job.until(lambda: job.said("announce"), 60.0, "its batch size stays")
+        job.order(2)
+        assert job.settle()["size"] == 2
+        assert not job.said("unfit")
 
 
 def test_rank_0_leaves_and_the_others_go_on_with_its_duties(lab: Lab, fixed: Any, tmp_path: Path) -> None:
@@ -187,7 +197,6 @@ def test_a_stopped_rank_0_that_wakes_up_beside_its_successor_leaves_without_a_tr
         job.lost.append("c0")
         job.order(2, without="c0")
         assert job.settle()["size"] == 2
-        first = [path.name for path in (tmp_path / "run" / "logs").iterdir()]
         job.run_for(0.3)
         job.kill("c0", signal.SIGCONT)
         job.until(lambda: job.workers["c0"].code is not None, 30.0, "it goes on alone")
@@ -195,7 +204,7 @@ def test_a_stopped_rank_0_that_wakes_up_beside_its_successor_leaves_without_a_tr
         assert (tmp_path / "run" / "final.pt").exists() is False
         assert finished(job)["size"] == 2
         rows = checked(job, 84)
-        assert sorted(path.name for path in (tmp_path / "run" / "logs").iterdir()) == sorted(first)
+        assert [path.suffix for path in sorted((tmp_path / "run" / "logs").iterdir())] == [".r1", ".g1"]
     left_at = max(step for step, of_step in rows.items() if len(of_step) == 3)
     assert all(row["size"] == 2 for step, of_step in rows.items() if step > left_at + 1 for row in of_step)
 

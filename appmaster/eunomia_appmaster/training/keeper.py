@@ -13,7 +13,7 @@ from eunomia.errors import EunomiaError
 from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.gang import Gang
-from eunomia_appmaster.training.kept import Kept, State
+from eunomia_appmaster.training.kept import Kept, KeptModel, KeptOptimizer, State
 from eunomia_appmaster.training.place import Place
 from eunomia_appmaster.training.plain import plain
 
@@ -85,6 +85,15 @@ class Keeper:
                 kept.restore(self._loaded_state(index, kept.kind))
             self._restore_state(self._loaded)
             self._loaded = None
+
+    def restore_choices(self) -> None:
+        """Restore all objects but models and optimizers from the loaded state: a script may choose its loader by them.
+
+        Models and optimizers have a large state, which a newcomer restores once, as its loop begins.
+        """
+        for index, kept in enumerate(self._kept if self._loaded is not None else ()):
+            if not isinstance(kept, KeptModel | KeptOptimizer):
+                kept.restore(self._loaded_state(index, kept.kind))
 
     def take_over(self) -> None:
         """Become the store's writer, as the new rank 0 of a gang that goes on."""

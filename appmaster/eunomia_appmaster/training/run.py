@@ -427,6 +427,7 @@ class Run:
             self._joined_passes = self._place.running_passes
             # Within a pass, what was taken is restored once, as the loop over its batches begins.
             self._rewind = not self._joined_passes
+            self._keeper.restore_choices()
             self._snapshot = self._keeper.loaded_snapshot()
 
     def _begin_epoch(self) -> None:
