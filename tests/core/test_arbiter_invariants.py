@@ -28,7 +28,7 @@ from eunomia.store.saving import save_state
 from eunomia.store.state import State
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.testing.strategies import Scenario, scenarios
-from eunomia.units import AppId, Cause, JobId, Rest, Seconds, Unit, UserId
+from eunomia.units import AppId, Cause, JobId, Rest, Scope, Seconds, Unit, UserId
 from strength import examples
 
 
@@ -118,6 +118,10 @@ POLICIES["themis"] = lambda: assemble(
 POLICIES["themis, bids"] = lambda: dataclasses.replace(
     POLICIES["themis"](), rounds=Rounds(lease=Seconds(12.0), suspend_grace=Seconds(2.0), bid_deadline=Seconds(2.0))
 )
+ALL_ON_OFFER = Rounds(
+    lease=Seconds(12.0), suspend_grace=Seconds(2.0), bid_deadline=Seconds(2.0), scope=Scope.ALL, every=Seconds(7.0)
+)
+POLICIES["themis, bids on all GPUs"] = lambda: dataclasses.replace(POLICIES["themis"](), rounds=ALL_ON_OFFER)
 
 
 def bid(drive: Drive, decision: Decision) -> None:

@@ -84,8 +84,8 @@ def _open(state: State, offer: Offer) -> None:
     rows = sorted(state.names.apps.values()) if offer.apps is None else [int(row) for row in offer.apps]
     state.open = OpenOffer(offer=offer, bids={}, asked={row: state.app_id(row) for row in rows})
     state.counters.last_offer = int(offer.id)
-    up = offer.gpus[state.holdings.live.state[offer.gpus] != GpuState.DOWN]
-    mark(state, up.tolist(), GpuState.OFFERED)
+    states = state.holdings.live.state[offer.gpus]
+    mark(state, offer.gpus[(states == GpuState.FREE) | (states == GpuState.HELD)].tolist(), GpuState.OFFERED)
 
 
 _START, _RETUNE = TransitionKind.START, TransitionKind.RETUNE

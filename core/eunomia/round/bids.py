@@ -54,7 +54,7 @@ def close_if_due(state: State) -> Closing | None:
     waits = any(row not in bids for row in present if state.apps.live.divides[row])
     if waits and state.now < (offer.closes_at or state.now):
         return None
-    up = state.holdings.live.state[offer.gpus] == GpuState.OFFERED
+    up = state.holdings.live.state[offer.gpus] != GpuState.DOWN
     gone = np.unique(state.cluster.machine[offer.gpus[~up]]).astype(np.int64)
     silent = np.array([row for row in present if row not in bids], dtype=np.int32)
     kept = offer.gpus[up]
