@@ -48,9 +48,8 @@ class FinishTimeFairness(TimeSharing[FinishTimeFairnessOptions]):
         in_all = np.maximum(past + left / alone, LITTLE)
         kept = np.column_stack([past, left, alone]).tolist()
         found = dict(zip(names, map(tuple, kept), strict=True))
-        if self.options.solver == "reference":
-            return Solved(reference.least_rho(instance, left, in_all, since)[0], found)
-        share, _ = least_rho(instance, left, in_all, since)
+        solve = reference.least_rho if self.options.solver == "reference" else least_rho
+        share, _ = solve(instance, left, in_all, since)
         return Solved(spread(instance, share) if self.options.beyond == "spread" else share, found)
 
 

@@ -31,11 +31,10 @@ class MaxMinFairness(TimeSharing[MaxMinFairnessOptions]):
 
     def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
         gain = gains(instance)
-        if self.options.solver == "reference":
-            return Solved(reference.highest_level(instance, gain)[0])
         if self.options.beyond == "filled":
             return Solved(fill_up(instance, gain))
-        share, _ = highest_level(instance, gain)
+        solve = reference.highest_level if self.options.solver == "reference" else highest_level
+        share, _ = solve(instance, gain)
         return Solved(spread(instance, share) if self.options.beyond == "spread" else share)
 
 

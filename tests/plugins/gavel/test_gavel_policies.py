@@ -73,6 +73,17 @@ def test_the_specification_reaches_the_same_objective(name: str) -> None:
     assert fast == pytest.approx(slow, rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["max_min_fairness", "finish_time_fairness"])
+@pytest.mark.parametrize("solver", ["fast", "reference"])
+def test_capacity_beyond_the_level_is_used_whatever_the_solver_is(name: str, solver: str) -> None:
+    world = World("1x3 V100")
+    for job, gang in (("a/1", 1), ("b/1", 2)):
+        world.job(job, gpus=gang, iterations=100.0, seconds_per_iteration=1.0).measures(job, gang, 1.0)
+    given = {beyond: shares(world, name, now=50.0, solver=solver, beyond=beyond) for beyond in ("spread", "nothing")}
+    used = {beyond: sum(share[0] for share in found.values()) for beyond, found in given.items()}
+    assert used["spread"] > used["nothing"] + 0.1
+
+
 def test_without_the_option_performance_jobs_have_equal_shares_of_each_type() -> None:
     found = shares(two_types(), "max_min_fairness")
     assert found == {"a/1": [0.5, 0.5], "b/1": [0.5, 0.5]}
