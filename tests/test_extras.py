@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eunomia.extras import EXTRAS, cure, extra_of
+from eunomia.extras import EXTRAS, extra_of, remedy
 from eunomia.platform.registry import default_registry
 
 ROOT = Path(__file__).parent.parent
@@ -133,7 +133,7 @@ def test_each_module_maps_to_its_extra() -> None:
     assert extra_of("torch.utils.tensorboard") == extra_of("google") == "live"
     assert extra_of("numpy") is None
     assert extra_of("grpcx") is None
-    assert cure("live") == "pip install 'eunomia[live]'"
+    assert remedy("live") == "pip install 'eunomia[live]'"
 
 
 @pytest.fixture

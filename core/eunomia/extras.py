@@ -46,7 +46,7 @@ def extra_of(module: str) -> str | None:
     return None
 
 
-def cure(extra: str) -> str:
+def remedy(extra: str) -> str:
     """Return the command that installs an extra."""
     return f"pip install 'eunomia[{extra}]'"
 
@@ -89,4 +89,4 @@ def lacking(error: ImportError, *, of: str) -> InputError | None:
 def _missing(module: str, of: str) -> InputError:
     if (extra := extra_of(module)) is None:
         return InputError(f"{of} must find the module {module}", value="none")
-    return InputError(f'{of} needs the extra "{extra}": {cure(extra)}', value=f"no module {module}")
+    return InputError(f'{of} needs the extra "{extra}": {remedy(extra)}', value=f"no module {module}")

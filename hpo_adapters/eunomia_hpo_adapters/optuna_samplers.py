@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from eunomia.errors import InputError
-from eunomia.extras import cure
+from eunomia.extras import remedy
 from eunomia_appmaster.app.space import Categorical, Distribution, Float, Int, Parameter
 from eunomia_appmaster.tuner import JsonState, Search
 
@@ -123,7 +123,7 @@ def _import_optuna(sampler: str) -> Any:
     try:
         import optuna
     except ImportError as error:
-        rule = f'Optuna must be installed for sampler "{sampler}": {cure("optuna")}'
+        rule = f'Optuna must be installed for sampler "{sampler}": {remedy("optuna")}'
         raise InputError(rule, value=str(error)) from error
     from importlib.util import find_spec
 

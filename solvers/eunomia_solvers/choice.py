@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from eunomia.extras import cure, is_installed
+from eunomia.extras import is_installed, remedy
 
 
 def _installed(given: str) -> str:
     """Check at load that cvxpy is installed if ``reference`` is chosen, so that no round fails without it."""
     if given == "reference" and not is_installed("cvxpy"):
-        raise ValueError(f'must be "fast" where cvxpy is not installed ({cure("solvers")})')
+        raise ValueError(f'must be "fast" where cvxpy is not installed ({remedy("solvers")})')
     return given
 
 

@@ -298,7 +298,7 @@ def test_links_at_logs_and_older_copies_reach_no_file_of_root(app: Path, logins:
     with pytest.raises(OSError):
         write_stacks(app / "appmaster" / "stacks" / "1.txt", app, [], "why", owned=app)
     with pytest.raises((OSError, EunomiaError)):
-        reading_as_owner(app, lambda: read_kept(app / "submission.json", cure="none"))
+        reading_as_owner(app, lambda: read_kept(app / "submission.json", remedy="none"))
     remove_all_but_best(app.parent, "net", "net/2")
     remove_app(app.parent, "net")
     assert not app.exists()
@@ -356,7 +356,7 @@ def test_reading_a_pipe_times_out_and_the_number_of_blocked_readers_is_limited(a
 def test_a_pipe_in_place_of_a_file_with_a_checksum_counts_as_damage(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "submission.json")
     with pytest.raises(InputError, match="it must be a plain file"):
-        read_kept(tmp_path / "submission.json", cure="none")
+        read_kept(tmp_path / "submission.json", remedy="none")
 
 
 def test_folders_nested_too_deep_are_refused_and_cannot_evade_the_quota(tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_newer_file_is_read_while_it_is_valid(path: Path) -> None:
-    kept = read_kept(path, cure="none")
+    kept = read_kept(path, remedy="none")
     assert (kept.content, kept.damage) == (NEW, "")
     path.with_name("epochs.json.old").unlink()
-    assert read_kept(path, cure="none").content == NEW
-    assert read_kept(path.with_name("other.json"), cure="none").content is None
+    assert read_kept(path, remedy="none").content == NEW
+    assert read_kept(path.with_name("other.json"), remedy="none").content is None
 
 
 def test_any_damaged_byte_and_any_truncation_is_reported(path: Path) -> None:
@@ -45,7 +45,7 @@ def test_any_damaged_byte_and_any_truncation_is_reported(path: Path) -> None:
     damages += [b"", b"[]", b"null", b"\x00" * len(good)]
     for damage in damages:
         path.write_bytes(damage)
-        kept = read_kept(path, cure="none")
+        kept = read_kept(path, remedy="none")
         assert (kept.content, bool(kept.damage)) in ((OLD, True), (NEW, False)), damage
         if not kept.damage:
             assert json.loads(damage) == json.loads(good), damage
@@ -70,12 +70,12 @@ def test_the_launcher_reads_the_older_copy_of_a_damaged_file_and_logs_it(path: P
     assert (epochs[0].highest, epochs[1].highest) == (7, 0)
     epochs.saw(0, 12)
     assert Epochs(path)[0].highest == 12
-    assert read_kept(path.with_name("epochs.json.old"), cure="none").content == OLD
+    assert read_kept(path.with_name("epochs.json.old"), remedy="none").content == OLD
 
 
 def test_the_older_copy_replaces_a_missing_file(path: Path) -> None:
     path.unlink()
-    kept = read_kept(path, cure="none")
+    kept = read_kept(path, remedy="none")
     assert (kept.content, kept.damage) == (OLD, "epochs.json is gone")
 
 

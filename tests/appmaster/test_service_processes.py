@@ -294,8 +294,10 @@ def test_a_client_without_an_arbiter_or_token_gets_an_error_with_the_remedy(tmp_
     with Client("127.0.0.1:1", state_dir=tmp_path) as client, pytest.raises(UnreachableError) as away:
         client.list()
     python = "in Python Client(state_dir=DIR) or Client(address)"
-    cure = f"eunomia serve starts one; --state-dir DIR or --address HOST:PORT, {python}, finds one that runs elsewhere"
-    assert str(away.value) == f"an arbiter must be reachable ({cure}), but got connection refused (127.0.0.1:1)"
+    remedy = (
+        f"eunomia serve starts one; --state-dir DIR or --address HOST:PORT, {python}, finds one that runs elsewhere"
+    )
+    assert str(away.value) == f"an arbiter must be reachable ({remedy}), but got connection refused (127.0.0.1:1)"
     assert away.value.exit_code == 4
 
 
@@ -498,8 +500,8 @@ def test_a_state_folder_without_an_arbiter_is_not_the_default_address(
     empty = tmp_path / "empty"
     with pytest.raises(UnreachableError) as away:
         Client(state_dir=empty)
-    cure = f"eunomia serve --state-dir {empty} starts one; in Python Client(state_dir=DIR) names another folder"
-    rule = f"an arbiter must serve the state folder ({cure})"
+    remedy = f"eunomia serve --state-dir {empty} starts one; in Python Client(state_dir=DIR) names another folder"
+    rule = f"an arbiter must serve the state folder ({remedy})"
     assert str(away.value) == f"{rule}, but got no address file ({empty / 'run' / 'address'})"
     assert away.value.exit_code == 4
     monkeypatch.setenv("EUNOMIA_STATE_DIR", str(empty))

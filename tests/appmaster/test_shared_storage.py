@@ -1,4 +1,4 @@
-"""A node must see the arbiter's storage: it reads back what the arbiter has written, or is refused with the cure."""
+"""A node must see the arbiter's storage: it reads back what the arbiter has written, or is refused with the remedy."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""Every file of a real state folder damaged: what reads it goes on and says so, or refuses with the cure."""
+"""Every file of a real state folder damaged: what reads it goes on and says so, or refuses with the remedy."""
 
 import os
 import random
@@ -75,7 +75,7 @@ def test_each_damage_to_each_file_is_reported_and_no_damaged_content_is_read(sna
 
 
 @pytest.mark.parametrize(
-    ("file", "cure"),
+    ("file", "remedy"),
     [
         ("launcher/epochs.json", "restore it from a backup, or restart the machine, so that no worker is left, and "),
         (f"apps/{APP}/master/a1-g1/master.json", "restore it from a backup, or submit the app's file again"),
@@ -83,18 +83,18 @@ def test_each_damage_to_each_file_is_reported_and_no_damaged_content_is_read(sna
     ],
 )
 def test_if_both_copies_are_damaged_the_error_names_a_remedy_that_works(
-    snapshot: Snapshot, file: str, cure: str
+    snapshot: Snapshot, file: str, remedy: str
 ) -> None:
     good = read_all(snapshot.state)
     for name in (file, f"{file}.old"):
         damage(snapshot.state / name, flipped)
     seen = read_all(snapshot.state)
     (error,) = seen.errors.values()
-    assert cure in str(error)
+    assert remedy in str(error)
     assert str(snapshot.state / file) in str(error)
     shutil.copy(snapshot.copy / file, snapshot.state / file)
     assert read_all(snapshot.state).values == good.values
-    if "delete it" in str(error):  # the other cure
+    if "delete it" in str(error):  # the other remedy
         for name in (file, f"{file}.old"):
             (snapshot.state / name).unlink(missing_ok=True)
         assert not read_all(snapshot.state).errors

@@ -137,8 +137,8 @@ def test_a_silent_node_is_removed_only_if_the_operator_states_that_it_is_off(two
         "RemoveNode", pb.RemoveNodeRequest(node="annex", is_off=True)
     )
     two.lose()
-    cure = "start its launcher again, or eunomia nodes remove annex --is-off once the machine is off"
-    assert two.nodes()["annex"].why == f"silent; its slots wait until its processes are known to be dead: {cure}"
+    remedy = "start its launcher again, or eunomia nodes remove annex --is-off once the machine is off"
+    assert two.nodes()["annex"].why == f"silent; its slots wait until its processes are known to be dead: {remedy}"
     assert "--is-off says so" in two.refused("RemoveNode", pb.RemoveNodeRequest(node="annex", now=True))
     assert two.remove(is_off=True).left
     assert list(two.nodes()) == ["box7"]

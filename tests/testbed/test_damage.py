@@ -1,4 +1,4 @@
-"""A journal that is damaged at random is refused with a cure, begun with as it was, or costs one app by name."""
+"""A journal that is damaged at random is refused with a remedy, begun with as it was, or costs one app by name."""
 
 import re
 import shutil

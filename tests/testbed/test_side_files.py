@@ -1,4 +1,4 @@
-"""Damages drawn for any file of a live run's state folder are harmless, said, or refused with a cure."""
+"""Damages drawn for any file of a live run's state folder are harmless, said, or refused with a remedy."""
 
 from pathlib import Path
 

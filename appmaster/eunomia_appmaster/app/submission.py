@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 APP_FILE = "app.toml"
 SUBMISSION = "submission.json"
-CURE = "restore it from a backup, or submit the app's file again"
+REMEDY = "restore it from a backup, or submit the app's file again"
 MORE_TRIALS = "EUNOMIA_MORE_TRIALS"
 """Environment variable of an app master with the sizes of all added groups of trials, such as ``8,4``."""
 
@@ -61,11 +61,11 @@ class Submission:
         """
         path = app_dir / SUBMISSION
         try:
-            kept = read_kept(path, cure=CURE)
+            kept = read_kept(path, remedy=REMEDY)
             plain = kept.content
             if plain is None:
                 raise EunomiaError(
-                    f"a submission must be in its app's folder; {CURE}", value="no such file", place=str(path)
+                    f"a submission must be in its app's folder; {REMEDY}", value="no such file", place=str(path)
                 )
             _put_back(app_dir, plain, kept.damage)
             return cls(

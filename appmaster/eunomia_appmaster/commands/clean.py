@@ -84,8 +84,8 @@ def check_may_remove(root: Path) -> None:
         pass
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         rule = "`eunomia clean` must run under the arbiter's account"
-        cure = "ask the operator for it, or remove files in the folders of your own apps"
-        raise InputError(f"{rule} ({cure})", value=f"user id {os.geteuid()}, which may not change {root}")
+        remedy = "ask the operator for it, or remove files in the folders of your own apps"
+        raise InputError(f"{rule} ({remedy})", value=f"user id {os.geteuid()}, which may not change {root}")
 
 
 def _agreed(question: str) -> bool:

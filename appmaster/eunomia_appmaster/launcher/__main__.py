@@ -248,7 +248,9 @@ def _join(options: argparse.Namespace, joined: OwnJoin) -> None:
         raise InputError(rule, value="neither")
     token = JoinText.read(options.join)
     if options.join != "-" and Path(options.join).stat().st_mode & 0o077:
-        structlog.get_logger().warning("join_token.open_to_others", file=options.join, cure=f"chmod 600 {options.join}")
+        structlog.get_logger().warning(
+            "join_token.open_to_others", file=options.join, remedy=f"chmod 600 {options.join}"
+        )
     joined.join(token)
 
 

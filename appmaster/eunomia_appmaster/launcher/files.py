@@ -21,7 +21,7 @@ from eunomia_appmaster.node.kept_files import (
 
 log = structlog.get_logger()
 
-CURE = "restore it from a backup, or restart the machine, so that no worker is left, and delete it"
+REMEDY = "restore it from a backup, or restart the machine, so that no worker is left, and delete it"
 
 
 def write_json(path: Path, content: dict[str, Any], *, sync: bool = False, older: bool = True) -> None:
@@ -53,7 +53,7 @@ def read_kept_json(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it is damaged, and there is no good backup.
     """
-    return _taken(path, read_kept(path, cure=CURE)) or {}
+    return _taken(path, read_kept(path, remedy=REMEDY)) or {}
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -62,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     If the backup is damaged as well, the result is None; both are renamed to ``<name>.damaged``, which is logged.
     """
     try:
-        return _taken(path, read_kept(path, cure="a launcher goes on without it"))
+        return _taken(path, read_kept(path, remedy="a launcher goes on without it"))
     except InputError as error:
         put_aside(path, str(error))
         return None

@@ -17,7 +17,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.app.cleaning import RECORDS
 from eunomia_appmaster.launcher.attempts import Attempts
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
-from eunomia_appmaster.launcher.files import CURE, let_read, put_aside, read_json, read_kept_json, write_json
+from eunomia_appmaster.launcher.files import REMEDY, let_read, put_aside, read_json, read_kept_json, write_json
 from eunomia_appmaster.launcher.folder_user import EPOCHS
 from eunomia_appmaster.launcher.node_lease import FILE as LEASE
 from eunomia_appmaster.launcher.node_lease import NodeLease
@@ -246,7 +246,7 @@ class Epochs:
         try:
             self._slots = {int(slot): SlotEpochs(**known) for slot, known in record.items()}
         except (ValueError, TypeError) as error:  # a file without a sum, of an earlier version
-            raise InputError(f"epochs must be numbers by slot; {CURE}", value=str(error), place=str(path)) from None
+            raise InputError(f"epochs must be numbers by slot; {REMEDY}", value=str(error), place=str(path)) from None
 
     def __getitem__(self, slot: int) -> SlotEpochs:
         return self._slots.setdefault(slot, SlotEpochs())

@@ -91,8 +91,8 @@ class Quotas:
         if taken <= limit.bytes:
             return ""
         words = f"the folders of {limit.user}'s apps take {size_text(taken)} of disk, more than its limit of"
-        cure = "remove files in them, or ask the operator for `eunomia clean`, which removes those of ended apps"
-        return f"{words} {size_text(limit.bytes)}; it goes on once they take less: {cure}"
+        remedy = "remove files in them, or ask the operator for `eunomia clean`, which removes those of ended apps"
+        return f"{words} {size_text(limit.bytes)}; it goes on once they take less: {remedy}"
 
     async def _size(self, app: str) -> float | None:
         """Return the size of an app's folder in bytes; infinite: nested too deeply; None: it cannot be read."""

@@ -87,7 +87,7 @@ def rest_of(tuner: Any, growth: Growth, notices: Sequence[str]) -> dict[str, Any
     return {"schema": SCHEMA, "tuner": tuner, "more": growth.to_json(), "notices": list(notices)}
 
 
-_CURE = "restore it from a backup, or submit the app's file again"
+_REMEDY = "restore it from a backup, or submit the app's file again"
 
 
 def read_state(path: Path) -> KeptState | None:
@@ -97,7 +97,7 @@ def read_state(path: Path) -> KeptState | None:
         StateError: neither file can be read.
     """
     try:
-        kept = read_kept(path, cure=_CURE)
+        kept = read_kept(path, remedy=_REMEDY)
         if kept.damage:
             log.warning("master.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}")
         if kept.content is None:
@@ -106,7 +106,7 @@ def read_state(path: Path) -> KeptState | None:
         read = read_log(path, kept.content, older=bool(kept.damage))
         state = _state_of(kept.content, path)._replace(number=read.number)
     except InputError as error:
-        rule = f"the state of an app master must be readable ({_CURE})"
+        rule = f"the state of an app master must be readable ({_REMEDY})"
         raise StateError(rule, value=error.value or error.rule, place=str(path)) from error
     if not (kept.damage or read.damage or read.torn):
         return state

@@ -88,12 +88,12 @@ def complete(path: Path, text: str) -> None:
     new.replace(older)
 
 
-def read_kept(path: Path, *, cure: str) -> KeptContent:
+def read_kept(path: Path, *, remedy: str) -> KeptContent:
     """Read a file, or its backup if it is damaged or missing; files of earlier versions have no checksum.
 
     Args:
         path: of the newer file.
-        cure: remedy for users if both are damaged, as a sentence without a full stop.
+        remedy: remedy for users if both are damaged, as a sentence without a full stop.
 
     Raises:
         InputError: it is damaged, and there is no good backup.
@@ -113,7 +113,7 @@ def read_kept(path: Path, *, cure: str) -> KeptContent:
     try:
         return KeptContent(content=_opened(older)[0], damage=damage)
     except (FileNotFoundError, ValueError):
-        rule = f"a file must be as it was written, or have a good older copy; {cure}"
+        rule = f"a file must be as it was written, or have a good older copy; {remedy}"
         raise InputError(rule, value=damage, place=str(path)) from None
 
 

@@ -484,7 +484,7 @@ def left_running(state_dir: Path) -> bool:
 
 def _may_run(record: Path) -> bool:
     try:
-        known = read_kept(record, cure="the next launcher sees that nothing is left").content
+        known = read_kept(record, remedy="the next launcher sees that nothing is left").content
     except InputError:
         return True
     return known is not None and known.get("state") != "COMPLETED"

@@ -162,8 +162,8 @@ def tls_error(address: Address, details: str) -> UnreachableError | None:
         return UnreachableError(rule, value="one that is not, or has expired", place=address.target)
     if "hostname verification" in words or "peer name" in words:
         host = host_of(address.target).strip("[]")
-        cure = f"call it by a name that it has, or make one with eunomia certificates DIR --name {host}"
-        rule = f"the arbiter's certificate must name {host} ({cure})"
+        remedy = f"call it by a name that it has, or make one with eunomia certificates DIR --name {host}"
+        rule = f"the arbiter's certificate must name {host} ({remedy})"
         names = ", ".join(_names_shown(address.target)) or "other names"
         return UnreachableError(rule, value=f"one for {names}", place=address.target)
     if "wrong_version_number" in words:

@@ -448,7 +448,7 @@ def _address_in(launcher_file: Path) -> Address:
     Raises:
         InputError: there is none now; the launcher rewrites a damaged file.
     """
-    kept = read_kept(launcher_file, cure="the launcher writes it again").content
+    kept = read_kept(launcher_file, remedy="the launcher writes it again").content
     if kept is None or not isinstance(kept.get("address"), str):
         raise InputError("a launcher must run on this machine", value="none", place=str(launcher_file))
     name, authority = str(kept.get("certificate_name", "")), str(kept.get("authority", "")).encode()

@@ -12,7 +12,7 @@ import structlog
 
 from eunomia.arbiter import ClusterView
 from eunomia.errors import InputError
-from eunomia.journal.files import BEGIN_ANEW, CURE
+from eunomia.journal.files import MOVE_AWAY, REMEDY
 from eunomia.journal.journal import Journal, JournalReader
 from eunomia.journal.sums import UNREADABLE
 from eunomia.model.shapes import value
@@ -80,7 +80,7 @@ def check_notes(journal: Journal | JournalReader) -> None:
         InputError: they are older; the message names the remedy.
     """
     if journal.damage().stale:
-        rule = f"a journal's notes must be those that were written last; {CURE}"
+        rule = f"a journal's notes must be those that were written last; {REMEDY}"
         raise InputError(rule, value="some are older", place=str(journal.path))
 
 
@@ -114,7 +114,7 @@ def _read(journal: Journal | JournalReader, meta: dict[str, Any]) -> Kept:
 
 
 def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:
-    rule = f"a journal must hold its {key}, which nothing else holds: restore a backup, or {BEGIN_ANEW}"
+    rule = f"a journal must hold its {key}, which nothing else holds: restore a backup, or {MOVE_AWAY}"
     raise InputError(rule, value=got, place=str(journal.path))
 
 

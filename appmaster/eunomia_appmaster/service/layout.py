@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from eunomia.contract.codec import decode, encode
 from eunomia.contract.events import MachineJoined
 from eunomia.errors import InputError
-from eunomia.journal.files import CURE
+from eunomia.journal.files import REMEDY
 from eunomia.journal.values import Note
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import builds, value
@@ -259,7 +259,7 @@ class Layout:
         """
         known = self.cluster.machines[: len(cluster.machines)]
         if known != cluster.machines:
-            rule = f"a journal must hold the note of each machine that joined; {CURE}"
+            rule = f"a journal must hold the note of each machine that joined; {REMEDY}"
             raise InputError(rule, value=f"{len(known)} of {len(cluster.machines)} machines are as they joined")
         return self.made(cluster, self.places[: cluster.gpus])
 

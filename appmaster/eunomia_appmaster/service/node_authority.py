@@ -98,7 +98,7 @@ def _certificate(path: Path) -> "x509.Certificate":
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        cure = "restore it from a backup, or delete its folder and let all nodes join again"
+        remedy = "restore it from a backup, or delete its folder and let all nodes join again"
         raise InputError(
-            f"the CA of an arbiter's nodes must be PEM; {cure}", value=str(error)[:100], place=str(path)
+            f"the CA of an arbiter's nodes must be PEM; {remedy}", value=str(error)[:100], place=str(path)
         ) from None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eunomia.errors import InputError
-from eunomia.journal.files import BEGIN_ANEW, Row, locked, reading
+from eunomia.journal.files import MOVE_AWAY, Row, locked, reading
 from eunomia.journal.journal import Journal, SavedState, read_step
 from eunomia.journal.schema import check_version, columns_of, prepare, version_of
 from eunomia.journal.sums import (
@@ -67,7 +67,7 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
     fresh = path.with_name(f"{path.name}.salvaged")
     try:
         _remove(fresh)
-        with reading(path, f"restore a backup, or {BEGIN_ANEW}"):
+        with reading(path, f"restore a backup, or {MOVE_AWAY}"):
             damaged = prepare(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None))
             try:
                 check_version(damaged, path, may_be_new=False)
@@ -92,7 +92,7 @@ def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, in
     rows = [*reversed(list(before)), *after]
     if saved is None and (not rows or rows[0].id != 1):
         rule = "a journal must have a whole checkpoint, or all its steps from the first on, to be saved"
-        raise InputError(f"{rule}; restore a backup, or {BEGIN_ANEW}", value="neither", place=str(path))
+        raise InputError(f"{rule}; restore a backup, or {MOVE_AWAY}", value="neither", place=str(path))
     with Journal.open(fresh) as journal:
         dropped = _write(journal, damaged, path, rows, saved)
     dropped += _lost_before(damaged, min([base + 1, *(row.id for row in rows)]))
@@ -220,7 +220,7 @@ def _copy_meta(database: sqlite3.Connection, damaged: sqlite3.Connection, path: 
     lost = [key for key in NOWHERE_ELSE if key in bad or (key in needed and key not in kept)]
     if lost:
         rule = f"a journal's {' and '.join(lost)} must be as written, since nothing else holds it: restore a backup, or"
-        raise InputError(f"{rule} {BEGIN_ANEW}", value="a damaged or missing row of meta", place=str(path))
+        raise InputError(f"{rule} {MOVE_AWAY}", value="a damaged or missing row of meta", place=str(path))
     dropped += [f"{key} of meta" for key in bad if key != NOTES]
 
 

@@ -15,7 +15,7 @@ from eunomia.errors import InputError
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 _TENSORS = (torch.Tensor, nn.Parameter)
-CURE = (
+REMEDY = (
     "a checkpoint must hold tensors and plain values only: make the state of it plain, or set trust_checkpoints = true "
     "in [job] of the app file, after which reading a checkpoint may run code in it"
 )
@@ -43,4 +43,4 @@ def plain(value: Any, place: str) -> Any:
     if kind in (list, tuple, set):
         items = [plain(item, f"{place}[{number}]") for number, item in enumerate(value)]
         return value if all(one is item for one, item in zip(items, value, strict=True)) else kind(items)
-    raise InputError(CURE, value=f"{kind.__module__}.{kind.__qualname__}", place=place)
+    raise InputError(REMEDY, value=f"{kind.__module__}.{kind.__qualname__}", place=place)

@@ -6,7 +6,7 @@ import numpy as np
 
 from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind
 from eunomia.contract.offers import Offer
-from eunomia.fold.revoking import shed
+from eunomia.fold.revoking import revoke_without_order
 from eunomia.model.changes import VERSIONS_KEPT
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
@@ -74,7 +74,7 @@ def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
         if not kind.effect.releases:
             leave(state, lease, lost, order.fence)
             continue
-        shed(state, lease, lost, order.fence, order.epoch)
+        revoke_without_order(state, lease, lost, order.fence, order.epoch)
         if lease.job != NONE and order.listed["gpus"]:
             confirm_again(state, lease, order)
 

@@ -8,7 +8,7 @@ from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.events import RateMeasured
 from eunomia.fold.adopt import confirm_again
 from eunomia.fold.folding import Folding
-from eunomia.fold.revoking import shed
+from eunomia.fold.revoking import revoke_without_order
 from eunomia.model.gpu_sets import NO_GPUS, without
 from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.store.state import State
@@ -50,7 +50,7 @@ def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
     fence, leaving = Epoch(0), without(lease.gpus, lease.home)
     if leaving:
         fence = state.counters.next_epoch()
-        leaving = shed(state, lease, leaving, fence, fence)
+        leaving = revoke_without_order(state, lease, leaving, fence, fence)
     order = Transition(
         kind=TransitionKind.PROBE,
         lease=LeaseId(lease.id),

@@ -23,7 +23,7 @@ def revoke(
         The order for executors, with a new epoch; None if the lease held none of these GPUs.
     """
     epoch = state.counters.next_epoch()
-    mine = shed(state, lease, gpus, epoch, epoch)
+    mine = revoke_without_order(state, lease, gpus, epoch, epoch)
     if not mine:
         return None
     held = state.holdings.live
@@ -45,7 +45,7 @@ def revoke(
     )
 
 
-def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) -> list[int]:
+def revoke_without_order(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) -> list[int]:
     """Revoke GPUs of a lease without an order for executors; return those of the GPUs that the lease held.
 
     The job of a lease without GPUs left stops; the lease is leaving, or dropped if it has no GPUs to release.

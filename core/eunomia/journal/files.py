@@ -20,8 +20,8 @@ from eunomia.errors import EunomiaError, InputError
 ARCHIVE: Final = ".archive"
 """Suffix of the archive: the archive of ``journal.sqlite`` is the folder ``journal.archive`` next to it."""
 SHARED: Final = "journal.shared"  # marks, next to a journal, storage shared by machines
-BEGIN_ANEW: Final = "move it away to begin a new one"
-CURE: Final = (
+MOVE_AWAY: Final = "move it away to begin a new one"
+REMEDY: Final = (
     "restore a backup, or go on from what is good: `eunomia journal salvage FOLDER` writes it to a new file and keeps "
     "this one (docs/how-to/after-a-fault.md)"
 )
@@ -137,7 +137,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: Path, cure: str = CURE) -> Iterator[None]:
+def reading(path: Path, remedy: str = REMEDY) -> Iterator[None]:
     """Convert SQLite errors within the block to ``InputError`` with the file and a remedy."""
     try:
         yield
@@ -146,7 +146,7 @@ def reading(path: Path, cure: str = CURE) -> Iterator[None]:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             rule = "a journal's file and folder must be writable, and its disk must have room"
             raise InputError(rule, value=str(error), place=str(path)) from error
-        rule = f"a journal must be a readable SQLite file; {cure}"
+        rule = f"a journal must be a readable SQLite file; {remedy}"
         raise InputError(rule, value=str(error), place=str(path)) from error
 
 
@@ -159,7 +159,7 @@ def writing(path: Path) -> Iterator[None]:
         rule = "the journal's disk must take what is written"
         raise JournalWriteError(rule, value=str(error), place=str(path)) from error
     except sqlite3.DatabaseError as error:
-        rule = f"a journal must be a readable SQLite file; {CURE}"
+        rule = f"a journal must be a readable SQLite file; {REMEDY}"
         raise InputError(rule, value=str(error), place=str(path)) from error
 
 

@@ -46,11 +46,11 @@ from eunomia.journal.files import (
 from eunomia.journal.schema import (
     CACHE_KIB,
     WAL_BYTES,
-    bring_up,
     check_pages,
     check_version,
     columns_of,
-    looking_at,
+    migrate,
+    opened_to_read,
     prepare,
     version_of,
 )
@@ -322,7 +322,7 @@ class Journal(_Tables):
                 database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 database.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
                 database.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-                bring_up(database)
+                migrate(database)
         except BaseException:
             lock.close()
             raise
@@ -466,7 +466,7 @@ def read_journal(path: Path | str) -> JournalReader:
     if not os.path.isfile(path):  # noqa: PTH113 - False for an invalid name too
         raise InputError("a journal must exist to be read", value="no such file", place=str(path))
     with reading(path):
-        database = looking_at(path)
+        database = opened_to_read(path)
         check_version(database, path, may_be_new=False)
     return JournalReader(database, path)
 

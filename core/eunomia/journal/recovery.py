@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import structlog
 
 from eunomia.errors import InputError
-from eunomia.journal.files import CURE
+from eunomia.journal.files import REMEDY
 from eunomia.journal.journal import Journal, JournalReader, SavedState, Step
 from eunomia.journal.sums import UNREADABLE
 from eunomia.round.arbiter import Arbiter
@@ -44,10 +44,10 @@ def recover(arbiter: Arbiter, journal: Journal | JournalReader) -> list[Step]:
             folded.append(step)
             last = step.number
     except (InputError, *UNREADABLE) as error:
-        rule = f"a journal must be undamaged; this one is good up to step {last}, and was not changed; {CURE}"
+        rule = f"a journal must be undamaged; this one is good up to step {last}, and was not changed; {REMEDY}"
         raise InputError(rule, value=str(error), place=str(journal.path)) from error
     if last < journal.last_step:
-        rule = f"a journal must hold its last step, {journal.last_step}; this one ends with step {last}; {CURE}"
+        rule = f"a journal must hold its last step, {journal.last_step}; this one ends with step {last}; {REMEDY}"
         raise InputError(rule, place=str(journal.path))
     return folded
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from eunomia.errors import InputError
-from eunomia.journal.files import BEGIN_ANEW, CURE, reading
+from eunomia.journal.files import MOVE_AWAY, REMEDY, reading
 from eunomia.journal.sums import NOTES, add_sums, as_text, write_meta
 
 SCHEMA: Final = 5
@@ -69,11 +69,11 @@ def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool)
     if tables == 0 and may_be_new:
         return
     if owner != APPLICATION_ID:
-        rule = f"a journal must be Eunomia's; restore a backup, or {BEGIN_ANEW}"
+        rule = f"a journal must be Eunomia's; restore a backup, or {MOVE_AWAY}"
         raise InputError(rule, value="another program's database", place=str(path))
     if not OLDEST_READ <= version <= SCHEMA:
         age, way = ("newer", "take a newer Eunomia") if version > SCHEMA else ("older", "finish it with the older one")
-        rule = f"a journal must be of version {OLDEST_READ} to {SCHEMA}; this one is {age}: {way}, or {BEGIN_ANEW}"
+        rule = f"a journal must be of version {OLDEST_READ} to {SCHEMA}; this one is {age}: {way}, or {MOVE_AWAY}"
         raise InputError(rule, value=str(version), place=str(path))
     _check_columns(database, path, version)
 
@@ -84,7 +84,7 @@ def _check_columns(database: sqlite3.Connection, path: Path, version: int) -> No
         known = {column for began, columns in since.items() if began <= version for column in columns}
         there = {str(name) for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
         if there != known:
-            rule = f"a journal's tables must be those of its version, {version}; restore a backup, or {BEGIN_ANEW}"
+            rule = f"a journal's tables must be those of its version, {version}; restore a backup, or {MOVE_AWAY}"
             raise InputError(rule, value=f"another table {table}", place=str(path))
 
 
@@ -97,10 +97,10 @@ def check_pages(database: sqlite3.Connection, path: Path) -> None:
     with reading(path):
         (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if answer != "ok":
-        raise InputError(f"a journal must be a whole SQLite file; {CURE}", value=str(answer)[:200], place=str(path))
+        raise InputError(f"a journal must be a whole SQLite file; {REMEDY}", value=str(answer)[:200], place=str(path))
 
 
-def bring_up(database: sqlite3.Connection) -> None:
+def migrate(database: sqlite3.Connection) -> None:
     """Create the tables, or migrate tables of an older version, in one transaction."""
     version = version_of(database)
     if version == SCHEMA:
@@ -135,7 +135,7 @@ def prepare(database: sqlite3.Connection) -> sqlite3.Connection:
     return database
 
 
-def looking_at(path: Path) -> sqlite3.Connection:
+def opened_to_read(path: Path) -> sqlite3.Connection:
     """Open a journal for reading; in a read-only folder, SQLite creates no auxiliary files."""
     try:
         database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))

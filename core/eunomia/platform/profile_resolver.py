@@ -29,7 +29,7 @@ TOP_KEYS = ("summary", "paper", "paper_default", "stages", "rounds", "plugins", 
 _IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
 
 
-class Cast:
+class ProfilePlugins:
     """The plugins of one profile; all errors are collected and raised together.
 
     Args:

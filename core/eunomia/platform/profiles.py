@@ -23,7 +23,7 @@ from eunomia.platform.layers import (
     read_toml,
 )
 from eunomia.platform.papers import error_of
-from eunomia.platform.profile_resolver import FALLBACK, SINGLE_STAGES, Cast
+from eunomia.platform.profile_resolver import FALLBACK, SINGLE_STAGES, ProfilePlugins
 from eunomia.platform.registry import Registry, default_registry
 from eunomia.platform.rounds import read_rounds
 from eunomia.units import Stage
@@ -113,7 +113,7 @@ class Profile:
     @classmethod
     def _checked(cls, name: str, merged: Merged, registry: Registry, settings: Settings) -> Self:
         made = cls(name=name, merged=_set(merged, settings), registry=registry)
-        Cast(name, made.merged, registry).check()
+        ProfilePlugins(name, made.merged, registry).check()
         return made
 
     def replace(self, *, name: str | None = None, settings: Settings = ()) -> Self:
@@ -149,18 +149,18 @@ class Profile:
         Raises:
             InputErrors: the cluster lacks a feature that the plugins need.
         """
-        cast = Cast(self.name, self.merged, self.registry)
-        cast.check()
-        unsuited = [] if cluster is None else check_cluster(cast.steps(), cluster, place=place)
+        plugins = ProfilePlugins(self.name, self.merged, self.registry)
+        plugins.check()
+        unsuited = [] if cluster is None else check_cluster(plugins.steps(), cluster, place=place)
         if unsuited:
             raise InputErrors(unsuited)
-        return cast.stages()
+        return plugins.stages()
 
     def observers(self) -> tuple[tuple[str, Observer], ...]:
         """Return name and hook of each plugin of the profile that implements ``eunomia_round_finished``."""
-        cast = Cast(self.name, self.merged, self.registry)
-        cast.check()
-        bound = ((name, bind(plugin, "eunomia_round_finished")) for name, plugin in cast.made.items())
+        plugins = ProfilePlugins(self.name, self.merged, self.registry)
+        plugins.check()
+        bound = ((name, bind(plugin, "eunomia_round_finished")) for name, plugin in plugins.made.items())
         return tuple((name, call) for name, call in bound if call is not None)
 
     def resolved(self) -> str:
@@ -169,9 +169,9 @@ class Profile:
 
     def origins(self) -> tuple[tuple[str, str], ...]:
         """Return each line of ``resolved`` with the file or flag it came from; empty for headers and blank lines."""
-        cast = Cast(self.name, self.merged, self.registry)
-        cast.check()
-        return tuple(cast.lines())
+        plugins = ProfilePlugins(self.name, self.merged, self.registry)
+        plugins.check()
+        return tuple(plugins.lines())
 
 
 def _read_file(path: Path, presets: Mapping[str, Path]) -> Merged:

@@ -58,7 +58,7 @@ def parse_toml(text: str, what: str, *, place: str | None, bounds: Bounds = SMAL
         InputError: the text is not TOML, or exceeds a limit.
     """
     check_size(len(text.encode("utf-8", "surrogatepass")), what, place=place, bounds=bounds)
-    _Look(text, what, place, bounds).check()
+    _Scan(text, what, place, bounds).check()
     try:
         tree = tomllib.loads(text)
     except ValueError as error:  # some numbers and dates are refused by Python rather than by TOML
@@ -94,7 +94,7 @@ def _check_tree(tree: dict[str, Any], what: str, place: str | None) -> None:
     raise InputError(rule, value=f"{DEEPEST + 1} or more", place=place)
 
 
-class _Look:
+class _Scan:
     """A scan of TOML text that counts keys and nesting levels."""
 
     def __init__(self, text: str, what: str, place: str | None, bounds: Bounds) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eunomia.errors import EunomiaError
-from eunomia.extras import cure, is_installed
+from eunomia.extras import is_installed, remedy
 from eunomia_appmaster.node.private_files import write_private
 from eunomia_engines.engine import (
     EngineFinding,
@@ -147,7 +147,7 @@ class KubernetesKind:
     def check(self) -> Sequence[EngineFinding]:
         """Return what of Kubernetes is there and what is missing; changes nothing and raises nothing."""
         if not is_installed("kubernetes"):
-            text = f"the Python client of Kubernetes must be installed: {cure('kubernetes')}"
+            text = f"the Python client of Kubernetes must be installed: {remedy('kubernetes')}"
             return [EngineFinding(is_good=False, text=text)]
         try:
             api = KubeApi(self._client(), own_namespace(), "none")

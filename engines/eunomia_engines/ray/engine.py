@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from eunomia.errors import EunomiaError
-from eunomia.extras import cure, is_installed
+from eunomia.extras import is_installed, remedy
 from eunomia_engines.engine import EngineFinding, EngineNode, EngineRefusedError, NodeState, each_once
 from eunomia_engines.pilots.records import PILOTS
 from eunomia_engines.ray.cluster import NewActor, RayActor, RayCluster, RayNode
@@ -128,7 +128,7 @@ class RayKind:
         if self._cluster is not None:
             return findings(self._cluster)
         if not is_installed("ray"):
-            return [EngineFinding(is_good=False, text=f"Ray must be installed: {cure('ray')}")]
+            return [EngineFinding(is_good=False, text=f"Ray must be installed: {remedy('ray')}")]
         driver = RayDriver(LOCAL, "eunomia-check", None)
         try:
             return findings(driver)

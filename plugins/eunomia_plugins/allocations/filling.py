@@ -105,7 +105,7 @@ def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, wei
     weight = snapshot.apps.weight[snapshot.jobs.app[jobs]] if weighted else np.ones(jobs.size)
     able: Bools = allowed(kind, most, offer.capacity)
     able[why != int(Reason.OUTRANKED)] = False
-    share = water(able, most, weight, offer.capacity)
+    share = water_fill(able, most, weight, offer.capacity)
     unable = np.flatnonzero(why != int(Reason.OUTRANKED))
     return Allocation(
         claims=Claims(unit=Unit.JOB, rows=jobs),
@@ -123,7 +123,7 @@ def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
     return found
 
 
-def water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
+def water_fill(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
     """Return time shares by weighted water-filling, [job, type].
 
     The GPUs of all jobs grow together, in proportion to weight, until a job runs all the time or its types are used up.

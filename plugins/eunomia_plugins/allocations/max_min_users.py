@@ -25,7 +25,7 @@ from eunomia import (
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Bools, Ints, Reals, Rows
-from eunomia_plugins.allocations.filling import allowed, water
+from eunomia_plugins.allocations.filling import allowed, water_fill
 from eunomia_plugins.allocations.ranking import EVENTS
 
 
@@ -76,7 +76,7 @@ class MaxMinUsers:
         able: Bools = np.zeros((claims.rows.size, offer.capacity.size), dtype=bool)
         np.logical_or.at(able, owner, may)
         weight = np.ones(claims.rows.size) if claims.weight is None else claims.weight
-        gpus = water(able, demand, weight, offer.capacity) * demand[:, None]
+        gpus = water_fill(able, demand, weight, offer.capacity) * demand[:, None]
         if offer.capacity.size > 1:  # the refiner keeps the GPUs that jobs can use, fastest types first
             gpus += _spare(able & (demand > 0)[:, None], weight, offer.capacity - gpus.sum(axis=0))
         return Allocation(

@@ -92,7 +92,7 @@ def _at_pins(snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: G
         return None
     if allocation.claims.unit is not Unit.APP or rest is not Rest.RELEASE:
         return None
-    if cluster.has_islands or not snapshot.index.proportional or not _stand(snapshot, offer.gpus):
+    if cluster.has_islands or not snapshot.index.proportional or not _none_leaves(snapshot, offer.gpus):
         return None
     claim_of = {row: claim for claim, row in enumerate(allocation.claims.listed["rows"])}
     apps = zip(offer.gpus.tolist(), held.app[offer.gpus].tolist(), strict=True)
@@ -129,7 +129,7 @@ def _at_pins(snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: G
     return Placement(claim=claims, gpus=placed, start=start)
 
 
-def _stand(snapshot: Snapshot, gpus: Ints) -> bool:
+def _none_leaves(snapshot: Snapshot, gpus: Ints) -> bool:
     """Return whether none of these GPUs is being released or is promised to another lease."""
     held = snapshot.holdings
     return not ((held.state[gpus] == int(GpuState.LEAVING)) | (held.successor[gpus] != NONE)).any()

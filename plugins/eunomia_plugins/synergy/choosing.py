@@ -12,7 +12,7 @@ def best_fit(room: Room, claim: Claim, each: Vector) -> Counts:
     for fits in _by_type(room, claim, room.fits(each)):
         whole = np.flatnonzero(fits >= claim.gpus)
         if whole.size:
-            return [(int(whole[room.fullness(whole).argmin()]), claim.gpus)]
+            return [(int(whole[room.free_fraction(whole).argmin()]), claim.gpus)]
         found = _fewest(room, fits, claim.gpus)
         if found:
             return found
@@ -71,13 +71,13 @@ def _fewest(room: Room, fits: Ints, gpus: int) -> Counts:
 
 def _fill(fits: Ints, room: Room, gpus: int) -> Counts:
     """Return machines with the most room first; the remainder goes to the fitting machine with the least room."""
-    order = np.lexsort((room.fullness(np.arange(fits.size)), -fits))
+    order = np.lexsort((room.free_fraction(np.arange(fits.size)), -fits))
     counts: Counts = []
     for machine in order.tolist():
         take = min(gpus, int(fits[machine]))
         if take == gpus:
             rest = np.setdiff1d(np.flatnonzero(fits >= take), [place for place, _ in counts])
-            return [*counts, (int(rest[room.fullness(rest).argmin()]), take)]
+            return [*counts, (int(rest[room.free_fraction(rest).argmin()]), take)]
         counts.append((machine, take))
         gpus -= take
     return []

@@ -71,7 +71,7 @@ class Room:
                 room = np.minimum(room, np.floor(left / amount + SLACK).astype(np.int64))
         return np.maximum(room, 0)
 
-    def fullness(self, machines: Ints) -> Reals:
+    def free_fraction(self, machines: Ints) -> Reals:
         """Return the sum of the free fractions of GPUs, CPUs and memory of each machine."""
         gpus, cpus, memory = self._scale
         left: Reals = self.free[machines] * gpus[machines] + self.cpus[machines] * cpus[machines]

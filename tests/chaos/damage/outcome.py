@@ -35,12 +35,12 @@ CLOCK_SECONDS = 60.0
 class End(Enum):
     """What a damage came to."""
 
-    REFUSED = "refused, the cure works"
+    REFUSED = "refused, the remedy works"
     ASKED = "asked, the answer works"
     HARMLESS = "harmless"
     SAID = "said, and gone on"
     ONE_APP = "one app lost, named"
-    SILENT = "silent, or no cure works"
+    SILENT = "silent, or no remedy works"
     CRASHED = "crashed"
     UNSEEN = "not found by check"
 
@@ -155,22 +155,22 @@ def _cured(folder: Path, end: End, said: str, backup: Path) -> Outcome:
         NEW_JOURNAL: _begins_a_new_one,
         ACCEPT: lambda copy: not begin(copy, accept=True).question,
     }
-    named = [cure for cure in CURES if cure in said]
+    named = [remedy for remedy in CURES if remedy in said]
     if not named:
-        return Outcome(end=End.SILENT, what=f"no cure: {said}")
-    for cure in named:
+        return Outcome(end=End.SILENT, what=f"no remedy: {said}")
+    for remedy in named:
         copy = folder.with_name("cured")
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(folder, copy)
         try:
             with structlog.testing.capture_logs():
-                works = ways[cure](copy) and not begin(copy).question
+                works = ways[remedy](copy) and not begin(copy).question
             if not works:
-                return Outcome(end=End.SILENT, what=f"after the cure ({cure}) it asks still: {said}")
+                return Outcome(end=End.SILENT, what=f"after the remedy ({remedy}) it asks still: {said}")
         except EunomiaError as error:
-            return Outcome(end=End.SILENT, what=f"no cure ({cure}): {error}; it said {said}")
+            return Outcome(end=End.SILENT, what=f"no remedy ({remedy}): {error}; it said {said}")
         except Exception:
-            return Outcome(end=End.CRASHED, what=f"{cure}: {traceback.format_exc()}")
+            return Outcome(end=End.CRASHED, what=f"{remedy}: {traceback.format_exc()}")
     return Outcome(end=end, what=said)
 
 

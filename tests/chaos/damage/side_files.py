@@ -1,7 +1,7 @@
 """One damage to any file of a real run's state folder but the journal's, and what all parts of Eunomia make of it.
 
 The folder is left by arbiter, launcher, app master and workers with work left. What is read after a restart is read
-again from the damaged folder: a value that changed must be reported, and an error must name a cure that works.
+again from the damaged folder: a value that changed must be reported, and an error must name a remedy that works.
 """
 
 import random
@@ -106,14 +106,16 @@ def _judged(snapshot: Snapshot, good: Seen, file: str, how: str, *, both: bool) 
 
 
 def _cured(snapshot: Snapshot, good: Seen, file: str, said: str) -> Outcome:
-    """Try the cure that an error names: the file from a backup."""
+    """Try the remedy that an error names: the file from a backup."""
     if kind_of(file) is Kind.AGAIN:  # the process that reads it waits for the one that writes it again
         return Outcome(end=End.HARMLESS, what=f"written again; until then: {said[:300]}")
-    if not any(cure in said for cure in CURES):
-        return Outcome(end=End.SILENT, what=f"no cure: {said}")
+    if not any(remedy in said for remedy in CURES):
+        return Outcome(end=End.SILENT, what=f"no remedy: {said}")
     shutil.copy(snapshot.copy / file, snapshot.state / file)
     works = read_all(snapshot.state).values == good.values
-    return Outcome(end=End.REFUSED if works else End.SILENT, what=said if works else f"the cure does not work: {said}")
+    return Outcome(
+        end=End.REFUSED if works else End.SILENT, what=said if works else f"the remedy does not work: {said}"
+    )
 
 
 def _started(snapshot: Snapshot) -> Outcome | None:
@@ -122,7 +124,7 @@ def _started(snapshot: Snapshot) -> Outcome | None:
         with supervisor(snapshot.state.parent) as running, client(running) as arbiter:
             state = arbiter.wait(APP, timeout="300s").state
     except EunomiaError as error:
-        if any(cure in str(error) for cure in CURES):
+        if any(remedy in str(error) for remedy in CURES):
             return None
-        return Outcome(end=End.SILENT, what=f"serve does not start, and names no cure: {error}")
+        return Outcome(end=End.SILENT, what=f"serve does not start, and names no remedy: {error}")
     return None if state == "finished" else Outcome(end=End.SILENT, what=f"the app is {state}")
