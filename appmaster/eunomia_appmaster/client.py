@@ -418,10 +418,8 @@ def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
         ca_file = None if known is None or known.target != target else known.ca_file
         return Address.given(target) if ca_file is None else Address(target=target, ca_file=ca_file)
     if known is None and state_dir is not None:  # the default address may be that of another folder's arbiter
-        remedy = (
-            f"eunomia serve --state-dir {state_dir} starts one; in Python Client(state_dir=DIR) names another folder"
-        )
-        rule = f"an arbiter must serve the state folder ({remedy})"
+        how = f"eunomia serve --state-dir {state_dir} starts one; in Python Client(state_dir=DIR) names another folder"
+        rule = f"an arbiter must serve the state folder ({how})"
         raise UnreachableError(rule, value="no address file", place=str(files[-1]))
     return known or Address.given(DEFAULT_ADDRESS)
 
