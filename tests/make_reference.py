@@ -109,6 +109,13 @@ loaded.
 """
 
 
+ANSWERED = {
+    "eunomia_refine": "answered by each refiner of the profile, in the profile's order",
+    "eunomia_explain": "answered by the plugin of each stage of the profile",
+}
+"""Hooks that more than one plugin answers."""
+
+
 def hooks_page() -> str:
     """Every hook with its signature, when it is called, arguments and answer."""
     body = _definition("eunomia.hookspecs", "Hooks")
@@ -116,7 +123,8 @@ def hooks_page() -> str:
     parts = [HOOKS, f"The `api` served is {hookspecs.API}.\n"]
     for hook in body.body:
         if isinstance(hook, ast.FunctionDef):
-            asked = "answered by one plugin" if hook.name in hookspecs.STAGE_HOOKS else "every plugin that is made"
+            one = "answered by one plugin" if hook.name in hookspecs.STAGE_HOOKS else "every plugin that is made"
+            asked = ANSWERED.get(hook.name, one)
             parts.append(
                 f"## {hook.name}\n\n```python sketch\n{signature(hook)}\n```\n\n({asked})\n\n{_sections(hook)}"
             )
