@@ -624,3 +624,16 @@ def test_a_restart_with_another_policy_continues_from_the_journal(lab: Any) -> N
     health = lab.client().Health(pb.HealthRequest(), metadata=lab.operator)
     assert (health.serving, health.apps) == ("las", 1)
     assert lab.slots("held") == [0, 1]
+
+
+def test_a_change_of_memory_alone_is_another_order_to_the_node(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = lab.arbiter.service
+    node = next(iter(service.nodes))
+
+    def keys(memory_gib: float) -> frozenset[Any]:
+        tune = lpb.Tune(slot=0, epoch=1, cpus=1.0, memory_gib=memory_gib)
+        monkeypatch.setattr(service.nodes, "tunes", lambda *_: [tune])
+        return service._order_keys(node, [])
+
+    found = lab.arbiter.call(lambda: [keys(float(memory)) for memory in ("1", "2", "2", "nan", "nan")])
+    assert len(set(found)) == 3

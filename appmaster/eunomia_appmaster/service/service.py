@@ -437,7 +437,7 @@ class Service:
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
         keys.add(("lease", self.nodes.lease_seconds(node)))
-        keys |= {("tune", tune.slot, tune.epoch, tune.cpus) for tune in self._tunes(node)}
+        keys |= {("tune", tune.SerializeToString(deterministic=True)) for tune in self._tunes(node)}
         return frozenset(keys)
 
     def _to_stop(self, node: Node) -> list[App]:
