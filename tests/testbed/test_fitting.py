@@ -1,14 +1,17 @@
 """Policies that do not suit are named together, each with a preset that does; --elastic gives fixed gangs sizes."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eunomia.cli import run
 from eunomia.model.cluster import Cluster
 from eunomia_testbed import read_trace
 from eunomia_testbed.results import RunData
+from eunomia_testbed.spec.elastic import sizes_of, with_sizes
 from eunomia_testbed.spec.fitting import fitting_presets
 
 TRACE = """job,arrival_seconds,most_gpus,iterations,seconds_per_iteration,model
@@ -93,6 +96,15 @@ def test_the_option_elastic_gives_sizes_and_times_that_follow_the_curve(capsys: 
     assert jobs["c"]["ideal_seconds"] == pytest.approx(50.0)
     assert run([*usual, "--elastic", "1..8", "--out", "b"]) == 0
     assert "speeds scale linearly" in capsys.readouterr().err
+
+
+def test_the_option_elastic_scales_the_time_alone_that_a_trace_gives() -> None:
+    cluster = Cluster.parse("1x8 V100")
+    given = read_trace(Path("jobs.csv"))
+    timed = dataclasses.replace(given, exclusive_seconds=np.full(given.size, 60.0))
+    made, _ = with_sizes({0: timed}, sizes_of("1..4", cluster), cluster, None)
+    assert made[0].exclusive_seconds is not None
+    assert made[0].exclusive_seconds.tolist() == (60.0 * given.jobs.most / 4.0).tolist()
 
 
 @pytest.mark.parametrize(

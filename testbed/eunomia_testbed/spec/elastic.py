@@ -115,4 +115,6 @@ def _resized(workload: Workload, sizes: Sizes, factor: Reals) -> Workload:
         )
         for job, life in workload.regimes.items()
     }
-    return dataclasses.replace(workload, jobs=jobs, regimes=regimes)
+    alone = workload.exclusive_seconds
+    exclusive = None if alone is None else alone * factor
+    return dataclasses.replace(workload, jobs=jobs, regimes=regimes, exclusive_seconds=exclusive)
