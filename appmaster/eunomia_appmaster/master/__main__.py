@@ -25,7 +25,7 @@ def main() -> int:
     try:
         return _run()
     except Exception as error:
-        with contextlib.suppress(Exception):  # a full machine refuses this, too
+        with contextlib.suppress(Exception):  # without free memory or disk space, logging may fail, too
             _log(error)
         if is_machine_fault(error):
             return MACHINE_FAULT
@@ -46,7 +46,7 @@ def _run() -> int:
     name_process(f"app master of {arguments.app_dir.name}")
     share_one_arena()
     configure_logs()
-    from eunomia_appmaster.master.process import AppMaster  # a full machine refuses imports
+    from eunomia_appmaster.master.process import AppMaster  # late: without free memory, imports fail
     from eunomia_appmaster.master.settings import Settings
 
     settings = Settings.read(arguments.app_dir)

@@ -1,7 +1,7 @@
 """The agent: values an offer on the app's side, with the same elasticity and valuation as the arbiter (Themis §4.2.2).
 
-It knows only its own app: it builds the same snapshot as ``snapshot.only(app)`` from the offer, and calls the two
-hooks. A valuation that declares ``SEPARABLE`` returns the same rows here as in the arbiter.
+The agent knows only its own app: it builds the same snapshot as ``snapshot.only(app)`` from the offer, and calls the
+hooks of both stages. A valuation that declares ``SEPARABLE`` returns the same rows here as in the arbiter.
 """
 
 import json
@@ -34,7 +34,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 @builds
 class Standing:
-    """Facts about the agent's app that offers do not contain: its user, jobs and weights."""
+    """Facts about the agent's app that offers do not contain: its user, weights, arrival time and kind of tuner."""
 
     app: AppId
     user: UserId
@@ -59,8 +59,8 @@ class Agent:
     Args:
         cluster: the cluster's machines and slots.
         standing: facts about the app.
-        elasticity: the profile's, bound.
-        valuation: the profile's, bound.
+        elasticity: the hook of the profile's elasticity plugin.
+        valuation: the hook of the profile's valuation plugin.
     """
 
     def __init__(
@@ -97,17 +97,17 @@ class Agent:
         """Compute the app's bid for an offer.
 
         Returns:
-            A table of one claim: the value of the app's unexpired GPUs alone, and together with each bundle.
+            A table of one claim: the value of the app's GPUs under unexpired leases, alone and with each bundle.
 
         Raises:
-            EunomiaError: the valuation has no bundles, or does not know the app.
+            EunomiaError: the valuation cannot value bundles, or does not value the app.
         """
         snapshot = lay_out(self._cluster, self._standing, made, known)
         return bid_of(snapshot, _offer(made, snapshot), self._elasticity, self._valuation)
 
 
 def plugins_here(registry: Registry) -> list[tuple[str, str]]:
-    """Return name and version of the plugins that an agent could run."""
+    """Return the name and version of each installed plugin that an agent can run: of elasticity or valuation."""
     return [
         (item.found.name, item.found.version)
         for item in registry.all()
@@ -145,7 +145,7 @@ class _OwnApp:
         self.measured_at_others: dict[int, tuple[Measured, ...]] = {}
 
     def add_job(self, view: pb.JobView, added: JobAdded | None) -> None:
-        """Add a job; jobs come in order of arrival. ``added``: what the app declared, if this app master knows it."""
+        """Add a job, in order of arrival. ``added``: the job's declaration; None: this app master does not know it."""
         types, kinds = self.cluster.gpu_types, self.kinds
         gpu_type, kind = (None, None) if added is None else (added.gpu_type, added.kind)
         self.rows[view.job] = row = self.jobs.add(
@@ -216,7 +216,7 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
         tuner_kind=int(standing.tuner_kind != "none"),
         divides=1,
     )
-    # N_avg is the cluster's: one app alone cannot know it.
+    # N_avg, the mean contention, is a value of the whole cluster, so the offer carries it.
     own.app_ledger.add(gpu_seconds=made.app_gpu_seconds, contention=made.contention)
     for view in made.jobs:
         own.add_job(view, known.jobs.get(view.job))

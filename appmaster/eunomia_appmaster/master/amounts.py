@@ -20,7 +20,7 @@ class AmountsSeen:
         """The last incarnation of a job that reported a requested measurement, by job."""
 
     def note(self, job: Job, slots: Mapping[int, Slot], now: float) -> float:
-        """Store a job's present CPUs and memory; returns the Unix time since which its rates hold (-inf: always)."""
+        """Store a job's current CPUs and memory; returns the Unix time since which its rates hold (-inf: always)."""
         size = job.sizes.get(job.incarnation)
         if job.gang is not None and size is not None and all(gpu in slots for gpu in job.gang.member_gpus):
             mine = [slots[gpu] for gpu in job.gang.member_gpus]
@@ -35,16 +35,16 @@ class AmountsSeen:
         return changed_at
 
     def of(self, job: Job, rate: Rate) -> Amounts:
-        """Return the job's CPUs and memory at the size of a rate; None: not known."""
+        """Return the job's CPUs and memory (GiB) at the size and locality of a rate; None: not known."""
         return self._seen.get((job.number, rate.gpus, int(rate.locality)), (None, None))
 
     def answers(self, job: Job) -> bool:
-        """Return whether the job's incarnation has not answered a request yet, and mark it as answered."""
+        """Return True the first time that a job's incarnation reports a requested measurement; False afterwards."""
         if self._answered.get(job.number) == job.incarnation:
             return False
         self._answered[job.number] = job.incarnation
         return True
 
     def forget_answers(self) -> None:
-        """Forget all answers, so that measurements are reported again after a new registration."""
+        """Forget which incarnations have reported, so that measurements are reported again after a registration."""
         self._answered.clear()

@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 class Announcements:
-    """Reads the announcements of a job's workers, each once.
+    """Reads each announcement of a job's workers once.
 
     A restarted app master reads those of a running worker again; the arbiter ignores adaptations that it knows.
     """
@@ -29,9 +29,9 @@ class Announcements:
         """Yield new adaptations with their numbers, in order, and store the last batch size with the job.
 
         Args:
-            job: the job whose worker announces.
+            job: the worker's job; its last batch size is set.
             name: id of the job.
-            status: of the worker's container.
+            status: the status of the worker's container.
             ahead: seconds by which the clock of the worker's node is ahead of the arbiter's.
         """
         for one in status.announcements:

@@ -22,12 +22,12 @@ SOON_SECONDS = 5.0
 
 
 class AppJobs:
-    """Jobs, logs and results of an app; one thread uses it.
+    """The jobs, logs and results of an app; not thread-safe.
 
     Args:
-        around: the jobs' shared surroundings.
-        tuner: of the search.
-        jobs: of an earlier attempt of the app master.
+        around: the objects that all jobs of the app share.
+        tuner: decides which trials run.
+        jobs: saved by an earlier attempt of the app master.
     """
 
     def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
@@ -48,7 +48,7 @@ class AppJobs:
         self._closed_at = -1
         """Number of reports to the tuner when ``_to_close`` was computed."""
         self._to_close: set[int] = set()
-        """Trials that the tuner had ended but whose jobs had not, by the last report."""
+        """Trials that the tuner had ended by the last report to it, and whose jobs have not ended."""
         self._adopted = {number for number, job in self.jobs.items() if job.incarnation}
         self._logs: dict[int, JobLogs] = {}
 
@@ -99,7 +99,7 @@ class AppJobs:
         return None
 
     def goal(self, run: TrialRun | None) -> int | None:
-        """Return the iteration at which a run ends: its rung, else the job's whole work; None: not known."""
+        """Return the iteration at which a run ends: that of its rung, else of the job's last one; None: not known."""
         return run.stop_at if run is not None and run.stop_at is not None else self._around.file.search.max_iterations
 
     def _runs_with_gang(self, runs: Mapping[int, TrialRun]) -> list[TrialRun]:
@@ -174,7 +174,7 @@ class AppJobs:
 
     @property
     def stalls(self) -> int:
-        """Number of gangs of the app, and of workers of live ones, that were ended as stalled."""
+        """Number of stalls in the app; each ended a gang, or workers without which their gang goes on."""
         return self._stalls
 
     def _stacks(self, job: Job) -> str:

@@ -1,4 +1,4 @@
-"""Nodes that an app master cannot reach: decides when it gives their slots back. ``LeftOutNodes`` tells users."""
+"""Decides when an app master gives back slots of nodes that it cannot reach; ``LeftOutNodes`` reports these nodes."""
 
 from collections.abc import Collection
 
@@ -19,7 +19,7 @@ class AwayNodes:
     """The unreachable nodes on which the app has slots.
 
     Args:
-        runtimes: of all nodes.
+        runtimes: the runtimes of all nodes.
     """
 
     def __init__(self, runtimes: NodeRuntimes) -> None:

@@ -1,6 +1,6 @@
 """Computes a bid: the value of an offer to one app, by the profile's elasticity and valuation.
 
-It uses neither a clock nor messages of the protocol.
+This module uses neither a clock nor messages of the protocol.
 """
 
 from eunomia.contract.bundles import ByBundle
@@ -18,17 +18,17 @@ def bid_of(snapshot: Snapshot, offer: Offer, elasticity: ElasticityStage, valuat
     """Compute an app's bid for an offer.
 
     Args:
-        snapshot: of this app alone, as row 0.
-        offer: to row 0.
-        elasticity: the profile's, bound.
-        valuation: the profile's, bound.
+        snapshot: a snapshot of this app alone, in row 0.
+        offer: an offer to the app in row 0.
+        elasticity: the hook of the profile's elasticity plugin.
+        valuation: the hook of the profile's valuation plugin.
 
     Returns:
-        A table of one claim: the value of the app's unexpired GPUs alone, and together with each bundle.
+        A table of one claim: the value of the app's GPUs under unexpired leases, alone and with each bundle.
 
     Raises:
         AgentError: the valuation does not value the app.
-        EunomiaError: it has no bundles.
+        EunomiaError: the valuation cannot value bundles.
     """
     menus = elasticity(snapshot)
     valuations = valuation(snapshot, menus, offer)

@@ -1,4 +1,4 @@
-"""A tuner whose answers are cached until a report to it: since a tuner has no clock, only reports change them."""
+"""A cache of a tuner's answers: since a tuner has no clock, only reports to the tuner can change its answers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,10 @@ from eunomia_appmaster.tuner import Action, JsonState, Trial, TrialRun, Tuner
 class CachedTuner:
     """Caches the answers of an app's tuner until a report may have changed them.
 
-    A metric counts as a report only if the tuner listens to metrics between pauses (``listens``), or acts on it.
+    A metric counts as a report only if the tuner uses metrics between pauses (``listens``), or acts on this one.
 
     Args:
-        tuner: whose answers are cached.
+        tuner: the tuner whose answers are cached.
     """
 
     def __init__(self, tuner: Tuner) -> None:
@@ -36,7 +36,7 @@ class CachedTuner:
     # -- reports
 
     def poll(self) -> Sequence[InputError]:
-        """Let a tuner that follows something outside look there; returns errors for users."""
+        """Poll a tuner that has a ``poll`` method for changes from an external source; returns errors for users."""
         poll = getattr(self.inner, "poll", None)
         if poll is None:
             return ()

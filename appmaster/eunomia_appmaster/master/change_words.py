@@ -1,4 +1,4 @@
-"""What the events of a job say of a live change of its gang: its order, the reason for it, and its newcomers."""
+"""Texts for a job's events about a live change of its gang: the ordered size, the reason, and ready newcomers."""
 
 from collections.abc import Collection
 
@@ -6,12 +6,12 @@ from eunomia_appmaster.master.changes import Decision, Membership, What
 
 
 def change_words(before: Membership, decision: Decision, why: str) -> str:
-    """Return what a decision does to a gang; empty: nothing that its events say.
+    """Return the event text for a decision about a gang; empty: the decision makes no event.
 
     Args:
         before: the gang's generations before the decision.
-        decision: as carried out.
-        why: the reason for another size, as ``reason`` returns it.
+        decision: the decision that was carried out.
+        why: the reason for the new size, as ``reason`` returns it.
     """
     after = decision.membership
     size = len(before.ordered.members)
@@ -26,12 +26,12 @@ def change_words(before: Membership, decision: Decision, why: str) -> str:
 
 
 def reason(*, lost: Collection[str], own: int, measured: bool) -> str:
-    """Return why a gang gets another size.
+    """Return the reason for a gang's new size, as text.
 
     Args:
-        lost: its workers that died or were stopped.
-        own: number of slots of the job's own lease; 0: its app divides its slots among its jobs.
-        measured: whether the lease orders a measurement of the job's rate on some of its slots.
+        lost: the gang's workers that died or were stopped.
+        own: number of slots of the job's own lease; 0: the job has none, and the app divides its slots among its jobs.
+        measured: whether the lease orders a measurement of the job's rate on some of the lease's slots.
     """
     if lost:
         return "a worker is lost" if len(lost) == 1 else f"{len(lost)} workers are lost"
@@ -43,6 +43,6 @@ def reason(*, lost: Collection[str], own: int, measured: bool) -> str:
 
 
 def _order(size: int, to: int, why: str) -> str:
-    """Return an order about a gang's size in words; at the same size, other workers take the place of some."""
+    """Return the text of an order to change a gang from ``size`` to ``to`` workers; at equal sizes, it moves."""
     verb = "grow" if to > size else "shrink" if to < size else "move"
     return f"{verb} {size} -> {to} ordered: {why}"

@@ -2,9 +2,9 @@
 
 A *generation* is one membership of a running gang: a number, and its members by rank. The workers train in the
 *current* generation; they have been ordered to enter the *forming* one; the newcomers of the *planned* one get ready.
-Members that are gone, or whose slots are, are left out at once; newcomers join once all of them are ready. A newer
-generation replaces a forming one at any point, so numbers only rise, and each is saved before it is ordered. At least
-one member of each has the job's state, from a generation that has made a step.
+Members that have ended, or whose slots are lost, are left out at once; newcomers join once all of them are ready. A
+newer generation may replace a forming one at any time, so numbers only rise; each is saved before it is ordered. At
+least one member of each generation has the job's state, from a generation that has made a step.
 """
 
 import dataclasses
@@ -41,9 +41,9 @@ class Membership:
     forming: Generation | None = None
     """The last generation that the workers were ordered to enter; None: they have entered it."""
     planned: Generation | None = None
-    """The generation that is ordered once its newcomers are ready; None: no newcomers get ready."""
+    """The generation that is ordered once its newcomers are ready; None: there are no newcomers."""
     highest: int = 0
-    """The highest number given so far."""
+    """The highest generation number assigned so far."""
 
     @property
     def ordered(self) -> Generation:
@@ -84,44 +84,44 @@ class Worker:
 
     gpu: int
     alive: bool = True
-    """Whether its processes run; False too for one that counts as dead, such as a stopped process."""
+    """Whether the worker's processes run; also False for a worker that counts as dead, such as a stopped one."""
     ready: bool = False
-    """Whether it has said that it is ready to join a generation."""
+    """Whether the worker has reported that it is ready to join a generation."""
     useless: bool = False
-    """Whether it may not join: its model differs, or it was not ready in time."""
+    """Whether the worker may not join: its model differs, or it was not ready in time."""
     resized: int = -1
-    """The newest generation that it has reported as entered; -1: none."""
+    """The newest generation that the worker has reported as entered; -1: none."""
     heard: int = -1
-    """The newest generation that its launcher has passed on to it; -1: none."""
+    """The newest generation whose order the launcher has passed on to the worker; -1: none."""
     broken: int = -1
-    """The newest generation whose group it has reported as failed; -1: none."""
+    """The newest generation whose process group the worker has reported as failed; -1: none."""
     leaves: bool = False
-    """Whether it has said that it leaves; it never comes back."""
+    """Whether the worker has reported that it leaves the gang, for good."""
 
 
 class What(Enum):
-    """What a step has decided."""
+    """The kind of a ``Decision``."""
 
     NOTHING = "nothing"
-    """All is as wanted, or something that was ordered is awaited."""
+    """The gang is as wanted, or has not yet carried out the last order."""
     ENTERED = "entered"
     """The forming generation has made a step, and is the current one."""
     ORDER = "order"
     """The workers are to be ordered to enter the forming generation."""
     PLAN = "plan"
-    """There is another planned generation: its newcomers are to be started."""
+    """A new generation is planned, whose newcomers are to be started."""
     DROP = "drop"
-    """No newcomers are awaited any more."""
+    """The planned generation is dropped, and its newcomers are no longer awaited."""
 
 
 @value
 class Decision:
-    """The result of one step."""
+    """The result of one call of ``decide``: what to do, and the generations after it."""
 
     what: What
     membership: Membership
     given_up: tuple[str, ...] = ()
-    """Newcomers that are not awaited any more; none of them is a member of an ordered generation."""
+    """Newcomers that are no longer awaited; none of them is a member of an ordered generation."""
 
 
 def decide(
@@ -130,13 +130,13 @@ def decide(
     wanted: Collection[int],
     name: Callable[[int], str],
 ) -> Decision:
-    """Return the next step towards a gang on the wanted GPUs; called again until it is ``NOTHING``.
+    """Return the next step towards a gang on the wanted GPUs; the caller repeats the call until it is ``NOTHING``.
 
     Args:
-        membership: the present generations.
+        membership: the generations before the step.
         workers: all containers of the incarnation that are not known to have left, by id.
         wanted: GPUs on which the gang is to run.
-        name: returns the id of a new container on a GPU, which no other container ever has.
+        name: returns a unique id for a new container on a GPU.
     """
     known = max((worker.heard for worker in workers.values()), default=-1)
     membership = dataclasses.replace(membership, highest=max(membership.highest, membership.ordered.number, known))
@@ -160,9 +160,9 @@ def holders(membership: Membership, workers: Mapping[str, Worker]) -> tuple[str,
 
 
 def _kept(membership: Membership, workers: Mapping[str, Worker], wanted: Collection[int]) -> tuple[str, ...]:
-    """Return the members of the ordered generation that go on, by rank; empty: no worker is left that has the state.
+    """Return the members of the ordered generation that stay, by rank; empty: no worker with the job's state is left.
 
-    If all that could go on are newcomers, the workers that have the state stay until the newcomers have it.
+    If only newcomers could stay, the workers that have the state stay until the newcomers have it.
     """
     have = holders(membership, workers)
     here = tuple(each for each in membership.ordered.members if _is_here(workers.get(each)))
@@ -181,7 +181,7 @@ def _stays(worker: Worker | None, wanted: Collection[int]) -> bool:
 
 
 def _order(membership: Membership, members: tuple[str, ...]) -> Decision:
-    """Order a generation of these members, under the planned number if it is the planned generation."""
+    """Order a generation of ``members``, under the planned number if it is the planned generation."""
     planned = membership.planned
     if planned is not None and planned.members == members and planned.number > membership.ordered.number:
         return Decision(what=What.ORDER, membership=dataclasses.replace(membership, forming=planned, planned=None))
@@ -197,7 +197,7 @@ def _grow(
     kept: tuple[str, ...],
     name: Callable[[int], str],
 ) -> Decision:
-    """Plan the generation with newcomers on the GPUs that have no member, or order it if all of them are ready."""
+    """Plan a generation with newcomers on the wanted GPUs without a worker; order it once all newcomers are ready."""
     before = membership.newcomers
     coming = tuple(each for each in before if _stays(workers.get(each), wanted) and not workers[each].useless)
     taken = {worker.gpu for each, worker in workers.items() if worker.alive or each in (*kept, *coming)}

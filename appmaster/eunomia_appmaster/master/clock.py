@@ -1,4 +1,4 @@
-"""The app master's clock: Unix time at its start, continued by the monotonic clock."""
+"""The app master's clock: the Unix time at the start of the process, advanced by the monotonic clock."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ class SteadyClock:
 
 
 def forget_future(jobs: Iterable[Job], now: float) -> None:
-    """Cap time stamps of an earlier attempt that lie after ``now``."""
+    """Cap an earlier attempt's time stamps: starts of gangs at ``now``, retries at the longest pause after ``now``."""
     for job in jobs:
         job.retry_at = min(job.retry_at, now + LONGEST_RETRY_SECONDS)
         if job.gang is not None:

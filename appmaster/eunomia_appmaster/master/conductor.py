@@ -1,7 +1,7 @@
 """The core of the app master: starts and stops jobs according to the arbiter's leases, the logs and the tuner.
 
-Only one thread calls it. It starts and stops gangs through a runtime, reports trials to the tuner, and puts reports for
-the arbiter into an outbox. It reads no clock; ``now`` is Unix time in seconds throughout.
+The conductor is not thread-safe. It starts and stops gangs through a runtime, reports trials to the tuner, and puts
+reports for the arbiter into an outbox. It reads no clock; ``now`` is Unix time in seconds throughout.
 """
 
 import math
@@ -39,11 +39,11 @@ GRACE_SECONDS = 30.0
 SILENT_SECONDS = 3.0
 """Seconds without a log entry after which a script without the helper counts as running."""
 SILENT_LIVE_SECONDS = 120.0
-"""The same for a job that is to change live, whose script may only be slow to start: a change in that time waits."""
+"""The same for a job that changes live, whose script may be slow to start; until then it is not changed."""
 IDLE_SECONDS = 1.0
 """Seconds after which slots that no job of the app can use are given back."""
 UNTOLD_EXITS = 1
-"""Number of unordered exits with code 75 that do not count as failures."""
+"""Number of a job's exits with code 75 without an order that do not count as failures."""
 
 
 NOT_COUNTED = (GangOutcome.INTERRUPTED, GangOutcome.LOST, GangOutcome.STOPPED)
@@ -54,9 +54,9 @@ class Conductor(LeaseFollower):
     """Runs an app's jobs.
 
     Args:
-        around: the jobs' shared surroundings.
-        tuner: of the search.
-        jobs: of an earlier attempt of the app master.
+        around: the objects that all jobs of the app share.
+        tuner: decides which trials run.
+        jobs: saved by an earlier attempt of the app master.
     """
 
     def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
@@ -91,7 +91,7 @@ class Conductor(LeaseFollower):
         """Handle gangs missing in a node's full report: drop those that never started, count the others as lost.
 
         Args:
-            node: whose runtime has given its first full report since this process began, or since the node was away.
+            node: the node, whose runtime has sent its first full report since this process began or the node was away.
             now: Unix time in seconds.
         """
         self._returning.reached(node)
@@ -105,12 +105,12 @@ class Conductor(LeaseFollower):
                 self._not_started(job, f"{node} does not know it")
 
     def nodes(self) -> set[str]:
-        """Return the nodes on which the app has slots or gangs, and the left-out ones that are tried again."""
+        """Return the nodes on which the app has slots or gangs, and the left-out nodes that are tried again."""
         gangs = {node for job in self.jobs.with_gang() if job.gang is not None for node in job.gang.nodes}
         return gangs | {slot.node for slot in self.slots.slots().values()} | self.left_out.nodes()
 
     def _may_form(self, nodes: Sequence[str], now: float, *, again: bool = False) -> bool:
-        """Return whether a gang can form over nodes; several nodes are checked for connections with each other."""
+        """Return whether a gang can form over ``nodes``; several nodes must be able to connect to each other."""
         held = [slot.node for slot in self.slots.slots().values()]
         return len(set(nodes)) == 1 or self.left_out.may_cross(nodes, held, now, again=again)
 
@@ -160,9 +160,9 @@ class Conductor(LeaseFollower):
             self._live.end_newcomers(gang)
             self._gang_ended(job, gang, statuses, now)
         elif self._live.can_change(job, gang):
-            return  # those that are left go on
+            return  # the remaining workers go on
         elif any(has_failed(status) for status in completed):
-            # A gang runs whole or not at all. Ranks that leave in order leave together.
+            # A gang runs whole or not at all. Ranks that leave without a failure leave together.
             self._stop(job, "another worker of its gang has failed", now)
         elif any(status.never_began for status in completed):
             self._stop(job, "another worker of its gang never started", now)
@@ -357,7 +357,7 @@ class Conductor(LeaseFollower):
             gang.confirmed = True
             self.hear_statuses(statuses, now)
 
-    # -- slots that are of no use
+    # -- slots that the app cannot use
 
     def _give_back(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Give back slots that no job of the app could use for a while, and those of unreachable nodes."""
@@ -377,7 +377,7 @@ class Conductor(LeaseFollower):
         )
 
     def _give_back_unfit(self) -> None:
-        """Give back what is too much of leases whose jobs cannot have their size."""
+        """Give back the surplus slots of leases whose size is not allowed for their job."""
         slots, sizes = self.slots.slots(), self._around.file.job.slots
         for number, lease in [(each.job, each) for each in self.slots if each.job is not None]:
             gang = self.jobs[number].gang if number in self.jobs else None

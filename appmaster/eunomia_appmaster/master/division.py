@@ -4,7 +4,7 @@ Running jobs keep their GPUs. Free GPUs go to waiting jobs in the tuner's order,
 possible; remaining GPUs widen the jobs that start now, if that speeds them up. Widening a running job costs a restart
 and is decided separately (``widening``).
 
-A gang of n GPUs runs at n / S of the speed of one GPU. S is the slowdown of its locality, the same number with which
+A gang of n GPUs runs at n / S times the speed of one GPU. S is the slowdown of its locality, the number with which
 the app's bid values the GPUs (Themis §4.3.1): more GPUs on another machine or in another rack may make a gang slower.
 """
 
@@ -23,7 +23,7 @@ from eunomia.units import Locality
 Slowdown = tuple[float, float, float, float]
 """Slowdown S of a gang by its locality: island, machine, rack, cluster."""
 Nodes = Mapping[int, str]
-"""Node by GPU, as a node with several GPU types is several machines; default: the GPU's machine."""
+"""Node by GPU, since a node with several GPU types counts as several machines; a GPU without an entry: its machine."""
 NO_NODES: Final[Nodes] = MappingProxyType({})
 
 
@@ -37,7 +37,7 @@ class Wish:
     runs_on: tuple[int, ...] = ()
     """GPUs on which the job's whole gang runs now; empty: it waits."""
     across_nodes: bool = False
-    """Whether the job may be widened by GPUs of another node."""
+    """Whether the job may use GPUs of further nodes to grow beyond its smallest size."""
     slowdown: Slowdown = ASSUMED_SLOWDOWN
 
 
@@ -80,7 +80,7 @@ def divide(
     Args:
         wishes: jobs that the tuner wants to run, in its order.
         free: the app's idle GPUs.
-        cluster: with the locations of the GPUs.
+        cluster: the cluster, with the locations of the GPUs.
         nodes: see ``Nodes``.
 
     Returns:
@@ -117,12 +117,12 @@ def widening(
     It pays if the time saved is more than twice the cost of the restart.
 
     Args:
-        wish: of the running job, with its GPUs.
+        wish: the running job's wish, with its GPUs.
         free: GPUs that no other job can use.
-        cluster: with the locations of the GPUs.
+        cluster: the cluster, with the locations of the GPUs.
         nodes: see ``Nodes``.
-        seconds_left: until it pauses or ends, or its lease ends, at its present speed.
-        restart_seconds: cost of saving, stopping and restarting it.
+        seconds_left: seconds until the job pauses or ends, at its present speed.
+        restart_seconds: seconds for saving, stopping and restarting the job.
     """
     wider = _widened(wish.runs_on, spots(free, cluster, nodes), wish, cluster, nodes)
     if len(wider) == len(wish.runs_on):
@@ -133,15 +133,15 @@ def widening(
 
 
 def extra_slots(*, size: int, most: int, seconds_left: float, restart_seconds: float) -> int:
-    """Return how many more GPUs would be useful to a running job, if as near as its present ones; 0: none.
+    """Return how many more GPUs would be useful to a running job, if they were as near as its present ones.
 
     The locations of GPUs that the app may win are unknown; its bid values each bundle by the bundle's locality.
 
     Args:
-        size: number of GPUs that it runs on.
-        most: largest number of GPUs that it can use.
-        seconds_left: until it pauses or ends, at its present speed.
-        restart_seconds: cost of saving, stopping and restarting it.
+        size: number of GPUs that the job runs on.
+        most: largest number of GPUs that the job can use.
+        seconds_left: seconds until the job pauses or ends, at its present speed.
+        restart_seconds: seconds for saving, stopping and restarting the job.
     """
     extra = max(0, most - size)
     saved = seconds_left * extra / (size + extra)
@@ -163,7 +163,7 @@ def spots(gpus: Iterable[int], cluster: Cluster, nodes: Nodes = NO_NODES) -> dic
 
 
 def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
-    """Return the number of GPUs by waiting job: the smallest gangs of as many as fit, then one more each in turn."""
+    """Return the number of GPUs by waiting job: first the smallest size of each job that fits, then more in turn."""
     counts: dict[int, int] = {}
     for wish in waiting:
         if wish.least <= free:
@@ -194,7 +194,7 @@ def _start(left: Mapping[int, Spot], wish: Wish, count: int, others: Collection[
 def _widened(
     gpus: tuple[int, ...], left: Mapping[int, Spot], wish: Wish, cluster: Cluster, nodes: Nodes
 ) -> tuple[int, ...]:
-    """Return a job's gang with those free GPUs that speed it up most; unchanged if none does."""
+    """Return a job's GPUs together with the free GPUs that speed it up most; unchanged if none does."""
     own = spots(gpus, cluster, nodes)
     homes = {spot.node for spot in own.values()}
     near = {gpu: spot for gpu, spot in left.items() if wish.across_nodes or spot.node in homes}
@@ -210,7 +210,7 @@ def _fastest(
     slowdown: Slowdown,
     others: Collection[int] = (),
 ) -> _Gang | None:
-    """Return the fastest gang of ``own`` and free GPUs with one of ``sizes``; None: none is possible.
+    """Return the fastest gang of ``own`` and free GPUs whose size is in ``sizes``; None: none is possible.
 
     In each group of near GPUs only the largest gang is considered, near groups first.
 
@@ -252,7 +252,7 @@ def _groups(left: Mapping[int, Spot], locality: Locality) -> dict[int, list[int]
 
 
 def _pick(free: Mapping[int, Spot], count: int) -> list[int]:
-    """Return ``count`` free GPUs on as few machines as possible: the fullest that has all, else the emptiest first."""
+    """Return ``count`` free GPUs: of the machine with the fewest that suffices, else of those with the most first."""
     machines: dict[int, list[int]] = defaultdict(list)
     for gpu, spot in free.items():
         machines[spot.machine].append(gpu)

@@ -9,7 +9,7 @@ from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit,
 
 
 class GangOutcome(Enum):
-    """The outcome of an incarnation."""
+    """The outcome of a gang, that is of one incarnation of a job."""
 
     FINISHED = "finished"
     AT_RUNG = "at_rung"
@@ -38,7 +38,7 @@ class Ending:
 
 
 LATE_SECONDS = 5.0
-"""Seconds; an end reported later than this counts from its own time, since the app master or its node was away."""
+"""An end that is reported more seconds late counts from its own time, since the app master or its node was away."""
 LEFT = (Exit(code=SUSPENDED), Exit(code=0))
 
 
@@ -57,7 +57,7 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
     Args:
         statuses: of its containers by rank, all COMPLETED.
         order: why the app master ordered it to suspend; empty: it did not. The launcher's own order is in the statuses.
-        stop_at: its rung; None: none.
+        stop_at: the iteration of the job's rung; None: it has none.
         step: last known number of iterations done.
     """
     helped = any(status.hello for status in statuses)
@@ -111,7 +111,7 @@ def _kind_of(first: ContainerStatus) -> GangOutcome:
 
 
 def why_failed(status: ContainerStatus, *, alone: bool) -> str:
-    """Return how a worker failed; where it is not alone, the text names it."""
+    """Return a text on how a worker failed, with its rank unless it is its gang's only worker (``alone``)."""
     worker = "" if alone else f"worker {status.rank} "
     if status.exit is not None and status.exit.code is not None:
         how = f"{worker}exited with code {status.exit.code}"

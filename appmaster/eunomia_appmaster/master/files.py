@@ -1,4 +1,4 @@
-"""The files that an app master writes to its app's folder; each survives a kill at any moment."""
+"""The files that an app master writes to its app's folder; each stays valid if the process is killed at any moment."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ class Growth:
         Args:
             ordered: sizes of all groups in the journal; ignored if an older backup restored a journal with fewer
                 groups.
-            jobs: of the state file.
+            jobs: the jobs in the state file.
         """
         ordered = tuple(ordered)
         if ordered[: len(self.groups)] != self.groups or ordered == self.groups:
@@ -111,7 +111,7 @@ def read_state(path: Path) -> KeptState | None:
     if not (kept.damage or read.damage or read.torn):
         return state
     for job in state.jobs:
-        job.incarnation += not job.state.over  # one may have been started since what was read was written
+        job.incarnation += not job.state.over  # a gang may have been started after the state that was read
     said = []
     if kept.damage and read.complete and not read.damage:
         said.append(f"{kept.damage}; the search goes on from its older copy and all that changed since")
@@ -157,7 +157,7 @@ def read_newest_state(app_dir: Path) -> KeptState | None:
             return state
         log.warning("master.older_attempt", why=str(failure), taken=str(folder))
         for job in state.jobs:
-            job.incarnation += not job.state.over  # one may have been started since
+            job.incarnation += not job.state.over  # a gang may have been started since
         said = f"{failure.value}; the search goes on from what the attempt before had written"
         return state._replace(notices=(*state.notices, said))
     if failure is not None:
@@ -169,9 +169,9 @@ class TrialsFile:
     """``trials.csv``: one row per job; unknown values are empty. A row is formatted again only if its job has changed.
 
     Args:
-        path: of the file.
-        app: its name.
-        jobs: of the app.
+        path: path of the file.
+        app: name of the app.
+        jobs: the app's jobs.
         system: files of the machine.
     """
 

@@ -64,7 +64,7 @@ class Surroundings:
     """Saves the state; called before a gang is started, so that no incarnation number is ever used twice."""
 
     def store(self, job: Job) -> JobCheckpoints:
-        """Return a job's checkpoints; the one that it reported last is also looked up by name."""
+        """Return the store of a job's checkpoints; the checkpoint that it reported last is also looked up by name."""
         fence = Fence(job.attempt, job.incarnation)
         named = [f"{fence.name}/{job.saved_step:06d}"] if job.saved_step and job.incarnation else []
         return JobCheckpoints(self.app_dir / str(job.number) / CHECKPOINTS_FOLDER, named=named)
@@ -75,7 +75,7 @@ class Surroundings:
 
 
 def lost_checkpoints(job: Job, newest: Checkpoint | None, faults: Sequence[CheckpointError]) -> str:
-    """Return text on lost work if a job's newest good checkpoint is older than the last it saved; empty: none."""
+    """Return a text on lost work if a job's newest good checkpoint is older than the last it saved; empty: none."""
     if job.saved_step <= (0 if newest is None else newest.step):
         return ""
     how = f" ({faults[-1]})" if faults else ""
@@ -96,7 +96,7 @@ class Gangs:
         self._undelivered: dict[str, str] = {}
         """Reason of an order to suspend that a container's node has not received, by container."""
         for gang in (job.gang for job in jobs.values() if job.gang and not job.gang.nodes):
-            gang.nodes = (around.runtimes.own_node,) * len(gang.containers)  # of a version that knew one node
+            gang.nodes = (around.runtimes.own_node,) * len(gang.containers)  # saved by a one-node version
 
     # -- statuses
 
@@ -110,7 +110,7 @@ class Gangs:
                 continue
             known = self._statuses.get(status.container_id)
             if known is None or not known.completed:
-                job.gang.confirmed |= not job.gang.crosses  # one over several nodes is, once all parts have begun
+                job.gang.confirmed |= not job.gang.crosses  # across nodes: once all parts have begun
                 self._repeat_order(status)
                 self._statuses[status.container_id] = self._on_arbiters_clock(status)
                 yield job, status
@@ -214,28 +214,28 @@ class Gangs:
         self._owner.update(dict.fromkeys(job.gang.containers, job))
         try:
             self._around.save()
-        except OSError:  # the runtime has not been asked to start it
+        except OSError:  # the runtime was not called
             self.drop(job)
             del job.sizes[job.incarnation]
             job.attempt, job.incarnation = before
             raise
         if lost:
-            job.notice, job.saved_step = lost, from_step  # it is noticed once
+            job.notice, job.saved_step = lost, from_step  # so that each loss makes one notice
             self._around.notices.add(f"{self._around.app}/{job.number}: {lost}")
             self._around.activity.note("lost_checkpoints", job, now)
         return job.gang
 
     def _make_live(self, job: Job, gang: Gang) -> None:
-        """Let a gang change its size live, if its app file asks for it.
+        """Give a gang a membership, so that it can change its size live, if the app file has ``elastic = "live"``.
 
-        A script that cannot starts in the same way after each restart, so that what it calls itself works as before.
+        A script that cannot change live is started in the same way after each restart, so that it runs as before.
         """
         if self._around.file.job.elastic == "live":
             gang.membership = Membership(current=Generation(number=0, members=gang.containers))
             gang.made = len(gang.containers)
 
     def add(self, job: Job, container: str, gpu: int, node: str) -> None:
-        """Add a newcomer to a running gang, which is started once this is saved."""
+        """Add a newcomer to a running gang; the newcomer is started once the state is saved."""
         if job.gang is not None:
             job.gang.add(container, gpu, node)
             self._owner[container] = job
@@ -252,7 +252,7 @@ class Gangs:
         return self._statuses.get(container)
 
     def newcomer(self, job: Job, gang: Gang, container: str, slots: Mapping[int, Slot], store: str) -> GangSpec:
-        """Return the start of one newcomer of a gang's planned generation."""
+        """Return the specification with which one newcomer of a gang's planned generation is started."""
         generation = None if gang.membership is None else gang.membership.planned
         members = () if generation is None else generation.members
         rank = members.index(container)
@@ -265,7 +265,7 @@ class Gangs:
         )
 
     def start(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> tuple[ContainerStatus, ...]:
-        """Start a gang through the runtime. Idempotent, so a call whose answer was lost is repeated.
+        """Start a gang through the runtime. Idempotent, so that a call whose answer was lost can be repeated.
 
         Raises:
             SlotBusyError: the previous container on a slot has not ended.
@@ -277,7 +277,7 @@ class Gangs:
         return self._around.runtimes.start(self._parts(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
 
     def part(self, job: Job, gang: Gang, slots: Mapping[int, Slot], node: str) -> GangSpec:
-        """Return the part of a gang that a node starts."""
+        """Return the specification of the part of a gang that a node starts."""
         return self._parts(job, gang, slots)[node]
 
     def undo(self, gang: Gang, reason: str) -> None:
@@ -300,15 +300,15 @@ class Gangs:
                 log.warning("runtime.order_lost", node=node, why=str(error))
 
     def end_stalled(self, gang: Gang, silent_seconds: float, reason: str, *, only: Collection[str] = ()) -> bool:
-        """End the workers of a stalled gang on all its nodes; returns False if one has shown life.
+        """End the workers of a stalled gang on all its nodes; returns False if one has made progress after all.
 
-        Once one node has ended its workers, those of the others are ordered to suspend even if they show life.
+        Once one node has ended its workers, those of other nodes are ordered to suspend even if they make progress.
 
         Args:
             gang: the stalled gang.
             silent_seconds: seconds without progress.
-            reason: for the statuses.
-            only: the workers that are ended; empty: all.
+            reason: the reason that the workers' statuses report.
+            only: the workers to end; empty: all.
         """
         ended = False
         for node, known in gang.by_node().items():
@@ -349,7 +349,7 @@ class Gangs:
                 self._undelivered.update(dict.fromkeys(ids, reason))
 
     def _parts(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> dict[str, GangSpec]:
-        """Return the part of a gang that each node starts, that of rank 0 first."""
+        """Return the specification of the part of a gang that each node starts, by node; the node of rank 0 first."""
         whole = self._spec(job, gang, slots, gang.containers)
         nodes = list(gang.by_node())
         address = self._around.runtimes.of(nodes[0]).host()

@@ -7,10 +7,10 @@ from eunomia_appmaster.master.jobs import Job, JobState
 
 
 class ChangedJobs:
-    """The jobs with an assignment to certain attributes since the last ``take``; at first all jobs.
+    """The jobs to whose attributes a value was assigned since the last ``take``; at first all jobs.
 
-    Changes inside a gang, or inside a list or mapping of a job, are not seen; ``JobIndex.with_gang`` covers changes of
-    gangs.
+    Changes inside a gang, or inside a list or mapping of a job, are not recorded; ``JobIndex.with_gang`` covers changes
+    of gangs.
 
     Args:
         attributes: names of the attributes; empty: all attributes.
@@ -39,7 +39,7 @@ class JobIndex(Mapping[int, Job]):
     """Jobs by number, in ascending order.
 
     Args:
-        jobs: of an earlier attempt of the app master.
+        jobs: saved by an earlier attempt of the app master.
     """
 
     def __init__(self, jobs: Iterable[Job] = ()) -> None:
@@ -61,7 +61,7 @@ class JobIndex(Mapping[int, Job]):
             follower.add_all([job])
 
     def follow(self, *attributes: str) -> ChangedJobs:
-        """Return a record of jobs whose attributes change, for the caller alone; see ``ChangedJobs``."""
+        """Return a new record of the jobs whose ``attributes`` change; see ``ChangedJobs``."""
         made = ChangedJobs(attributes)
         made.add_all(self._jobs.values())
         self._followers.append(made)
@@ -93,7 +93,7 @@ class JobIndex(Mapping[int, Job]):
             follower.note(job, attribute)
 
     def __getitem__(self, number: int) -> Job:
-        """Return a job."""
+        """Return the job with a number, or raise ``KeyError``."""
         return self._jobs[number]
 
     def __iter__(self) -> Iterator[int]:

@@ -58,11 +58,11 @@ class JobLives(AppJobs):
         """Retry a failed job after a pause; a new checkpoint since the last failure resets the count of retries.
 
         Args:
-            job: the job.
-            gang: its gang.
-            why: the reason.
+            job: the job that failed.
+            gang: its gang, which has ended.
+            why: the reason, for users.
             now: Unix time in seconds.
-            counted: whether it uses one of the job's retries; an end by the machine or a signal from outside does not.
+            counted: whether the failure uses one of the job's retries; an end by the machine or a signal does not.
             at: Unix time of the gang's end; None: now.
         """
         if counted:

@@ -44,7 +44,7 @@ class Gang:
     """The workers of one incarnation of a job."""
 
     attempt: int = 0
-    """Attempt of the app master that formed it; 0: an earlier version did not record it."""
+    """Attempt of the app master that formed the gang; 0: an earlier version did not record it."""
     incarnation: int
     gpus: tuple[int, ...]
     """GPUs in order of ranks; of a gang that changes live also those of newcomers and leavers, in any order."""
@@ -62,32 +62,32 @@ class Gang:
     confirmed: bool = False
     """Whether the runtime has accepted the start."""
     start_seconds: float = 0.0
-    """Seconds from its start to its first step; 0: it has made none."""
+    """Seconds from the start of the gang to its first step; 0: it has made none."""
     running: bool = False
     """Whether the gang has made a step or, if the script lacks the helper, has a process."""
     ordered: str = ""
     """The reason of the order to suspend; empty: no order was given."""
     by_logs: bool = False
-    """Whether its steps are known only from its logs although it uses the helper, as the script prepared nothing to
-    count."""
+    """Whether the gang's steps are known only from its logs although its script uses the helper, since the script
+    prepared nothing with which the helper counts steps."""
     membership: Membership | None = None
     """The generations of a gang that changes its size live; None: it changes by a restart."""
     made: int = 0
-    """Number of containers of the incarnation so far, if it changes live."""
+    """Number of containers created so far for the incarnation, if it changes live."""
     newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Unix time since which a newcomer gets ready, by container."""
+    """Unix time at which a newcomer was added, by container."""
     changed_at: float | None = None
     """Unix time by the arbiter's clock of the last live change; None: there was none."""
     changed_step: int = 0
     """Number of iterations at the last live change."""
     join_seconds: float = 0.0
-    """Seconds from its order to the step boundary at which the members changed."""
+    """Seconds from the order of the last live change to the step boundary at which it took effect."""
     pause_seconds: float = 0.0
-    """Seconds from the end of the last step before the boundary to the start of the first one after it."""
+    """Seconds from the end of the last step before that boundary to the start of the first step after it."""
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The ids of the workers that train together, by rank: as last ordered."""
+        """The ids of the workers that train together, by rank, according to the last order."""
         return self.containers if self.membership is None else self.membership.ordered.members
 
     @property
@@ -97,7 +97,7 @@ class Gang:
 
     @property
     def trained_on(self) -> tuple[int, ...]:
-        """The GPUs of the workers that train now, by rank; a change that is ordered leaves them as they are."""
+        """The GPUs of the workers that train now, by rank; an ordered change has no effect before it is entered."""
         return self._places(self.containers if self.membership is None else self.membership.current.members)
 
     def _places(self, containers: Sequence[str]) -> tuple[int, ...]:
@@ -140,7 +140,7 @@ class Gang:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Gang":
-        """Read the values of ``to_json``; those of earlier versions lack some."""
+        """Read the values of ``to_json``; values that earlier versions saved may lack keys."""
         plain = dict(values) | {name: tuple(values.get(name, ())) for name in _OF_RANKS}
         membership = values.get("membership")
         plain["membership"] = None if membership is None else Membership.from_json(membership)
@@ -204,7 +204,7 @@ class Job:
     clocks: dict[int, float] = dataclasses.field(default_factory=dict)
     """Seconds by which the clock of an incarnation's logs is ahead of the arbiter's, by incarnation; only if not 0."""
     stalls: int = 0
-    """Number of gangs of the job that were ended as stalled."""
+    """Number of stalls of the job; each ended a gang, or workers without which the gang went on."""
     last_stall: str = ""
     suspensions: int = 0
     why: str = ""
@@ -220,13 +220,13 @@ class Job:
             self.observer(self, name)
 
     def interrupt(self, now: float) -> int:
-        """Record an end caused by the machine or a signal from outside; returns how many there were in the window."""
+        """Record an end by the machine or an outside signal; returns their number in ``DEFAULT_LIMIT.seconds``."""
         recent = [time for time in self.interruptions if now - DEFAULT_LIMIT.seconds < time <= now]
         self.interruptions = [*recent, now]
         return len(self.interruptions)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON; numbers that are not finite become text, which JSON lacks."""
+        """Return plain values for JSON; metrics become text, since JSON has no NaN and no infinity."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _KEPT}
         values |= {"parameters": dict(self.parameters), "interruptions": list(self.interruptions)}
         values |= {"sizes": {str(number): list(size) for number, size in self.sizes.items()}}

@@ -22,12 +22,12 @@ log = structlog.get_logger()
 
 
 class LeaseFollower(JobLives):
-    """Divides an app's slots among its jobs, and lets their gangs follow.
+    """Divides an app's slots among its jobs, and changes or stops their gangs to match.
 
     Args:
-        around: the jobs' shared surroundings.
-        tuner: of the search.
-        jobs: of an earlier attempt of the app master.
+        around: the objects that all jobs of the app share.
+        tuner: decides which trials run.
+        jobs: saved by an earlier attempt of the app master.
     """
 
     def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
@@ -51,7 +51,7 @@ class LeaseFollower(JobLives):
     def _desired(
         self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float
     ) -> dict[int, tuple[int, ...]]:
-        """Return the GPUs of each job: those of its own lease, else a share of the free ones in the tuner's order."""
+        """Return the GPUs by job: those of its own lease, else a share of the free ones, in the tuner's order."""
         busy = self.gangs.busy()
         named: dict[int, list[int]] = {}
         for gpu, slot in slots.items():
@@ -114,7 +114,7 @@ class LeaseFollower(JobLives):
         return self._begins_where_it_is(job, gang)
 
     def _begins_where_it_is(self, job: Job, gang: Gang) -> bool:
-        """Return whether a gang that is to be measured on fewer slots makes its first step on all of them before."""
+        """Return whether a gang that will be measured on fewer slots has yet to make a first step on all its slots."""
         return self._live.begins(gang) and self.slots.is_measured(job.number)
 
     def _wish(self, run: TrialRun) -> Wish | None:
@@ -133,7 +133,7 @@ class LeaseFollower(JobLives):
     def _widen(
         self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, nodes: Mapping[int, str], now: float
     ) -> None:
-        """Stop the first running job that the free GPUs would speed up enough; it restarts on more GPUs."""
+        """Widen the first running job that the free GPUs would speed up enough, live or by a restart."""
         for run in runs:
             job, wish = self.jobs[run.trial], self._wish(run)
             if wish is None or not wish.runs_on:
@@ -148,7 +148,7 @@ class LeaseFollower(JobLives):
                 return
 
     def useful(self) -> dict[int, int]:
-        """Return by running job the number of slots that it would use if slots were unlimited."""
+        """Return the number of slots that each running job would use if slots were unlimited, by job."""
         return {
             run.trial: len(gang.member_gpus) + self._widening.useful(self.jobs[run.trial], run.most, self.goal(run))
             for run in self._runs_with_gang(self.tuner.runs())
@@ -166,7 +166,7 @@ class LeaseFollower(JobLives):
     # -- live changes
 
     def _change_live(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
-        """Let the gangs that change live follow their slots, and go on without workers that died."""
+        """Change the gangs that change live to match their slots, and to go on without workers that died."""
         for run in self._runs_with_gang(runs):
             job = self.jobs[run.trial]
             gang = job.gang
@@ -193,7 +193,7 @@ class LeaseFollower(JobLives):
                 self._stop(job, "its lease has a slot on a node from which its store is not reached", now)
 
     def _wanted(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> set[int]:
-        """Return the GPUs on which a gang is to run: its own lease, else those that it has of the app's leases."""
+        """Return the GPUs on which a gang is to run: those of its own lease, else its present ones that are leased."""
         own = {gpu for gpu, slot in slots.items() if slot.job == job.number}
         if own:
             return own
@@ -207,7 +207,7 @@ class LeaseFollower(JobLives):
             self._has_entered(job, gang, entered, now)
 
     def awaited_workers(self, job: Job, gang: Gang) -> tuple[str, ...]:
-        """Return the workers of a gang that changes live for which all its other workers wait; none: no such are."""
+        """Return the workers of a gang that changes live for which all its other workers wait; empty: none."""
         return self._live.awaited(gang) if self._live.can_change(job, gang) else ()
 
     def leave_out(self, job: Job, gang: Gang, workers: Collection[str], why: str, now: float) -> None:
@@ -235,7 +235,7 @@ class LeaseFollower(JobLives):
         self._note("resized", job, now, gang.trained_on, step=entered.step, why=why, pause_seconds=pause)
 
     def _restarts_only(self, job: Job, why: str) -> None:
-        """Change a job by restarts from now on, since its script cannot change live."""
+        """Resize a job only by restarts from now on, since its script cannot change live."""
         job.restarts_only = why
         log.warning("job.restarts_only", job=self.id_of(job.number), why=why)
         self._around.notices.add(f"{self.id_of(job.number)}: it changes its size by a restart, not live: {why}")

@@ -24,7 +24,7 @@ PASSED_SECONDS: Final = 60.0
 
 @value
 class _Lack:
-    """What a command needs and a node lacks."""
+    """A prerequisite of a job's command that a node lacks."""
 
     why: str
     gang: GangSpec
@@ -43,7 +43,7 @@ class _Broken:
 
     why: str
     without: str
-    """The node of the two whose slots the app does not use meanwhile."""
+    """The one of the two nodes whose slots the app does not use meanwhile."""
     since: float
     """Time of the failed check, in Unix seconds."""
     next_at: float
@@ -53,7 +53,7 @@ class LeftOutNodes:
     """The nodes whose slots an app cannot use; accessed by the main thread only.
 
     Args:
-        runtimes: of all nodes.
+        runtimes: the runtimes of all nodes.
         outbox: for reports to the arbiter.
     """
 
@@ -69,7 +69,7 @@ class LeftOutNodes:
         """The last report; None: the next report is sent even if it is empty."""
 
     def nodes(self) -> set[str]:
-        """Return the left-out nodes that are tried again, to which connections are kept."""
+        """Return the left-out nodes that are tried again, so that connections to them are kept."""
         return {*self._away, *self._lacking, *itertools.chain(*self._broken)}
 
     def lacks(self, node: str, gang: GangSpec, why: str, now: float) -> bool:
@@ -93,11 +93,11 @@ class LeftOutNodes:
     def may_cross(self, nodes: Collection[str], slots: Collection[str], now: float, *, again: bool = False) -> bool:
         """Return whether all nodes of a gang reach each other; pairs without a recent check are checked now.
 
-            Of two nodes that do not, the app stops using the one on which it has fewer slots, but never its master's
-                own node.
+        Of two nodes that do not reach each other, the app stops using the one on which it has fewer slots, but never
+        the app master's own node.
 
         Args:
-            nodes: of the gang.
+            nodes: the gang's nodes.
             slots: the node of each slot of the app.
             now: Unix time in seconds.
             again: whether to repeat recent checks that passed.
@@ -127,7 +127,7 @@ class LeftOutNodes:
         for node in [node for node, lack in self._lacking.items() if now >= lack.next_at]:
             self._check(node, self._lacking[node], now)
         due = [pair for pair, broken in self._broken.items() if now >= broken.next_at]
-        for pair in due[:1]:  # one may take as long as a call
+        for pair in due[:1]:  # one check may take as long as a call's timeout
             self._pass(pair, [], now)
         made = tuple(self._reports())
         if made != self._reported:
@@ -184,7 +184,7 @@ class LeftOutNodes:
         for pair, broken in self._broken.items():
             (other,) = pair - {broken.without}
             if pair & gone:
-                continue  # the app does without one of them already
+                continue  # the app already uses no slots of one of them
             yield LeftOutReport(
                 node=broken.without,
                 other=other,

@@ -48,7 +48,7 @@ class ArbiterLink:
         address: host:port of the arbiter.
         token_file: holds the app's own token.
         app: name of the app.
-        attempt: number of the app master, from 1.
+        attempt: number of the app master's attempt, from 1.
         outbox: reports to send.
         stopped: an event that ends all waiting when it is set.
         part: number of the start within the attempt, from 1.
@@ -90,7 +90,7 @@ class ArbiterLink:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the arbiter has not answered for the length of a lease, so that others may have the slots."""
+        """Whether the arbiter has not answered for the length of a lease, so that other apps may have the slots."""
         return 0.0 < self._lease_seconds < self._system.uptime() - self._answered
 
     def register(self, plugins: Sequence[tuple[str, str]]) -> pb.RegisterApplicationMasterResponse:
@@ -119,10 +119,10 @@ class ArbiterLink:
         return answer
 
     def exchange(self) -> pb.AllocateResponse | None:
-        """Send the reports of the outbox and return the answer; None: no change, or the arbiter is away.
+        """Send the reports of the outbox and return the answer; None: a new report came first, or the arbiter is away.
 
-        It waits for the arbiter's answer, or for a new report: another heartbeat then supersedes the first one, and its
-        answer covers both.
+        The call waits for the arbiter's answer, or for a new report: the next heartbeat then supersedes this one, and
+        the answer to the next one covers both.
 
         Raises:
             Resync: the arbiter was restarted.
@@ -199,7 +199,7 @@ class ArbiterLink:
             pass
 
     def _check_superseded(self, call: "grpc.Future[pb.AllocateResponse]", sending: Sending, sent_at: float) -> None:
-        """Queue a superseded call's reports again if it never arrived; ignore its answer, as the next repeats it."""
+        """Queue the reports of a superseded call again if it failed; ignore its answer, which the next one repeats."""
         if call.cancelled() or call.exception() is not None:
             self._outbox.give_back(sending)
         else:
@@ -223,12 +223,12 @@ class ArbiterLink:
             log.warning("arbiter.refused", code=code.name, why=error.details())
             self._stopped.wait(0.2)
             raise Resync
-        log.error("arbiter.failed", code=code.name, why=error.details())  # a fault of its own, or it is another one
+        log.error("arbiter.failed", code=code.name, why=error.details())  # internal error, or a different server
         self._stopped.wait(LONGEST_PAUSE_SECONDS)
         raise Resync
 
     def _insist(self, call: Callable[[rpc.ApplicationMasterProtocolStub, Metadata], Any]) -> Any:
-        """Repeat a call until it is answered: an error of the arbiter or of the token does not end an app master."""
+        """Repeat a call until the arbiter answers: an internal error or a refused token does not end an app master."""
         pause = 0.1
         while not self._stopped.is_set():
             self._sent = self._system.uptime()

@@ -29,23 +29,23 @@ from eunomia_appmaster.runtimes.runtime import (
 log = structlog.get_logger()
 
 READY_SECONDS: Final = 300.0
-"""Seconds in which a newcomer must be ready, before it is given up; more where the job's own start took long."""
+"""Seconds after which a newcomer that is not ready is given up; more if the job's own start took long."""
 STARTS: Final = 3.0
-"""Multiple of the time that its job's start took for which a newcomer is waited for."""
+"""A newcomer that is not ready is kept for at least this multiple of the time that its job's start took."""
 LEAVE_SECONDS: Final = 30.0
-"""Seconds in which a worker that is no member of the current generation must have left, before it is killed."""
+"""Seconds after which a worker that is no longer a member of its gang, and has not left, is killed."""
 STOPPED_SECONDS: Final = 10.0
 """Seconds after which a worker whose process is stopped by a signal is left out, and killed."""
 LOOPBACK: Final = ("127.", "localhost", "::1")
-"""Beginnings of addresses that no other machine reaches."""
+"""Prefixes of addresses that other machines cannot reach."""
 
 
 class LiveChanges:
-    """Follows the slots of gangs that change live.
+    """Changes the members of gangs that change live to match their slots.
 
     Args:
-        around: the jobs' shared surroundings.
-        gangs: with the last statuses of their containers.
+        around: the objects that all jobs of the app share.
+        gangs: the app's gangs, with the last statuses of their containers.
         book: the app's leases.
     """
 
@@ -57,7 +57,7 @@ class LiveChanges:
         self._killed: set[str] = set()
         """Containers that were killed because they are left out."""
         self._named: set[str] = set()
-        """Lost workers that an event has named."""
+        """Lost workers for which an event was written."""
         self._stopped_since: dict[str, float] = {}
         self._surplus_since: dict[str, float] = {}
         self._told: dict[int, tuple[int, int, set[str], list[str]]] = {}
@@ -66,7 +66,7 @@ class LiveChanges:
     # -- questions
 
     def can_change(self, job: Job, gang: Gang) -> bool:
-        """Return whether a gang can change live now: it trains with the helper, has a store, and does not leave."""
+        """Return whether a gang can change live now: it trains with the helper, has a store, and is not leaving."""
         if gang.membership is None or gang.ordered or not gang.confirmed or not gang.running or gang.by_logs:
             return False
         if job.state is not JobState.RUNNING or not job.has_helper or job.restarts_only:
@@ -89,13 +89,13 @@ class LiveChanges:
         return entered or (gang.membership is not None and gang.membership.current.number > 0)
 
     def begins(self, gang: Gang) -> bool:
-        """Return whether a gang that may change live has made no step yet, so that it can once it has."""
+        """Return whether a gang has yet to make its first step, after which it can change live."""
         return gang.membership is not None and gang.confirmed and not gang.ordered and not gang.running
 
     def can_shrink_early(self, job: Job, gang: Gang, slots: Collection[int]) -> bool:
         """Return whether a gang of which no generation has made a step can go on without its workers on lost slots.
 
-        All its workers have the same state then: that with which the job starts.
+        It can, since before the first step all its workers have the state with which the job starts.
         """
         if gang.membership is None or gang.ordered or not gang.confirmed or (gang.running and self._has_begun(gang)):
             return False
@@ -106,14 +106,14 @@ class LiveChanges:
         return bool(kept) and shrinks and not any(status.completed for status in self._gangs.statuses(gang))
 
     def leaves_in_order(self, status: ContainerStatus) -> bool:
-        """Return whether a member has finished or suspends, so that its whole gang ends; not one that was left out."""
+        """Return whether a member has finished or suspends, so that its whole gang ends; False if it was left out."""
         if status.container_id in self._killed:
             return False
         if status.state is ContainerState.STOPPING:
             return True
         if not status.completed or has_failed(status) or status.killed or status.never_began:
             return False
-        # One that has left its gang alone, between two generations, exits with 75 too.
+        # A worker that leaves its gang alone, between two generations, exits with 75 too.
         return status.finished or bool(status.stop_reason) or status.suspended_step is not None
 
     def left_alone(self, status: ContainerStatus) -> bool:
@@ -122,20 +122,20 @@ class LiveChanges:
         return left and status.live is not None and not status.stop_reason and status.suspended_step is None
 
     def why_restart(self, gang: Gang) -> str:
-        """Return why a gang's helper says that its job cannot change live; empty: it does not say so."""
+        """Return the reason that a gang's helper reports for being unable to change live; empty: it reports none."""
         statuses = [] if gang.membership is None else self._gangs.statuses(gang)
         reports = [status.live for status in statuses if status.live is not None and not status.completed]
         return next((report.unfit for report in reports if report.unfit), "")
 
     def reaches(self, gang: Gang, wanted: Collection[int], slots: Mapping[int, Slot]) -> bool:
-        """Return whether workers on all wanted GPUs reach the gang's store, which may listen on loopback alone."""
+        """Return whether workers on all wanted GPUs can reach the gang's store, which may listen only on loopback."""
         nodes = {slots[gpu].node for gpu in wanted if gpu in slots}
         return nodes <= set(gang.nodes) or not host_of(self._store(gang)).startswith(LOOPBACK)
 
     def stays_on(self, gang: Gang) -> set[int]:
-        """Return the GPUs on which a gang that cannot change trains on.
+        """Return the GPUs on which a gang that cannot change live continues to train.
 
-        Where its store is lost, newcomers and a change that was not entered do not count.
+        If its store is lost, these are the GPUs of its current generation, without those of a pending change.
         """
         if gang.membership is None or not self._has_lost_store(gang):
             return set(gang.gpus)
@@ -144,7 +144,7 @@ class LiveChanges:
         return {places[each] for each in members if each in places and not self._has_ended(each)}
 
     def awaited(self, gang: Gang) -> tuple[str, ...]:
-        """Return the workers for which all others of a gang wait; empty: none waits, or all do."""
+        """Return the workers for which all other workers of a gang wait; empty: no worker waits, or all do."""
         known = [status for status in self._gangs.statuses(gang) if status.container_id not in self._killed]
         running = [status for status in known if not status.completed]
         here = tuple(status.container_id for status in running if status.phase is not Phase.PEERS)
@@ -153,7 +153,7 @@ class LiveChanges:
     def given_back(self, job: Job, gang: Gang, least: int, slots: Mapping[int, Slot], now: float) -> set[int]:
         """Return the GPUs of a job's own lease that are to be given back, since two workers failed on each of them.
 
-        So many are kept that the job's gang has a size that it can have, and those on which a process may still run.
+        The job keeps at least ``least`` GPUs, and those on which a process may still run.
         """
         own = [gpu for gpu, slot in slots.items() if slot.job == job.number]
         failed = [gpu for gpu in own if self._failures.may_be_given_back(self._place(job, gpu, slots), now)]
@@ -167,17 +167,17 @@ class LiveChanges:
     # -- the change
 
     def leave_out(self, workers: Collection[str]) -> None:
-        """Count workers as gone whose processes the runtime is ending, so that their gang goes on without them."""
+        """Count workers that the runtime is ending as dead, so that their gang goes on without them."""
         self._killed.update(workers)
         self._named.update(workers)
 
     def follow(
         self, job: Job, gang: Gang, wanted: Collection[int], slots: Mapping[int, Slot], now: float
     ) -> list[Entered]:
-        """Bring a gang nearer to the wanted GPUs; returns the generations that it has entered since the last call.
+        """Take the next steps towards a gang on the wanted GPUs; returns the generations entered since the last call.
 
         Args:
-            job: whose gang can change live.
+            job: the job, whose gang can change live.
             gang: the job's gang.
             wanted: GPUs on which it is to run.
             slots: of the app, by GPU.
@@ -198,9 +198,9 @@ class LiveChanges:
         return entered
 
     def withdraw(self, job: Job, gang: Gang) -> None:
-        """Withdraw an ordered change if the job ends before it: a member that was to go on has left in order.
+        """Withdraw an ordered change if the job ends before it: a member that was to stay has finished or suspended.
 
-        Its newcomers would wait for that member for ever. A leaver that has left says that the change was made.
+        Otherwise newcomers would wait for that member forever. A report of a leaver shows that the change was made.
         """
         membership = gang.membership
         if membership is None or membership.forming is None:
@@ -283,7 +283,7 @@ class LiveChanges:
         return job.number, gpu, slots[gpu].epoch
 
     def _carry_out(self, job: Job, gang: Gang, decision: Decision, slots: Mapping[int, Slot], now: float) -> bool:
-        """Save a decision before anything is said of it; returns whether there may be another one."""
+        """Save a decision before any worker or event log gets it; returns whether another decision may follow."""
         before = gang.membership
         gang.membership = decision.membership
         if decision.what is What.NOTHING:
@@ -310,7 +310,7 @@ class LiveChanges:
     def _note(
         self, job: Job, gang: Gang, before: Membership, decision: Decision, slots: Mapping[int, Slot], now: float
     ) -> None:
-        """Note a decision for the job's events, after the members that it leaves out as they died or were stopped."""
+        """Write the events of a decision: first one for each member that it leaves out as dead or stopped."""
         lost = self._lost(gang, before) if decision.what is What.ORDER else {}
         places = dict(zip(gang.containers, gang.gpus, strict=True))
         for each, how in lost.items():
@@ -324,7 +324,7 @@ class LiveChanges:
             self._around.activity.note("change", job, now, slots=gang.member_gpus, why=words)
 
     def _lost(self, gang: Gang, before: Membership) -> dict[str, str]:
-        """Return how the members that an order leaves out were lost; one that left in order is not lost."""
+        """Return how the members that an order leaves out were lost, by container; without those that left in order."""
         lost = {}
         for each in before.ordered.members:
             status = self._gangs.status(each)
@@ -344,7 +344,7 @@ class LiveChanges:
     # -- newcomers
 
     def _start_newcomers(self, job: Job, gang: Gang, slots: Mapping[int, Slot], now: float) -> None:
-        """Request the start of the newcomers of which no node has heard."""
+        """Start the newcomers that no node has reported yet."""
         places, store = dict(zip(gang.containers, gang.gpus, strict=True)), self._store(gang)
         for container in () if gang.membership is None or not store else gang.membership.newcomers:
             gpu = places.get(container)
@@ -417,7 +417,7 @@ class LiveChanges:
     # -- workers that are left out
 
     def _leave_out_stopped(self, gang: Gang, now: float) -> None:
-        """Kill workers whose processes are stopped for too long, so that the others go on without them."""
+        """Kill workers whose processes have been stopped for too long, so that the others go on without them."""
         for container in gang.members:
             status = self._gangs.status(container)
             if status is None or status.completed or status.phase is not Phase.STOPPED:
@@ -426,9 +426,9 @@ class LiveChanges:
                 self._kill(gang, [container], "its process is stopped, and its gang goes on without it")
 
     def _clear(self, job: Job, gang: Gang, now: float) -> None:
-        """Forget containers that have ended and are no members, and kill those that should have left.
+        """Forget containers that have ended and are not members, and kill those that should have left.
 
-        Members of the current generation are known until the next one is entered: their reports say that it has begun.
+        Members of the current generation are kept until the next one is entered: their reports show that it has begun.
         """
         membership = gang.membership
         trained = () if membership is None or membership.forming is None else membership.current.members
@@ -447,7 +447,7 @@ class LiveChanges:
                 self._kill(gang, [container], "it has not left its gang")
 
     def _count_failures(self, job: Job, gang: Gang, slots: Mapping[int, Slot], now: float) -> None:
-        """Count workers that died, and newcomers that are useless, under the leases of their slots."""
+        """Count the failures of slots: workers that died, and newcomers that cannot join."""
         newcomers = () if gang.membership is None else gang.membership.newcomers
         for container, worker in self._workers(gang, now).items():
             if worker.gpu not in slots or container in self._counted or container not in (*gang.members, *newcomers):

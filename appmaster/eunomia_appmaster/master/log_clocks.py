@@ -1,4 +1,4 @@
-"""The offsets of the nodes' clocks, under which jobs log, from the arbiter's clock."""
+"""The offsets from the arbiter's clock of the clocks of nodes, which time-stamp the jobs' logs."""
 
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Job
@@ -7,7 +7,7 @@ from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, is_too_far_off
 
 
 class LogClocks:
-    """Stores the clock offset of each gang's logs, and tells users if it is too large to measure a rate.
+    """Stores the clock offset of each gang's logs, and adds a notice if it is too large to measure a rate.
 
     Args:
         around: the jobs' shared surroundings, with the offsets of the nodes' clocks.
@@ -19,7 +19,7 @@ class LogClocks:
         """Jobs and incarnations whose missing rate was already reported to users."""
 
     def note(self, job: Job, logs: JobLogs) -> None:
-        """Store the clock offset of a running gang's rank 0, which logs; those of earlier gangs stay unchanged."""
+        """Store the clock offset of the node of a gang's rank 0, which logs; offsets of earlier gangs are kept."""
         if job.gang is None or not job.gang.nodes:
             return
         node = job.gang.nodes[0]
@@ -40,7 +40,7 @@ class LogClocks:
         """Return the Unix time by the arbiter's clock since which a job's samples count.
 
         Args:
-            job: with the time of its last announcement.
+            job: the job, with the time of its last announced batch size.
             changed_at: when its CPUs or memory changed, by this process's clock; -inf: never.
         """
         changed_at -= self._around.runtimes.clock_ahead(self._around.runtimes.own_node)

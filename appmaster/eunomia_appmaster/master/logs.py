@@ -45,8 +45,8 @@ class JobLogs:
     """The log folder of one job.
 
     Args:
-        job: its id, for messages.
-        folder: its ``logs/``.
+        job: id of the job, for messages.
+        folder: the job's ``logs/``.
         metric: the tuner's tag; None: the tuner uses none.
         adopted: whether an earlier attempt of the app master has read some of the logs, so that the first poll repeats
             points.
@@ -82,7 +82,7 @@ class JobLogs:
         return sorted(tag for tag in self._logs.tags() if tag != STEP_SECONDS_TAG)
 
     def last(self, until: int | None = None) -> Point | None:
-        """Return the metric's last valid value at a step up to ``until``; None: none was logged."""
+        """Return the metric's last logged value at a step up to ``until``; None: there is none."""
         if self._metric is None:
             return None
         series = self._logs.series(self._metric)
@@ -98,7 +98,7 @@ class JobLogs:
         since: float = -math.inf,
         ahead: Mapping[int, float] | None = None,
     ) -> list[Rate]:
-        """Return the iteration times measured so far.
+        """Return the rates measured so far.
 
         Args:
             sizes: number of GPUs and locality by incarnation.

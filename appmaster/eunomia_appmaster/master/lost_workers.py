@@ -9,15 +9,15 @@ from eunomia_appmaster.runtimes.nodes import NodeRuntimes
 
 REVOKED_SECONDS = 90.0
 """Seconds from the loss of an app's slots on an unreachable node until its workers there have ended: longer than the
-grace of a revocation, which the node gets from the arbiter."""
+grace period of a revocation, which the arbiter sends to the node itself."""
 
 
 class LostWorkers:
     """Decides which workers of gangs count as lost, because their nodes are lost or unreachable.
 
     Args:
-        runtimes: of all nodes.
-        gangs: with the last statuses of their containers.
+        runtimes: the runtimes of all nodes.
+        gangs: the app's gangs, with the last statuses of their containers.
     """
 
     def __init__(self, runtimes: NodeRuntimes, gangs: Gangs) -> None:

@@ -77,7 +77,7 @@ class ReleaseReport:
 
 @value
 class ResizeReport:
-    """A job runs on the changed slots of its own lease."""
+    """The report that a job now runs on the changed slots of its own lease."""
 
     lease: int
     epoch: int
@@ -86,9 +86,9 @@ class ResizeReport:
     restarted: bool
     """Whether the job was restarted for it."""
     join_seconds: float = 0.0
-    """Seconds from the order to the boundary at which its gang changed, if live."""
+    """For a live change: seconds from the order to the step boundary at which the gang changed."""
     pause_seconds: float = 0.0
-    """Seconds from the end of the last step before the boundary to the start of the first one after it."""
+    """For a live change: seconds from the last step before the boundary to the first step after it."""
 
 
 @value
@@ -109,7 +109,7 @@ class StandingReport:
     checkpoint_metric: float | None = None
     """The metric at that step; None: the checkpoint is the newest one, not kept for its metric."""
     stalls: int = 0
-    """Number of gangs that were ended as stalled."""
+    """Number of stalls; each ended a gang, or workers without which their gang goes on."""
     last_stall: str = ""
     stall_warning: str = ""
     """Warning about the app file's stall limit; empty: none."""
@@ -177,14 +177,14 @@ class Outbox:
         self._listener = system.flag()
 
     def listen(self, listener: Flag) -> None:
-        """Set an event, which replaces the previous listener, as soon as some report should be sent at once."""
+        """Register an event, in place of the previous one, that is set as soon as an urgent report is pending."""
         with self._lock:
             self._listener = listener
             if self._urgent:
                 listener.set()
 
     def put(self, kind: str, report: Any, *, key: Hashable = None, urgent: bool = True) -> None:
-        """Add a report of a kind, a field of ``Reports``."""
+        """Add a report; ``kind``: name of a field of ``Reports``; ``urgent``: whether to send it at once."""
         with self._lock:
             self._waiting[kind, key] = report
             if urgent:
@@ -203,7 +203,7 @@ class Outbox:
             self._urgent = bool(self._waiting)
 
     def take(self) -> "Sending":
-        """Return the reports of the next request.
+        """Remove and return the reports of the next request.
 
         The arbiter applies the events of one request in a fixed order, with reports about jobs before new jobs. So a
         request that adds jobs has no other reports about jobs, and a request that ends a job has no other report about
@@ -220,7 +220,7 @@ class Outbox:
         return Sending(items=chosen)
 
     def give_back(self, sending: "Sending") -> None:
-        """Queue reports again that did not arrive, unless newer ones have replaced them."""
+        """Queue the reports of a failed request again, unless newer ones have replaced them."""
         with self._lock:
             self._waiting = sending.items | self._waiting
 

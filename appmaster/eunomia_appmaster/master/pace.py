@@ -1,4 +1,4 @@
-"""Detects stalled jobs: a reported rate is valid for at most three report intervals."""
+"""Detects jobs without progress: a reported rate is valid for at most three report intervals."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""Imports what an app master of any app uses of Eunomia, so that forked app masters have it.
+"""Imports the modules of Eunomia that every app master uses, so that app masters forked from this process have them.
 
-An app master names the plugins that it could run to the arbiter, and so imports all that ship with Eunomia: with the
-rest about a CPU second. Plugins of others and tuners are imported by each app master, which sees their present code.
+An app master reports its installed plugins to the arbiter, and so imports all that ship with Eunomia, which takes about
+one CPU second. Third-party plugins and tuners are imported by each app master itself, so that it runs current code.
 """
 
 import contextlib

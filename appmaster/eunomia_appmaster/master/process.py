@@ -1,7 +1,7 @@
 """The app master's process: threads that share one inbox.
 
-One thread talks to the arbiter, one per node watches the containers there, and the main thread decides: only it changes
-jobs.
+One thread exchanges messages with the arbiter, one per node watches the containers there, and the main thread decides:
+only the main thread changes jobs.
 """
 
 import functools
@@ -51,12 +51,12 @@ log = structlog.get_logger()
 TICK_SECONDS = 0.2
 """Longest sleep of the main thread, in seconds."""
 BUSY_SECONDS = 10.0
-"""Longest turn of the main thread in seconds, after which heartbeats wait for it."""
+"""Seconds of one turn of the main thread's loop after which heartbeats pause until the next turn."""
 WATCH_SECONDS = 20.0
 """Seconds for which one watch call on a node's containers waits for changes."""
 SAVE_SECONDS = 1.0
-"""Seconds between two writes of the state, which is also written before each start of a gang. Changes lost with a crash
-are reported again by the runtime, which remembers the exits of containers."""
+"""Seconds between two writes of the state, which is also written before each start of a gang. The runtime, which keeps
+the exits of containers, reports changes that a crash has lost again."""
 TRIALS_SECONDS = 2.0
 """Seconds between two writes of ``trials.csv``."""
 TRIALS_CHARACTERS_A_SECOND = 25_000
@@ -105,7 +105,7 @@ class AppMaster:
     """The master of one app.
 
     Args:
-        settings: of this process.
+        settings: the settings of this process.
         system: clocks, threads, connections and files of the machine.
     """
 
@@ -442,7 +442,7 @@ class AppMaster:
             self._register(plugins)
             while not self.stopped.is_set():
                 if self._system.uptime() - self._turned_at > BUSY_SECONDS:
-                    self.stopped.wait(TICK_SECONDS)  # it hangs: the arbiter must not take this thread's word for it
+                    self.stopped.wait(TICK_SECONDS)  # the main thread hangs: heartbeats must not hide this
                     continue
                 try:
                     answer = self._link.exchange()

@@ -3,8 +3,8 @@
 ``master.json`` holds a complete, numbered state. ``master.changes.jsonl`` has one line for each write since: the
 number of the state that it follows, its own number, and differences. Once the log is as long as the state, and at the
 start of each attempt, the present state replaces the old one, and a new log begins. Both files have a backup
-(``.old``). Each line and each state has a checksum, so that the last complete entry before a damage or a truncation can
-be found.
+(``.old``). Each line and each state has a checksum, so that the last complete entry before a damaged or truncated one
+can be found.
 """
 
 import json
@@ -63,7 +63,7 @@ class _Replay:
         """Apply a line of the log, unless it follows another state.
 
         Raises:
-            ValueError: it is damaged, or one before it is missing.
+            ValueError: the line is damaged, or an entry before it is missing.
         """
         entry, summed = opened(line)
         if not summed:
@@ -101,9 +101,9 @@ def read_log(path: Path, state: dict[str, Any], *, older: bool = False) -> LogRe
     """Apply the log next to a state's file, up to the first damaged entry.
 
     Args:
-        path: of the state's file.
-        state: read from it; changed in place.
-        older: whether it was read from the backup, whose log is the older one.
+        path: path of the state's file.
+        state: the state read from the file; changed in place.
+        older: whether the state was read from the backup, so that the backup of the log is read first.
     """
     replay = _Replay(state)
     for name in (CHANGES_FILE + OLDER, CHANGES_FILE) if older else (CHANGES_FILE,):
@@ -129,8 +129,8 @@ class StateRecord:
     """Writes the state of an app master.
 
     Args:
-        path: of the complete state's file.
-        jobs: of the app.
+        path: path of the complete state's file.
+        jobs: the app's jobs.
         number: largest number of a state of earlier attempts; 0: none.
         system: files of the machine.
     """
@@ -154,7 +154,7 @@ class StateRecord:
             rest: the state without its jobs.
 
         Raises:
-            OSError: the disk refuses; the next write is a complete state.
+            OSError: the write failed; the next write is a complete state.
         """
         text = json.dumps(rest, allow_nan=False)
         try:

@@ -52,9 +52,9 @@ class Reporter:
     """Fills the outbox with reports about the conductor's changes.
 
     Args:
-        around: the jobs' shared surroundings.
+        around: the objects that all jobs of the app share.
         conductor: runs the jobs.
-        before: iterations done before trials were added to the ended app, by trial; its forecasts leave them out.
+        before: iterations done before trials were added to the ended app, by trial; forecasts leave them out.
         clock: monotonic seconds, to bound the share of time that forecasts take.
     """
 
@@ -74,7 +74,7 @@ class Reporter:
         fresh = around.file.make_tuner()
         *earlier, _ = around.file.search.groups
         for number in range(1, sum(earlier) + 1):
-            fresh.on_failed(number)  # what the last group needs is what the app can use
+            fresh.on_failed(number)  # only the demand of the last group counts
         self._demand = demand(fresh.jobs_in_phase(phase, {}) for phase in range(fresh.num_phases()))
         self._division: dict[str, tuple[int, ...]] | None = None
         self._division_again_at = math.inf
@@ -247,7 +247,7 @@ class Reporter:
         asked = None if job.gang is None else self._conductor.slots.probe_of(job.number, job.gang.member_gpus)
         begun = 0 if job.gang is None else max(job.gang.from_step, job.gang.changed_step)
         if asked is not None and job.step - begun < asked:
-            return  # it has not made its steps at the setting
+            return  # the job has not yet made the requested steps at this size
         for rate in rates:
             here = asked is not None and (rate.gpus, int(rate.locality)) == job.sizes.get(job.incarnation)
             self._report_rate(job, rate, asked=here)
@@ -310,13 +310,13 @@ class Reporter:
             useful=conductor.useful(),
             before=self._before,
         )
-        # app_demand_max is the whole app's: an app must not seem better served because most of it is done.
+        # The demand is that of the whole app, so that an app does not seem better served once most of it is done.
         if made is None:
             return None
         return replace(made, phases=tuple(map(_grouped, made.phases)), most=max(made.most, self._demand))
 
     def _report_forecast(self) -> None:
-        """Report the forecast if it differs; the more trials, the less often, to use at most 1% of a processor."""
+        """Report the forecast if it differs; less often with more trials, to use at most 1% of a processor."""
         began = self._clock()
         if began < self._forecast_at:
             return
@@ -356,7 +356,7 @@ class Reporter:
             self._around.outbox.put("standing", standing, urgent=False)
 
     def _counts_by_logs(self, now: float) -> bool:
-        """Return whether steps of running jobs are known only from their logs; while none runs, the last answer.
+        """Return whether steps of running jobs are known only from their logs; if none runs, the last result.
 
         Logs of a script with the helper may be read shortly before the helper's first report.
         """
@@ -448,5 +448,5 @@ def _digits(number: float) -> float:
 
 
 def _on_slots(gang: Gang, slots: Mapping[int, Slot]) -> tuple[int, ...]:
-    """Return the GPUs on which a gang trains; one that changes live leaves a lost slot while it goes on on the rest."""
+    """Return the GPUs on which a gang trains; a gang that changes live goes on without the slots that it has lost."""
     return gang.gpus if gang.membership is None else tuple(gpu for gpu in gang.member_gpus if gpu in slots)

@@ -8,17 +8,17 @@ from eunomia_appmaster.master.slots import HeldLease
 
 
 class Resizes:
-    """Decides when the jobs of an app run on their leases, as these were changed; each change is reported once.
+    """Detects when jobs run on the changed slots of their leases, and reports each change once.
 
     Args:
-        around: the jobs' shared surroundings.
+        around: the objects that all jobs of the app share.
         conductor: runs the jobs.
     """
 
     def __init__(self, around: Surroundings, conductor: Conductor) -> None:
         self._around, self._conductor = around, conductor
         self._reported: dict[int, int] = {}
-        """The newest epoch of a lease that is reported, or that it began with, by lease."""
+        """The newest reported epoch of a lease, or the epoch under which the lease was first seen, by lease."""
         self._heard_at: dict[tuple[int, int], float] = {}
         """Unix time at which a lease was first seen under an epoch, by lease and epoch."""
 
@@ -27,7 +27,7 @@ class Resizes:
         self._reported = dict.fromkeys(self._reported, -1)
 
     def look(self, now: float) -> None:
-        """Report the leases on which jobs have begun; ``now``: Unix time in seconds by the arbiter's clock."""
+        """Report the changed leases on which jobs now run; ``now``: Unix time in seconds by the arbiter's clock."""
         if self._around.file.job.elastic != "live":
             return
         leases = [lease for lease in self._conductor.slots if lease.job is not None]
@@ -44,7 +44,7 @@ class Resizes:
 
 
 def _is_on(gang: Gang, lease: HeldLease) -> bool:
-    """Return whether a gang runs on a lease, and no change of it is on its way."""
+    """Return whether a gang runs on all slots of a lease, and no live change of the gang is in progress."""
     if not gang.confirmed or gang.ordered:
         return False
     if gang.membership is None:

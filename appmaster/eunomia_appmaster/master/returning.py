@@ -1,4 +1,4 @@
-"""Gives back slots that an app cannot use: that fit no job, are of unreachable nodes, or unusable to their job."""
+"""Gives back slots that an app cannot use: idle ones, those of unreachable nodes, and those on which workers fail."""
 
 from collections.abc import Collection, Mapping, Set
 
@@ -16,7 +16,7 @@ class Returning:
     """Decides which slots are given back, and reports them to the arbiter.
 
     Args:
-        around: the jobs' shared surroundings.
+        around: the objects that all jobs of the app share.
         book: the app's leases.
     """
 
@@ -31,10 +31,10 @@ class Returning:
         self._away.answered(node)
 
     def idle(self, slots: Mapping[int, Slot], busy: Set[int], now: float, *, patience: float, wait: bool) -> None:
-        """Give back slots that are idle for ``patience`` seconds.
+        """Give back slots of leases for the whole app that have been idle for ``patience`` seconds.
 
         Args:
-            slots: of the app.
+            slots: the app's slots, by GPU.
             busy: GPUs that are in use, or soon will be.
             now: Unix time in seconds.
             patience: seconds for which slots must be idle.
@@ -50,8 +50,8 @@ class Returning:
         """Give back slots of nodes that the app master cannot reach, after growing pauses.
 
         Args:
-            slots: of the app.
-            kept: GPUs of workers that may run there.
+            slots: the app's slots, by GPU.
+            kept: GPUs on which workers may still run.
             now: Unix time in seconds.
         """
         nodes = self._away.due({slot.node for slot in slots.values()}, now)
@@ -62,7 +62,7 @@ class Returning:
         self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
 
     def unusable(self, slots: Mapping[int, Slot], gpus: Collection[int]) -> None:
-        """Give back slots of jobs' own leases on which workers fail, or that give a job a size it cannot have."""
+        """Give back slots of jobs' own leases on which workers fail, or that are surplus to a job's allowed size."""
         self._give_back(slots, gpus)
 
     def _give_back(self, slots: Mapping[int, Slot], over: Collection[int]) -> None:

@@ -83,7 +83,7 @@ class SlotBook:
         return any(lease.job == job and lease.probe_iterations is not None for lease in self._leases.values())
 
     def lose(self, gpus: Iterable[int], epoch: int) -> None:
-        """Stop using slots under leases of that epoch or an older one."""
+        """Record that the app has lost slots under leases of ``epoch`` or an older one."""
         for gpu in gpus:
             self._gone[gpu] = max(epoch, self._gone.get(gpu, -1))
 

@@ -18,7 +18,7 @@ class StalledJobs:
     """Watches an app's jobs for stalls.
 
     Args:
-        around: the jobs' shared surroundings.
+        around: the objects that all jobs of the app share.
         conductor: runs the jobs.
         rate: returns a job's measured iterations per second; 0: not known.
         clock: returns the machine's uptime in seconds.
@@ -62,7 +62,7 @@ class StalledJobs:
                 self._watch.forgive(job.number)
             else:
                 self._conductor.stalled(job, gang, why, now)
-        else:  # the launcher has heard of it, or has not watched for so long
+        else:  # the launcher has seen progress, or has not watched for that long
             self._watch.forgive(job.number)
 
     def _seen(self, job: Job, gang: Gang) -> Observed:

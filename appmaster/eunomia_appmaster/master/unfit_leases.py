@@ -1,7 +1,7 @@
-"""Leases of a size that their job cannot have: what is too much of one is given back, and a notice says why.
+"""Leases of a size that is not allowed for their job: surplus slots are given back, and a notice reports why.
 
 The arbiter checks the sizes that a policy grants, so such a lease comes from an arbiter of another version, or from a
-fault. A gang never runs on it, live or after a restart.
+bug. A gang never runs on it, live or after a restart.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,14 +21,14 @@ def surplus(
     least: int,
     most: int,
 ) -> tuple[int, ...]:
-    """Return the GPUs of a job's own lease to give back, since it has more than its most or fewer than its least.
+    """Return the GPUs to give back of a job's own lease that has more slots than ``most`` or fewer than ``least``.
 
     A lease that is too small is given back whole, one that is too large down to the most; never a slot on which a
     process may still run.
 
     Args:
-        lease: as the arbiter has last sent it.
-        slots: that the app may use now, by GPU.
+        lease: the lease, as last received from the arbiter.
+        slots: the slots that the app may use now, by GPU.
         members: GPUs of the job's gang, which it keeps first.
         busy: GPUs on which processes may run.
         least: the fewest slots of the job.
@@ -42,5 +42,5 @@ def surplus(
 
 
 def words(lease: HeldLease, job: str, least: int, most: int) -> str:
-    """Return the rule that a lease breaks, the number of its slots, and the lease."""
+    """Return a text with the rule on sizes that a lease breaks, the lease's number of slots, and its id."""
     return RULE.format(job=job, least=least, most=most, given=len(lease.slots), lease=lease.id)

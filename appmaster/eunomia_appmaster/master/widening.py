@@ -15,7 +15,7 @@ STARTS_KEPT = 20
 
 
 class Widening:
-    """Measures the cost of a change: of a restart the seconds from the last starts to their first steps."""
+    """Measures the seconds that widening a job costs, from the last starts or live changes, and weighs the gain."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -26,7 +26,7 @@ class Widening:
         self._starts = [*self._starts[-STARTS_KEPT:], seconds]
 
     def note_change(self, seconds: float) -> None:
-        """Record the seconds of training that a live change took; such changes are expected from then on."""
+        """Record the seconds that a live change took; further changes are then assumed to be live."""
         self._changes = [*self._changes[-STARTS_KEPT:], seconds]
 
     @property
@@ -45,14 +45,14 @@ class Widening:
         cluster: Cluster,
         nodes: Nodes = NO_NODES,
     ) -> tuple[int, ...]:
-        """Return the free GPUs by which to widen a running job; empty: that does not pay, or is not known to.
+        """Return the free GPUs by which to widen a running job; empty: it does not pay, or this is not known.
 
         Args:
-            job: with a gang.
-            wish: of the job, with the GPUs of its gang.
-            goal: the iteration at which it pauses or ends; None: not known.
+            job: a job with a gang.
+            wish: the job's wish, with the GPUs of its gang.
+            goal: the iteration at which the job pauses or ends; None: not known.
             free: GPUs that no other job of the app can use.
-            cluster: with the locations of the GPUs.
+            cluster: the cluster, with the locations of the GPUs.
             nodes: see ``division.Nodes``.
         """
         seconds = _seconds_left(job, goal)
@@ -61,12 +61,12 @@ class Widening:
         return widening(wish, free, cluster, nodes, seconds_left=seconds, restart_seconds=self.restart_seconds)
 
     def useful(self, job: Job, most: int, goal: int | None) -> int:
-        """Return how many more GPUs would be useful to a running job, if as near as its present ones.
+        """Return how many more GPUs would be useful to a running job, if they were as near as its present ones.
 
         Args:
-            job: with a gang.
+            job: a job with a gang.
             most: the most GPUs of its gang.
-            goal: the iteration at which it pauses or ends; None: not known.
+            goal: the iteration at which the job pauses or ends; None: not known.
         """
         seconds, size = _seconds_left(job, goal), len(job.gang.gpus) if job.gang is not None else 0
         if seconds is None:

@@ -65,7 +65,7 @@ def lease_of(lease: pb.Lease) -> HeldLease:
 
 
 def node_access_of(token: pb.NodeToken) -> NodeAccess:
-    """Convert the arbiter's message about a node to the access to it."""
+    """Convert the arbiter's message about a node to the node's address, token and state."""
     return NodeAccess(
         node=token.node,
         address=token.container_manager_address,
