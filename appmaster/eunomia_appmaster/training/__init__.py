@@ -1,6 +1,6 @@
 """The training helper: seven lines that make a PyTorch loop suspendable, resumable, resizable and logged.
 
-Scripts start with ``run = training.attach()``; everything else is a method of the ``Run`` that it returns. ``adaptive``
+Scripts start with ``run = training.attach()``; everything else is a method of the returned ``Run``. ``adaptive``
 prepares a run that adapts its batch size by the rule ``Accordion`` or ``Gns``.
 """
 

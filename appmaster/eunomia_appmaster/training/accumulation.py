@@ -22,7 +22,7 @@ class Accumulation:
     """Tracks the piece of a global batch that is being computed.
 
     Args:
-        is_torn: whether the gradient of the present batch is lost with a peer, so that no step may be made.
+        is_torn: returns whether the present batch's gradient is lost, because a peer was lost, so that no step is made.
     """
 
     def __init__(self, is_torn: Callable[[], bool] = lambda: False) -> None:
@@ -63,7 +63,7 @@ class Accumulation:
         _gate(model, "zero_grad", self._may_clear)
 
     def gate_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make ``step()`` act only after the last piece, and ``zero_grad()`` only where gradients may be cleared."""
+        """Make ``step()`` act only after the last piece, and ``zero_grad()`` only at a global batch's start or end."""
         _gate(optimizer, "step", self._complete)
         _gate(optimizer, "zero_grad", self._may_clear)
 
@@ -105,7 +105,7 @@ def _gate(thing: Any, name: str, is_open: Callable[[], bool]) -> None:
 
 
 def _gate_scheduler(scheduler: torch.optim.lr_scheduler.LRScheduler, is_open: Callable[[], bool]) -> None:
-    # A scheduler's attributes are its state, so the gate must stand in its class.
+    # A scheduler's attributes are its state, so the gate must be in its class.
     ungated: Any = type(scheduler)
 
     def step(self: Any, *args: Any, **kwargs: Any) -> None:

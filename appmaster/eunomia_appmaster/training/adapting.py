@@ -25,7 +25,7 @@ from eunomia_appmaster.training.run import Run
 class Accordion:
     """Accordion's rule (Agarwal et al., MLSys'21): small batches in critical regimes, large ones otherwise.
 
-    A regime is critical before the second check, if the norm of the gradient, averaged over the samples of an epoch,
+    A regime is critical until the second check; later, if the norm of the gradient, averaged over an epoch's samples,
     has changed by the fraction ``change`` or more since the last check, or if the script has lowered the learning rate
     since then.
 
@@ -47,7 +47,7 @@ class Accordion:
         """Check the values.
 
         Raises:
-            InputError: small or large is not a whole number, small is not below large, or a check is invalid.
+            InputError: small or large is not a whole number, small is not below large, or every or change is invalid.
         """
         _check(self.small, self.large, least=1, place="Accordion()")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
@@ -110,8 +110,8 @@ class AdaptiveBatches(ABC):
     """Loaders of one data set, one per batch size of a rule; created by ``adaptive``.
 
     Attributes:
-        batch_size: global batch size of the present epoch.
-        epoch: the epoch for which it was decided; -1: none yet.
+        batch_size: global batch size of the present epoch, in samples.
+        epoch: the epoch for which ``batch_size`` was decided; -1: none yet.
     """
 
     def __init__(self, run: Run, optimizer: Optimizer, loaders: dict[int, PreparedLoader], *, scale_rate: bool) -> None:
@@ -125,7 +125,7 @@ class AdaptiveBatches(ABC):
         Args:
             epoch: number of the epoch, from ``run.epochs``.
         """
-        if epoch != self.epoch:  # a run that goes on within an epoch has decided already
+        if epoch != self.epoch:  # a run that resumes within an epoch has decided already
             self._change(self._decided(epoch))
             self.epoch = epoch
         yield from self._loaders[self.batch_size]
@@ -156,7 +156,7 @@ class AdaptiveBatches(ABC):
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restore the rule's state of a checkpoint."""
+        """Restore the rule's state from a checkpoint."""
 
     def _change(self, batch_size: int) -> None:
         if batch_size == self.batch_size:
@@ -232,7 +232,7 @@ class GnsBatches(AdaptiveBatches):
         optimizer.register_step_pre_hook(self._note)
 
     def noise_scale(self) -> float:
-        """Return the present estimate in samples; a collective call of all workers. NaN: there is none yet."""
+        """Return the current noise scale in samples; NaN: no estimate yet. A collective call of all workers."""
         return float(self._run.gang.share(self._noise.value()))
 
     def _decided(self, epoch: int) -> int:
@@ -260,9 +260,9 @@ def adaptive(
     """Prepare a model, an optimizer and batches whose global size a rule changes between epochs.
 
     Args:
-        run: from ``training.attach``.
+        run: the run, from ``training.attach``.
         model: the model.
-        optimizer: its optimizer; under ``Gns`` gradients must be neither clipped nor scaled before its step.
+        optimizer: the model's; under ``Gns``, gradients must be neither clipped nor scaled before the optimizer's step.
         data: the data set.
         rule: an ``Accordion`` or a ``Gns``.
         loader: additional arguments of ``DataLoader``, such as ``shuffle=True``.

@@ -12,7 +12,7 @@ class Division:
     """How the batches of a run are divided.
 
     Attributes:
-        rank: of this worker, from 0.
+        rank: rank of this worker, from 0.
         workers: number of workers.
         micro_batches: least number of passes into which each worker's part is divided.
         micro_batch_size: most samples of one pass; None if memory sets no limit.
@@ -39,13 +39,13 @@ class Piece:
     """The samples of one worker's forward and backward pass.
 
     Attributes:
-        indices: samples of the data set. A worker whose part is empty gets the first sample of the batch, since it must
-            take part in the gradient's reduction, with weight 0.
+        indices: samples of the data set. A worker whose part is empty gets the first sample of the batch with weight 0,
+            since it must take part in the reduction of gradients.
         samples: number of samples that count.
-        weight: factor of the gradient of their mean loss, chosen so that DDP's average over workers and the sum over
-            pieces is the gradient of the mean over the global batch.
-        first: whether it is the first piece of its global batch.
-        last: whether it is the last piece of its global batch, after which the optimizer steps.
+        weight: factor of the gradient of the samples' mean loss, chosen so that DDP's average over workers and the sum
+            over pieces give the gradient of the mean loss over the global batch.
+        first: whether this is the first piece of its global batch.
+        last: whether this is the last piece of its global batch, after which the optimizer steps.
     """
 
     indices: list[object]
@@ -71,7 +71,7 @@ def _pieces_per_worker(samples: int, division: Division) -> int:
 
 
 def _part(sequence: Sequence[Index], number: int, count: int) -> Sequence[Index]:
-    # Bounds are rounded up: where there are fewer samples than workers, rank 0 has one, since its buffers count.
+    # Bounds are rounded up: with fewer samples than workers, rank 0 still has one, since its buffers are the ones used.
     start, end = (-(-len(sequence) * bound // count) for bound in (number, number + 1))
     return sequence[start:end]
 

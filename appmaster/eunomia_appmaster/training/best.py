@@ -1,7 +1,7 @@
 """Keeps the state with the best value of the tuner's metric, in ``best/`` next to the job's checkpoints.
 
 The checkpoint has the registered objects' states from when the metric was logged, and the step and value of that log
-entry (docs/decisions/0185-the-best-checkpoint.md). Only rank 0 does this, without the other workers.
+entry (docs/decisions/0185-the-best-checkpoint.md). Only rank 0 writes it, without a collective call.
 """
 
 import math
@@ -18,7 +18,7 @@ from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.training.keeper import FORMAT, Keeper, Snapshot
 
 PART_OF_TIME = 1 / 20
-"""Largest fraction of the time for which training may pause for copies, and likewise for writes."""
+"""Largest fraction of the run's time for which training may pause for copies, and likewise for writes."""
 
 FREE_SECONDS = 2.0
 
@@ -27,8 +27,8 @@ class BestKeeper:
     """The best checkpoint of a job.
 
     Args:
-        keeper: has the registered objects whose states are saved.
-        store: of the best checkpoint; None: it is not kept.
+        keeper: the keeper of the registered objects whose states are saved.
+        store: the store of the best checkpoint; None: no best checkpoint is kept.
         metric: TensorBoard tag that the search optimises; None: there is none.
         mode: "max" or "min".
         free_seconds: seconds of copies, and likewise of writes, that do not count towards ``PART_OF_TIME``.
@@ -53,7 +53,7 @@ class BestKeeper:
         self._copies, self._writes = _Share(free_seconds), _Share(free_seconds)
 
     def note(self, values: Mapping[str, float], step: int) -> None:
-        """Process logged values of a step: if the metric is the best so far, copy the present state."""
+        """Process the values logged at a step: if the metric is the best so far, copy the present state."""
         value = values.get(self._metric, math.nan)
         if self._store is None or self._keeper.gang.rank or not math.isfinite(value):
             return
@@ -65,13 +65,13 @@ class BestKeeper:
             self.write()
 
     def take_over(self) -> None:
-        """Go on for another worker, which was rank 0 before and may have kept a better state."""
+        """Take over as rank 0 from another worker, which may already have kept a better state."""
         self._known = False
         if self._store is not None:
             self._store.fence = None
 
     def write(self) -> None:
-        """Write the best state unless it is written already; a full disk does not end the training."""
+        """Write the best state unless it has been written; a failed write does not end the training."""
         if self._store is None or self._unsaved is None or self._keeper.gang.rank:
             return
         snapshot, value = self._unsaved
@@ -91,7 +91,7 @@ class BestKeeper:
         self._unsaved = None
 
     def _begin(self, store: JobCheckpoints) -> None:
-        """Start to write as the writer of the job's checkpoints, once there is a state better than the kept one."""
+        """Make this incarnation the store's writer, under the fence of the job's checkpoints; once per writer."""
         of_job = None if self._keeper.store is None else self._keeper.store.fence
         if store.fence is None:
             attempt = None if of_job is None else of_job.attempt

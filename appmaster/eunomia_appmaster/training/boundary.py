@@ -1,4 +1,4 @@
-"""The polling points of a run: directives come in there, and a live gang changes there."""
+"""The polling points of a run, at which it gets directives, and at which a live gang changes its members."""
 
 from typing import Any, Protocol
 
@@ -11,31 +11,31 @@ from eunomia_appmaster.training.supervision import At, Supervision
 
 
 class Stepping(Protocol):
-    """The part of a run that moves when its gang changes; a protocol."""
+    """The part of a run that a ``Boundary`` uses; a protocol."""
 
     step: int
     """Number of optimizer steps."""
 
     @property
     def in_loop(self) -> bool:
-        """Whether a loop over a prepared loader runs."""
+        """Whether the script is in a loop over a prepared loader."""
         ...
 
     def captured(self) -> Any:
-        """Capture the present step boundary."""
+        """Capture the state at the present step boundary."""
         ...
 
 
 class Boundary:
-    """Asks for directives, and lets the gang change.
+    """Polls for directives, and makes the gang's changes.
 
     Args:
-        run: that is at its boundaries.
-        gang: its gang.
-        keeper: of its state.
-        supervision: of the run.
+        run: the run that calls this at its polling points.
+        gang: the gang of this worker.
+        keeper: captures and restores the run's state.
+        supervision: the run's supervision, which polls for directives.
         swap: enters generations.
-        clock: of its steps, which does not count changes.
+        clock: measures the run's step times, without the time of changes.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Boundary:
     def directive(self, at: At) -> Directive:
         """Return the gang's directive, after all changes of the gang that are due at this polling point.
 
-        In an evaluation nothing changes: the loss of a peer waits for the next boundary.
+        In an evaluation the gang does not change: the loss of a peer is handled at the next boundary.
         """
         gang = self._gang
         while True:
@@ -68,7 +68,7 @@ class Boundary:
                 return directive
 
     def begin_loop(self) -> bool:
-        """Begin a loop of the script; a newcomer waits here, and True is returned once it has its peers' state."""
+        """Begin a loop of the script; a newcomer first waits for its peers' state. Returns whether it is a newcomer."""
         if not self._gang.newcomer:
             self._swap.begins()
             return False
@@ -76,13 +76,13 @@ class Boundary:
         return True
 
     def check_joined(self, same: bool) -> None:
-        """End a newcomer whose first loop is over another loader than its peers' is."""
+        """End a newcomer unless ``same``: whether its first loop is over the same loader as its peers' loop."""
         if not same:
             why = "its first loop is over another loader than its peers', as run.state is empty before its first loop"
             self._supervision.go("unfit", {"generation": self._gang.generation, "why": why}, f"left: {why}")
 
     def mend(self) -> bool:
-        """Enter a new generation after the loss of a peer; returns whether this worker took the state of another."""
+        """Enter a new generation after the loss of a peer; returns whether this worker took another worker's state."""
         self._clock.stop()
         place = self._keeper.place
         where = place.phase, place.epoch
@@ -104,7 +104,7 @@ class Boundary:
         return entered.taken
 
     def _has_caught_up(self, at: At) -> bool:
-        """Return whether this newcomer stands where the others wait for it."""
+        """Return whether this newcomer is at the polling point at which its peers wait for it."""
         if at not in (At.BATCH, At.EPOCH):
             return False
         self._gang.has_caught_up()

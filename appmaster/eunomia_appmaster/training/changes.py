@@ -1,14 +1,14 @@
 """The changes of a running gang as a state machine: what a worker does with the orders to grow and to shrink.
 
-A *generation* is one membership of a gang, with a number that only the app master gives, always rising. A worker
-belongs to one generation at a time. All members of a generation leave it at the same step boundary, or when they lose a
-peer. Then each tries to form the newest generation that it has heard of. The outcome of a generation is decided once,
-by a compare-and-set in the store: it is *formed* by a member that sees all members present, or *abandoned* by a worker
-that has heard of a newer one. Before a worker is present in a generation, it abandons all generations between its own
-and that one; where one of them was formed without it, it leaves. So of any two generations only the newer one makes
-steps.
+A *generation* is one membership of a gang, with a rising number that only the app master assigns. A worker belongs to
+one generation at a time. All members of a generation leave it at the same step boundary, or when they lose a peer. Then
+each tries to form the newest generation that it knows. The outcome of a generation is decided once, by a
+compare-and-set in the store: the generation is *formed* by a member that sees all members present, or *abandoned* by a
+worker that knows a newer one. Before a worker marks itself present in a generation, it abandons all generations between
+its own and that one; if one of these was formed without the worker, the worker leaves. So of any two generations only
+the newer one makes steps.
 
-There is no torch here, no clock and no socket: ``live`` drives this machine with real groups, and the tests explore it.
+This module uses no torch, clock or socket: ``live`` drives the machine with real groups, and the tests explore it.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ class Membership:
     """One generation of a gang.
 
     Attributes:
-        generation: its number.
+        generation: number of the generation.
         members: ids of the containers, in order of rank.
     """
 
@@ -33,22 +33,22 @@ class Membership:
 
 
 class MemberStage(StrEnum):
-    """What a worker does."""
+    """The stage of a worker within its gang."""
 
     STEPPING = "stepping"
-    """It is in a group and makes steps."""
+    """The worker is in a group and makes steps."""
     FORMING = "forming"
-    """It stands at a step boundary, or has just started, and waits until its target is formed or abandoned."""
+    """The worker is at a step boundary, or has just started, and waits until its target is formed or abandoned."""
     ENTERING = "entering"
-    """Its generation is formed; it joins the group and takes the state of the furthest member."""
+    """The worker's generation is formed; it joins the group and takes the state of the member with the most steps."""
     HOLDING = "holding"
-    """It has no group: it holds its last whole step and waits for a newer change."""
+    """The worker has no group: it keeps the state of its last whole step and waits for a newer change."""
     LEFT = "left"
-    """It is out of the gang, and ends."""
+    """The worker is out of the gang, and ends."""
 
 
 class Decided(StrEnum):
-    """What the store says of a generation; decided once."""
+    """The outcome of a generation in the store; decided once."""
 
     OPEN = ""
     FORMED = "formed"
@@ -56,16 +56,16 @@ class Decided(StrEnum):
 
 
 class Act(StrEnum):
-    """What a forming worker does next in the store."""
+    """The next action of a forming worker in the store."""
 
     ABANDON = "abandon"
     """Try to abandon the generation that ``next_act`` names."""
     APPEAR = "appear"
-    """Say that it is present in its target."""
+    """Mark this worker as present in its target."""
     FORM = "form"
-    """Try to form its target, since all members are present."""
+    """Try to form the worker's target, since all members are present."""
     WAIT = "wait"
-    """Look again later."""
+    """Check the store again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class Member:
     """One worker's view of its gang. Every method returns the view after an event and changes nothing.
 
     Attributes:
-        name: id of its container.
-        stage: what it does.
-        current: the generation that it belongs to, or belonged to last; None: a newcomer.
-        target: the generation that it tries to form; None unless it is forming.
-        newest: the newest change that it has heard of.
-        step: number of whole steps that its parameters have; ``NO_STATE``: it has none.
-        closed: number of the newest generation below its target that it knows to be decided.
-        appeared: whether it has said that it is present in its target.
+        name: id of the worker's container.
+        stage: the worker's stage.
+        current: the generation that the worker belongs to, or belonged to last; None: it is a newcomer.
+        target: the generation that the worker tries to form; None unless its stage is ``FORMING``.
+        newest: the newest change that the worker has received.
+        step: number of whole steps in the worker's parameters; ``NO_STATE``: it has no state.
+        closed: number of the newest generation below the target that the worker knows to be decided.
+        appeared: whether the worker has marked itself as present in its target.
     """
 
     name: str
@@ -110,16 +110,16 @@ class Member:
         return heard._aims() if self.stage is MemberStage.HOLDING else heard
 
     def agrees(self, generation: int) -> "Member":
-        """Process the agreement at a step boundary: the lowest of the newest generations that its peers have heard of.
+        """Process the agreement at a step boundary: the lowest of the newest generations that the members know.
 
-        Only what all have heard of makes all leave their group, so that they do so at the same boundary.
+        Only a generation that all know makes the members leave their group, so that all leave at the same boundary.
         """
         if self.stage is not MemberStage.STEPPING or self.current is None or generation <= self.current.generation:
             return self
         return self._aims()
 
     def loses_a_peer(self, step: int | None = None) -> "Member":
-        """Process that its group has failed; ``step`` is what its parameters have, if that has changed."""
+        """Process the failure of the worker's group; ``step``: number of whole steps in its parameters, if changed."""
         if self.stage not in (MemberStage.STEPPING, MemberStage.ENTERING) or self.current is None:
             return self
         left = self if step is None else replace(self, step=step)
@@ -131,8 +131,8 @@ class Member:
         """Return what a forming worker does next in the store, and the number of the generation that it concerns.
 
         Args:
-            outcome: of its target, in the store.
-            present: names of those that are present in its target.
+            outcome: the outcome of the worker's target, in the store.
+            present: names of the members that are present in the target.
         """
         if self.stage is not MemberStage.FORMING or self.target is None:
             return Act.WAIT, 0
@@ -150,11 +150,11 @@ class Member:
         return Act.WAIT, self.target.generation
 
     def appears(self) -> "Member":
-        """Process that it has said that it is present in its target."""
+        """Process that the worker has marked itself as present in its target."""
         return replace(self, appeared=True)
 
     def learns(self, generation: int, outcome: Decided) -> "Member":
-        """Process the outcome of its target, or of a generation below its target, in the store."""
+        """Process the outcome, in the store, of the worker's target or of a generation below it."""
         if self.stage is not MemberStage.FORMING or self.target is None or outcome is Decided.OPEN:
             return self
         if generation < self.target.generation:
@@ -165,13 +165,13 @@ class Member:
             return replace(self, stage=MemberStage.ENTERING, current=self.target, target=None)
         if self.newest.generation > generation:
             return self._aims(closed=generation)
-        # Another one has heard of a newer change, which is on its way to this one, too.
+        # Another worker has received a newer change, which this one will receive, too.
         return replace(self, stage=MemberStage.HOLDING, target=None, closed=generation)
 
     def enters(self, step: int) -> "Member":
-        """Process that it has joined its group, and that its parameters have ``step`` whole steps, like its peers'.
+        """Process that the worker has joined its group, and has the state after ``step`` whole steps, like its peers.
 
-        Where no member has a state, each leaves: the job restarts from its last checkpoint.
+        If no member has a state, all members leave: the job restarts from its last checkpoint.
         """
         return replace(self, stage=MemberStage.LEFT if step == NO_STATE else MemberStage.STEPPING, step=step)
 
@@ -182,6 +182,6 @@ class Member:
 
     def _closes(self, generation: int, outcome: Decided) -> "Member":
         if outcome is Decided.FORMED:
-            # It was not needed for that one, which may have made steps since.
+            # That generation was formed without this worker, and may have made steps since.
             return replace(self, stage=MemberStage.LEFT, target=None)
         return replace(self, closed=max(self.closed, generation))

@@ -26,11 +26,11 @@ class Directive:
     checkpoint: bool = False
     stop_at: int | None = None
     generation: int = 0
-    """Newest generation of the gang that all workers have heard of."""
+    """Newest generation of the gang that all workers know."""
 
 
 class OrderSource(Protocol):
-    """Where orders come from; a protocol."""
+    """A source of orders to a worker; a protocol."""
 
     def poll(self) -> list[dict[str, Any]]:
         """Return the orders since the last call, oldest first."""
@@ -59,7 +59,7 @@ class CheckpointClock:
     def ask(self, now: float) -> bool:
         """Return whether a checkpoint is due."""
         since = 0.0 if self._asked_at is None else now - self._asked_at
-        # A pause counts half after an interval: what kept a worker from its steps once may do so again.
+        # The longest pause between calls decays by half per interval, since what caused it may recur.
         self._between = max(since, self._between * 0.5 ** (since / self._every_seconds))
         self._asked_at = now
         return now - self._covered_until >= self._every_seconds - self._early
@@ -84,7 +84,7 @@ class Commands:
     """Collects the directives to this worker.
 
     Args:
-        client: of the container's socket; None: the run has no app master.
+        client: the client of the container's socket; None: the run has no app master.
         stop_at: the first rung, in optimizer steps.
         every_seconds: most seconds of work that a kill may cost; None: no periodic checkpoints.
         clock: returns seconds of a monotonic clock.
@@ -122,7 +122,7 @@ class Commands:
 
     @property
     def leaving(self) -> bool:
-        """Whether this worker is to leave, by an order or by SIGTERM."""
+        """Whether an order or SIGTERM has requested that this worker suspend."""
         return self._suspend
 
     @property

@@ -40,8 +40,8 @@ class Environment:
     world_size: int = 1
     threads: int | None = None
     peers_seconds: float | None = None
-    """Longest time for which an operation of the gang waits for a peer, in which rank 0 may save or evaluate; None:
-    torch's own."""
+    """Longest time in seconds for which an operation of the gang waits for a peer, such as a rank 0 that saves; None:
+    torch's own timeout."""
     live: bool = False
     """Whether the job's gang grows and shrinks without a restart (``elastic = "live"``)."""
     container_id: str = ""

@@ -22,8 +22,8 @@ class Gang:
     Attributes:
         live: whether the gang may change while the script runs; see ``LiveGang``.
         newcomer: whether this worker waits for its first generation.
-        torn: whether the gradient of the present batch is lost.
-        catches_up: whether this newcomer skips operations until it stands where its peers wait for it.
+        torn: whether the gradient of the present batch is lost, because a peer was lost.
+        catches_up: whether this newcomer skips collective operations up to the point at which its peers wait for it.
     """
 
     live = False
@@ -31,7 +31,7 @@ class Gang:
     torn = False
     catches_up = False
     on_wait: Callable[[bool], None] = staticmethod(lambda for_peers: None)
-    """Called as a worker of a live gang begins, and ends, to wait for its peers for longer than usual."""
+    """Called with True when a worker of a live gang begins to wait unusually long for its peers, and False after it."""
 
     def __init__(self, environment: Environment) -> None:
         self.device = device_of(environment.local_rank)
@@ -48,7 +48,7 @@ class Gang:
 
     @property
     def broken(self) -> bool:
-        """Whether a peer was lost; never in a gang of fixed size, which a lost peer ends."""
+        """Whether a peer was lost; always False in a gang of fixed size, which ends with the loss of a peer."""
         return False
 
     @property
@@ -58,7 +58,7 @@ class Gang:
 
     @property
     def newest(self) -> int:
-        """Number of the newest generation that this worker has heard of."""
+        """Number of the newest generation that this worker knows."""
         return 0
 
     def highest(self, values: list[int]) -> list[int]:
@@ -86,17 +86,17 @@ class Gang:
         return values
 
     def peers_state(self) -> dict[str, Any]:
-        """Return ``run.state`` of rank 0, as it was lately, for a newcomer before its first loop; else an empty one."""
+        """Return a recent ``run.state`` of rank 0 for a newcomer before its first loop; else an empty mapping."""
         return {}
 
     def uncount(self) -> None:
-        """Take back the last operation, which failed and will be made again in the next generation."""
+        """Undo the count of the last operation, which failed and will be repeated in the next generation."""
 
     def has_caught_up(self) -> None:
-        """Take part in the next operation."""
+        """Take part in collective operations from the next one on, as a newcomer that has skipped earlier ones."""
 
     def pin(self, why: str) -> None:
-        """Stay in the present generation from now on, since the script cannot change live."""
+        """Keep this gang in its present generation from now on, for the reason ``why``."""
 
     def check_same_place(self, place: int, highest: int, lowest: int) -> None:
         """Check that all workers are at the same point of the script, so that their collective calls match."""
@@ -114,10 +114,10 @@ class Gang:
 
 
 def device_of(local_rank: int) -> torch.device:
-    """Return the device of a worker, and make it torch's present one."""
+    """Return the device of a worker, and make it torch's current device."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    # A worker sees the GPUs of those that started with it: a newcomer of a live gang its own, at index 0.
+    # A worker sees the GPUs of the workers started with it; a newcomer of a live gang sees only its own, at index 0.
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
@@ -125,7 +125,7 @@ def device_of(local_rank: int) -> torch.device:
 
 def _join(environment: Environment, device: torch.device) -> None:
     if os.environ.get("MASTER_ADDR", "127.0.0.1") in _LOOPBACK:
-        # Else gloo asks the resolver for this machine's name, which may not resolve.
+        # Without this, gloo resolves this machine's name, which may fail.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     wait = None if environment.peers_seconds is None else timedelta(seconds=environment.peers_seconds)

@@ -28,7 +28,7 @@ class Orders(Protocol):
 
 
 def joined(environment: Environment) -> tuple[Gang, Orders | None]:
-    """Return a worker's gang, and its orders if there is an app master."""
+    """Return a worker's gang, and its connection for orders; None: there is no app master."""
     folder = environment.container_dir
     if environment.live and folder is not None:
         orders = ChangeOrders(OrderClient(folder, environment.rank))
@@ -42,7 +42,7 @@ def joined(environment: Environment) -> tuple[Gang, Orders | None]:
 
 
 class _Founding:
-    """Enters the generation with which a job starts, before there is anything to exchange."""
+    """Enters the generation with which a job starts, before there is any state to exchange."""
 
     def __init__(self, orders: ChangeOrders) -> None:
         self._orders = orders

@@ -24,8 +24,8 @@ FORMAT = 1
 class Snapshot:
     """The captured state of a run at one step boundary.
 
-    ``saved`` is set once a checkpoint has it; ``captured_at`` is in seconds of the monotonic clock; ``redo`` is the
-    state from which a later start resumes, if that is an earlier one (docs/decisions/0123-before-the-last-batch.md).
+    ``saved``: whether a checkpoint has this state; ``captured_at``: seconds of the monotonic clock; ``redo``: an
+    earlier state from which a later start resumes, if any (docs/decisions/0123-before-the-last-batch.md).
     """
 
     step: int
@@ -41,7 +41,7 @@ class Snapshot:
         """Return the objects' states.
 
         Raises:
-            ChangedError: something other than a step has changed parameters since.
+            ChangedError: something other than a step has changed parameters since the capture.
         """
         return [state() for state in self.objects]
 
@@ -51,7 +51,7 @@ class Keeper:
 
     Args:
         gang: this worker's gang.
-        store: of the job's checkpoints; None: there are none.
+        store: the store of the job's checkpoints; None: there are none.
         trusted: whether checkpoints may contain objects of any class, whose unpickling can run code.
     """
 
@@ -74,12 +74,12 @@ class Keeper:
         return self._kept
 
     def take(self, state: dict[str, Any]) -> None:
-        """Go on from the state of another worker of the gang, as from a checkpoint."""
+        """Load the state of another worker of the gang, as from a checkpoint."""
         self.seed = state["seed"]
         self._go_to(state)
 
     def restore_taken(self) -> None:
-        """Restore all objects from the state that was taken, within the loop that runs; random states stay."""
+        """Restore all objects from the state that was taken, inside the current loop; random states are unchanged."""
         if self._loaded is not None:
             for index, kept in enumerate(self._kept):
                 kept.restore(self._loaded_state(index, kept.kind))
@@ -87,16 +87,16 @@ class Keeper:
             self._loaded = None
 
     def restore_choices(self) -> None:
-        """Restore all objects but models and optimizers from the loaded state: a script may choose its loader by them.
+        """Restore all objects except models and optimizers, since a script may choose its loader by these objects.
 
-        Models and optimizers have a large state, which a newcomer restores once, as its loop begins.
+        Models and optimizers have a large state, which a newcomer restores once, when its loop begins.
         """
         for index, kept in enumerate(self._kept if self._loaded is not None else ()):
             if not isinstance(kept, KeptModel | KeptOptimizer):
                 kept.restore(self._loaded_state(index, kept.kind))
 
     def take_over(self) -> None:
-        """Become the store's writer, as the new rank 0 of a gang that goes on."""
+        """Become the store's writer, as the new rank 0 of a gang that continues after a live change."""
         if self.store is not None:
             self.store.begin(self._attempt, self.incarnation, adopt=False)
 
@@ -105,7 +105,7 @@ class Keeper:
 
         Args:
             attempt: number of the app master's attempt; None: there is no app master.
-            incarnation: of the job; None: the one after the last writer's.
+            incarnation: number of the job's incarnation; None: the one after the last writer's.
         """
         self._attempt = attempt
         path, self.incarnation = self.gang.share(self._begun(attempt, incarnation))
@@ -120,12 +120,12 @@ class Keeper:
 
     @property
     def redo_at(self) -> tuple[int, int] | None:
-        """Epoch and step before the last step of the work, if the loaded checkpoint was saved at its end; else None."""
+        """Epoch and step before a loop's last step, if the loaded checkpoint was saved after that step; else None."""
         redo = None if self._loaded is None else self._loaded.get("redo")
         return None if redo is None else (int(redo["place"]["epoch"]), int(redo["step"]))
 
     def load_redo(self) -> None:
-        """Go back from the loaded end of the work to the state before its last step."""
+        """Go back from the loaded checkpoint at a loop's end to the state before the loop's last step."""
         if self._loaded is not None:
             self._go_to({**self._loaded, **self._loaded["redo"], "redo": None})
 
@@ -167,7 +167,7 @@ class Keeper:
             kept.restore(self._loaded_state(len(self._kept) - 1, kept.kind))
 
     def restore_randomness(self) -> None:
-        """Restore this worker's random states from the checkpoint; a worker that it lacks is seeded by its rank."""
+        """Restore this worker's random states from the checkpoint; if it has none for this rank, seed by the rank."""
         if self._loaded is None:
             return
         states = self._loaded["randomness"]
@@ -180,7 +180,7 @@ class Keeper:
         """Undo the script's changes since ``prepare``, which the checkpoint includes already.
 
         Args:
-            forget: whether to free the memory, since the script has reached its loops.
+            forget: whether to free the loaded checkpoint, since the script has reached its loops.
         """
         if self._loaded is None:
             return
@@ -200,7 +200,7 @@ class Keeper:
         )
 
     def capture(self, step: int) -> Snapshot:
-        """Capture the present state."""
+        """Capture the present state, cheaply: what only ``optimizer.step()`` changes is read when it is requested."""
         return Snapshot(
             step=step,
             place=self.place.to_plain(),
@@ -210,7 +210,7 @@ class Keeper:
         )
 
     def capture_copy(self, step: int) -> Snapshot:
-        """Capture the present state in host memory, where neither later steps nor the script's other code change it."""
+        """Capture a copy of the present state in host memory, which later steps and other code do not change."""
         snapshot = self.capture(step)
         # Only rank 0 writes objects, so no other rank needs the copy, unless it may become rank 0.
         writes = self.gang.rank == 0 or self.gang.live
@@ -218,7 +218,7 @@ class Keeper:
         return snapshot
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint; a collective call of all workers, which returns once it is on the disk."""
+        """Write a checkpoint; a collective call of all workers, which returns once the checkpoint is on the disk."""
         if self.store is None or snapshot.saved:
             return
         payload: dict[str, Any] = {"format": FORMAT, "seed": self.seed, "kinds": [kept.kind for kept in self._kept]}
@@ -231,7 +231,7 @@ class Keeper:
         snapshot.saved = not self.gang.broken
 
     def alone(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Return the content of a checkpoint without other workers' random states, for a write by rank 0 alone."""
+        """Return a checkpoint's content without other workers' random states, for a write without a collective call."""
         return {
             "seed": self.seed,
             "kinds": [kept.kind for kept in self._kept],
@@ -260,7 +260,7 @@ class Keeper:
         return self.loaded_step
 
     def _begun(self, attempt: int | None, incarnation: int | None) -> tuple[Path | None, int]:
-        """Return the checkpoint to resume from, and the number of this incarnation, both as rank 0 determines them."""
+        """Return, on rank 0, the path of the checkpoint to resume from (None: none) and this incarnation's number."""
         if self.store is None or self.gang.rank != 0 or self.gang.newcomer:
             return None, incarnation or 1
         found = self.store.begin(attempt, incarnation)

@@ -30,7 +30,7 @@ class Kept(Protocol):
         ...
 
     def restore(self, state: Any) -> None:
-        """Restore a state that such a function returned."""
+        """Restore a state that a function from ``capture`` returned."""
         ...
 
 
@@ -47,7 +47,7 @@ class Stateful(Protocol):
 
 
 class KeptModel:
-    """A trained module: parameters are read at the save, buffers (BatchNorm's averages) copied at the capture."""
+    """A trained module: parameters are read at the save, buffers (such as BatchNorm's) are copied at the capture."""
 
     def __init__(self, model: nn.Module) -> None:
         self.module: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model

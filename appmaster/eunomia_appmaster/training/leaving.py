@@ -1,4 +1,4 @@
-"""How a worker ends that was ordered to leave."""
+"""The exit of a worker that was ordered to leave."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ def end_process(why: str) -> NoReturn:
     """End the process at once with code 75, since destroying a process group regularly can deadlock (gloo's threads).
 
     Args:
-        why: written to the standard error; empty: nothing is.
+        why: text for the standard error; empty: nothing is written.
     """
     if why:
         sys.stderr.write(f"eunomia: {why}\n")

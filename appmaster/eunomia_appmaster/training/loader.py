@@ -38,7 +38,7 @@ class Pace(Protocol):
         ...
 
     def end_pass(self, loader: "PreparedLoader", *, broken_off: bool) -> None:
-        """End the loop, which has no more batches, or which the script left by ``break``."""
+        """End the loop: it has no more batches, or the script left it by ``break`` (``broken_off``)."""
         ...
 
     def evaluates(self) -> bool:
@@ -49,8 +49,8 @@ class Pace(Protocol):
 class PreparedLoader:
     """Replaces the script's ``DataLoader``, whose ``batch_size`` is the global batch size.
 
-    A training loop gets this worker's pieces of each global batch. A loop without gradients, or over unshuffled data
-    while all models are in evaluation mode, gets whole batches on every worker. All other attributes are those of the
+    A training loop yields this worker's pieces of each global batch. A loop without gradients, or over unshuffled data
+    while all models are in evaluation mode, yields whole batches on every worker. All other attributes are those of the
     original loader.
     """
 
@@ -76,10 +76,10 @@ class PreparedLoader:
         self._restored = place.passes > 0
         self.index = index
         self.place = place
-        # How many steps the run had made when the pass began, and when a batch was last asked for.
+        # How many steps the run had made when the pass began, and when a batch was last requested.
         self.steps_before = 0
         self.steps_seen = 0
-        # Batches of the current pass; how many the last step took, and those handed out by it.
+        # Number of batches in the current pass, of batches that the last step took, and of those handed out by then.
         self._total = 0
         self.batches_a_step = 1
         self.handed_at_step = 0
@@ -103,7 +103,7 @@ class PreparedLoader:
         self.handed_at_step = self.place.handed
 
     def redivide(self, rank: int, workers: int) -> None:
-        """Divide the batches that are still to come over another number of workers; fetched pieces are dropped."""
+        """Divide the remaining batches over another number of workers; pieces that were fetched early are dropped."""
         self._division = replace(self._division, rank=rank, workers=workers)
         self._replan = True
 
@@ -186,7 +186,7 @@ class PreparedLoader:
             for piece in divided.pop(0):
                 self._accumulation.begin(piece)
                 fetched = to_device(next(data), self._pace.device)
-                self._pace.signs.else_works()  # what a script does with it before its forward pass is its own
+                self._pace.signs.else_works()  # the script may do anything with it before its forward pass
                 yield fetched
 
     def _fed(self, batches: list[list[Any]]) -> tuple[list[list[Piece]], Iterator[Any]]:
@@ -200,7 +200,7 @@ class PreparedLoader:
 
 
 class _Plan:
-    """The pieces of the current pass, as a batch sampler of the loader that feeds them."""
+    """The pieces of the current pass, as a batch sampler for the loader that fetches their data."""
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
@@ -238,7 +238,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def _feed(loader: DataLoader[Any], plan: _Plan) -> DataLoader[Any]:
-    """Return a loader like the script's, but with its own generator: a resume must not advance the global one."""
+    """Return a loader like the script's, but with its own generator: resuming must not advance the global generator."""
     return DataLoader(
         loader.dataset,
         batch_sampler=cast("Any", plan),

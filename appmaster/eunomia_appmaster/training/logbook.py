@@ -21,7 +21,7 @@ log = structlog.get_logger()
 STEP_SECONDS_TAG = "eunomia/step_seconds"
 FLUSH_SECONDS = 5
 PAUSE_SECONDS = 30.0
-"""Seconds without logging after the disk has refused a write."""
+"""Seconds for which nothing is logged after a failed write."""
 _WINDOW_SECONDS = 0.25
 _WINDOWS = 9
 
@@ -44,18 +44,18 @@ class Logbook:
         self._again_at = 0.0
 
     def take_over(self, suffix: str, purge_step: int) -> None:
-        """Write from now on, in a file of its own, what is logged from a step on."""
+        """Begin to write, in a new file, as a new rank 0; later readers drop older points from ``purge_step`` on."""
         self.close()
         self._suffix, self.purge_step, self._active = suffix, purge_step, True
 
     def stop(self) -> None:
-        """Write nothing any more, since another worker does."""
+        """Stop writing, since another worker writes from now on."""
         self.close()
         self._active = False
 
     @property
     def is_open(self) -> bool:
-        """Whether anything was written yet."""
+        """Whether an event file is open."""
         return self._writer is not None
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -176,7 +176,7 @@ class StepClock:
 
 
 def ordinary_log_dir() -> Path:
-    """Return a new folder for the logs of a run without an app master and without a folder of its own."""
+    """Return a new folder for the logs of a run without an app master and without a ``run_dir``."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return Path("runs") / f"{now}_{socket.gethostname()}"
 

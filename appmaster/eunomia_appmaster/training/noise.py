@@ -22,8 +22,8 @@ from eunomia_appmaster.training.run import Run
 class NoiseScale:
     """Running estimates of the noise scale from the gradients of parts and of whole batches.
 
-    Hooks on the parameters see a part's gradient before the workers average theirs. Workers have different parts; their
-    estimates are averaged when the value is requested, which is a collective call of all workers.
+    Hooks on the parameters get a part's gradient before the workers average gradients. Workers have different parts;
+    their estimates are averaged when the value is requested, which is a collective call of all workers.
 
     Args:
         model: the prepared model.
@@ -40,7 +40,7 @@ class NoiseScale:
                 parameter.register_hook(self._see)  # type: ignore[no-untyped-call]
 
     def value(self) -> float:
-        """Return the noise scale in samples; NaN: no estimate yet, infinite: the gradient is lost in noise."""
+        """Return the noise scale in samples; NaN: no estimate yet; infinity: the estimate of |G|^2 is not above 0."""
         rows = self._run.gang.gather((self._weight, self._signal, self._noise))
         if min(weight for weight, _, _ in rows) <= 0.0:
             return math.nan
@@ -51,7 +51,7 @@ class NoiseScale:
     def step(self, gradients: Sequence[torch.Tensor]) -> None:
         """Process the gradient of a whole batch, before the optimizer's step.
 
-        A batch that one part contains alone gives no estimate of the noise.
+        A batch that consists of one part only gives no estimate of the noise.
         """
         parts, self._parts = self._parts, []
         counted = [(piece, square) for piece, square in parts if piece.samples]
@@ -80,7 +80,7 @@ class NoiseScale:
         self._weight, self._signal, self._noise = state["weight"], state["signal"], state["noise"]
 
     def _see(self, gradient: torch.Tensor) -> None:
-        """Add to the squared norm of the current piece's gradient, weighted by the piece's share of the batch."""
+        """Add a parameter's part to the squared norm of the current piece's gradient, after ``Piece.weight``."""
         piece, square = self._run.accumulation.piece, gradient.detach().square().sum()
         if self._parts and self._parts[-1][0] is piece:
             self._parts[-1] = (piece, self._parts[-1][1] + square)

@@ -1,8 +1,8 @@
-"""The worker's end of its container's socket: orders come in, progress and acknowledgements go out.
+"""The worker's end of its container's socket: receives orders, and sends progress and acknowledgements.
 
-All calls are non-blocking and use no thread, so that a poll at a step boundary takes microseconds and a forked worker
-stays single-threaded. A broken socket never stops the training: the client reconnects at most once a second and then
-repeats the last message of each kind.
+All calls but ``flush`` are non-blocking, and none uses a thread, so that a poll at a step boundary takes microseconds
+and a forked worker stays single-threaded. A broken socket never stops the training: the client reconnects at most once
+a second and then repeats the last message of each kind.
 """
 
 import contextlib
@@ -101,7 +101,7 @@ class OrderClient:
             except BlockingIOError:
                 return
             except OSError:
-                # What the launcher said before it closed is still to be read.
+                # Orders that the launcher sent before it closed the socket are still to be read.
                 self._outgoing = b""
                 self._read()
                 return
@@ -118,7 +118,7 @@ def _line(kind: str, content: dict[str, Any]) -> bytes:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    # A line that is not an order must not stop a training that has run for days.
+    # A line that is not an order is ignored, so that the training continues.
     with contextlib.suppress(ValueError):
         order = json.loads(line)
         if isinstance(order, dict):

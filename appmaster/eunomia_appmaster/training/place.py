@@ -14,9 +14,9 @@ class LoaderPlace:
         handed: number of global batches of the current pass that were handed out.
         active: whether the current pass belongs to the present epoch.
         done: whether the loop over the current pass has ended.
-        trains: whether steps were made on its batches, so that it ends at ``max_iterations``.
+        trains: whether steps were made on the pass's batches, so that it ends at ``max_iterations``.
         generators: states of the script's own generators when the pass began.
-        drawn: states of these generators after its shuffle was drawn.
+        drawn: states of these generators after the shuffle of the pass was drawn.
     """
 
     passes: int = 0
@@ -65,7 +65,7 @@ class Place:
         return copy.deepcopy(asdict(self))
 
     def load(self, plain: dict[str, Any]) -> None:
-        """Restore what ``to_plain`` returned, in place, since loaders refer to their own part of it."""
+        """Restore the values of ``to_plain``, in place, since loaders keep references to their ``LoaderPlace``."""
         self.phase, self.phase_start, self.epoch = plain["phase"], plain["phase_start"], plain["epoch"]
         for index, values in enumerate(plain["loaders"]):
             loader = self.loader(index)

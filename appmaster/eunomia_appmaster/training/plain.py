@@ -29,7 +29,7 @@ def plain(value: Any, place: str) -> Any:
         place: name of the state's owner in errors, such as ``ReduceLROnPlateau``.
 
     Raises:
-        InputError: it contains something else, which the error names.
+        InputError: the state contains a value of another type, which the error names.
     """
     kind = type(value)
     if kind in _PLAIN or kind in _TENSORS:

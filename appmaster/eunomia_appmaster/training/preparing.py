@@ -1,4 +1,4 @@
-"""What ``prepare`` does with each kind of object, and the list of what a run has prepared."""
+"""Prepares each kind of object for ``Run.prepare``, and lists the objects that a run has prepared."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,13 +23,13 @@ from eunomia_appmaster.training.poll import Poll
 
 
 class PreparedObjects:
-    """The objects of a run.
+    """The prepared objects of a run.
 
     Args:
         gang: this worker's gang.
         keeper: saves and restores the objects.
-        accumulation: of the run.
-        pace: of loaders.
+        accumulation: the run's gradient accumulation.
+        pace: the part of the run that loaders call.
         on_forward: called before each forward pass of a model.
         on_step: called after each step of an optimizer.
     """
@@ -57,10 +57,10 @@ class PreparedObjects:
         return self.optimizers[0] if self.optimizers else None
 
     def add(self, thing: Any, division: Division, ddp: dict[str, Any]) -> Any:
-        """Prepare an object, and return what the script uses in its place.
+        """Prepare an object, and return the object that the script uses in its place.
 
         Raises:
-            InputError: it has no state, or cannot be split.
+            InputError: the object has no state, or is a loader that cannot be split.
         """
         self._fitness.check(thing, ddp)
         if isinstance(thing, DataLoader):

@@ -24,7 +24,7 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 
 def as_plain(states: dict[str, Any]) -> dict[str, Any]:
-    """Return random states with NumPy's as plain values; those of earlier versions contain an array."""
+    """Return random states with NumPy's array converted to a list; states of earlier versions contain the array."""
     if not isinstance(states["numpy"], tuple):
         return states
     name, keys, position, has_gauss, gauss = states["numpy"]
@@ -32,7 +32,7 @@ def as_plain(states: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any], device: torch.device) -> None:
-    """Restore the states that ``capture`` returned; a GPU's state is ignored if it is of another kind of device."""
+    """Restore the states that ``capture`` returned; a GPU's state is ignored if ``device`` is not a GPU."""
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])

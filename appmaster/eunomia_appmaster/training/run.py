@@ -32,19 +32,19 @@ from eunomia_appmaster.training.supervision import At, Supervision
 def attach(run_dir: str | Path | None = None) -> "Run":
     """Find the app master through the environment and return the run.
 
-    Without an app master the script stays ordinary: logs go to ``runs/<time>_<host>`` and nothing is restored; under
-    ``torchrun`` it is data parallel.
+    Without an app master, the script runs as an ordinary one: logs go to ``runs/<time>_<host>`` and nothing is
+    restored; under ``torchrun``, training is data parallel.
 
     Args:
-        run_dir: folder of logs and checkpoints for a run without an app master, which makes it resumable: SIGTERM saves
-            and exits with 75, the next start continues. With an app master, its folder is used.
+        run_dir: folder of logs and checkpoints that makes a run without an app master resumable: SIGTERM saves and
+            exits with 75, the next start continues. With an app master, the app's folder is used instead.
 
     Raises:
         InputError: an environment variable has an invalid value.
     """
     environment = Environment.read()
     if environment.attached and environment.threads is not None:
-        # A forked worker has inherited the number of its parent.
+        # A forked worker has inherited the number of threads of its parent.
         torch.set_num_threads(environment.threads)
     return Run(environment, None if run_dir is None else Path(run_dir))
 
@@ -53,12 +53,12 @@ class Run:
     """One incarnation of a training job in this process; created by ``attach``.
 
     Attributes:
-        device: of models and batches.
+        device: device of models and batches.
         params: the trial's parameters, by name.
         step: number of optimizer steps since the job began, over all incarnations.
         state: plain values that checkpoints include.
         log_dir: folder of the event files.
-        signs: its signs of life, for the detection of jobs that hang.
+        signs: the signs of life of this worker, for the detection of jobs that hang.
     """
 
     def __init__(self, environment: Environment, run_dir: Path | None) -> None:
@@ -97,11 +97,11 @@ class Run:
         # The last step boundary that can be saved, and whether steps were made since it was captured.
         self._snapshot: Snapshot | None = self._keeper.loaded_snapshot()
         self._dirty = False
-        # Whether the body that is running has made a step, how many were made at all, how many loops are running.
+        # Whether the running loop body has made a step, how many steps were made in all, how many loops are running.
         self._stepped = False
         self._steps_made = 0
         self._running: list[PreparedLoader] = []
-        # The state before the last batch of a loop, which stands for all that follows the loop; the step at which
+        # The state before the last batch of a loop, from which code after the loop is resumed; the step at which
         # `steps` ends; how many steps were made when the epoch, or the pass in `steps`, began.
         self._redo: Snapshot | None = None
         self._goal: int | None = None
@@ -109,7 +109,7 @@ class Run:
         atexit.register(self._logbook.close)
         atexit.register(self._supervision.best.write)
 
-    # -- what a script calls
+    # -- the interface of scripts
 
     @property
     def rank(self) -> int:
@@ -174,14 +174,14 @@ class Run:
         _ = self.seed
         prepared = tuple(self._prepared.add(each, division, dict(ddp or {})) for each in objects)
         if first and self.rank:
-            # Models begin alike on every worker, dropout must not go on alike.
+            # Models begin with equal parameters on every worker, but dropout must differ between workers.
             randomness.seed_all(randomness.mix(self.seed, self.rank))
         self._keeper.restore_randomness()
         self._supervision.obey_sigterm()
         return prepared[0] if len(prepared) == 1 else prepared
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Yield the numbers of the remaining epochs of ``count``, starting with one that a checkpoint interrupted."""
+        """Yield the numbers, from 0, of the remaining epochs of ``count``; the first one may resume a checkpoint."""
         if not self._begin_phase(lambda epoch, _step: epoch >= count):
             return
         while self._place.epoch < count and (self._resumed_passes or not self._exhausted):
@@ -230,7 +230,7 @@ class Run:
         self._logbook.write(numbers, self.step)
         self._supervision.best.note(numbers, self.step)
         if not self._running:
-            # The tuner waits for what an evaluation says.
+            # The tuner waits for the metric of an evaluation.
             self._logbook.flush()
 
     def announce(self, **regime: float) -> None:
@@ -239,7 +239,7 @@ class Run:
         The arbiter keeps all batch sizes in order, each with its step.
 
         Raises:
-            InputError: the batch size is not a number above 0.
+            InputError: the batch size is not a number above 0 and at most 1e15.
         """
         self._supervision.announce(regime, self.step)
         self.log({f"eunomia/{name}": value for name, value in regime.items()})
@@ -248,7 +248,7 @@ class Run:
 
     @property
     def in_loop(self) -> bool:
-        """Whether a loop over a prepared loader runs."""
+        """Whether the script is in a loop over a prepared loader."""
         return bool(self._running)
 
     def evaluates(self) -> bool:
@@ -283,7 +283,7 @@ class Run:
         if loader.place.trains and self._exhausted:
             return False
         if self.gang.broken and self._boundary.mend():
-            # Another worker had made the step that was torn here: this one goes on as if it had made it, too.
+            # Another worker had made the step that this one has lost; with its state, this one counts the step, too.
             self._steps_made += 1
             loader.steps_seen, stepped = self._steps_made, True
             if loader.is_over or self._exhausted or (self._goal is not None and self.step >= self._goal):
@@ -298,7 +298,7 @@ class Run:
         return True
 
     def end_pass(self, loader: PreparedLoader, *, broken_off: bool) -> None:
-        """End a loop; if the worker exits in the code after it, its last step and that code are run again."""
+        """End a loop; if the worker exits in the code after it, a later start repeats the last step and that code."""
         self._take_step(loader)
         self.signs.else_works()
         self._running.remove(loader)
@@ -361,10 +361,10 @@ class Run:
             self._supervision.say_progress_now_and_then(self.step)  # a loop may have no prepared loader
 
     def _take_step(self, loader: PreparedLoader) -> bool:
-        """Return whether the loop body that has ended made a step, and belongs to this loader.
+        """Return whether the loop body that has ended made a step, and belongs to this loader; if so, count it.
 
-        The end of a loop inside another loop's body is no step boundary, nor is that of the second of two loaders read
-        together.
+        The end of a loop inside another loop's body is not a step boundary, nor is the end of the second of two loaders
+        that are read together.
         """
         made, loader.steps_seen = self._steps_made - loader.steps_seen, self._steps_made
         if not (made and self._stepped):
@@ -411,7 +411,7 @@ class Run:
         """End a loop: save a checkpoint regardless of directives, since the loop's work is done."""
         while True:
             snapshot = self.captured()
-            # A later start has the work's last step to do again, so that variables of the loop have values after it.
+            # A later start repeats the last step, so that variables of the loop have values after it.
             snapshot.redo = self._redo
             self._supervision.save(snapshot)
             if not self.gang.broken:
@@ -425,7 +425,7 @@ class Run:
         if self._boundary.begin_loop():
             self._resumed_passes = self._place.running_passes
             self._joined_passes = self._place.running_passes
-            # Within a pass, what was taken is restored once, as the loop over its batches begins.
+            # Within a pass, the state that was taken is restored once, as the loop over the pass's batches begins.
             self._rewind = not self._joined_passes
             self._keeper.restore_choices()
             self._snapshot = self._keeper.loaded_snapshot()
@@ -466,8 +466,8 @@ class Run:
 
         Args:
             at: the polling point.
-            rung: whether the run may pause at a rung here; it may not before the code after the rung's step has logged
-                the metric.
+            rung: whether the run may pause at a rung here; False before the code after the rung's step has logged the
+                metric.
         """
         if self._snapshot is None:
             return

@@ -12,10 +12,10 @@ from eunomia_appmaster.node.stall_watch import Phase
 class Signs:
     """Writes the phase of this worker; each call costs about a microsecond.
 
-    A script may do anything between a step and the next forward pass, so that counts as an evaluation.
+    A script may do anything between a step and the next forward pass, so this time counts as an evaluation.
 
     Args:
-        folder: the container's; None: signs are not written.
+        folder: the container's folder; None: signs are not written.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -38,7 +38,7 @@ class Signs:
         self._pulse.beat(Phase.EVALUATION)
 
     def waits(self, for_peers: bool) -> None:
-        """Record that the script waits for its peers for longer than usual, or goes on as before."""
+        """Record that the script waits unusually long for its peers (True), or has ended the wait (False)."""
         if for_peers:
             self._before_wait = self._pulse.phase
         self._pulse.beat(Phase.PEERS if for_peers else self._before_wait)

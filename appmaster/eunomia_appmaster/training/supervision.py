@@ -87,7 +87,7 @@ class Supervision:
         """Return the gang's directive; a collective call of all workers at the same polling point.
 
         Raises:
-            EunomiaError: another worker polls at another point.
+            EunomiaError: another worker is at another polling point.
         """
         if not self._obeys:
             return Directive()
@@ -100,14 +100,14 @@ class Supervision:
         """Write a checkpoint, unless it is written already; a collective call of all workers.
 
         Raises:
-            ChangedError: the snapshot's state was changed since.
+            ChangedError: something other than a step has changed parameters since the capture.
         """
         if self._keeper.store is None:
             return
         unsaved, ordered = not snapshot.saved, self._commands.ordered
         if unsaved:
             self.best.write()
-            # What was logged up to this step is not logged again after it, so it must be as safe.
+            # A resume does not log values up to this step again, so they must be on the disk, too.
             self._logbook.flush()
         with self.signs.checkpoint():
             self._keeper.save(snapshot)
@@ -120,7 +120,7 @@ class Supervision:
         """Save a checkpoint, acknowledge the order, and exit with code 75.
 
         Raises:
-            ChangedError: the snapshot's state was changed since.
+            ChangedError: something other than a step has changed parameters since the capture.
         """
         self.save(snapshot)
         self.best.write()
@@ -133,7 +133,7 @@ class Supervision:
         end_process("")
 
     def go(self, kind: str, content: dict[str, Any], why: str) -> NoReturn:
-        """Leave a gang that goes on: say so, and exit with code 75; nothing is saved."""
+        """Leave a gang that goes on: send a message of ``kind``, and exit with code 75, without a checkpoint."""
         self.best.write()
         self._logbook.close()
         self.say(kind, content)

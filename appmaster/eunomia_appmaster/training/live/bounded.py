@@ -10,16 +10,16 @@ T = TypeVar("T")
 
 
 class NoAnswerError(Exception):
-    """A call has not returned in time; its thread may still wait in it."""
+    """A call has not returned in time; its thread may still be blocked in the call."""
 
 
 class BoundedCalls:
-    """Makes calls one after the other in a thread of its own; after one that does not return in time, it makes no more.
+    """Makes calls one after the other in its own thread; after a call that does not return in time, it makes no more.
 
     torch's client of a store waits without a limit for the answer of a store whose process is stopped.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,11 +31,11 @@ class BoundedCalls:
         """Return what a call returns, or raise what it raises.
 
         Args:
-            call: that is made.
-            seconds: longest time for which it is waited for.
+            call: the call to make.
+            seconds: longest time in seconds to wait for the call to return.
 
         Raises:
-            NoAnswerError: it has not returned in time, or an earlier one has not.
+            NoAnswerError: the call, or an earlier one, has not returned in time.
         """
         if not self._why:
             answer: Future[T] = Future()
@@ -59,4 +59,4 @@ def _run(due: "queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]")
             answer.set_result(call())
         except BaseException as error:  # raised again where it was called
             answer.set_exception(error)
-        del each, call, answer  # else it keeps what the call returned until the next one
+        del each, call, answer  # else the thread keeps the call's result until the next one

@@ -1,4 +1,4 @@
-"""Builds the groups of coming generations in threads, while their members train on in the present one."""
+"""Builds the process groups of coming generations in threads, while their members still train in the present one."""
 
 import contextlib
 import threading
@@ -11,17 +11,17 @@ from eunomia_appmaster.training.live.groups import CONNECT_SECONDS, PeerGroup, P
 from eunomia_appmaster.training.live.rendezvous import Rendezvous
 
 EARLY_SECONDS = 2.0
-"""Longest time for which a change waits for its group; then it is built at the step boundary."""
+"""Longest time in seconds for which a change waits for its group; then the group is built at the step boundary."""
 
 
 class Builder:
-    """The groups that are being built, one a generation.
+    """The groups that are being built, one per generation.
 
     Args:
-        address: of the job's store; each thread has a connection of its own, since calls of one wait for each other.
-        name: of this worker.
-        peers: of this worker.
-        timeout_seconds: longest time that an operation of a group waits for a peer.
+        address: address of the job's store; each thread has its own connection, since calls on one are serialized.
+        name: name of this worker.
+        peers: reports to the groups whether a peer is gone.
+        timeout_seconds: longest time in seconds for which an operation of a group waits for a peer.
     """
 
     def __init__(self, address: str, name: str, *, peers: Peers, timeout_seconds: float) -> None:
@@ -29,22 +29,22 @@ class Builder:
         self._building: dict[int, _Building] = {}
 
     def begin(self, change: Membership) -> None:
-        """Begin to build the group of a generation that has this worker, once."""
+        """Begin to build the group of a generation of which this worker is a member, unless it has begun already."""
         if change.generation not in self._building:
             self._building[change.generation] = _Building(lambda: self._built(change))
 
     def is_due(self, change: Membership) -> bool:
-        """Return whether this worker need not wait any longer for a generation's group, built or not."""
+        """Return whether to wait no longer for a generation's group: it is built, has failed, or takes too long."""
         building = self._building.get(change.generation)
         return building is None or building.over or building.seconds > EARLY_SECONDS
 
     def take(self, generation: int) -> PeerGroup | None:
-        """Return the group of a generation that all members have built; None: it was not built here."""
+        """Remove and return the group of a generation that all members have built; None: it was not built here."""
         building = self._building.pop(generation, None)
         return None if building is None else building.take()
 
     def drop(self) -> None:
-        """Close all groups that are not needed any more, also those that are still being built."""
+        """Close all groups that were not taken, also those that are still being built."""
         while self._building:
             self._building.popitem()[1].drop()
 
@@ -72,7 +72,7 @@ class Builder:
 
 
 class _Building:
-    """One group in the making."""
+    """One group that is built in a thread."""
 
     def __init__(self, build: Callable[[], PeerGroup]) -> None:
         self.over = False

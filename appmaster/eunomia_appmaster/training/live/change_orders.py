@@ -1,4 +1,4 @@
-"""The orders to a worker of a live gang: changes apart from all others, which ``Commands`` takes later."""
+"""The orders to a worker of a live gang: live changes, kept apart from all other orders, which ``Commands`` polls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,14 +7,14 @@ from eunomia_appmaster.training.changes import Membership
 from eunomia_appmaster.training.orders import OrderClient
 
 TIMEOUT_SECONDS = 600.0
-"""Longest time for which a worker waits for its peers, unless an order names another."""
+"""Longest time in seconds for which a worker waits for its peers, unless an order sets another."""
 
 
 class ChangeOrders:
     """Reads a worker's socket, and keeps changes and other orders apart.
 
     Args:
-        client: of the container's socket.
+        client: the client of the container's socket.
     """
 
     def __init__(self, client: OrderClient) -> None:
@@ -40,7 +40,7 @@ class ChangeOrders:
         return changes
 
     def stops(self) -> bool:
-        """Return whether this worker is to end, by an order that is not taken yet or by a signal."""
+        """Return whether an order that was not yet polled, or a signal, ends this worker."""
         return self.signalled() or any(order.get("order") == "suspend" for order in self._others)
 
     def say(self, kind: str, content: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ class ChangeOrders:
 
 
 def _membership(content: Any) -> Membership | None:
-    """Return the change in an order; None: it is none, and must not stop a training that has run for days."""
+    """Return the change in an order; None: it is malformed, and is ignored so that the training continues."""
     if not isinstance(content, dict):
         return None
     generation, members = content.get("generation"), content.get("members")

@@ -1,4 +1,4 @@
-"""Whether what a script prepares can change live; what cannot is trained as under ``elastic = "restart"``."""
+"""Checks whether the objects that a script prepares can change live; if not, the job is changed only by restarts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.live.gang import OWN_GROUP, LiveGang
 
 UNDERSTOOD = frozenset({"find_unused_parameters", "bucket_cap_mb", "gradient_as_bucket_view", "init_sync"})
-"""Arguments of DDP without which a live model gives the same gradients."""
+"""Arguments of DDP that a live model can ignore, since they do not change gradients."""
 _UNFIT_OBJECTS = {
     "OptimizedModule": "a compiled model",
     "FullyShardedDataParallel": "FullyShardedDataParallel",
@@ -21,7 +21,7 @@ _UNFIT_OBJECTS = {
 
 
 class Fitness:
-    """Looks at all that a script prepares; the first object that cannot change live makes the gang a fixed one.
+    """Checks all objects that a script prepares; the first one that cannot change live makes the gang a fixed one.
 
     Args:
         gang: this worker's gang.
@@ -30,10 +30,10 @@ class Fitness:
     def __init__(self, gang: Gang) -> None:
         self._gang = gang
         self.fixed = False
-        """Whether models are wrapped in DDP, in a group that stays."""
+        """Whether models are wrapped in DDP, in a process group of fixed size."""
 
     def check(self, thing: Any, ddp: Mapping[str, Any]) -> None:
-        """Look at an object before it is prepared; a collective call of all workers if it cannot change live."""
+        """Check an object before it is prepared; a collective call of all workers if the object cannot change live."""
         if not isinstance(self._gang, LiveGang) or self.fixed:
             return
         why = self._unfit(thing, ddp)

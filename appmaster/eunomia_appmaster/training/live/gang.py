@@ -22,55 +22,55 @@ from eunomia_appmaster.training.live.groups import CONNECT_SECONDS, InFlight, Pe
 from eunomia_appmaster.training.live.rendezvous import START_SECONDS, STORE_SECONDS, Rendezvous, StoreLostError
 
 LOOK_SECONDS = 0.0005
-"""Seconds between two looks into the store while peers are expected at once."""
+"""Seconds between two polls of the store while peers are expected soon."""
 IDLE_SECONDS = 0.002
-"""Seconds between two looks of a newcomer whose peers still train, and of a worker that waits for an order."""
+"""Seconds between two polls by a newcomer whose peers still train, or by a worker that waits for an order."""
 PEERS_SECONDS = 1800.0
-"""Longest time of one operation if the app master names none. What dies is seen at once, whatever this is."""
+"""Longest time in seconds of one operation, unless the app master sets another; a peer's death is detected at once."""
 STATE_SECONDS, STATE_BYTES = 1.0, 1 << 20
-"""How often at most rank 0 keeps ``run.state`` for newcomers, and its most bytes."""
+"""Least seconds between two copies of rank 0's ``run.state`` in the store, and most bytes of a copy."""
 OWN_GROUP = "the script has a process group of its own"
-"""Why a gang cannot change whose script has initialised torch's default group."""
+"""The reason that a gang cannot change live if its script has initialised torch's default group."""
 T = TypeVar("T")
 
 
 class EntryRow(NamedTuple):
-    """What each member tells the others as it enters a generation."""
+    """The values that each member sends to the others when it enters a generation."""
 
     step: int
     counted: int
-    """Number of the gang's collective operations that it has made or skipped."""
+    """Number of the gang's collective operations that the member has made or skipped."""
 
 
 class Entry(Protocol):
-    """The side of a run that enters a generation; a protocol."""
+    """The part of a run that a gang calls to enter a generation; a protocol."""
 
     def exchange(self, group: PeerGroup | None, rows: list[EntryRow]) -> int:
-        """Take or give the state; returns the number of whole steps that this worker has then."""
+        """Receive or send the state; returns the number of whole steps in this worker's state afterwards."""
         ...
 
     def leave(self, generation: int) -> NoReturn:
-        """End the process, since the gang goes on without it."""
+        """End the process, since the gang goes on without this worker."""
         ...
 
     def stop(self, why: str) -> NoReturn:
-        """End the process, since it was ordered to, or since no gang is formed."""
+        """End the process, on an order or because no generation is formed."""
         ...
 
 
 class LiveGang(Gang):
     """The present generation of a gang that may change at each step boundary.
 
-    Each collective operation has a number, the same on all members. After the loss of a peer a worker skips its
+    Each collective operation has a number, the same on all members. After the loss of a peer, a worker skips its
     operations (each returns this worker's own value) until the next boundary at which it can enter a new generation;
-    there all skip on to the number of the furthest.
+    there, all members skip up to the highest number of any member.
 
     Args:
-        environment: of this worker.
-        orders: to this worker.
+        environment: this worker's environment.
+        orders: the orders to this worker.
 
     Raises:
-        InputError: the environment lacks the store's address, or its members lack this worker.
+        InputError: the environment lacks the store's address, or this worker is not one of its members.
         StoreLostError: the store does not answer.
     """
 
@@ -99,12 +99,12 @@ class LiveGang(Gang):
         self.newcomer = environment.generation > 0
         self.pinned = ""
         self.heard_at = time.monotonic()
-        """When this worker heard of the newest generation, by the monotonic clock."""
+        """Time at which this worker received the newest generation, in seconds of the monotonic clock."""
         if not self.newcomer:
             self._member = replace(self._member, step=0)
         self._place(change)
 
-    # -- what a run asks
+    # -- the interface of runs
 
     @property
     def generation(self) -> int:
@@ -113,14 +113,14 @@ class LiveGang(Gang):
 
     @property
     def newest(self) -> int:
-        """Number of the newest generation that this worker can enter: it has heard of it, and its group is built.
+        """Number of the newest generation that this worker can enter: one that it knows, and whose group is built.
 
-        A worker whose store does not answer says so here, before all leave their group, so that the job trains on until
-        its restart.
+        A worker whose store does not answer reports this here, before the members leave their group, so that the job
+        continues to train until its restart.
         """
         self._hear()
         newest = self._member.newest
-        if self.live and dist.is_initialized():  # one that the script has made after it prepared its objects
+        if self.live and dist.is_initialized():  # a group that the script has made after it prepared its objects
             self.pin(OWN_GROUP)
         if newest.generation > self.generation and not self.pinned and (why := self._meeting.why_lost()):
             self._loses_store(why)
@@ -128,11 +128,11 @@ class LiveGang(Gang):
 
     @property
     def broken(self) -> bool:
-        """Whether its group has failed, so that it must enter a new generation at the next boundary."""
+        """Whether the group has failed, so that this worker must enter a new generation at the next boundary."""
         return self._member.stage in (MemberStage.HOLDING, MemberStage.FORMING) and not self.newcomer
 
     def pin(self, why: str) -> None:
-        """Stay in the present generation from now on, since the script cannot change live; said once."""
+        """Stay in the present generation from now on, since the script cannot change live; reported once."""
         if not self.pinned:
             self.pinned = why
             self.orders.say("unfit", {"generation": self._member.newest.generation, "why": why})
@@ -143,7 +143,7 @@ class LiveGang(Gang):
         self.orders.say("store_lost", {"generation": self._member.newest.generation})
 
     def fix(self, why: str) -> None:
-        """Stay in the present generation, with torch's default group for what needs it; a newcomer ends."""
+        """Stay in the present generation, and make torch's default group for DDP; a newcomer's process ends."""
         self.pin(why)
         self.live = False
         if self.newcomer:
@@ -194,42 +194,42 @@ class LiveGang(Gang):
             self._numbered(made, None)
 
     def peers_state(self) -> dict[str, Any]:
-        """Return ``run.state`` of rank 0, as it was lately, for a newcomer before its first loop; else an empty one."""
+        """Return a recent ``run.state`` of rank 0 for a newcomer before its first loop; else an empty mapping."""
         data = self._meeting.data("state") if self.newcomer else b""
         return dict(_loaded(data)) if data else {}
 
     def keep_layout(self, layout: Any) -> None:
-        """Keep for newcomers what they will need room for."""
+        """Put into the store the layout of the state, for which newcomers allocate memory."""
         if not self.pinned:
             with contextlib.suppress(StoreLostError):
                 self._meeting.put("layout", pickle.dumps(layout))
 
     def layout(self) -> Any:
-        """Return what a newcomer will need room for; None: it is not known yet."""
+        """Return the layout of the state, for which a newcomer allocates memory; None: not known yet."""
         data = self._meeting.data("layout")
         return None if data is None else _loaded(data)
 
     def keep_state(self, state: dict[str, Any]) -> None:
-        """Keep rank 0's ``run.state`` for newcomers, at most once a second, if it has changed and is not large."""
+        """Put rank 0's ``run.state`` into the store for newcomers, at most once a second, if changed and not large."""
         now = time.monotonic()
         if self.rank or self.pinned or now - self._kept_at < STATE_SECONDS:
             return
         self._kept_at, data = now, pickle.dumps(state)
         if data != self._kept_state and len(data) <= STATE_BYTES:
             self._kept_state = data
-            with contextlib.suppress(StoreLostError):  # it is noticed at the next change
+            with contextlib.suppress(StoreLostError):  # the next change detects it
                 self._meeting.put("state", data)
 
     def uncount(self) -> None:
-        """Take back the number of the last operation, which failed and will be made again in the next generation."""
+        """Undo the count of the last operation, which failed and will be repeated in the next generation."""
         self._counted -= 1
 
     def has_caught_up(self) -> None:
-        """Take part in the next operation."""
+        """Take part in collective operations from the next one on, as a newcomer that has skipped earlier ones."""
         self.catches_up = False
 
     def total(self, tensor: torch.Tensor) -> InFlight | None:
-        """Begin to add up a gradient over the workers; None: the group has failed, so the gradient is torn."""
+        """Begin to sum a gradient over the workers; None: the group has failed, so the gradient is lost."""
         if self._group is None:
             self.torn = True
             return None
@@ -247,14 +247,14 @@ class LiveGang(Gang):
     # -- the interface of groups (Peers)
 
     def gone(self) -> str:
-        """Return why an operation must be given up: a member of the present generation is gone, as an order says."""
+        """Return why an operation must be given up: an order lists a member as lost; empty: there is none."""
         self._hear()
         current = self._member.current
         lost = [] if current is None else [each for each in current.members if each in self.orders.lost]
         return f"{', '.join(lost)} of its gang is gone" if lost else ""
 
     def waits(self, for_peers: bool) -> None:
-        """Process that this worker has begun, or has ended, to wait for longer than usual."""
+        """Process the beginning (True) or end (False) of an unusually long wait of this worker for its peers."""
         self.on_wait(for_peers)
 
     # -- changes
@@ -265,7 +265,7 @@ class LiveGang(Gang):
         self._retire()
 
     def form(self, entry: Entry, step: int) -> None:
-        """Enter the newest generation; returns once this worker is in a group and has the state of the furthest."""
+        """Enter the newest generation; returns once this worker is in a group and has the state with the most steps."""
         if not self.newcomer:
             self._member = replace(self._member, step=step)
         began = time.monotonic()
@@ -287,12 +287,12 @@ class LiveGang(Gang):
         self._begun = True
 
     def drop_old_group(self) -> None:
-        """Close the connections of the generation before, after a step of the new one."""
+        """Close the connections of the previous generations, after a step of the present one."""
         while self._retired:
             self._retired.pop().close()
 
     def fingerprint(self, text: str) -> str:
-        """Return rank 0's description of what is trained, which rank 0 sets at its first call."""
+        """Return, for a newcomer, rank 0's description of what is trained; rank 0 puts it into the store."""
         key = "fingerprint"
         if self.newcomer:
             return self._meeting.get(key) or text
@@ -301,7 +301,7 @@ class LiveGang(Gang):
         return text
 
     def says_ready(self) -> None:
-        """Say that this newcomer has built what it trains, and waits."""
+        """Report that this newcomer has built the objects that it trains, and waits for its peers."""
         self.orders.say("ready", {"generation": self._member.newest.generation})
 
     def _go_on(self, entry: Entry) -> None:
@@ -312,7 +312,7 @@ class LiveGang(Gang):
             self._enter(entry)
         elif stage is MemberStage.HOLDING:
             if not (self._begun or self.newcomer) and self._member.current is not None:
-                entry.stop("its first gang could not connect")  # else it was replaced before it could form
+                entry.stop("its first gang could not connect")  # else a newer generation has replaced the first one
             time.sleep(IDLE_SECONDS)
         else:
             self._forms()
@@ -455,12 +455,12 @@ def _gathered(group: PeerGroup, value: Any) -> list[Any]:
 
 
 def _loaded(data: bytes) -> Any:
-    # From a process of the same job, over connections that only the job's processes have the addresses of.
+    # The data comes from a process of the same job, over connections whose addresses only the job's processes have.
     return pickle.loads(data)
 
 
 def same_as(group: PeerGroup, root: int, tensors: list[torch.Tensor]) -> None:
-    """Replace tensors by those of one member, those of one kind at once; a collective call of all members."""
+    """Replace tensors by those of the member ``root``, in one message per type; a collective call of all members."""
     by_kind: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
     for tensor in tensors:
         by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())

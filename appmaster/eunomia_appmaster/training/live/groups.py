@@ -1,7 +1,7 @@
-"""Process groups of one generation, and all that torch calls private: other modules of ``live`` use only this one.
+"""Process groups of one generation, and all uses of torch's private interfaces in ``live``.
 
-A group is an object of its own: neither torch's default group, which can be destroyed only as a whole, nor
-``DistributedDataParallel``, whose destructor can deadlock with gloo's threads while a loss lives.
+A group is neither torch's default group, which can be destroyed only as a whole, nor part of
+``DistributedDataParallel``, whose destructor can deadlock with gloo's threads while a loss tensor is alive.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from eunomia.errors import InputError
 SEEN_WITH = ("2.13",)
 """Versions of torch with which the tests of live changes were run."""
 CONNECT_SECONDS = 10.0
-"""Seconds in which all members of a formed generation must have connected to each other."""
+"""Seconds within which all members of a formed generation must have connected to each other."""
 LOOK_SECONDS = 1.0
-"""Seconds between two looks of a waiting worker whether its peers are still there."""
+"""Seconds between two checks by a waiting worker of whether its peers are still alive."""
 TRANSFER_SECONDS = 300.0
-"""Longest time for which one tensor is sent or received."""
+"""Longest time in seconds for which one tensor is sent or received."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -43,20 +43,20 @@ class InFlight(Protocol):
         """Wait until the operation has ended.
 
         Raises:
-            PeerLostError: it has failed.
+            PeerLostError: the operation has failed.
         """
         ...
 
 
 class Peers(Protocol):
-    """What a waiting worker hears of its peers; a protocol."""
+    """Reports to a waiting worker whether a peer is gone, and receives its waits; a protocol."""
 
     def gone(self) -> str:
-        """Return why an operation must be given up, since a peer is gone; empty: it goes on."""
+        """Return why an operation must be given up, since a peer is gone; empty: no peer is gone."""
         ...
 
     def waits(self, for_peers: bool) -> None:
-        """Process that this worker has begun, or has ended, to wait for longer than usual."""
+        """Process the beginning (True) or end (False) of an unusually long wait of this worker for its peers."""
         ...
 
 
@@ -65,11 +65,11 @@ class PeerGroup:
 
     Args:
         store: torch's store, with the generation's prefix.
-        rank: of this worker.
+        rank: rank of this worker.
         size: number of members.
-        host: of the store; on loopback, so is the group.
-        timeout_seconds: longest time that an operation waits for a peer.
-        peers: asked every second while an operation waits.
+        host: the store's host; if it is loopback, the group uses loopback, too.
+        timeout_seconds: longest time in seconds for which an operation waits for a peer.
+        peers: polled every second while an operation waits.
 
     Raises:
         PeerLostError: a member has not connected in time.
@@ -78,7 +78,7 @@ class PeerGroup:
     def __init__(self, store: Any, rank: int, size: int, *, host: str, timeout_seconds: float, peers: Peers) -> None:
         self.rank, self.size, self._peers = rank, size, peers
         if host in _LOOPBACK:
-            # Else gloo asks the resolver for this machine's name, which may not resolve.
+            # Without this, gloo resolves this machine's name, which may fail.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self._store, self._timeout = store, timedelta(seconds=timeout_seconds)
         self._backends: dict[str, Any] = {"cpu": self._made("cpu")}
@@ -104,17 +104,17 @@ class PeerGroup:
         return rows
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> InFlight:
-        """Begin to send a tensor to a member; those in flight at the same time have different tags."""
+        """Begin to send a tensor to a member; transfers in flight at the same time must have different tags."""
         return self._begun(lambda: self._of(tensor).send([tensor], to, tag), transfer=True)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> InFlight:
-        """Begin to receive a tensor from a member, that of the same tag."""
+        """Begin to receive the tensor that a member sends with the same tag."""
         return self._begun(lambda: self._of(tensor).recv([tensor], source, tag), transfer=True)
 
     def close(self) -> None:
         """Close the connections, so that no peer waits for this worker; returns at once.
 
-        A thread does it, since gloo waits there for operations in flight, which may wait for a peer that is gone.
+        A thread closes them, since gloo then waits for operations in flight, which may wait for a peer that is gone.
         """
         backends, self._backends = self._backends, {}
         threading.Thread(target=_close, args=(backends,), daemon=True, name="close-group").start()
@@ -182,7 +182,7 @@ class _Work:
         except RuntimeError:
             if not self._work.is_completed():
                 return False
-            self._check()  # it may have ended well, just after that second
+            self._check()  # it may have succeeded just after that second
         return True
 
     def _check(self) -> None:
@@ -208,7 +208,7 @@ class _Transfer:
 def refuse_default_group(is_live: Callable[[], bool]) -> None:
     """Refuse each use of torch's default process group while there is none and the gang is live.
 
-    Torch's own error does not name the way out, which is to start the script with ``elastic = "restart"``.
+    Torch's own error does not name the remedy, which is to start the script with ``elastic = "restart"``.
     """
     given = dist.distributed_c10d._get_default_group
 
@@ -222,5 +222,5 @@ def refuse_default_group(is_live: Callable[[], bool]) -> None:
 
 
 def after_backward(call: Callable[[], None]) -> None:
-    """Have a function called at the end of the backward pass that is running, before ``backward()`` returns."""
+    """Register a function to be called at the end of the running backward pass, before ``backward()`` returns."""
     torch.autograd.Variable._execution_engine.queue_callback(call)

@@ -13,14 +13,14 @@ from eunomia_appmaster.training.live.gang import LiveGang
 from eunomia_appmaster.training.live.groups import InFlight, PeerLostError, after_backward
 
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-"""Least sizes of the gradients that are added up at once; the first is small, so that adding up begins early."""
+"""Bytes of gradients at which a bucket is full: the first one, small so that summing begins early, and the others."""
 
 
 class LiveModel(nn.Module):
-    """A thin module around the script's; ``module`` is the script's own.
+    """A thin wrapper around the script's module, which is ``module``.
 
-    Its state has the names of the script's module, at every size. Gradients are averaged at the end of each backward
-    pass, outside of ``no_sync``, and buffers are those of rank 0 at each forward pass.
+    The state has the parameter names of the script's module, at every gang size. Outside of ``no_sync``, each backward
+    pass averages gradients over the gang, and each forward pass first copies rank 0's buffers.
     """
 
     def __init__(self, module: nn.Module, gang: LiveGang) -> None:
@@ -37,7 +37,7 @@ class LiveModel(nn.Module):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Let gradients add up on this worker alone in the block; a context manager."""
+        """Accumulate gradients on this worker without averaging, in the block; a context manager."""
         before, self._reducer.on = self._reducer.on, False
         try:
             yield
@@ -86,8 +86,8 @@ class GradientReducer:
     Parameters without a gradient on every worker keep none.
 
     Args:
-        module: whose parameters are trained.
-        gang: over which to average.
+        module: the module whose parameters are trained.
+        gang: the gang over which to average.
     """
 
     def __init__(self, module: nn.Module, gang: LiveGang) -> None:
@@ -114,7 +114,7 @@ class GradientReducer:
                 return
 
     def _launch(self) -> bool:
-        """Begin to add up the next bucket; buckets begin in one order on all workers."""
+        """Begin to sum the next bucket over the gang, in the same order on all workers; returns False on failure."""
         bucket = self._buckets[len(self._flying)]
         parts = [_flat(each) for each in bucket]
         # For each parameter, on how many workers it has a gradient.
@@ -146,7 +146,7 @@ class GradientReducer:
 
 
 def _buckets(parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Return the parameters in buckets of one type and device, the last parameters first, as gradients come."""
+    """Return the parameters in buckets of one type and device, last parameters first, as backward passes reach them."""
     buckets: list[list[nn.Parameter]] = []
     size = 0
     for each in reversed(parameters):

@@ -1,4 +1,4 @@
-"""The store outside of the workers, over which the members of each generation meet (torch's ``TCPStore``)."""
+"""The key-value store (torch's ``TCPStore``), outside of the workers, in which members of a generation meet."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,29 +12,29 @@ from eunomia_appmaster.training.changes import Decided, Membership
 from eunomia_appmaster.training.live.bounded import BoundedCalls, NoAnswerError
 
 STORE_SECONDS = 5.0
-"""Longest time for an answer of the store."""
+"""Longest time in seconds for an answer of the store."""
 START_SECONDS = 300.0
-"""Longest time until a job's store listens: it begins with the workers, and imports torch as they do."""
+"""Longest time in seconds until a job's store listens: it starts with the workers, and also imports torch."""
 T = TypeVar("T")
 
 
 class StoreLostError(EunomiaError):
-    """The store of a job does not answer; its next change is by restart."""
+    """The store of a job does not answer, so that the job's next change is by a restart."""
 
 
 class Rendezvous:
     """A client of a job's store.
 
-    Once a question has not been answered in time, as by a store whose process is stopped, the store counts as lost: all
-    later questions fail at once.
+    Once a call has not been answered in time, such as by a store whose process is stopped, the store counts as lost:
+    all later calls fail at once. Every call of a method may raise ``StoreLostError``.
 
     Args:
-        address: as ``host:port``.
-        start_seconds: longest time until it listens.
+        address: the store's address, as ``host:port``.
+        start_seconds: longest time in seconds until the store listens.
 
     Raises:
-        InputError: the address is none.
-        StoreLostError: nothing answers there.
+        InputError: the address is malformed.
+        StoreLostError: no store answers at the address.
     """
 
     def __init__(self, address: str, start_seconds: float) -> None:
@@ -51,20 +51,20 @@ class Rendezvous:
         self._asked(lambda: self._store.set_timeout(timedelta(seconds=STORE_SECONDS)))
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Make no more calls to the store."""
         self._calls.close()
 
     def decided(self, generation: int) -> Decided:
-        """Return what is decided of a generation."""
+        """Return the outcome of a generation."""
         return self.decide(generation, Decided.OPEN)
 
     def decide(self, generation: int, wanted: Decided) -> Decided:
-        """Decide on a generation unless that is done already; returns what is decided."""
+        """Set the outcome of a generation unless it is set already; returns the outcome."""
         key = f"g{generation}/outcome"
         return Decided(self._asked(lambda: self._store.compare_set(key, "", wanted.value)).decode())
 
     def appear(self, generation: int, name: str) -> None:
-        """Say that a worker is present in a generation."""
+        """Mark a worker as present in a generation."""
         self.put(f"g{generation}/here/{name}", "1")
 
     def all_present(self, change: Membership) -> bool:
@@ -97,13 +97,13 @@ class Rendezvous:
         return ""
 
     def made_with(self, make: Callable[[Any], T], generation: int, seconds: float, use: str = "group") -> T:
-        """Return what is made with torch's store for one use of a generation, in which its members exchange addresses.
+        """Return the result of ``make``, called with a part of the store in which members can exchange addresses.
 
         Args:
-            make: called with that store, in another thread.
-            generation: whose members exchange addresses.
-            seconds: longest time that it may take with a store that answers.
-            use: name of the use.
+            make: called with that part of the store, in another thread.
+            generation: the generation whose members exchange addresses.
+            seconds: longest time in seconds that ``make`` may take with a store that answers.
+            use: name that distinguishes several such parts of one generation.
 
         Raises:
             StoreLostError: the store does not answer.
@@ -112,7 +112,7 @@ class Rendezvous:
         return self._asked(lambda: make(store), seconds + STORE_SECONDS)
 
     def calls_for(self, generation: int) -> None:
-        """Call for the members of a generation to build its group while they wait or train."""
+        """Request that the members of a generation build its group while they wait or train."""
         self.put(f"g{generation}/builds", "1")
 
     def is_called_for(self, generation: int) -> bool:
@@ -120,11 +120,11 @@ class Rendezvous:
         return self.has(f"g{generation}/builds")
 
     def has_built(self, generation: int, name: str) -> None:
-        """Say that a worker has built the group of a generation."""
+        """Record that a worker has built the group of a generation."""
         self.put(f"g{generation}/built/{name}", "1")
 
     def all_built(self, change: Membership) -> bool:
-        """Return whether all members use the group that they have built early; decided once, by the first that asks."""
+        """Return whether all members use the group that they have built early; decided once, by the first caller."""
         built = self.has(*(f"g{change.generation}/built/{name}" for name in change.members))
         key = f"g{change.generation}/early"
         return bool(self._asked(lambda: self._store.compare_set(key, "", "1" if built else "0")) == b"1")

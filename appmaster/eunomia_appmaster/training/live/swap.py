@@ -1,4 +1,4 @@
-"""What a run changes for another generation: state, division of batches, rank 0's duties, and what it says of it."""
+"""Adapts a run to a new generation: its state, division of batches, duties of rank 0, and reports of the change."""
 
 import os
 import time
@@ -23,7 +23,7 @@ from eunomia_appmaster.training.supervision import Supervision
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """How a worker has entered a generation: at which step, and whether it took the state of another."""
+    """How a worker has entered a generation: at which step, and whether it took the state of another worker."""
 
     step: int
     taken: bool
@@ -31,7 +31,7 @@ class Entered:
 
 @dataclass(slots=True)
 class _Report:
-    """What rank 0 says of a change once the next step can begin; times are of the monotonic clock."""
+    """Times of a change that rank 0 reports once the next step can begin, in seconds of the monotonic clock."""
 
     heard_at: float
     boundary_at: float
@@ -42,11 +42,11 @@ class Swap:
 
     Args:
         gang: this worker's gang.
-        keeper: of the run's state.
-        supervision: of the run.
-        logbook: of the run.
+        keeper: the keeper of the run's state.
+        supervision: the run's supervision.
+        logbook: the run's logs.
         suffix: end of the name of a log file of this incarnation.
-        loaders: all that the run has prepared so far.
+        loaders: all loaders that the run has prepared so far.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Swap:
         self._began = gang.newcomer
         self._report: _Report | None = None
         self._room: list[torch.Tensor] = []
-        """Memory for the state that this newcomer will take."""
+        """Memory for the state that this newcomer will receive."""
         self._has_layout = False
 
     def begins(self) -> None:
-        """Describe what is trained, for newcomers to compare, as the first loop begins."""
+        """Publish, as the first loop begins, a description of what is trained, which newcomers compare with theirs."""
         if isinstance(self._gang, LiveGang) and not self._gang.newcomer:
             if self._began:
                 return
@@ -78,7 +78,7 @@ class Swap:
             self._report = _Report(time.monotonic(), time.monotonic())
 
     def joins(self) -> Entered:
-        """Wait for the first generation, as a newcomer that has built what it trains."""
+        """Wait for the first generation, as a newcomer that has built the objects that it trains."""
         gang = self._live
         mine, theirs = self._fingerprint(), gang.fingerprint("") or self._fingerprint()
         if why := _difference(mine, theirs):
@@ -101,7 +101,7 @@ class Swap:
         return self._enters(step)
 
     def goes_on(self, step: int) -> None:
-        """Process that all workers of the present generation are at the same boundary, and begin a step."""
+        """Process that all workers of the present generation are at the same boundary, about to begin a step."""
         if self._gang.live:
             self._live.has_begun()
             self._keep_for_newcomers(step)
@@ -128,7 +128,7 @@ class Swap:
     # -- the interface of gangs (Entry)
 
     def exchange(self, group: PeerGroup | None, rows: list[EntryRow]) -> int:
-        """Take the state of a member that is further, or give the own to those that are behind."""
+        """Receive the state of a member with more steps, or send this worker's state to members with fewer steps."""
         furthest = max(row.step for row in rows)
         if group is None or furthest == NO_STATE:
             return furthest
@@ -144,7 +144,7 @@ class Swap:
         return furthest
 
     def leave(self, generation: int) -> NoReturn:
-        """End the process: the gang goes on without it."""
+        """End the process, since the gang goes on without this worker."""
         content = {"generation": generation, "step": self._step}
         self._supervision.go("leaving", content, f"left at step {self._step}, the other workers go on")
 
@@ -175,7 +175,7 @@ class Swap:
         return Entered(self._step, self._taken)
 
     def _keep_for_newcomers(self, step: int) -> None:
-        """Keep ``run.state``, and once the optimizer has made a step, what a newcomer needs room for."""
+        """Publish ``run.state`` and, after the optimizer's first step, the layout for which newcomers need memory."""
         self._live.keep_state(self._keeper.state)
         if step and self._gang.rank == 0 and not self._has_layout:
             self._has_layout, self._step = True, step
@@ -189,7 +189,7 @@ class Swap:
         self._step, self._taken = int(state["step"]), True
 
     def _settle(self) -> None:
-        """Fit the run to the generation that it has entered."""
+        """Adapt the run to the generation that it has entered."""
         gang = self._gang
         os.environ["RANK"], os.environ["WORLD_SIZE"] = str(gang.rank), str(gang.size)
         for loader in self._loaders:
@@ -206,7 +206,7 @@ class Swap:
         self._was_main, self._room = gang.rank == 0, []
 
     def _fingerprint(self) -> str:
-        """Return what is trained, a fact a line: shapes by name, parameters by group, kinds of all other objects."""
+        """Return what is trained, one fact per line: shapes by name, parameters by group, kinds of other objects."""
         facts: list[str] = []
         for kept in self._keeper.kept:
             if isinstance(kept, KeptModel):
@@ -219,7 +219,7 @@ class Swap:
 
 
 def _difference(mine: str, theirs: str) -> str:
-    """Return the first fact in which two descriptions of what is trained differ, in words; empty: there is none."""
+    """Return a text on the first fact in which two descriptions of what is trained differ; empty: there is none."""
     for own, others in zip_longest(mine.splitlines(), theirs.splitlines(), fillvalue="nothing more"):
         if own != others:
             return f"it trains {own}, and its peers {others}"

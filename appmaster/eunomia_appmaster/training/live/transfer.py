@@ -9,14 +9,14 @@ import torch
 from eunomia_appmaster.training.live.groups import PeerGroup
 
 HEAD_BYTES = 1 << 15
-"""Bytes of the first message: plain values of most jobs fit in one."""
+"""Bytes of the first message: the plain values of most jobs fit into it."""
 SMALL_BYTES = 1 << 16
-"""Tensors of fewer bytes travel together."""
+"""Tensors of fewer bytes are sent together."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """The place of a tensor in a state that travels."""
+    """The placeholder of a tensor in a state that is sent."""
 
     number: int
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ Layout = list[tuple[tuple[int, ...], torch.dtype]]
 
 
 def layout_of(state: Any) -> Layout:
-    """Return what a state's receiver needs room for."""
+    """Return the layout of a state's large host tensors, for which the receiver allocates memory."""
     tensors: list[torch.Tensor] = []
     _taken_apart(state, tensors)
     host = [each for each in tensors if each.device.type == "cpu" and not _is_small(each)]
@@ -55,12 +55,12 @@ def layout_of(state: Any) -> Layout:
 
 
 def room_for(layout: Layout) -> list[torch.Tensor]:
-    """Return tensors whose memory has been written to, since new memory takes longer than a transfer into old."""
+    """Return tensors of a layout whose memory is touched, since a transfer into untouched memory is slow."""
     return [torch.empty(shape, dtype=dtype).fill_(0) for shape, dtype in layout]
 
 
 def receive(group: PeerGroup, source: int, device: torch.device, room: list[torch.Tensor]) -> Any:
-    """Receive a state from a member; tensors of a GPU come to ``device``, others into ``room`` where they fit.
+    """Receive a state from a member; GPU tensors are placed on ``device``, others in ``room`` where they fit.
 
     Raises:
         PeerLostError: the member is gone.
@@ -73,7 +73,7 @@ def receive(group: PeerGroup, source: int, device: torch.device, room: list[torc
         rest = torch.empty(length - HEAD_BYTES, dtype=torch.uint8)
         group.receive(rest, source).wait()
         data += rest.numpy().tobytes()
-    # From a process of the same job, over connections that only the job's processes have the addresses of.
+    # The data comes from a process of the same job, over connections whose addresses only the job's processes have.
     skeleton = pickle.loads(data[:length])
     slots: list[_Slot] = []
     _slots(skeleton, slots)
@@ -128,7 +128,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
 def _packed(
     tensors: list[torch.Tensor],
 ) -> tuple[dict[tuple[torch.dtype, torch.device], torch.Tensor], list[torch.Tensor]]:
-    """Return the small tensors of each kind as one, and the large ones."""
+    """Return the small tensors, concatenated by type and device, and the large ones."""
     alike: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
     for tensor in filter(_is_small, tensors):
         alike.setdefault((tensor.dtype, tensor.device), []).append(tensor.reshape(-1))
