@@ -1,1 +1,1 @@
-"""The parts of a submission: the app file and its tables, commands, search spaces, and an app's files."""
+"""The parts of a submission: the app file and its tables, commands, search spaces, and the files of an app."""

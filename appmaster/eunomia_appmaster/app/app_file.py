@@ -1,7 +1,7 @@
 """The app file: a hyperparameter search or a single training run in TOML, validated as a whole before anything starts.
 
-Every error names the rule, the value and the place; all errors of a file are reported together. Importing this
-module imports pydantic, so that code that rarely needs it imports it inside a function.
+Every error names the rule, the value and the place; all errors of a file are reported together. This module imports
+pydantic, which is slow, so that code that rarely needs this module imports it inside a function.
 """
 
 import math
@@ -88,8 +88,8 @@ class AppFile:
         Args:
             text: the file's content, in TOML.
             place: the file's name in errors, such as ``resnet.toml``.
-            folder: the working folder of its jobs; relative scripts are looked for there.
-            tuners: ``module:class`` by kind; None: the built-in tuners and the plugins' ones.
+            folder: the working folder of the app's jobs, to which paths of scripts are relative.
+            tuners: ``module:class`` by kind; None: the built-in tuners and those of plugins.
             env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process's.
             user: the app's owner if the file names none; None: the login name.
             more_trials: sizes of the groups of trials that were added after the search had ended, in order.
@@ -128,8 +128,8 @@ class AppFile:
 class _Reader:
     """Collects the errors of one file.
 
-    A key with an error counts as its default, so that the other keys can be checked; checks that depend on it are
-    skipped.
+    A key with an error is treated as if it had its default, so that the other keys can be checked; checks that depend
+    on the key are skipped.
     """
 
     def __init__(self, place: str, more_trials: tuple[int, ...]) -> None:
@@ -181,7 +181,7 @@ class _Reader:
             return None
 
     def space(self, raw: dict[str, Any]) -> dict[str, Distribution] | None:
-        """Return the space; None if part of it is invalid."""
+        """Return the distribution of each parameter of the search space; None if any is invalid."""
         before = len(self.errors)
         tables = raw.get("space", {})
         if not isinstance(tables, dict):
@@ -240,7 +240,7 @@ class _Reader:
         space: dict[str, Distribution] | None,
         kinds: Mapping[str, str] | None,
     ) -> tuple[Search, type[Tuner], BaseModel] | None:
-        """Check rules that span several tables: the tuner's options, and whether the tuner can be created."""
+        """Return the search, the tuner's class and its options, checked across tables; None if any is invalid."""
         if tuner is None or "[tuner].kind" in self.faulty:
             return None
         try:
@@ -276,7 +276,7 @@ class _Reader:
         return search, found, options
 
     def _check_elastic(self, job: JobTable) -> None:
-        """Check that a job that changes its size live has sizes to change between, and a sample for each worker."""
+        """Check that a job that changes its size live has several sizes, and a batch with a sample for each worker."""
         if job.elastic != "live" or "[job].slots" in self.faulty:
             return
         if job.slots.min == job.slots.max:
@@ -332,7 +332,7 @@ class _Reader:
             return by_default
         unknown = options is None or (job.max_iterations is None and found.needs_max_iterations)
         if "[tuner].sampler" in self.faulty or (hasattr(found, "trials_by_default") and unknown):
-            return None  # the number follows from what is noted as an error
+            return None  # the number depends on a key with an error
         if tuner.sampler == "grid":
             return self.grid(space)
         self.note("trials must be given where there is a [space]", key="[tuner].trials", value="none")
@@ -373,7 +373,7 @@ def _search(
     )
 
 
-# -- pydantic's errors in our words
+# -- pydantic's errors, converted to errors of this project
 
 
 def _explain(error: ValidationError, model: type[BaseModel], place: str) -> list[InputError]:

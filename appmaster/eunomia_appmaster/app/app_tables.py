@@ -176,7 +176,7 @@ class Slots(_Table):
     min: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
     max: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
     across_nodes: Annotated[bool, _truth("across_nodes")] = False
-    """Whether a job may grow onto slots of another node."""
+    """Whether a job may use slots of several nodes to grow beyond its smallest size."""
 
 
 def _slots(given: object) -> object:
@@ -229,7 +229,7 @@ class JobTable(_Table):
 
     @property
     def stall_limits(self) -> StallLimits:
-        """How long a job may make no progress."""
+        """The limits of time without progress after which a job is ended as stalled."""
         return StallLimits(steps=self.stall_steps, after=self.stall_after or None, off=self.stall_after == 0.0)
 
 

@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 class CheckpointError(EunomiaError):
-    """A checkpoint that cannot be used (corrupt, incomplete), or that was not written."""
+    """A checkpoint cannot be used (it is corrupt or incomplete), or was not written."""
 
 
 class CheckpointStore:
@@ -51,9 +51,9 @@ class CheckpointStore:
     step replaces the checkpoints after that step. Files with other names in the folder are not touched.
 
     Args:
-        folder: made at the first save.
+        folder: the folder, created at the first save.
         keep: how many good checkpoints to keep, at least 1.
-        owned: whether this is the writer, which sets corrupt checkpoints aside; a reader passes over them.
+        owned: whether this is the writer, which renames corrupt checkpoints; a reader skips them.
         also: steps whose checkpoints are looked up by name, even if the folder's listing lacks them.
 
     Raises:
@@ -81,13 +81,13 @@ class CheckpointStore:
         Args:
             step: the optimizer step of the saved state.
             write: writes the data to the path given to it (a temporary file in the same folder).
-            incarnation: which incarnation of the job writes, from 1.
-            metric: a finite value of the tuner's metric for the record; None: none.
+            incarnation: number of the job's incarnation that writes, from 1.
+            metric: a finite value of the tuner's metric for the record; None: the record has no metric.
 
         Raises:
             InputError: ``step`` or ``incarnation`` is negative.
             CheckpointError: ``write`` left no file.
-            OSError: the disk refuses. Exceptions of ``write`` propagate. Earlier checkpoints stay unchanged.
+            OSError: a write failed. Exceptions of ``write`` propagate. Earlier checkpoints stay unchanged.
         """
         if step < 0 or incarnation < 0:
             raise InputError(
@@ -108,8 +108,8 @@ class CheckpointStore:
             record.replace(_record_of(checkpoint.path))
             sync_folder(self.folder)
         except BaseException:
-            # Once the data stands under its final name, the record is what makes it readable: `_clean_leftovers` or a
-            # reader completes it.
+            # Once the data has its final name, the temporary record suffices to read it: `_clean_leftovers` or a reader
+            # completes the save.
             if data.exists():
                 data.unlink()
                 record.unlink(missing_ok=True)
@@ -129,8 +129,8 @@ class CheckpointStore:
             The linked checkpoint; None: its writer has replaced it meanwhile.
 
         Raises:
-            FileNotFoundError: its writer, or a newer one, has deleted it meanwhile.
-            OSError: the disk refuses.
+            FileNotFoundError: the checkpoint's writer, or a newer one, has deleted it meanwhile.
+            OSError: a write failed.
         """
         adopted = replace(found, path=self.folder / found.path.name, incarnation=min(found.incarnation, before - 1))
         record = self.folder / f".{found.path.stem}.json.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
@@ -148,8 +148,8 @@ class CheckpointStore:
     def latest(self) -> Checkpoint | None:
         """Return the newest checkpoint whose size and SHA-256 match its record; None: there is none.
 
-        A corrupt one is logged as ``checkpoint.corrupt`` and added to ``faults``, and the next older one is tried. Its
-        writer sets it aside (``.corrupt`` is appended to its names).
+        A corrupt checkpoint is logged as ``checkpoint.corrupt`` and added to ``faults``, and the next older one is
+        tried. If this is the writer, it also renames the corrupt one (appends ``.corrupt`` to its names).
         """
         for record in self._records():
             checkpoint = self._verify(record)
@@ -190,12 +190,12 @@ class CheckpointStore:
         yield from sorted(self._record_paths(), key=age, reverse=True)
 
     def _verify(self, record: Path) -> Checkpoint | None:
-        """Return the checkpoint of a record if it is good; else set it aside, report it and return None."""
+        """Return the checkpoint of a record if it is good; else rename it (as its writer), report it, return None."""
         fault: CheckpointError | None = None
         for _ in range(_READ_ATTEMPTS):
             before = _content(record)
             if before is None:
-                return None  # dropped by the writer meanwhile
+                return None  # the writer has deleted it meanwhile
             try:
                 checkpoint = _read_record(record)
                 self._check(checkpoint)
@@ -215,7 +215,7 @@ class CheckpointStore:
         """Check that the data match the record; an unchanged file is hashed only once.
 
         Raises:
-            CheckpointError: they do not match.
+            CheckpointError: the data and the record do not match.
         """
         path, place = checkpoint.path, str(checkpoint.path)
         try:
@@ -235,7 +235,7 @@ class CheckpointStore:
         self.digests[identity] = digest
 
     def _interrupted(self, record: Path) -> Checkpoint | None:
-        """Return the checkpoint of a save that stopped between its two renames (or is between them now)."""
+        """Return the checkpoint of a save that was interrupted, or is in progress, between its two renames."""
         for leftover in self._named(f".{record.stem}.json.*.tmp"):
             with suppress(CheckpointError, OSError):
                 checkpoint = _read_record(leftover, stem=record.stem)

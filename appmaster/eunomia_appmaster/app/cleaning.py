@@ -17,7 +17,7 @@ from eunomia_appmaster.node.kept_apart import LAUNCHER
 RECORDS: Final = "containers"
 """Name of the folder with a launcher's records of containers that run under accounts of users."""
 MOST_DEPTH: Final = 200
-"""Deepest nesting of folders that is followed; each level takes an open file and a recursive call."""
+"""Deepest nesting of folders that is followed; each level needs an open file and a recursive call."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,7 +32,7 @@ def bytes_of(folder: Path) -> int:
 
     Raises:
         TooDeepError: folders are nested so deep that they cannot be counted.
-        OSError: it cannot be read.
+        OSError: the folder cannot be read.
     """
     try:
         number = os.open(folder, _FOLDER)
@@ -58,7 +58,7 @@ def _bytes_in(number: int, place: Path, seen: set[int], depth: int = 0) -> int:
                     seen.add(state.st_ino)
                 if not entry.is_dir(follow_symlinks=False):
                     continue
-                inner = os.open(entry.name, _FOLDER, dir_fd=number)  # no link, whatever it has become meanwhile
+                inner = os.open(entry.name, _FOLDER, dir_fd=number)  # fails if a link has replaced it meanwhile
                 try:
                     total += _bytes_in(inner, place, seen, depth + 1)
                 finally:
@@ -82,9 +82,9 @@ def remove_app(apps: Path, app: str) -> None:
 
 
 def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
-    """Remove the folders of an app's trials, except the checkpoint that the best trial keeps.
+    """Remove the folders of an app's trials, except the kept checkpoint of the best trial.
 
-    Files of the app itself stay: its app file, and ``trials.csv`` and events of its app masters.
+    Files of the app itself stay: its app file, and the ``trials.csv`` and events of its app masters.
 
     Args:
         apps: the folder of all apps' folders.
@@ -112,7 +112,7 @@ def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
 
 
 def _remove_records(apps: Path, app: str) -> None:
-    """Remove this machine's launcher records of an app's containers, which lie outside of the app's folder."""
+    """Remove the records of an app's containers by this machine's launcher, which are outside of the app's folder."""
     records = apps.parent / LAUNCHER / RECORDS
     if records.is_dir():
         with _opened(records) as parent:

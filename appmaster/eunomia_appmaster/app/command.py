@@ -1,4 +1,4 @@
-"""A job's command: split once, without a shell, its placeholders filled in for each trial."""
+"""A job's command: split into words once, without a shell; its placeholders are filled in for each trial."""
 
 import os
 import re
@@ -44,7 +44,7 @@ class Command:
         """Split a command line as a shell does, but without expansion, pipes and redirection.
 
         Raises:
-            InputErrors: it has open quotes, no words, an unknown placeholder, or ``{args}`` inside a word.
+            InputErrors: the text has open quotes, no words, an unknown placeholder, or ``{args}`` inside a word.
         """
         try:
             words = tuple(shlex.split(text))
@@ -68,7 +68,7 @@ class Command:
             place: where errors locate the command, such as a key of the app file.
 
         Raises:
-            InputError: its program or its Python script does not exist.
+            InputError: the program or the Python script of the command does not exist.
         """
         program = self.words[0]
         if _BRACES.search(program):
@@ -105,8 +105,8 @@ class Command:
 
         Args:
             filling: values of the placeholders.
-            virtual_env: the submitter's virtual environment, whose interpreter replaces ``python``; None: the node's
-                interpreter does.
+            virtual_env: the submitter's virtual environment, whose interpreter replaces ``python``; None: each node's
+                own interpreter replaces it.
         """
         known = {name: text_of(parameter) for name, parameter in filling.parameters.items()} | {
             "seed": str(filling.seed),
@@ -126,12 +126,12 @@ class Command:
 
 
 def interpreter(virtual_env: str | None) -> str:
-    """Return the interpreter for ``python``: the submitter's, else ``python``, which each node replaces by its own.
+    """Return the path of the submitter's interpreter, else ``python``, which each node replaces by its own.
 
-    An interpreter that this account cannot see, such as one in a closed home folder, counts as missing.
+    An interpreter that this account cannot access, such as one in a private home folder, counts as missing.
     """
     theirs = str(Path(virtual_env) / "bin" / "python") if virtual_env else ""
-    return theirs if theirs and os.path.exists(theirs) else NODES_OWN  # noqa: PTH110 - False where it may not look
+    return theirs if theirs and os.path.exists(theirs) else NODES_OWN  # noqa: PTH110 - False without access
 
 
 def _in(folder: Path, program: str) -> str:

@@ -1,8 +1,8 @@
-"""Fencing of writers: names of folders that tell which writer of an app or job is the newest.
+"""Fencing of writers: names of folders that order the writers of an app or job from oldest to newest.
 
-Each writer creates a folder of its own below the shared one, by ``mkdir``, and changes nothing outside of it. So a
-writer that was cut off from the arbiter but still runs cannot touch the files of a later writer, and needs no check
-whose result could be outdated at the time of the write.
+Each writer creates its own folder below the shared one, by ``mkdir``, and changes nothing outside of it. So a writer
+that was cut off from the arbiter but still runs cannot change the files of a later writer, and needs no check before a
+write, whose result could be outdated by then.
 """
 
 import os
@@ -21,8 +21,8 @@ class Fence:
 
     Attributes:
         attempt: number of the app master's attempt that started the writer; 0: started without an app master.
-        incarnation: of the job; 0: the writer is an app master.
-        generation: how many writers of this attempt and incarnation have begun, from 1.
+        incarnation: number of the job's incarnation; 0: the writer is an app master.
+        generation: number of the writer among those of this attempt and incarnation, from 1.
     """
 
     attempt: int
@@ -63,7 +63,7 @@ def make_own(folder: Path, attempt: int, incarnation: int = 0) -> Fence:
     while True:
         try:
             (folder / fence.name).mkdir()
-        except FileExistsError:  # a listing over a network may be a minute old
+        except FileExistsError:  # a listing of a network file system may be a minute old
             fence = Fence(attempt, incarnation, fence.generation + 1)
         else:
             return fence
@@ -80,7 +80,7 @@ def remove_folder(folder: Path) -> None:
         for name in names:
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
-    except OSError:  # its writer, which was cut off, may have begun another file
+    except OSError:  # its writer, which was cut off, may have created another file
         return
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of one job: each writer has a folder of its own, and readers take the newest writer's good one.
+"""The checkpoints of one job: each writer has its own folder, and readers use the newest writer's good checkpoint.
 
 ``checkpoints/a2-i5-g1/000110.pt`` is of incarnation 5, which attempt 2 of the app master started. Checkpoints directly
 in ``checkpoints/`` were written by earlier versions and count as older than all others
@@ -27,13 +27,13 @@ class JobCheckpoints:
     folder; once that folder has ``keep`` good checkpoints, the newest writer deletes the folders of older writers.
 
     Args:
-        folder: made at ``begin``.
+        folder: the shared folder, created by ``begin``.
         keep: how many good checkpoints a writer keeps, at least 1.
-        named: names of checkpoints that are there, as ``name_of`` returns them: a listing of a folder on a network file
-            system may lack what another machine has just written.
+        named: names of existing checkpoints, as ``name_of`` returns them, since a listing of a folder on a network file
+            system may lack files that another machine has just written.
 
     Raises:
-        InputError: ``keep`` is less than 1, or a name is none.
+        InputError: ``keep`` is less than 1, or a name is malformed.
     """
 
     def __init__(self, folder: Path, *, keep: int = 2, named: Iterable[str] = ()) -> None:
@@ -51,12 +51,12 @@ class JobCheckpoints:
     def latest(self) -> Checkpoint | None:
         """Return the newest good checkpoint of the newest writer that has one; None: no writer has.
 
-        Corrupt ones are skipped and added to ``faults``; only this writer's own are renamed.
+        Corrupt checkpoints are skipped and added to ``faults``; only those of this writer are renamed.
         """
         return next((found for store in self._stores() if (found := store.latest()) is not None), None)
 
     def good(self) -> list[Checkpoint]:
-        """Return all good checkpoints, the newest writer's first; later steps of older writers were undone since."""
+        """Return all good checkpoints, the newest writer's first; an older writer's later steps were undone since."""
         return [found for store in self._stores() for found in store.good()]
 
     def steps(self) -> list[int]:
@@ -80,18 +80,18 @@ class JobCheckpoints:
     # -- writing
 
     def begin(self, attempt: int | None, incarnation: int | None, *, adopt: bool = True) -> Checkpoint | None:
-        """Make this writer's own folder, with the newest good checkpoint in it.
+        """Create this writer's own folder, with the newest good checkpoint in it.
 
         Args:
             attempt: number of the app master's attempt; None: the newest one that has written.
-            incarnation: of the job; None: the one after the last.
-            adopt: whether that checkpoint is linked into the folder, or copied if the file system has no links.
+            incarnation: number of the job's incarnation; None: the one after the last.
+            adopt: whether the newest good checkpoint is linked (without links: copied) into the folder.
 
         Returns:
             The checkpoint to resume from; None: the job starts from the beginning.
 
         Raises:
-            InputError: the folder cannot be made or written in.
+            InputError: the folder cannot be created or written.
             CheckpointError: a newer writer has taken over and deleted the folder, or other writers replaced each
                 checkpoint while it was linked.
         """

@@ -1,4 +1,4 @@
-"""Folders of app masters: each attempt writes the tuner's state and ``trials.csv`` in a folder of its own.
+"""Folders of app masters: each attempt writes the tuner's state and ``trials.csv`` in its own folder.
 
 ``master/a2-g1/`` belongs to attempt 2. The events of jobs are kept in ``activity/``, one file per attempt. Files that
 earlier versions wrote lie directly in the app's folder and count as older than all attempts.
@@ -31,11 +31,11 @@ class OwnFolder:
 
     Args:
         app_dir: folder of the app.
-        attempt: number of this attempt of its app master.
+        attempt: number of this attempt of the app's master.
 
     Raises:
         EunomiaError: a later attempt has a folder, so that files of this one would never be read.
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, app_dir: Path, attempt: int) -> None:

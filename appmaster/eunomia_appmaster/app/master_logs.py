@@ -1,7 +1,7 @@
 """Log files of app masters: one file for each stream (stdout, stderr), attempt and node.
 
 ``appmaster.a2.NODE.err.log`` holds stderr of attempt 2 on that node. The node is part of the name because an attempt
-may move while a launcher that was cut off still runs the one before, and appends of two nodes over a network file
+may move to another node while a launcher that was cut off still runs it, and appends by two nodes over a network file
 system may lose lines. Files of earlier versions, ``appmaster.err.log`` and ``appmaster.out.log``, count as the oldest.
 """
 
@@ -21,7 +21,7 @@ def own_master_log(app_dir: Path, attempt: int, node: str, stream: str) -> Path:
     Args:
         app_dir: folder of the app.
         attempt: number of the app master's attempt.
-        node: on which it runs.
+        node: the node on which the attempt runs.
         stream: ``STDERR`` or ``STDOUT``.
     """
     return app_dir / f"appmaster.a{attempt}.{node}.{stream}"

@@ -6,15 +6,15 @@ from eunomia.errors import InputError
 from eunomia.words import closest, did_you_mean
 
 MOST_NAMED = 6
-"""Most names in a message; of more names, the message has the first ones and the last."""
+"""Most names in a message; if there are more, the message has the first ones and the last one."""
 
 
 def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> InputError:
     """Return the error for an unknown app.
 
     Args:
-        name: as typed.
-        apps: the existing ones.
+        name: the name as typed.
+        apps: names of the existing apps.
         place: where apps were searched: a run's folder; None: the arbiter.
     """
     there = f"there are: {_some(apps, 'apps')}" if apps else "there are none (eunomia submit FILE brings one)"
@@ -25,9 +25,9 @@ def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: s
     """Return the error for an unknown job.
 
     Args:
-        name: as typed: ``app/number`` or an app.
-        jobs: of the app in the name; empty: there is no such app, or it has no jobs.
-        apps: the existing ones.
+        name: the name as typed: ``app/number`` or an app.
+        jobs: the jobs of the app in the name; empty: there is no such app, or it has no jobs.
+        apps: names of the existing apps.
         place: where jobs were searched: a run's folder; None: the arbiter.
     """
     app, _, number = name.partition("/")

@@ -2,7 +2,7 @@
 
 ``output/a2-i5-g1.NODE.stdout.log`` holds stdout of incarnation 5, which attempt 2 of the app master started, on that
 node. Files of earlier versions, and of starts without an app master, are ``stdout.log`` and ``stderr.log`` in the job's
-folder; they count as older than all others.
+folder; these files count as older than all others.
 """
 
 from contextlib import suppress
@@ -25,7 +25,7 @@ def output_files(run_folder: Path, stream: str) -> list[Path]:
     """Return the output files of a job's stream, oldest start first; the first file may not exist.
 
     Args:
-        run_folder: of the job, ``apps/APP/NUMBER``.
+        run_folder: folder of the job, ``apps/APP/NUMBER``.
         stream: ``STDOUT`` or ``STDERR``.
     """
     found: list[tuple[Fence, str, Path]] = []

@@ -1,7 +1,7 @@
 """Search spaces: distributions as in Optuna, sampled at random or enumerated as a grid.
 
-A trial's value of a parameter depends only on the seed, the trial's number and the parameter's name, so it does not
-change if parameters are added or reordered, or after a restart.
+A trial's value of a parameter depends only on the seed, the trial's number and the parameter's name, so the value does
+not change if parameters are added or reordered, or after a restart.
 """
 
 import math
@@ -107,7 +107,7 @@ Space = Mapping[str, Distribution]
 
 
 def random_point(space: Space, seed: int, trial: int, *, draw: int = 0) -> dict[str, Parameter]:
-    """Draw the parameters of a trial; the same seed, number and draw give the same ones."""
+    """Draw the parameters of a trial; the same seed, trial number and draw give the same parameters."""
     again = [draw] if draw else []
     return {
         name: distribution.sample(np.random.default_rng([seed, trial, zlib.crc32(name.encode()), *again]))
@@ -146,7 +146,7 @@ def trial_seed(seed: int, trial: int) -> int:
 
 
 def arguments(parameters: Parameters) -> list[str]:
-    """Return parameters as ``{args}`` writes them: ``--lr=0.013``, one argument each."""
+    """Return parameters as the arguments that replace ``{args}``: one each, such as ``--lr=0.013``."""
     return [f"--{name}={text_of(parameter)}" for name, parameter in parameters.items()]
 
 

@@ -1,4 +1,4 @@
-"""``submission.json`` in an app's folder: the data of a submission that its app master needs besides the app file."""
+"""``submission.json`` in an app's folder: the data of a submission that the app master needs, with the app file."""
 
 import contextlib
 import getpass
@@ -40,7 +40,7 @@ class Submission:
         """Write ``submission.json``, with a checksum and a backup copy, and ``app.toml``.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: a file cannot be written.
         """
         (app_dir / APP_FILE).write_text(self.app_file, encoding="utf-8")
         plain = {
@@ -54,7 +54,7 @@ class Submission:
 
     @classmethod
     def read(cls, app_dir: Path) -> Self:
-        """Read the submission from an app's folder; a damaged file is logged and written again from its copy.
+        """Read the submission from an app's folder; a damaged file is logged and rewritten from its backup copy.
 
         Raises:
             EunomiaError: there is no submission, or neither the file nor its copy can be read.
@@ -80,7 +80,7 @@ class Submission:
 
 
 def _put_back(app_dir: Path, plain: Mapping[str, Any], damage: str) -> None:
-    """Write ``submission.json`` again if it is damaged, and ``app.toml`` if it differs from the submitted text."""
+    """Rewrite ``submission.json`` if it is damaged, and ``app.toml`` if it differs from the submitted text."""
     path, text = app_dir / SUBMISSION, app_dir / APP_FILE
     if damage:
         log.error("submission.older_copy", why=damage, taken=f"{path.name}{OLDER}", place=str(path))
@@ -103,7 +103,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def login_name() -> str:
-    """Return the login name of this process's user; the user's number if the system has no name for it."""
+    """Return the login name of this process's user; the numeric user id if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

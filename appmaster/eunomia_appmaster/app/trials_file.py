@@ -24,7 +24,7 @@ def trials_text(rows: Iterable[Sequence[object]]) -> str:
     """Return the content of the file.
 
     Args:
-        rows: in each row a text or a number for each of ``TRIALS_COLUMNS``; None: unknown.
+        rows: each row has a text or a number for each of ``TRIALS_COLUMNS``; None: unknown.
     """
     return "".join((csv_text([(*TRIALS_COLUMNS, SUM)]), *map(row_text, rows)))
 
@@ -37,7 +37,7 @@ def row_text(row: Sequence[object]) -> str:
 def read_trials_file(app_dir: Path) -> list[dict[str, str]]:
     """Read the rows of an app's ``trials.csv``; damaged rows are left out and logged.
 
-    Returns None if there is no such file. Rows of an earlier version have no checksum.
+    Returns an empty list if the file cannot be read. Rows of an earlier version have no checksum.
     """
     path = trials_file(app_dir)
     try:
