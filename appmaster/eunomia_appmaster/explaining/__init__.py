@@ -1,1 +1,1 @@
-"""Explains runs and their apps: replays the arbiter; derives periods of jobs, reasons of waits, results and errors."""
+"""Explains runs and apps: replays the arbiter; derives periods of jobs, reasons for waits, results and errors."""

@@ -24,9 +24,9 @@ RESIZED = "resized"
 """Event after which the job's processes exist on the line's slots alone, without a restart."""
 
 CHANGE = "change"
-"""A part of a live change: its order, or that its newcomers are ready."""
+"""Event of a part of a live change: its order, or that its newcomers are ready."""
 _ORDER = re.compile(r"\w+ \d+ -> (\d+) ordered")
-"""Beginning of the text of an order: ``grow 2 -> 4 ordered``, with the reason behind it."""
+"""Beginning of the text of an order: ``grow 2 -> 4 ordered``, which the reason follows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,11 @@ class Line:
     why: str = ""
     """Reason of an end; empty: not recorded."""
     pause_seconds: float | None = None
-    """For which the job stood still in a live change; None: there was none."""
+    """Seconds for which the job stood still in a live change; None: there was none."""
 
     @property
     def ordered_size(self) -> int | None:
-        """The number of slots that the order of a live change gives its job; None: the line is no such order."""
+        """The number of slots that a live change orders for its job; None: the line is not such an order."""
         found = _ORDER.match(self.why) if self.event == CHANGE else None
         return None if found is None else int(found[1])
 
@@ -55,11 +55,11 @@ class Line:
 class ActivityLog:
     """Reads the events of one app while they are written; an incomplete last line is read once it is complete.
 
-    A process of root reads them with the rights of the folder's owner, so that a link in it gives no further access.
+    A root process reads the files with the rights of the folder's owner, so that links in it give no further access.
 
     Args:
         app_dir: folder of the app, with one file for each attempt of its app master.
-        app: its name.
+        app: name of the app.
     """
 
     def __init__(self, app_dir: Path, app: str) -> None:
@@ -68,7 +68,7 @@ class ActivityLog:
         self._offsets: dict[Path, int] = {}
 
     def poll(self) -> list[Line]:
-        """Return the lines that are new since the last call, those of older attempts first."""
+        """Return the lines written since the last call, those of older attempts first."""
         new = reading_as_owner(self._app_dir, lambda: [*map(self._new, activity_files(self._app_dir))])
         return [line for lines in new for line in lines]
 
@@ -78,7 +78,7 @@ class ActivityLog:
             with path.open("rb") as file:
                 file.seek(offset)
                 text = file.read()
-        except OSError:  # not there yet, or a link of a user to what it may not read
+        except OSError:  # it does not exist yet, or is a user's link to a file that the user may not read
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self._offsets[path] = offset + len(whole)
@@ -100,5 +100,5 @@ class ActivityLog:
                     pause_seconds=None if plain.get("pause_seconds") is None else float(plain["pause_seconds"]),
                 )
             except (ValueError, KeyError, TypeError):
-                # half a line, whose writer was killed, or a damaged one
+                # an incomplete line, whose writer was killed, or a damaged one
                 log.warning("activity.line_left_out", place=str(path), line=line[:200].decode(errors="replace"))

@@ -17,11 +17,11 @@ _ATTEMPTS = 5
 
 
 def copy_best(found: BestJob, trial: Path, target: Path, *, title: str) -> list[Path]:
-    """Write ``best.pt`` (if there is a checkpoint), ``parameters.toml`` and ``metrics.csv``, each wholly or not at all.
+    """Write ``best.pt`` (if there is a checkpoint), ``parameters.toml`` and ``metrics.csv``, each atomically.
 
     Args:
         found: the best trial.
-        trial: its folder.
+        trial: folder of the trial.
         target: folder for the copies, created if it does not exist.
         title: first line of ``parameters.toml``.
 
@@ -58,7 +58,7 @@ def _whole(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def _copy_checkpoint(trial: Path, path: Path) -> None:
-    """Copy the present best checkpoint; since a running trial may replace it meanwhile, the copy is verified."""
+    """Copy the current best checkpoint, and verify the copy, since a running trial may replace it meanwhile."""
     for _ in range(_ATTEMPTS):
         kept = best_checkpoint(trial)
         if kept is None:

@@ -1,4 +1,4 @@
-"""The best trial of a search, from its app master's report and its files."""
+"""The best trial of a search, from the app master's report and the trial's files."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ class BestJob:
     params: dict[str, Any]
     metric: float | None
     checkpoint: str
-    """Path of the checkpoint that was kept for its metric, else of the newest one; empty: there is no checkpoint."""
+    """Path of the trial's checkpoint kept for its metric, else of its newest one; empty: there is no checkpoint."""
     step: int | None = None
     """Step at which the metric was logged; None: not known."""
     checkpoint_step: int | None = None
@@ -65,7 +65,7 @@ def check_metric(app: pb.App) -> None:
     """Check that an app searches by a metric.
 
     Raises:
-        InputError: its app file names no metric.
+        InputError: the app's file names no metric.
     """
     if app.standing.trials and not app.standing.metric:
         rule = "an app must name the metric that its trials are compared by ([tuner].metric of its file)"
@@ -76,8 +76,8 @@ def record_of(app: pb.App, best: BestJob | None) -> dict[str, Any]:
     """Return an app's results so far as a JSON object: the fields of ``best`` and of ``submit --wait``.
 
     Args:
-        app: as the arbiter lists it.
-        best: its best trial; None: no trial has logged a finite metric.
+        app: the arbiter's message about the app.
+        best: the app's best trial; None: no trial has logged a finite metric.
     """
     return {
         "app": app.app,
@@ -108,8 +108,8 @@ def best_line(best: BestJob, metric: str, folder: Path) -> str:
 
     Args:
         best: the trial.
-        metric: TensorBoard tag of the metric that its app optimises.
-        folder: of the app.
+        metric: TensorBoard tag of the metric that the app optimises.
+        folder: folder of the app.
     """
     at = "" if best.step is None else f" at step {best.step:,}"
     value = "" if best.metric is None else f"   {metric} {best.metric:.4f}{at}"

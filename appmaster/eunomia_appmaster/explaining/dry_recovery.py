@@ -30,7 +30,7 @@ class Dry:
 
 
 def try_recovery(path: Path) -> Dry:
-    """Read and replay a journal as the arbiter does at its start, under the fallback profile, so without plugins."""
+    """Read and replay a journal as the arbiter does at its start, but under the fallback profile, without plugins."""
     try:
         with read_journal(path) as journal, journal.at_one_moment():
             kept = read_kept(journal)

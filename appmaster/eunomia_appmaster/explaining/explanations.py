@@ -1,4 +1,4 @@
-"""Explanations as messages: a job's state and history, why it waits, and the forecast for it."""
+"""Explanations as messages: a job's state and history, the reason for its wait, and the forecast for it."""
 
 import math
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ EXPLAINED = (*WAITING, "running")
 
 
 def describe(view: ClusterView, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
-    """Return a job's state and history; ``add_why`` adds why it waits.
+    """Return a job's state and history; ``add_why`` adds the reason for a wait.
 
     Args:
-        view: the arbiter's.
-        row: the job's.
-        now: in seconds.
+        view: the arbiter's view of the cluster.
+        row: the job's row.
+        now: time in seconds on the arbiter's clock.
         until: time in seconds up to which the job is known to make progress; None: until now.
     """
     jobs, ledger = view.jobs, view.job_ledger
@@ -51,7 +51,7 @@ def describe(view: ClusterView, row: int, now: float, *, until: float | None = N
 
 
 def _growth(view: ClusterView, row: int) -> str:
-    """Return a sentence about the running job's ordered growth; empty if there is none."""
+    """Return a sentence about a running job's ordered growth; empty if no growth is ordered."""
     lease = view.lease_of(row)
     if lease is None or int(view.jobs.state[row]) != JobState.RUNNING:
         return ""
@@ -61,7 +61,7 @@ def _growth(view: ClusterView, row: int) -> str:
 
 
 def iterations_done(view: ClusterView, row: int, now: float) -> float:
-    """Return the iterations that a job has done until now, extrapolated with its last rate."""
+    """Return the iterations that a job has done by ``now``, extrapolated with its last rate."""
     jobs = view.jobs
     since, done, most = float(jobs.since[row]), float(jobs.done[row]), float(jobs.iterations[row])
     if not math.isnan(since):
@@ -89,7 +89,7 @@ def add_forecast(message: pb.Explanation, said: Explanation | None) -> None:
 
 
 def add_why(message: pb.Explanation, why: Why, layout: Layout | None) -> None:
-    """Add the reason of a wait to a message."""
+    """Add the reason for a wait to a message."""
     message.seconds = why.seconds
     if why.reason is None:
         return

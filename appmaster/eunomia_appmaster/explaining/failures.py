@@ -24,7 +24,7 @@ def notices_of(app: pb.App, job: str | None = None) -> list[str]:
     """Return notices about files of an app that were lost or replaced after damage, oldest first.
 
     Args:
-        app: as the arbiter lists it.
+        app: the arbiter's message about the app.
         job: a job, for its own notices and those of the whole app; None or the app's name: all notices.
     """
     notices, of_a_job = list(app.standing.notices), f"{app.app}/"
@@ -68,7 +68,7 @@ def stall_facts(app: pb.App) -> dict[str, Any]:
 
 
 def failure_facts(app: pb.App) -> dict[str, Any]:
-    """Return an app's failures as a JSON object: their number, and the last of them."""
+    """Return an app's failures as a JSON object: the number of failed jobs, and the last failures."""
     rows = [{"job": one.job, "why": one.why, "log": one.log} for one in app.failures]
     return {"failed": app.failed, "failures": rows}
 

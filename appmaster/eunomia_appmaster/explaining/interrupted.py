@@ -1,7 +1,7 @@
 """Periods in which a job held slots though none of its workers ran, such as after the end of a node's lease.
 
-The arbiter's state lacks them if the job kept its lease, for instance while no arbiter ran. So they are derived from
-the ends and starts of gangs that app masters recorded.
+The arbiter's state lacks these periods if the job kept its lease, for instance while no arbiter ran. So they are
+derived from the ends and starts of gangs that app masters recorded.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from eunomia_appmaster.explaining.spells import Spell
 
 INTERRUPTED: Final = "interrupted"
 LEAST_SECONDS: Final = 1.0
-"""Shortest interruption that is shown: in a shorter one, the report of the end may just not have arrived yet."""
+"""Shortest interruption in seconds that is shown; a shorter one may only be a delay of the end's report."""
 _ENDS: Final = ("suspended", "failed")
 _RUNNING: Final = "running"
 
@@ -46,7 +46,7 @@ def gaps(lines: Iterable[Line]) -> list[Gap]:
 
 
 def with_gaps(spells: Sequence[Spell], found: Sequence[Gap], at: Callable[[float], float]) -> list[Spell]:
-    """Return the periods of one job, in which gaps interrupt the periods when it ran.
+    """Return the periods of one job, with its running periods split by the gaps.
 
     Args:
         spells: the job's periods, in order.

@@ -1,4 +1,4 @@
-"""The events of one job as text, a line each; what belongs to one live change of its size stands on one line."""
+"""The events of one job as text, one per line; all events of one live change of the job's size share a line."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ class _Row:
     at: float
     texts: list[str]
     size: int = 0
-    """Slots that a change orders; 0: the row is no change."""
+    """Number of slots that a change orders; 0: the row is not a change."""
 
 
 def event_lines(lines: Iterable[Line]) -> Iterator[str]:
-    """Yield a job's events in order of time, with the day where it changes; a change stands where it was ordered.
+    """Yield a job's events in order of time, after a line for each new day; a live change is placed at its order.
 
     Args:
-        lines: of the job, from its app's activity.
+        lines: the job's lines, from its app's activity.
     """
     rows, pending = list[_Row](), list[_Row]()
     for line in sorted(lines, key=lambda each: each.at):
@@ -38,7 +38,7 @@ def event_lines(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def _add(rows: list[_Row], pending: list[_Row], line: Line) -> None:
-    """Add an event to the row of the change that it belongs to, one of the pending ones, or as a row of its own."""
+    """Add an event to the pending row of the live change that it belongs to, else as a new row."""
     at = datetime.fromtimestamp(line.at).astimezone()
     text = f"{at:%H:%M:%S}.{at.microsecond // 1000:03}  {_words(line)}"
     ordered = line.ordered_size
@@ -48,7 +48,7 @@ def _add(rows: list[_Row], pending: list[_Row], line: Line) -> None:
     made = next((row for row in pending if line.event == RESIZED and row.size == len(line.slots)), None)
     if made is not None:
         made.texts.append(text)
-        del pending[: pending.index(made) + 1]  # it has replaced the orders before it
+        del pending[: pending.index(made) + 1]  # this change has replaced the orders before it
         return
     rows.append(_Row(line.at, [text], ordered or 0))
     if ordered is not None:

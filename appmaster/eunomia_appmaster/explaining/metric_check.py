@@ -1,4 +1,4 @@
-"""Checks that trials logged the metric of their search; for a misspelt metric it finds the logged tags."""
+"""Checks that trials logged the metric of their search; if none did, lists the tags that they logged instead."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ def metric_not_logged(app: pb.App) -> str:
     """Return a warning that no trial logged the app's metric, once a trial has logged other tags.
 
     Empty: the metric was logged, the app names none, no trial has logged anything, the app's folder cannot be read
-    here, or the app's failures already say so.
+    here, or the app's failures already report it.
     """
     metric = app.standing.metric
     if not metric or best_job(app.standing) is not None or "was never logged by" in f"{app.why} {failure_text(app)}":
         return ""
     rows = trial_rows(Path(app.folder))
     if any(row.get("metric") for row in rows):
-        return ""  # logged, if never finite
+        return ""  # the metric was logged, although perhaps never finite
     begun = [row["job"] for row in rows if row.get("job") and row.get("incarnations") not in ("", "0", None)]
     logged = {job: tags for job in reversed(begun[-MOST_TRIALS_READ:]) if (tags := _tags(Path(app.folder), job))}
     if not logged or any(metric in tags for tags in logged.values()):

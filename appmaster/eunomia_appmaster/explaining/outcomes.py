@@ -41,9 +41,9 @@ class JobOutcome:
     metric: str
     """TensorBoard tag of the metric that its app optimises; empty: none."""
     last: float | None
-    """The last value of the metric."""
+    """The last value of the metric; None: none was logged."""
     best: float | None
-    """The best value of the metric."""
+    """The best finite value of the metric; None: none was logged."""
     logged: Mapping[str, Logged]
     """Last values by tag, for a job of an app without a metric."""
 
@@ -74,7 +74,7 @@ class JobOutcome:
 
 
 def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
-    """Return the outcome of an ended job; None: its app's folder cannot be read here, or lacks the job."""
+    """Return the outcome of an ended job; None: the app's folder cannot be read here, or lacks the job."""
     folder = Path(app.folder)
     row = next((row for row in trial_rows(folder) if row.get("job") == job), None)
     if row is None:
@@ -96,12 +96,12 @@ def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
 
 
 def trial_ends(app: pb.App) -> dict[str, int]:
-    """Return the number of an app's jobs by state; empty: its folder cannot be read here."""
+    """Return the number of an app's jobs by state; empty: the app's folder cannot be read here."""
     return dict(Counter(_ended_as(row.get("state") or "unknown", app) for row in trial_rows(Path(app.folder))))
 
 
 def _ended_as(state: str, app: pb.App) -> str:
-    """Return how a job ended whose last state stands in ``trials.csv``: with its app, unless it ended before."""
+    """Return the end state of a job from its state in ``trials.csv``: a job that had not ended, ended with its app."""
     if state in ENDS or app.state not in OVER:
         return state
     return "cancelled" if app.state == "cancelled" else "unfinished"
@@ -119,7 +119,7 @@ def app_facts(app: pb.App) -> dict[str, Any]:
 
 def trial_rows(folder: Path) -> list[dict[str, str]]:
     """Return the rows of ``trials.csv`` in an app's folder; empty: the file cannot be read here."""
-    if not folder.is_absolute():  # the arbiter names none
+    if not folder.is_absolute():  # the arbiter's message has no folder
         return []
     return read_trials_file(folder)
 

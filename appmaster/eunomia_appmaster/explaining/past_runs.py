@@ -1,4 +1,4 @@
-"""Explains waits of a finished or running run from its journal, by replaying the state at any past time."""
+"""Explains why jobs of a finished or running run waited, by replaying its journal up to any past time."""
 
 import bisect
 from collections import deque
@@ -33,8 +33,8 @@ class PastRun:
     """A run read from its folder.
 
     Args:
-        folder: with a ``journal.sqlite``. If retention has dropped its first steps, the run begins at the oldest
-            checkpoint.
+        folder: folder with a ``journal.sqlite``. If retention has dropped the journal's first steps, the run begins at
+            the oldest checkpoint.
 
     Raises:
         InputError: the folder has no journal, or the run has not begun.
@@ -62,11 +62,11 @@ class PastRun:
         """Explain why a job waited, or each job of an app.
 
         Args:
-            name: of a job or an app.
+            name: name of a job or an app.
             at: seconds since the arbiter's start; None: for each job, the last moment at which it waited.
 
         Raises:
-            InputError: there was no such job, or none at that moment.
+            InputError: there was no such job, or it did not exist at that moment.
         """
         stops = self._last_waits(name) if at is None else self._all_at(name, at)
         if not stops:
@@ -83,7 +83,7 @@ class PastRun:
         return [found[job] for job in stops] + (self._failed(name) if at is None else [])
 
     def _failed(self, name: str) -> list[pb.Explanation]:
-        """Return explanations of the permanently failed jobs of that name, with their last errors."""
+        """Return explanations of the permanently failed jobs of a name, with their last errors."""
         app = name.partition("/")[0]
         note = self._notes.get(app) or {}
         return [
@@ -103,7 +103,7 @@ class PastRun:
         """Check that a job or app of this name existed at any time.
 
         Raises:
-            InputError: there was none; the message lists the existing names.
+            InputError: there was no such job or app; the message lists the existing names.
         """
         jobs = dict.fromkeys(job for _, arbiter, _ in self._folded() for job in arbiter.view.names.jobs)
         if any(_named(job, name) for job in jobs):
@@ -116,8 +116,8 @@ class PastRun:
     def history(self, name: str) -> list[Spell]:
         """Return the periods of a job, or of each job of an app, in order.
 
-        Periods in which it held slots without a worker are ``interrupted``, if its app masters recorded them. Periods
-        in which its app was suspended have the cause as text.
+        Periods in which a job held slots without a worker are ``interrupted``, if app masters recorded them. Periods in
+        which its app was suspended have the cause as text.
 
         Raises:
             InputError: there was no such job.
@@ -138,7 +138,7 @@ class PastRun:
         ]
 
     def _noted(self, app: str) -> dict[str, list[Line]]:
-        """Return the events that an app's masters recorded, by job; empty if the app's folder is gone."""
+        """Return the events that the masters of an app recorded, by job; empty if the app's folder does not exist."""
         made: dict[str, list[Line]] = {}
         for line in ActivityLog(self._folder / "apps" / app, app).poll():
             made.setdefault(line.job, []).append(line)
@@ -160,7 +160,7 @@ class PastRun:
             yield step.number, arbiter, rounds
 
     def _last_waits(self, name: str) -> dict[str, int]:
-        """Return by job the last step after which it waited; if it never waited, the last one in which it existed."""
+        """Return, by job, the last step after which the job waited; if it never did, the last one with the job."""
         stops: dict[str, tuple[int, int]] = {}
         for number, arbiter, _ in self._folded():
             for job, row in arbiter.view.names.jobs.items():

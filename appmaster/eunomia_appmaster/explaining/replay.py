@@ -42,8 +42,8 @@ def arbiter_of(meta: Mapping[str, object], begun: SavedState | None = None, *, p
     Args:
         meta: settings of the journal, with ``layout``.
         begun: the checkpoint at which the replay begins; None: the first step.
-        profile: whose stages are loaded; None: the fallback's, which suffice to replay every step, since a step
-            contains the plugins' decisions.
+        profile: the profile whose stages are loaded; None: the fallback profile, which suffices to replay every step,
+            since a step contains the plugins' decisions.
     """
     cluster = Layout.decoded(meta["layout"]).cluster
     fallback = Profile.fallback().stages(cluster)
@@ -58,11 +58,11 @@ class Replay:
     """The arbiter of a journal that may still grow, replayed without the plugins that the run used.
 
     Args:
-        journal: with a layout, which it has once the machines have registered.
+        journal: a journal with a layout, which it has once the machines have registered.
 
     Attributes:
-        arbiter: in its state after the last replayed step.
-        last: number of that step.
+        arbiter: the arbiter, in its state after the last replayed step.
+        last: number of the last replayed step.
     """
 
     def __init__(self, journal: JournalReader) -> None:

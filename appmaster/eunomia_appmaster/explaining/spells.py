@@ -20,9 +20,9 @@ class Spell:
     """A period that a job spent in one state for one reason.
 
     Attributes:
-        start: seconds, on the clock of the reader.
-        end: seconds, on the same clock; None: at the end of the journal.
-        state: of the job, in lower case.
+        start: start of the period in seconds, on the clock of the reader.
+        end: end in seconds, on the same clock; None: the period lasts until the end of the journal.
+        state: state of the job, in lower case.
         reason: why the job is in this state; empty: there is no reason.
         stage: the stage that gave the reason; empty: none did.
         plugin: the plugin of that stage; empty: none.
@@ -40,7 +40,7 @@ class Spell:
 
     @property
     def said(self) -> tuple[str, str, str, str]:
-        """State, reason, stage and plugin; when one of them changes, the next period begins."""
+        """The state, reason, stage and plugin; a change of any of them begins the next period."""
         return self.state, self.reason, self.stage, self.plugin
 
 
@@ -53,10 +53,10 @@ class Spells:
         self._seen: Ints = np.empty((5, 0), np.int64)
 
     def take(self, view: ClusterView, at: float, suspensions: Mapping[str, str] | None = None) -> None:
-        """Continue the periods with the state after a step.
+        """Extend the periods by the state after a step.
 
         Args:
-            view: the arbiter's.
+            view: the arbiter's view of the cluster, after the step.
             at: time of the step in seconds, on the clock of the reader.
             suspensions: by job, the cause of its app's last suspension.
         """
@@ -85,7 +85,7 @@ class Spells:
 
 
 def _columns(view: ClusterView) -> Ints:
-    """Return by job row the job's marks, last verdict and state, to detect changes; 0 where there is no job."""
+    """Return, by row of the job table, numbers that change with a job's verdict or state; 0 where there is no job."""
     states = view.jobs.state
     return np.where(states == _EMPTY, 0, np.vstack([view.verdict_marks, states]))
 
