@@ -41,19 +41,19 @@ from eunomia_appmaster.runtimes.runtime import (
 _Answer = TypeVar("_Answer")
 _Failure = TypeVar("_Failure", bound=OfNode)
 CALL_SECONDS = 10.0
-"""Seconds after which a call without a wait of its own is given up."""
+"""Seconds after which a call is given up, in addition to the wait that it requests."""
 _ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
 _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
 @value
 class Owner:
-    """The owner of containers: an app, and the attempt of its app master that orders.
+    """The owner of containers: an app, and the attempt of its app master that makes the calls.
 
     Attributes:
-        app: its name.
-        login: the account under which its containers run; empty: the launcher's own.
-        attempt: number of the app master, from 1; 0: not said.
+        app: name of the app.
+        login: the account under which the containers run; empty: the launcher's own.
+        attempt: number of the app master's attempt, from 1; 0: not known.
     """
 
     app: str
@@ -65,12 +65,12 @@ class LauncherRuntime:
     """The runtime of one node; calls its launcher.
 
     Args:
-        owner: of the containers.
+        owner: the owner of the containers.
         node: name of the launcher's node.
         access: returns the launcher's present address, and the app's token on the node. It is called before each call,
-            since a restarted launcher may have another address. It raises ``InputError`` if there is none.
-        patience_seconds: time for which a call is repeated while the launcher is away.
-        call_seconds: longest time of one call, in addition to its own wait.
+            since a restarted launcher may have another address. It raises ``InputError`` if no address is known.
+        patience_seconds: seconds for which a call is repeated while the launcher does not answer.
+        call_seconds: longest seconds of one call, in addition to the wait that it requests.
         fails_fast: whether calls fail at once while the launcher is away, until a watch has reached it again.
         system: threads and connections of the machine.
     """
@@ -169,7 +169,7 @@ class LauncherRuntime:
         return self._statuses(self._call(call).containers)
 
     def end_stalled(self, container_ids: Sequence[str], *, silent_seconds: float, reason: str) -> bool:
-        """End the workers of a stalled gang, unless one has shown life within ``silent_seconds``."""
+        """End the workers of a stalled gang, unless one has shown progress within ``silent_seconds``."""
 
         def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.EndStalledResponse:
             request = pb.EndStalledRequest(
@@ -201,7 +201,7 @@ class LauncherRuntime:
         timeout_seconds: float,
         lost: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """Order workers to enter a generation, and those that are no members to leave."""
+        """Order workers that are members of a generation to enter it, and the others to leave."""
         change = pb.Change(generation=generation, members=members, timeout_seconds=timeout_seconds, lost=lost)
         return self._order(container_ids, change=change)
 
@@ -235,7 +235,7 @@ class LauncherRuntime:
         return self._check(command=wanted).fault
 
     def listen(self) -> int:
-        """Let the node accept connections for a limited time; returns the port."""
+        """Open a port on the node that accepts connections for a limited time; returns the port's number."""
         return self._check(listen=True).port
 
     def connects(self, target: str) -> str:
@@ -257,7 +257,7 @@ class LauncherRuntime:
 
     @property
     def away(self) -> Away | None:
-        """Return since when the launcher does not answer; None: it answered the last call, or was not called yet."""
+        """Return since when the launcher has not answered; None: it answered the last call, or was not called yet."""
         return self._away
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ class LauncherRuntime:
         *,
         is_watch: bool = False,
     ) -> _Answer:
-        """Call until the launcher answers or the time is over; every call is idempotent."""
+        """Repeat a call until the launcher answers or ``patience_seconds`` are over; every call is idempotent."""
         patience = self._system.monotonic() + self._patience_seconds
         if self._fails_fast and self._away is not None and not is_watch:
             rule = f"the launcher of {self._node} must answer"
@@ -332,10 +332,10 @@ class LocalRuntime(LauncherRuntime):
         app: owner of the containers.
         node_token: the app's token on this node (``EUNOMIA_NODE_TOKEN_FILE``).
         launcher_file: file in which the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``).
-        node: its name.
-        login: the account under which its containers run; empty: the launcher's own.
-        attempt: number of the app master, from 1; 0: not said.
-        patience_seconds: time for which a call is repeated while the launcher is away.
+        node: name of the node.
+        login: the account under which the containers run; empty: the launcher's own.
+        attempt: number of the app master's attempt, from 1; 0: not known.
+        patience_seconds: seconds for which a call is repeated while the launcher does not answer.
         system: threads and connections of the machine.
     """
 
@@ -446,7 +446,7 @@ def _address_in(launcher_file: Path) -> Address:
     """Return the address that a launcher published.
 
     Raises:
-        InputError: there is none now; the launcher rewrites a damaged file.
+        InputError: there is no address now; the launcher rewrites a damaged file.
     """
     kept = read_kept(launcher_file, remedy="the launcher writes it again").content
     if kept is None or not isinstance(kept.get("address"), str):

@@ -27,12 +27,12 @@ UNREACHABLE_SECONDS = 10.0
 """Seconds without an answer after which the app master counts a node as unreachable."""
 PATIENCE_SECONDS = 1.0
 CALL_SECONDS = 3.0
-"""Seconds after which a call to another node is given up: short, since the app master does nothing else meanwhile."""
+"""Seconds after which a call to another node is given up; few, since the calling app master waits for it."""
 
 
 @value
 class NodeAccess:
-    """The arbiter's data about a node: where its launcher listens, and the app's token there."""
+    """The arbiter's data about a node: the address of its launcher, and the app's token there."""
 
     node: str
     address: str
@@ -42,7 +42,7 @@ class NodeAccess:
     lost: bool = False
     """Whether the node was silent for longer than the arbiter's limit, so that its leases have ended."""
     clock_ahead: float = 0.0
-    """Seconds by which its clock is ahead of the arbiter's; 0 for offsets that do not matter."""
+    """Seconds by which the node's clock is ahead of the arbiter's; 0 for negligible offsets."""
 
 
 class NodeRuntimes:
@@ -54,9 +54,9 @@ class NodeRuntimes:
     Args:
         app: owner of the containers.
         own: the runtime of the app master's own node.
-        own_node: its name.
-        login: the account under which its containers run; empty: the launchers' own.
-        attempt: number of the app master, from 1; 0: not said.
+        own_node: name of the app master's own node.
+        login: the account under which the containers run; empty: the launchers' own.
+        attempt: number of the app master's attempt, from 1; 0: not known.
         system: clocks, threads and connections of the machine.
     """
 
@@ -98,7 +98,7 @@ class NodeRuntimes:
             }
 
     def keep(self, nodes: Collection[str]) -> None:
-        """Keep runtimes of the own node and of these nodes, and close all others."""
+        """Keep or create the runtimes of ``nodes``, keep that of the own node, and close all others."""
         with self._lock:
             for node in nodes:
                 if node not in self._runtimes:
@@ -115,7 +115,7 @@ class NodeRuntimes:
             return dict(self._runtimes)
 
     def of(self, node: str) -> Runtime:
-        """Return the runtime of a node; a missing one is created."""
+        """Return the runtime of a node; create it if there is none."""
         with self._lock:
             if node not in self._runtimes:
                 self._runtimes[node] = self._make(node)
@@ -166,7 +166,7 @@ class NodeRuntimes:
             return {self.own_node} | {node for node, access in (self._access or {}).items() if not access.lost}
 
     def reported(self, node: str, runtime: Runtime) -> None:
-        """Record that a runtime has delivered its first, full report; one that was closed meanwhile is ignored."""
+        """Record that a runtime has delivered its first, full report; a runtime that was closed is ignored."""
         with self._lock:
             if self._runtimes.get(node) is runtime:
                 self._ready.add(node)
@@ -211,10 +211,10 @@ class NodeRuntimes:
 
         A gang on one node takes one call. Over several nodes, each node prepares its part, the node of rank 0 first
         since it reserves the gang's port; once all are prepared, each is ordered to start. After an error some nodes
-        may be prepared or started: repeating the call continues from there, and ``undo`` cancels it.
+        may be prepared or started: repeating the call continues from there, and ``undo`` cancels the start.
 
         Args:
-            parts: by node, that of rank 0 first.
+            parts: the part of the gang by node, that of the node of rank 0 first.
             wait_seconds: seconds to wait on each node for the slots' previous containers to end.
 
         Raises:
@@ -229,7 +229,7 @@ class NodeRuntimes:
             part = dataclasses.replace(part, master_port=port, live=_at_store(part.live, prepared))
             made = self.of(node).prepare(part, wait_seconds=wait_seconds)
             prepared.append(made)
-            if any(status.completed for status in made.statuses):  # it was given up: the others must not go
+            if any(status.completed for status in made.statuses):  # it was given up: the others must not start
                 return tuple(status for one in prepared for status in one.statuses)
         return tuple(
             status
@@ -240,16 +240,16 @@ class NodeRuntimes:
     def undo(self, containers: Mapping[str, Sequence[str]], reason: str) -> None:
         """Cancel a start at once on each node that answers.
 
-        On a node that does not, prepared containers are given up by timeout.
+        On a node that does not answer, prepared containers are given up by timeout.
 
         Args:
             containers: ids by node.
-            reason: reason for the statuses.
+            reason: the reason that the containers' statuses report.
         """
         for node, ids in containers.items():
             try:
                 self.of(node).stop(ids, deadline_seconds=0.0, reason=reason)
-            except (RefusedError, RuntimeAwayError) as error:  # it never heard of them, or does not answer
+            except (RefusedError, RuntimeAwayError) as error:  # it does not know them, or does not answer
                 log.info("gang.not_undone", node=node, containers=list(ids), why=str(error))
 
 

@@ -35,7 +35,7 @@ class SlotBusyError(OfNode, EunomiaError):
 
 
 class RuntimeAwayError(OfNode, UnreachableError):
-    """The runtime did not answer; workers keep running. A start may have happened: repeat it with the same ids."""
+    """The runtime did not answer; workers keep running. A start may have succeeded: repeat it with the same ids."""
 
 
 class StallKind(enum.Enum):
@@ -44,13 +44,13 @@ class StallKind(enum.Enum):
     HUNG = 1
     """The worker waited, or ran in an endless loop: the script itself hung."""
     STOPPED = 2
-    """One of its processes was stopped by a signal."""
+    """One of the worker's processes was stopped by a signal."""
     STORAGE = 3
     """A thread waited for storage or a device that does not respond."""
 
 
 class ContainerState(enum.Enum):
-    """States of a container, in this order; STOPPING may be skipped."""
+    """The states of a container, which it passes in this order; STOPPING may be skipped."""
 
     NEW = 1
     STARTING = 2
@@ -66,10 +66,10 @@ class ContainerSpec:
     Attributes:
         container_id: letters, digits, dots, underscores, dashes; unique on the node forever. A new incarnation under
             the same lease needs a new id, with the same slot, epoch and token.
-        slot: index on its node.
-        epoch: of the lease.
+        slot: index of the slot on its node.
+        epoch: epoch of the lease.
         token: the lease's container token.
-        rank: in the gang.
+        rank: rank of the worker in the gang.
     """
 
     container_id: str
@@ -84,8 +84,8 @@ class LiveSpec:
     """The generation in which workers of a job that changes its size live begin.
 
     Attributes:
-        generation: its number; 0: that in which the incarnation begins.
-        members: ids of all its containers, by rank.
+        generation: number of the generation; 0: the first one of the incarnation.
+        members: ids of all containers of the generation, by rank.
         store: host and port of the incarnation's store; empty: the node of rank 0 starts it.
         reachable: whether workers on other nodes may have to reach the store.
     """
@@ -101,19 +101,19 @@ class GangSpec:
     """The workers of one incarnation on one node, started together.
 
     Attributes:
-        job: number within the app.
-        incarnation: from 1.
-        containers: in LOCAL_RANK order.
-        command: argv, no shell.
-        working_folder: absolute.
-        env: in addition to PATH, HOME, LANG and VIRTUAL_ENV of the launcher.
-        run_folder: absolute, inside the app's folder; None: ``<state>/apps/<app>/<job>``.
-        world_size: workers on all nodes; None: the number of ``containers``.
-        master_address: of rank 0's node.
-        master_port: None: a port that this node reserves if it has rank 0.
+        job: number of the job within the app.
+        incarnation: number of the incarnation, from 1.
+        containers: the workers, in LOCAL_RANK order.
+        command: argument list, run without a shell.
+        working_folder: absolute path.
+        env: variables in addition to PATH, HOME, LANG and VIRTUAL_ENV of the launcher.
+        run_folder: absolute path inside the app's folder; None: ``<state>/apps/<app>/<job>``.
+        world_size: number of workers on all nodes; None: the number of ``containers``.
+        master_address: host of rank 0's node.
+        master_port: port of the gang on rank 0's node; None: a port that this node reserves if it has rank 0.
         group_rank: number of this node among the gang's nodes; ranks are in order of these numbers.
-        app_folder: path of the app's folder for this process; a node with another path replaces it in all of the above.
-        live: set if the job changes its size live.
+        app_folder: path of the app's folder on this machine; a node replaces it by its own path in all of the above.
+        live: generation to begin in, if the job changes its size live; else None.
     """
 
     job: int
@@ -161,11 +161,11 @@ class Entered:
     step: int
     """Number of optimizer steps done at the change."""
     join_seconds: float
-    """Seconds from the order to the boundary at which the members changed."""
+    """Seconds from the order to the step boundary at which the members changed."""
     pause_seconds: float
-    """Seconds from the end of the last step before the boundary to the start of the first one after it."""
+    """Seconds from the end of the last step before the boundary to the start of the first step after it."""
     at: float
-    """Time in Unix seconds."""
+    """Time of the report in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,16 +173,16 @@ class LiveReport:
     """The last reports of a worker of a job that changes its size live; None for values that it has not reported."""
 
     ordered: int = 0
-    """The newest generation that its launcher has passed on to it; 0: none."""
+    """The newest generation whose order the launcher has passed on to the worker; 0: none."""
     ready: int | None = None
-    """The generation that it waits to join."""
+    """The generation that the worker is ready, and waits, to join."""
     entered: Entered | None = None
     leaving: int | None = None
-    """The generation before which it leaves."""
+    """The generation before which the worker leaves."""
     broken: int | None = None
-    """The generation of which another worker is gone, so that it waits for the next one."""
+    """The generation that has lost another worker, so that this worker waits for the next generation."""
     unfit: str = ""
-    """Why it cannot join, or why its job cannot change live; empty: it can."""
+    """Why the worker cannot join, or why its job cannot change live; empty: it can."""
     store: str = ""
     """Host and port of the incarnation's store."""
     store_lost: bool = False
@@ -219,15 +219,15 @@ class ContainerStatus:
     announcements: tuple[Announcement, ...] = ()
     """The last announcements of the worker, oldest first."""
     out_of_memory: bool = False
-    """Whether it was killed while the kernel killed processes for lack of memory."""
+    """Whether the worker was killed while the kernel killed processes for lack of memory."""
     phase: Phase = Phase.UNKNOWN
     """Phase of the worker, as its helper and the launcher report it."""
     pulses: int = 0
-    """Number of signs of life of its helper so far."""
+    """Number of signs of life of the worker's helper so far."""
     stall: StallKind | None = None
     """What the worker was doing when it was ended as stalled; None: it was not."""
     node: str = ""
-    """The node that it runs on."""
+    """The node that the container runs on."""
     live: LiveReport | None = None
     """The worker's reports on live changes; None: its job does not change live."""
 
@@ -238,7 +238,7 @@ class ContainerStatus:
 
     @property
     def never_began(self) -> bool:
-        """Return whether it ended without a process, so that no work is lost: stopped before its start, or given up."""
+        """Return whether it ended without a process (stopped before its start, or given up): no work is lost."""
         return self.completed and self.pid is None and self.exit == Exit(code=SUSPENDED)
 
     @property
@@ -248,7 +248,7 @@ class ContainerStatus:
 
     @property
     def suspended(self) -> bool:
-        """Return whether the worker ended on an order: with exit code 75, or in any way within the grace period."""
+        """Return whether the worker exited with code 75, or after an order in any other way within the grace period."""
         obeyed = bool(self.stop_reason) and not self.killed and self.exit not in (None, Exit())
         return self.completed and not self.finished and (self.exit == Exit(code=SUSPENDED) or obeyed)
 
@@ -274,8 +274,8 @@ class Prepared:
     """The prepared containers of a gang on one node.
 
     Attributes:
-        statuses: of the containers.
-        master_port: port of the gang that the node of rank 0 reserved; None: that node no longer knows it.
+        statuses: statuses of the containers.
+        master_port: port that the node of rank 0 reserved for the gang; None: that node no longer knows the port.
     """
 
     statuses: tuple[ContainerStatus, ...]
@@ -284,7 +284,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Away:
-    """The state of a runtime that does not answer."""
+    """Since when, and why, a runtime does not answer."""
 
     since: float
     """Uptime in seconds of the first unanswered call."""
@@ -310,7 +310,7 @@ class Runtime(Protocol):
     def prepare(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> Prepared:
         """Reserve the slots of all of a gang's containers on this node, or none; ``go`` starts processes. Idempotent.
 
-        Prepared containers are given up if ``go`` does not come in time; a repeated call restarts that time. Raises the
+        Prepared containers are given up if ``go`` is not called in time; a repeated call restarts that time. Raises the
         errors of ``start``.
         """
         ...
@@ -328,17 +328,17 @@ class Runtime(Protocol):
     def end_stalled(self, container_ids: Sequence[str], *, silent_seconds: float, reason: str) -> bool:
         """End the workers of a stalled gang, after recording their stacks.
 
-        Returns False, and ends none, if one has shown life within ``silent_seconds``, or the runtime has not watched
-        for that long.
+        Returns False, and ends none, if a worker has shown progress within ``silent_seconds``, or the runtime has not
+        watched for that long.
         """
         ...
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
-        """Order workers to save and continue; returns the ids of the workers that got the order."""
+        """Order workers to save a checkpoint and continue; returns the ids of the workers that got the order."""
         ...
 
     def order_stop_at(self, container_ids: Sequence[str], step: int | None) -> tuple[str, ...]:
-        """Set or move (None: remove) the step at which workers pause; workers that connect later get it then."""
+        """Set or move (None: remove) the step at which workers pause; a worker that connects later gets it then."""
         ...
 
     def order_change(
@@ -350,21 +350,21 @@ class Runtime(Protocol):
         timeout_seconds: float,
         lost: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """Order workers to enter a generation, and those that are no members to leave.
+        """Order workers that are members of a generation to enter it, and the others to leave.
 
-        The newest generation counts; workers that connect later get it then.
+        An older generation than the last one is ignored; a worker that connects later gets the last order then.
 
         Args:
-            container_ids: of the workers on this node.
-            generation: its number, from 1.
-            members: ids of all its containers, by rank.
-            timeout_seconds: for which a worker waits for the others.
+            container_ids: ids of the workers on this node.
+            generation: number of the generation, from 1.
+            members: ids of all containers of the generation, by rank.
+            timeout_seconds: seconds for which a worker waits for the others.
             lost: ids of former members that are gone, though connections to them may be open.
         """
         ...
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
-        """Wait for changes after ``since`` (a new position: all statuses); empty if there is none in time."""
+        """Return the statuses changed after ``since`` (a new position: all); waits up to ``wait_seconds`` for one."""
         ...
 
     def lacks(self, gang: GangSpec) -> str:
@@ -372,7 +372,7 @@ class Runtime(Protocol):
         ...
 
     def listen(self) -> int:
-        """Let the node accept connections for a limited time; returns the port."""
+        """Open a port on the node that accepts connections for a limited time; returns the port's number."""
         ...
 
     def connects(self, target: str) -> str:
@@ -385,7 +385,7 @@ class Runtime(Protocol):
 
     @property
     def away(self) -> "Away | None":
-        """Return since when the runtime does not answer; None: it answered the last call, or was not called yet."""
+        """Return since when the runtime has not answered; None: it answered the last call, or was not called yet."""
         ...
 
     def close(self) -> None:
