@@ -12,7 +12,7 @@ Checksums = NDArray[np.uint32]
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 _BLOCK = 256
-_SHORT = 5000  # below this many bytes the plain loop is quicker than numpy's fixed cost of 0.3 ms
+_SHORT = 5000  # for fewer bytes, the plain loop takes less than numpy's fixed cost of 0.3 ms
 _MASK_DELTA = 0xA282EAD8
 
 
@@ -24,7 +24,7 @@ def _first_table() -> Checksums:
 
 
 def _distance_tables() -> Checksums:
-    """Return a table (_BLOCK, 256): row i has the contribution of each byte value that i more bytes follow."""
+    """Return a table (_BLOCK, 256): row i has the contribution of each byte value that is followed by i more bytes."""
     tables = np.empty((_BLOCK, 256), dtype=np.uint32)
     tables[0] = _first_table()
     for distance in range(1, _BLOCK):

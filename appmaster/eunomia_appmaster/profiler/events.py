@@ -1,4 +1,4 @@
-"""Parses scalars of Event protos without protobuf: one at a time, or whole columns of equally shaped events.
+"""Parses scalars of Event protos without protobuf: one event at a time, or columns of events of the same layout.
 
 Field numbers (tensorflow event.proto, summary.proto, tensor.proto): Event: 1 wall_time, 2 step, 5 summary, 7
 session_log; Summary: 1 value; Value: 1 tag, 2 simple_value, 8 tensor, 9 metadata; SummaryMetadata: 1 plugin_data, whose
@@ -21,10 +21,10 @@ _SESSION_START = 1
 _SCALAR_PLUGIN = b"scalars"
 _UNPACK = {"<f4": struct.Struct("<f"), "<f8": struct.Struct("<d"), "<f2": struct.Struct("<e")}
 _UNPACK |= {"<i4": struct.Struct("<i"), "<i8": struct.Struct("<q")}
-# dtype of a TensorProto: how tensor_content is packed, the field that holds its values else
+# by dtype of a TensorProto: the packing of tensor_content, and the field that holds the values otherwise
 _DTYPES = {1: ("<f4", 5), 2: ("<f8", 6), 3: ("<i4", 7), 9: ("<i8", 10), 19: ("<f2", 13)}
 _MAX_SHAPES = 32
-_FEW = 32  # events, below which numpy's fixed cost is not worth it
+_FEW = 32  # number of events below which numpy's fixed cost does not pay
 
 
 class MalformedEventError(ValueError):
@@ -33,7 +33,7 @@ class MalformedEventError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One scalar of an event: positions of its tag and number in the bytes, or the number itself if it has none."""
+    """One scalar of an event: positions of its tag and number in the bytes; a number without a position is stored."""
 
     tag_at: int
     tag_end: int
@@ -60,7 +60,7 @@ class _Event:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Scalars in the order of their records: columns (n), and the steps from which a new session purges older ones.
+    """Scalars in record order, as columns (n); ``purges``: steps from which new sessions invalidate older points.
 
     record: index of the record; tag: number of the tag in ``Tags``; malformed: indices of records that are not events.
     """
@@ -121,7 +121,7 @@ class BatchBuilder:
         """Add events of equal length: ``strings`` (length, n) has one event per column.
 
         Events that differ from the first one only in wall time, step, number and the tag's letters are read in one
-        pass; the others form the next group, until few are left.
+        pass; the others form the next group, until few events are left.
         """
         for _ in range(_MAX_SHAPES):
             if len(records) < _FEW:
@@ -187,7 +187,7 @@ class BatchBuilder:
 
 
 def _alike(strings: Bytes, event: _Event) -> NDArray[np.bool_]:
-    """Return a mask of the strings with the same layout as ``event``, for which its positions are exact."""
+    """Return a mask of the strings with the same layout as ``event``, so that its positions are valid for them."""
     fixed = np.ones(len(strings), dtype=np.bool_)
     value = event.values[0]
     fixed[event.wall_time_at : event.wall_time_at + 8] = False
@@ -270,7 +270,7 @@ def _plugin(data: bytes, start: int, end: int) -> bytes:
 
 
 def _parse_tensor(data: bytes, start: int, end: int) -> tuple[int, str, float] | None:
-    """Return position, format and number (None unless it has no position) of a one-number tensor; None for others."""
+    """Return position (-1: none), format, and number (if without position) of a one-number tensor; None for others."""
     dtype, parts = 0, []
     for number, wire, at, stop in _fields(data, start, end):
         if number == 1 and wire == _VARINT:

@@ -1,4 +1,4 @@
-"""Typed defects that the reader of a log folder finds, each with rule, value and place."""
+"""The kinds of defects that the reader of a log folder reports, each with rule, value and place."""
 
 from dataclasses import dataclass
 from enum import StrEnum

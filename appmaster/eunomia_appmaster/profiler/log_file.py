@@ -1,4 +1,4 @@
-"""A growing event file, whose complete records each poll reads."""
+"""A growing event file; each poll reads the records that have been completed since the last one."""
 
 import os
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _NO_NUMBERS = np.empty(0, dtype=np.float64)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """Points of one tag in the order written: step (n,) int64, wall_time (n,) in Unix seconds, value (n,)."""
+    """Points of one tag in the order written: step (n,) int64; wall_time (n,), Unix seconds, and value (n,) float64."""
 
     step: NDArray[np.int64]
     wall_time: NDArray[np.float64]
@@ -41,8 +41,8 @@ class Columns:
 class LogFile:
     """The points of one event file and how far it has been read.
 
-    ``points`` has the columns by tag; ``purges`` has the steps from which on sessions of this file invalidate points of
-    older writers (``purge_step``).
+    ``points`` has the columns by tag; ``purges`` has the steps from which on sessions of this file invalidate the
+    points of older writers (``purge_step``).
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,10 +58,10 @@ class LogFile:
         self.points.clear()
         self.purges.clear()
         self._tags = Tags()
-        self._offset = 0  # of the first record not taken yet, or from where the next good one is searched
-        self._whole_at = FRAME_BYTES  # file size from which reading on can find a whole record
+        self._offset = 0  # byte of the first record not read yet, or from which the next good one is searched
+        self._whole_at = FRAME_BYTES  # file size from which a further read can find a whole record
         self._bad_from: int | None = None  # first byte of a corrupt stretch whose end is being searched
-        self._reported_from: int | None = None  # of the last stretch reported before its end was known
+        self._reported_from: int | None = None  # first byte of the last corrupt stretch that was reported
 
     def poll(self, stat: os.stat_result) -> tuple[list[tuple[str, Columns]], list[Finding]]:
         """Read the new records; ``stat`` is the file's present status.
@@ -131,7 +131,7 @@ class LogFile:
             else:
                 self._search(data, findings)
             if self._bad_from != before[1]:
-                window = _SMALLEST_WINDOW  # where much is corrupt, little is read twice
+                window = _SMALLEST_WINDOW  # so that little is read twice in a file with many corrupt records
             elif at_end and self._offset == before[0]:
                 break
             else:
@@ -146,7 +146,7 @@ class LogFile:
         stretches = _stretches(bad, frames)
         end, unfinished = frames.end, None
         if stretches and stretches[-1][1] == end and not frames.next_fits:
-            # Only the next header tells whether the length of the last corrupt record can be trusted.
+            # Only a valid next header shows that the length of the last corrupt record is right.
             unfinished = stretches.pop()[0]
         for first, last in stretches:
             self._report_corrupt(self._offset + first, self._offset + last, findings)
@@ -200,7 +200,7 @@ class LogFile:
     def _keep(
         self, batch: Batch, offsets: NDArray[np.int64], new: list[tuple[str, Columns]], findings: list[Finding]
     ) -> None:
-        """Append the points by tag; ``offsets`` of the records in the file are used in findings."""
+        """Append the points by tag; ``offsets``: bytes of the records in the file, for findings."""
         self.purges.extend(batch.purges)
         for record in batch.malformed:
             rule = "a record of a log file must hold an Event"
@@ -249,7 +249,7 @@ class LogFile:
 
 
 def _stretches(bad: NDArray[np.int64], frames: Frames) -> list[tuple[int, int]]:
-    """Return first byte and end of each run of adjacent bad records."""
+    """Return the first byte and the end of each run of adjacent bad records."""
     if not len(bad):
         return []
     runs = np.split(bad, np.flatnonzero(np.diff(bad) > 1) + 1)

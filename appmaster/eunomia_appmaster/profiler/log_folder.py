@@ -58,7 +58,7 @@ class LogFolder:
     def poll(self) -> Poll:
         """Read the new points of all files. A file that did not change costs one ``stat``.
 
-        An unreadable folder is a finding, which is reported once; it is tried again at the next poll.
+        An unreadable folder is reported as a finding, once; the next poll tries to read it again.
 
         Raises:
             InputError: the path is not a folder.
@@ -111,7 +111,7 @@ class LogFolder:
                     if is_event_file(entry.name):
                         _add_stat(entry, stats)
         except FileNotFoundError:
-            pass  # not written yet; files known already are reported as gone
+            pass  # nothing is written yet; files that are known already are reported as gone
         except NotADirectoryError as error:
             raise InputError("a log folder must be a folder", value="a file", place=str(self.path)) from error
         except OSError as error:
@@ -143,7 +143,7 @@ class LogFolder:
         return [name for name, number in self._writers.items() if number == writer]
 
     def _columns(self, tag: str) -> dict[int, Columns]:
-        """Return the points of a tag by writer, oldest first; a writer without points is kept, since it may purge."""
+        """Return the points of a tag by writer, oldest first, also of a writer without points, which may purge."""
         return {
             writer: _join_columns([self._files[n].column(tag) for n in self._names(writer)])
             for writer in self.writers()
@@ -158,7 +158,7 @@ class LogFolder:
 
 
 def _add_stat(entry: "os.DirEntry[str]", stats: dict[str, os.stat_result]) -> None:
-    with suppress(OSError):  # gone meanwhile, or a link that leads nowhere
+    with suppress(OSError):  # deleted meanwhile, or a dangling link
         if entry.is_file():
             stats[entry.name] = entry.stat()
 

@@ -52,7 +52,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """Which samples of an incarnation are ignored.
+    """Rules for ignoring samples of an incarnation.
 
     warm_up: number of first samples to skip (filling caches, rebuilding buckets); pause_factor: a sample above this
     multiple of the median is a pause (evaluation, checkpoint, a suspended process); least: fewest samples of a rate.
@@ -93,13 +93,13 @@ def measure_rates(
     time.
 
     Args:
-        logs: polled by the caller.
-        sizes: incarnations without an entry are ignored.
-        tag: for time stamps; one logged every few steps will do.
-        trim: which samples do not count; None: `Trim()`.
+        logs: the job's logs, polled by the caller.
+        sizes: size by incarnation; incarnations without an entry are ignored.
+        tag: the tag whose time stamps are used; it need not be logged at every step.
+        trim: rules for ignoring samples; None: ``Trim()``.
         since: Unix seconds; earlier samples, such as those at another batch size, are ignored.
-        ahead: by incarnation, the seconds by which its clock is ahead of that of ``since``; time stamps of a clock
-            beyond ``MOST_AHEAD_SECONDS`` are not used, since such a clock may be corrected at any time.
+        ahead: by incarnation, the seconds by which its clock is ahead of the clock of ``since``; beyond
+            ``MOST_AHEAD_SECONDS``, time stamps are not used, since such a clock may be corrected at any time.
     """
     trim, ahead = trim or Trim(), ahead or {}
     samples: dict[tuple[tuple[int, Locality], RateBasis], list[NDArray[np.float64]]] = defaultdict(list)
@@ -129,10 +129,10 @@ def slowdowns(rates: Iterable[Rate], *, relative_to_machine: bool = True) -> lis
     """Return S(G) = iter_time(G) · |G| / iter_time_serial for each rate that has a reference (Themis §4.3.1, note 3).
 
     Args:
-        rates: of one job, at most one per size and locality.
+        rates: the rates of one job, at most one per size and locality.
         relative_to_machine: if the same GPU count was measured within a machine, that time is the reference: S is then
-            the cost of distance alone, and the size's own rate has the cost of the size. False: the reference is always
-            the serial time, as in Equation 1.
+            the cost of distance alone, without the cost of the size. False: the reference is always the serial time, as
+            in Equation 1.
     """
     known = {(rate.gpus, rate.locality): rate.seconds_per_iteration for rate in rates}
     serial = min((seconds for (gpus, _), seconds in known.items() if gpus == 1), default=None)
@@ -155,8 +155,8 @@ def slowdown_by_locality(
 ) -> tuple[float, float, float, float] | None:
     """Return S by locality (island, machine, rack, cluster): the median over the sizes measured there.
 
-    A locality without a measurement has the assumed value, raised to that of a nearer locality if it is less; None if
-    no locality was measured.
+    A locality without a measurement gets the value in ``assumed``, or that of a nearer locality if this is greater;
+    None if no locality was measured.
     """
     measured: dict[Locality, list[float]] = defaultdict(list)
     for one in slowdowns(rates, relative_to_machine=relative_to_machine):

@@ -18,16 +18,16 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 
 _length = struct.Struct("<Q").unpack_from
 _checksum = struct.Struct("<I").unpack_from
-FEW_RECORDS = 16  # records of one length, below which numpy's fixed cost is not worth it
+FEW_RECORDS = 16  # number of records of one length below which numpy's fixed cost does not pay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frames:
     """The records at the beginning of a buffer whose length fields are valid.
 
-    starts: where the data of each record begin (n); lengths: of the data in bytes (n); end: first byte after them;
+    starts: first byte of each record's data (n); lengths: bytes of the data (n); end: first byte after the records;
     next_fits: whether the CRC of the next header is valid, None while the header is incomplete; whole_at: the buffer
-    length at which the record at ``end`` can be complete.
+    length in bytes at which the record at ``end`` can be complete.
     """
 
     starts: NDArray[np.int64]
@@ -86,8 +86,8 @@ def find_record(data: bytes) -> tuple[int, int, bool]:
     """Find the next record whose length and data match their CRCs.
 
     Returns:
-        The position to continue at, the buffer length at which a record there can be complete, and whether there is
-            one. If there is none, the position is the first one where a record could begin once more bytes have come.
+        The position to continue at, the buffer length at which a record there can be complete, and whether a record
+            was found. If not, the position is the first one where a record could begin once more bytes have arrived.
     """
     size = len(data)
     positions = np.arange(max(0, size - HEADER_BYTES + 1), dtype=np.int64)

@@ -42,12 +42,12 @@ def is_event_file(name: str) -> bool:
 
 
 def number_writers(names: Iterable[str]) -> dict[str, int]:
-    """Return the writer number of each file, sorted by writer and, within one, by time stamp; newer writers are higher.
+    """Return the writer number of each file, sorted by writer and then by time stamp; newer writers have higher ones.
 
-    A file with the suffix ``.r<k>`` is of writer k. But an app master that was cut off may have started incarnations
-    that a later attempt started as well: those of which the later attempt did not know are older than its first one,
-    and belong to the writer before it. If no file has a suffix, each file is a writer of its own, numbered from 1 by
-    time stamp. A file without a suffix among files with one (of a script that has its own writer besides the training
+    A file with the suffix ``.r<k>`` belongs to writer k. But an app master that was cut off may have started
+    incarnations with the same numbers as a later attempt; these are older than the later attempt's first incarnation,
+    and belong to the writer before it. If no file has a suffix, each file is a separate writer, numbered from 1 by time
+    stamp. A file without a suffix among files with one (of a script that has its own writer besides the training
     helper) belongs to the incarnation of the same process, else to the last one begun by then, else to 0.
     """
     parsed = sorted(_Name.parse(name) for name in names)
