@@ -45,7 +45,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def _bytes_in(number: int, place: Path, seen: set[int], depth: int = 0) -> int:
-    """Return the disk space of an open folder's files in bytes; files that are removed meanwhile are not counted."""
+    """Return the disk space of an open folder's files in bytes; files that are removed during the call are skipped."""
     if depth > MOST_DEPTH:
         raise TooDeepError(f"folders must be nested at most {MOST_DEPTH} deep", value="more", place=str(place))
     total = 0

@@ -38,7 +38,7 @@ class AwayNodes:
         """Return the nodes whose slots must be given back now.
 
         Args:
-            nodes: on which the app has slots.
+            nodes: the nodes on which the app has slots.
             now: Unix time in seconds.
         """
         away = {node for node in nodes if self._runtimes.is_unreachable(node)}

@@ -52,7 +52,7 @@ class Membership:
 
     @property
     def newcomers(self) -> tuple[str, ...]:
-        """The containers that get ready for the planned generation."""
+        """The containers of the planned generation that are not members of the last ordered one, by rank."""
         if self.planned is None:
             return ()
         return tuple(each for each in self.planned.members if each not in self.ordered.members)

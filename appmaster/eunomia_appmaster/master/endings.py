@@ -55,7 +55,7 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
     may exit with 0 on SIGTERM.
 
     Args:
-        statuses: of its containers by rank, all COMPLETED.
+        statuses: statuses of the gang's containers by rank, all COMPLETED.
         order: why the app master ordered it to suspend; empty: it did not. The launcher's own order is in the statuses.
         stop_at: the iteration of the job's rung; None: it has none.
         step: last known number of iterations done.

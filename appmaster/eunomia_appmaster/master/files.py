@@ -222,7 +222,7 @@ class ActivityLog:
         why: str = "",
         pause_seconds: float | None = None,
     ) -> None:
-        """Append a line.
+        """Append an event as one line; a failed write is only logged.
 
         Args:
             event: start, running, change, resized, left_out, saved, suspending, suspended, resumed, paused, promoted,
@@ -232,7 +232,7 @@ class ActivityLog:
             slots: numbers of the GPUs in the cluster.
             step: None: the job's last known one.
             why: reason of an end, part of a live change, or how long it took; empty: none.
-            pause_seconds: for which the job stood still in a live change; None: there was none.
+            pause_seconds: seconds for which the job stood still in a live change; None: there was none.
         """
         line: dict[str, Any] = {
             "t": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -54,7 +54,7 @@ class LeftOutNodes:
 
     Args:
         runtimes: the runtimes of all nodes.
-        outbox: for reports to the arbiter.
+        outbox: receives reports to the arbiter.
     """
 
     def __init__(self, runtimes: NodeRuntimes, outbox: Outbox) -> None:

@@ -1,4 +1,4 @@
-"""Carries out live changes: a gang follows its slots without a restart, and goes on without workers that died."""
+"""Carries out live changes: resizes gangs to match their slots, or to go on without dead workers, without a restart."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -180,7 +180,7 @@ class LiveChanges:
             job: the job, whose gang can change live.
             gang: the job's gang.
             wanted: GPUs on which it is to run.
-            slots: of the app, by GPU.
+            slots: the app's slots, by GPU.
             now: Unix time in seconds.
         """
         entered: list[Entered] = []

@@ -36,7 +36,7 @@ class LostWorkers:
         Args:
             job: the gang's job.
             gang: the job's gang.
-            slots: of the app, by GPU.
+            slots: the app's slots, by GPU.
             now: Unix time in seconds.
         """
         for node in sorted(self._gangs.waits_for(gang)):

@@ -192,7 +192,7 @@ class Outbox:
                 self._listener.set()
 
     def drop(self, kind: str, *, key: Hashable = None) -> None:
-        """Remove a pending report that is no longer true."""
+        """Remove the pending report of a kind and key, if there is one, since it is no longer valid."""
         with self._lock:
             self._waiting.pop((kind, key), None)
 

@@ -72,7 +72,7 @@ class _Replay:
             after, number = int(entry["after"]), int(entry["entry"])
             self.number = max(self.number, after)
             if number == 0 and entry["follows"] == [self._at, self._since]:
-                self._at, self._since = after, 0  # all up to that state is known, so its log goes on from here
+                self._at, self._since = after, 0  # no change before that state is missing, so its log continues here
             self.begun |= after == self._at
             if number == 0 or after != self._at:
                 return

@@ -119,7 +119,7 @@ class Reporter:
     # -- at registration
 
     def everything(self, known: Mapping[str, int], now: float) -> None:
-        """Report everything again; ``known``: the arbiter's states of the jobs that have not ended."""
+        """Report everything again; ``known``: the arbiter's states, by id, of jobs that it does not know as ended."""
         outbox = self._around.outbox
         outbox.clear()
         for job in self._conductor.jobs.values():

@@ -126,13 +126,13 @@ def is_too_far_off(ahead: float) -> bool:
 
 
 def slowdowns(rates: Iterable[Rate], *, relative_to_machine: bool = True) -> list[Slowdown]:
-    """Return S(G) = iter_time(G) · |G| / iter_time_serial for each rate that has a reference (Themis §4.3.1, note 3).
+    """Return S(G) = iter_time(G) / reference, at least 1, for each rate with a reference (Themis §4.3.1, footnote 3).
 
     Args:
         rates: the rates of one job, at most one per size and locality.
         relative_to_machine: if the same GPU count was measured within a machine, that time is the reference: S is then
-            the cost of distance alone, without the cost of the size. False: the reference is always the serial time, as
-            in Equation 1.
+            the cost of distance alone, without the cost of the size. Otherwise, or if False, the reference is
+            iter_time_serial / |G|, as in Equation 1.
     """
     known = {(rate.gpus, rate.locality): rate.seconds_per_iteration for rate in rates}
     serial = min((seconds for (gpus, _), seconds in known.items() if gpus == 1), default=None)

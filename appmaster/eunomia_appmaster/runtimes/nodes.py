@@ -49,7 +49,7 @@ class NodeRuntimes:
     """The runtimes of an app's nodes. Thread-safe.
 
     The app master's own node is always one of them. Runtimes of other nodes are created when the app has slots or a
-    gang there, and closed when it has neither any more.
+    gang there, and closed when it no longer has either.
 
     Args:
         app: owner of the containers.

@@ -248,7 +248,7 @@ class ContainerStatus:
 
     @property
     def suspended(self) -> bool:
-        """Return whether the worker exited with code 75, or after an order in any other way within the grace period."""
+        """Return whether the worker exited with 75, or after an order with any end but 0 within the grace period."""
         obeyed = bool(self.stop_reason) and not self.killed and self.exit not in (None, Exit())
         return self.completed and not self.finished and (self.exit == Exit(code=SUSPENDED) or obeyed)
 

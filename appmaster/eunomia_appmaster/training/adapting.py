@@ -135,7 +135,7 @@ class AdaptiveBatches(ABC):
         return {"batch_size": self.batch_size, "epoch": self.epoch, **self._measured()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of a checkpoint.
+        """Restore the state from a checkpoint.
 
         Raises:
             InputError: the rule no longer has the batch size of the checkpoint.

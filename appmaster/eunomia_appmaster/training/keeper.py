@@ -155,10 +155,10 @@ class Keeper:
         return payload | made | ({"redo": self.plain(redo)} if redo else {})
 
     def add(self, kept: Kept) -> None:
-        """Register an object and restore it.
+        """Register an object, and restore it from the loaded checkpoint, if there is one.
 
         Raises:
-            InputError: its state is not plain, so that no checkpoint can contain it.
+            InputError: the object's state is not plain, so that no checkpoint can contain it.
         """
         if self.store is not None and not self._trusted:
             plain(kept.capture()(), kept.kind)

@@ -30,7 +30,7 @@ class Logbook:
     """Event files of one incarnation in ``folder``, opened at the first scalar.
 
     Args:
-        folder: of the event files.
+        folder: folder of the event files.
         suffix: end of the file's name, ``.a3.r2`` for the second incarnation, started by attempt 3 of the app master.
         active: False on all ranks except 0, which write nothing.
     """

@@ -211,7 +211,7 @@ class Run:
             yield from self._pass_until(loader, goal)
             if self.step < goal and not self._exhausted and not self._dirty:
                 self._obey(At.LOOP_END, rung=True)
-        # With a higher count, a later start goes on within this pass.
+        # With a higher count, a later start continues within this pass.
         loader.place.done = loader.place.handed >= len(loader)
         self._end_phase()
         self._goal = None
@@ -421,7 +421,7 @@ class Run:
         self._supervision.flush()
 
     def _begin_loop(self) -> None:
-        """Begin a loop; a newcomer of a live gang goes on from its peers' state, as from a checkpoint."""
+        """Begin a loop; a newcomer of a live gang continues from its peers' state, as from a checkpoint."""
         if self._boundary.begin_loop():
             self._resumed_passes = self._place.running_passes
             self._joined_passes = self._place.running_passes

@@ -133,7 +133,7 @@ class Supervision:
         end_process("")
 
     def go(self, kind: str, content: dict[str, Any], why: str) -> NoReturn:
-        """Leave a gang that goes on: send a message of ``kind``, and exit with code 75, without a checkpoint."""
+        """Leave a gang that continues without this worker: send a message, and exit with 75, without a checkpoint."""
         self.best.write()
         self._logbook.close()
         self.say(kind, content)
