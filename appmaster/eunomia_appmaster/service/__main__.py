@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 WHOLE_COLLECTIONS = 200
-"""Number of collections of young objects between two full collections, which delay heartbeats by 50 ms with 1,000 app
-masters."""
+"""Number of collections of young objects between two full garbage collections; a full one delays heartbeats by 50 ms
+with 1,000 app masters."""
 SWITCH_SECONDS = 0.0005
-"""Seconds after which the step's thread yields the interpreter to the event loop, which answers heartbeats."""
+"""Interpreter switch interval in seconds: how often a step's thread yields to the event loop, for heartbeats."""
 
 MEND_SECONDS = 5.0
 """Seconds between two checks of the files by which this machine's processes reach the arbiter."""
@@ -123,7 +123,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 async def run(settings: Settings, folder: Path) -> None:
-    """Serve until a signal ends the process; ``folder`` has the files of the address and the tokens."""
+    """Serve until a signal ends the process; ``folder`` holds the address file and the token files."""
     check_address(settings.address, settings.certificates)
     profile = Profile.load(settings.policy, settings=settings.overrides)
     fallback = Profile.fallback()
@@ -167,7 +167,7 @@ async def _mend(service: Service, folder: Path) -> None:
     while True:
         await asyncio.to_thread(service.reserve.refill)
         await asyncio.sleep(MEND_SECONDS)
-        with contextlib.suppress(OSError):  # a full disk: later
+        with contextlib.suppress(OSError):  # full disk: the next check retries
             mend(service, folder)
 
 
@@ -217,7 +217,7 @@ def main() -> None:
     configure_logs()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*gc.get_threshold()[:2], WHOLE_COLLECTIONS)
-    if keeps_apart():  # accounts of users may pass through the state folder: its files are closed from the beginning
+    if keeps_apart():  # users' accounts may traverse the state folder: create its files closed
         os.umask(0o077)
     try:
         with contextlib.suppress(KeyboardInterrupt):

@@ -1,9 +1,9 @@
-"""When a join token counts as used: once the launcher of the node that joined with it is accepted.
+"""A join token counts as used once the launcher of the node that joined with it is accepted.
 
-A launcher joins first, and registers then. Mistakes that the operator can correct, such as an address that does not
-answer, are found at registration, so a token that the join alone used up would be lost with each mistake. Until a node
-is accepted, its token stays valid: the next machine that joins with it replaces the previous one, whose credential is
-refused from then on. So one token makes one node, however many machines try at once.
+A launcher first joins, then registers. Mistakes that the operator can correct, such as an address that cannot be
+reached, show up only at registration: if the join alone used up the token, each mistake would cost one. Until a node is
+accepted, its token stays valid: the next machine that joins with it replaces the previous one, whose credential is
+rejected from then on. So one token admits one node, however many machines try at once.
 """
 
 import sqlite3
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def superseding(service: "Service", joined: JoinedNode, token: JoinToken) -> list[JoinedNode]:
-    """Return the records that a join changes: the node, and nodes that lose their join because of the same token.
+    """Return the records that a join changes: the node's own, and those of nodes that it supersedes at the same token.
 
     Args:
         service: the arbiter's service.
         joined: the new record of the node.
-        token: the token of the join.
+        token: the join's token.
     """
     others = [] if token.reusable else service.joined.awaited(token.number)
     return [joined, *(one.superseded() for one in others if one.name != joined.name)]
@@ -35,7 +35,7 @@ def accept(service: "Service", node: str) -> list[Note]:
 
     Args:
         service: the arbiter's service.
-        node: its name.
+        node: name of the node.
     """
     joined = service.joined.get(node)
     if joined is None or not joined.token:

@@ -52,7 +52,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
                 rule = "a node must have a name of its own (--node; without it the host's)"
                 why = f'{rule}, but got "{request.node}", whose launcher answers'
                 await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
-            token = await self._token(context)  # again: the answers of a launcher were waited for
+            token = await self._token(context)  # again: it may have become invalid during the wait
             joined = self._of.joined.next(
                 request.node, _host(context), least=self._least(request.node), token=token.number
             )

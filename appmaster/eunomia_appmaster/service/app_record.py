@@ -13,20 +13,20 @@ from eunomia_appmaster.service.ended_numbers import compact, expanded
 NOTE = "app"
 LIVE, SUSPENDED = "live", "suspended"
 MASTER_ENDED = "its app master ended before its work was done"
-"""Beginning of the reason of a failure that can be resumed, in journals of earlier versions."""
+"""Prefix of the failure reason of an app that can be resumed, in journals of earlier versions."""
 MOST_NOTICES, MOST_NOTICE = 20, 600
-"""Most notices of an app that are kept (the last ones), and most characters of each."""
+"""Maximum number of notices kept per app (the newest), and maximum length of each in characters."""
 MOST_FAILURES = 100
-"""Most failed jobs of an app whose errors are kept: the last ones."""
+"""Maximum number of failed jobs per app whose errors are kept (the newest)."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class App:
-    """An app from its submission on.
+    """The record of a submitted app.
 
     Attributes:
-        state: ``live``; ``suspended`` while its app master waits after it ended by itself too often; or how the app
-            ended: finished, failed, cancelled.
+        state: ``live``; ``suspended`` while its app master is not restarted, since it exited on its own too often;
+            or the outcome: ``finished``, ``failed`` or ``cancelled``.
         submitted_at: Unix time in seconds.
         arrived_at: seconds on the arbiter's clock.
         ended_at: seconds on the arbiter's clock.
@@ -48,9 +48,9 @@ class App:
     why: str = ""
     ended_at: float | None = None
     ended_jobs: dict[str, str] = dataclasses.field(default_factory=dict)
-    """How each ended job ended, by job: finished or failed."""
+    """Outcome of each ended job, by job: ``finished`` or ``failed``."""
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Reasons of permanently failed jobs, by job: the last ones."""
+    """Failure reasons of the last ``MOST_FAILURES`` permanently failed jobs, by job."""
     progress: float | None = None
     standing: dict[str, Any] = dataclasses.field(default_factory=dict)
     gpu_seconds: float = 0.0
@@ -66,10 +66,10 @@ class App:
     away_seconds: float = 0.0
     """Sum of the seconds between the app's ends and its resumptions."""
     login: str = ""
-    """The account that its processes run under; empty: the arbiter's own."""
+    """The account under which its processes run; empty for the arbiter's own."""
     issue: int = 0
     """Number of its app master's token: microseconds of Unix time, so that a later app of this name has a higher one;
-    0: an app of an earlier version."""
+    0 for an app of an earlier version."""
 
     @property
     def over(self) -> bool:
@@ -82,14 +82,14 @@ class App:
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
     def taken_up(self, now: float) -> "App":
-        """Return the record with which the ended app is resumed."""
+        """Return the record of the ended app once it is resumed at ``now`` (seconds on the arbiter's clock)."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
         fresh: dict[str, Any] = {"state": LIVE, "why": "", "ended_at": None, "gpu_seconds": 0.0}
         fresh |= {"issue": self.issue + 1, "attempts": self.attempts + 1}
         return dataclasses.replace(self, **fresh, away_seconds=away)
 
     def lived_seconds(self, now: float) -> float:
-        """Return the seconds from its arrival to its end, or ``now``, except those between end and resumption."""
+        """Return the seconds from arrival to end (``now`` if live), without those between an end and a resumption."""
         return (now if self.ended_at is None else self.ended_at) - self.arrived_at - self.away_seconds
 
     def note(self) -> Note:
@@ -198,9 +198,9 @@ def app_of(
         name: the app's unique name.
         submitted_at: Unix time in seconds.
         arrived_at: seconds on the arbiter's clock.
-        request_id: of the submission.
+        request_id: id of the submission request.
         node: node of its app master.
-        login: the account that its processes run under; empty: the arbiter's own.
+        login: the account under which its processes run; empty for the arbiter's own.
     """
     return App(
         name=name,
@@ -223,7 +223,7 @@ def app_of(
 
 
 def best_params(app: App) -> dict[str, Any]:
-    """Return the parameters of the best trial, as its app master reported them."""
+    """Return the parameters of the best trial, as reported by the app master; empty if unknown or malformed."""
     try:
         params = json.loads(app.standing.get("best_params_json") or "{}")
     except ValueError:

@@ -14,21 +14,21 @@ from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.settings import KEPT_APPS
 
 MOST_APPS = 1000
-"""Most live apps at the same time."""
+"""Maximum number of live apps at the same time."""
 MOST_REQUESTS = 10_000
-"""Most submissions that are recognised when repeated: the last ones."""
+"""Maximum number of submissions remembered in order to recognise repeated ones (the newest)."""
 REPEATED_SECONDS = 600.0
-"""Seconds for which a repeated submission is recognised; a client whose answer was lost repeats it for some seconds."""
+"""Seconds for which a repeated submission is recognised; a client that lost the answer retries for some seconds."""
 
 
 class SubmittedApps:
-    """Apps by name, in order of submission: all live ones, and those that ended last.
+    """Apps by name, in order of submission: all live ones, and those that ended most recently.
 
     Args:
-        folder: of all apps' folders.
-        apps: of an earlier arbiter, by name.
-        keep: most ended apps that stay in memory.
-        archive: looks up ended apps that are no longer in memory; None: these are not found.
+        folder: parent of all apps' folders.
+        apps: an earlier arbiter's apps, by name.
+        keep: maximum number of ended apps in memory.
+        archive: looks up ended apps that are no longer in memory; None if these cannot be found.
 
     Raises:
         InputError: ``keep`` is negative.
@@ -49,7 +49,7 @@ class SubmittedApps:
         self._archive = archive
         self._apps = dict(apps)
         self._requests: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """The app's name and the submission's Unix time, by id of the request."""
+        """The app's name and the submission's Unix time in seconds, by request id."""
         for app in self:
             self._note_request(app)
         self._complete()
@@ -77,7 +77,7 @@ class SubmittedApps:
         return ([], 0) if self._archive is None else self._archive.page(frozenset(self._apps.copy()), before)
 
     def surplus(self) -> list[App]:
-        """Return the ended apps above the number that stays in memory, by time of end, ascending."""
+        """Return the ended apps beyond the number kept in memory, earliest end first."""
         over = [app for app in self if app.over]
         if len(over) <= self._keep:
             return []
@@ -125,7 +125,7 @@ class SubmittedApps:
             raise InputError(f"at most {MOST_APPS} apps may be here at once", value=str(len(self.live)))
 
     def login_of(self, name: str) -> str:
-        """Return the account that an app's processes run under; empty: the launcher's own."""
+        """Return the account under which an app's processes run; empty for the launcher's own."""
         app = self.get(name)
         return "" if app is None else app.login
 
@@ -138,7 +138,7 @@ class SubmittedApps:
             account: owner of the folder; None: this process's account.
         """
         folder = self._prepared(app.name)
-        shutil.rmtree(folder, ignore_errors=True)  # of a submission that a full disk cut short
+        shutil.rmtree(folder, ignore_errors=True)  # left by a submission that a full disk interrupted
         folder.mkdir(parents=True, mode=0o700)
         submission.write(folder)
         if account is not None:
@@ -146,17 +146,17 @@ class SubmittedApps:
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
     def keep(self, app: App) -> None:
-        """Add a journaled app, which makes it visible and gives its folder the final name."""
+        """Add a journaled app: rename its folder to the final name, and make the app visible."""
         self._prepared(app.name).rename(self.folder / app.name)
         self._apps[app.name] = app
         self._note_request(app)
 
     def take_up(self, app: App) -> None:
-        """Replace the record of an ended app by that of its resumption, which was journaled."""
+        """Replace an ended app's record with its journaled record as a resumed app."""
         self._apps[app.name] = app
 
     def drop(self, app: App) -> None:
-        """Remove an app whose submission failed."""
+        """Delete the prepared folder of an app whose submission failed."""
         shutil.rmtree(self._prepared(app.name))
 
     def _note_request(self, app: App) -> None:
@@ -166,7 +166,7 @@ class SubmittedApps:
             self._requests.popitem(last=False)
 
     def _is_old(self, now: float) -> bool:
-        """Return whether the oldest remembered request is so old that it is no longer recognised."""
+        """Return whether the oldest remembered request must be dropped: it is too old, or there are too many."""
         _, submitted_at = next(iter(self._requests.values()))
         return len(self._requests) > MOST_REQUESTS or now - submitted_at > REPEATED_SECONDS
 

@@ -1,7 +1,7 @@
-"""Numbers of app masters' attempts: only the arbiter assigns them, and journals one before it orders the attempt.
+"""Numbers of app masters' attempts: only the arbiter assigns them, and journals each before ordering the attempt.
 
-A launcher's restarts of an app master are parts of the same attempt. So two nodes that are cut off from each other
-never run two masters with the same number.
+Restarts of an app master by its launcher are parts of the same attempt. So two nodes that cannot reach each other
+never run app masters with the same attempt number.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ def renumbered(apps: Iterable[App], nodes: Nodes) -> Iterator[App]:
 
 
 def due(node: Node, apps: Iterable[App], driver: Driver | None) -> Iterator[tuple[App, int]]:
-    """Yield the apps whose masters a node must start, with the number of the attempt, once it is journaled."""
+    """Yield the apps whose master a node must start, each with its attempt number, once that number is journaled."""
     for app in apps:
         if driver is None or not app.attempts or not node.has_yet_to_start(app.name, app.attempts):
             continue

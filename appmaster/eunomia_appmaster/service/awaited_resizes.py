@@ -1,4 +1,4 @@
-"""Changed leases of jobs that change their size live: each has begun once its app master says so, or after a while."""
+"""Changed leases of jobs that resize live: each begins once its app master confirms the resize, or after a timeout."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -9,11 +9,11 @@ from eunomia.units import AppId, Epoch, LeaseId, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 RESIZE_SECONDS: Final = 60.0
-"""Seconds after which a changed lease counts as begun although its app master has not said that it is."""
+"""Seconds after which a changed lease counts as begun even without its app master's confirmation."""
 
 
 class AwaitedResizes:
-    """The changed leases of one app whose jobs do not run on the changed slots yet.
+    """One app's changed leases whose jobs do not run on the changed slots yet.
 
     Args:
         live: whether the app's jobs change their size live; else each lease begins once its message is acknowledged.
@@ -24,11 +24,11 @@ class AwaitedResizes:
         self._awaited: dict[int, tuple[Started, float]] = {}
 
     def put(self, started: Started, *, changes: bool, now: float) -> bool:
-        """Await a lease's resize; returns False if it begins at the acknowledgement.
+        """Start to wait for a lease's resize; return False if the lease begins at the acknowledgement instead.
 
         Args:
-            started: the start that is confirmed if no report comes.
-            changes: whether the lease is a job's own, and was there before under an older epoch.
+            started: the start that counts as confirmed if no report arrives in time.
+            changes: whether the lease belongs to a job and existed before under an older epoch.
             now: seconds of the machine's uptime.
         """
         if not self._live or not changes:
@@ -38,7 +38,7 @@ class AwaitedResizes:
         return True
 
     def take_due(self, now: float) -> list[Started]:
-        """Return the starts of leases that were awaited for too long."""
+        """Return the starts whose confirmation is overdue, and stop waiting for them."""
         due = [started for started, until in self._awaited.values() if now >= until]
         for started in due:
             del self._awaited[started.lease]
@@ -50,10 +50,10 @@ class AwaitedResizes:
         """Yield the events of an app master's reports about its own leases.
 
         Args:
-            reports: of the request.
+            reports: the request's reports.
             view: of the arbiter.
             app: the app's name.
-            now: seconds since the arbiter's start.
+            now: seconds on the arbiter's clock.
         """
         row = view.app_row(AppId(app))
         for report in reports:

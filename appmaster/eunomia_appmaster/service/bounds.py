@@ -17,12 +17,12 @@ from eunomia_appmaster.node.local_machine import MOST_SLOTS
 from eunomia_appmaster.protocol.join_text import LONGEST_DAYS
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
-"""Most bytes of a message; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is parsed."""
+"""Maximum size of a message in bytes; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is parsed."""
 MOST_JOBS: Final = 10_000
-"""Most jobs of an app, including ended ones: the largest number of trials of a search."""
+"""Maximum number of jobs of an app, including ended ones; also the maximum number of trials of a search."""
 MOST_BID_ROWS: Final = 256
 MOST_BID_PARTS: Final = 32
-"""Most parts (numbers of GPUs on machines of one class) in one row of a bid's table."""
+"""Maximum number of parts (numbers of GPUs on machines of one class) in one row of a bid's table."""
 MOST_SECONDS: Final = 1e9
 LEAST_BATCH: Final = 1e-9
 MOST_BATCH: Final = 1e15
@@ -150,7 +150,7 @@ def check(message: Message, place: str = "") -> None:
     checks, needed = _checks(message.DESCRIPTOR)
     for field, content in message.ListFields():
         checks[field.name](content, f"{place}{field.name}")
-    for name in needed:  # 0 is not listed
+    for name in needed:  # ListFields omits zeros
         checks[name](getattr(message, name), f"{place}{name}")
 
 
@@ -217,7 +217,7 @@ def _check_numbers(content: Any, bound: Bound, place: str) -> None:
     if bound.any_number:
         return
     for number in content:
-        if not bound.least <= number <= bound.most:  # NaN is not, either
+        if not bound.least <= number <= bound.most:  # False for NaN, too
             rule = f"a number must be from {bound.least:g} to {bound.most:g}"
             raise InputError(rule, value=repr(number), place=place)
 

@@ -14,10 +14,10 @@ async def check_reached(address: str, name: str, authority: bytes, *, node: str)
     """Check that a node's launcher answers at an address, with its own certificate.
 
     Args:
-        address: announced host:port.
-        name: in the node's certificate.
-        authority: the CA of nodes, PEM.
-        node: its name.
+        address: the announced address, host:port.
+        name: the name that the launcher's certificate must have.
+        authority: certificate of the nodes' CA, PEM.
+        node: name of the node, for errors.
 
     Raises:
         InputError: nothing answers there, or another server does.

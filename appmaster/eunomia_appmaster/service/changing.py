@@ -16,7 +16,7 @@ log = structlog.get_logger()
 async def change(service: Service, request: pb.RegisterNodeRequest) -> Node:
     """Make machines of a node leave and join according to its registration; register it once this is journaled.
 
-    Slots that join are down until a fence is confirmed there, since a lease of a machine that left may have had them.
+    Slots that join are down until a fence is confirmed there, since a lease on a machine that left may have used them.
     While the arbiter makes no decisions, the node is registered with its unchanged slots.
 
     Args:
@@ -43,7 +43,7 @@ async def change(service: Service, request: pb.RegisterNodeRequest) -> Node:
         left_notes = [service.upkeep.left_note(before, number) for number in made.left]
         joins = [one.event for one in made.joined]
         drains = service.upkeep.order(request.node).drains
-        service.nodes.move_to(after if at_once else grown)  # before the step, whose decision goes by it
+        service.nodes.move_to(after if at_once else grown)  # before the step, whose decision depends on it
         _fence(service, request.node, [slot for one in made.joined for slot in one.slots], epoch)
         notes = [one.note(epoch) for one in made.joined]
         if at_once:

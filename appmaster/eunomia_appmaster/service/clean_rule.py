@@ -31,7 +31,7 @@ async def clean_once(service: Service, older_seconds: float) -> None:
     before = float(service.driver.clock.now()) - older_seconds
     for name in await asyncio.to_thread(_due, service, before):
         app = service.apps.get(name)
-        if app is None or not app.over or service.has_master(app):  # it goes on since the list was made
+        if app is None or not app.over or service.has_master(app):  # resumed since the list was made
             continue
         try:
             await asyncio.to_thread(_clean, service, app)

@@ -49,7 +49,7 @@ SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer):
     """Accepts apps, and reports the state of apps, jobs and slots with the reasons.
 
-    With a user's token, only the user's own apps exist for the caller.
+    A user's token gives access only to that user's own apps.
     """
 
     def __init__(self, service: Service) -> None:

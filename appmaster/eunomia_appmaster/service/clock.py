@@ -21,8 +21,8 @@ class Clock:
     """A clock that counts seconds from a journal's last step.
 
     Args:
-        last: the arbiter's time of the last step; 0 for a new journal.
-        away: seconds that have passed since.
+        last: time of the last step in seconds; 0 for a new journal.
+        away: seconds that have passed since the last step.
         system: has the machine's clocks.
     """
 
@@ -36,7 +36,7 @@ class Clock:
 
         Args:
             journal: open for writing.
-            last: its last step; None: it has none.
+            last: the journal's last step; None if it has none.
             system: has the machine's clocks.
         """
         noted = journal.meta.get(BOOT)

@@ -1,7 +1,7 @@
 """The offset of a node's clock from the arbiter's, measured with heartbeats.
 
 A heartbeat carries the time at which it was sent and arrives after an unknown delay. So the largest of the last few
-measurements is closest to the true offset, and too small by the smallest of their delays.
+measurements is closest to the true offset: it is too small by the shortest of their delays.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from typing import Final
 WINDOW: Final = 8
 """Number of heartbeats in the window; a change of a clock is noticed once all of them are newer."""
 SHOWN_SECONDS: Final = 1.0
-"""Smallest offset in seconds that is shown to people."""
+"""Smallest offset in seconds that is shown to users."""
 STEP_SECONDS: Final = 0.5
 """Smallest change in seconds that is reported to app masters; smaller ones are mostly delays."""
 
@@ -24,7 +24,7 @@ class ClockOffset:
         """Seconds by which the node's clock is ahead, as last reported to app masters."""
 
     def hear(self, sent_at: float, now: float) -> None:
-        """Add the measurement of a heartbeat.
+        """Add the measurement from one heartbeat.
 
         Args:
             sent_at: Unix time in seconds by the node's clock; 0: not given.
@@ -44,7 +44,7 @@ class ClockOffset:
 
     @property
     def words(self) -> str:
-        """The offset as text for people; empty: it is small, or not measured."""
+        """The offset as text for users; empty if it is small or not measured."""
         seconds = self.seconds
         if seconds is None or abs(seconds) <= SHOWN_SECONDS:
             return ""

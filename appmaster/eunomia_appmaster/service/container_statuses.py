@@ -7,11 +7,11 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.parts import detached
 
 ENDED_KEPT: Final = 256
-"""Most ended containers whose last version is kept, to recognise reports that arrive out of order."""
+"""Maximum number of ended containers whose last version is kept, to recognise reports that arrive out of order."""
 
 
 class ContainerStatuses:
-    """The last status of each container of a node that has not ended; iteration yields them."""
+    """The last statuses of those of a node's containers that have not ended; iteration yields the statuses."""
 
     def __init__(self) -> None:
         self._live: dict[str, pb.ContainerStatus] = {}

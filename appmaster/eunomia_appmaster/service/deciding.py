@@ -10,11 +10,11 @@ from eunomia_appmaster.service.refusals import no_node
 from eunomia_appmaster.service.service import Service
 
 FIRST_NODE_SECONDS: Final = 5.0
-"""Seconds after the start for which calls wait for a first node: this machine's launcher starts with the arbiter."""
+"""Seconds after the start in which calls wait for a first node, since this machine's launcher starts at that time."""
 
 
 def lacks_first_node(service: Service) -> bool:
-    """Return whether no node has joined since the journal began, and none is about to."""
+    """Return whether no node has ever joined, and the time to wait for a first one is over."""
     waits = service.system.unix_time() - service.started_at < FIRST_NODE_SECONDS
     return service.nodes.layout is None and not service.ready.is_set() and not waits
 

@@ -59,8 +59,8 @@ class Driver:
         arbiter: the recovered or new arbiter.
         journal: stores each step before its decision is carried out.
         clock: the arbiter's clock.
-        after: called with each journaled decision, and with whether the step may have changed more than bids and
-            reports of progress can; it must not block.
+        after: called with each journaled decision, and with a flag: whether the step may have changed more than bids
+            and progress; it must not block.
         observers: the profile's observers; an exception of one is logged and does not affect the others.
         watchdog: ends the process if a step takes too long; None: no time limit.
         checkpoint_steps: steps between two checkpoints.
@@ -84,7 +84,7 @@ class Driver:
         self.clock = clock
         self.lock = asyncio.Lock()
         self.rounds: deque[Decision] = deque(maxlen=ROUNDS_KEPT)
-        """The last decisions that made a round."""
+        """The decisions of the last rounds."""
         self.faults: deque[str] = deque(maxlen=16)
         self.wake_at: Seconds = Seconds(0.0)
         self.disk_error: str | None = None
@@ -180,13 +180,13 @@ class Driver:
         self._thread.shutdown()
 
     def _leave(self) -> None:
-        if self._unwritten:  # the state holds a step that the journal does not, and what came later is lost with it
+        if self._unwritten:  # the state has a step that the journal lacks; later events are lost with it
             return
         try:
             self._fold_rest()
             self.follow()
             self._journal.checkpoint(self.arbiter.save())
-        except JournalWriteError as error:  # the steps that it would have spared the next arbiter are there
+        except JournalWriteError as error:  # not fatal: the next arbiter replays more steps
             log.error("journal.no_checkpoint", why=str(error))
 
     def _fold_rest(self) -> None:
@@ -336,7 +336,7 @@ _BEFORE_ADDED = frozenset(ORDER[: ORDER.index(JobAdded)])
 
 
 def _speaks_of(event: Event, added: "set[JobId]") -> bool:
-    """Return whether an event would be applied before the jobs that it is about are added."""
+    """Return whether an event is about a job that the same step adds only after it would apply the event."""
     if not added or type(event) not in _BEFORE_ADDED:
         return False
     if isinstance(event, JobsDivided):

@@ -16,7 +16,7 @@ class EndedApps:
     """Looks up ended apps in the journal.
 
     Args:
-        path: of the journal.
+        path: the journal's file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,8 +39,8 @@ class EndedApps:
             before: position in the journal before which the page ends; 0: the journal's end.
 
         Returns:
-            The ended ones of the last ``PAGE`` apps before that position, and the position of the first of these; 0:
-            there is no earlier app.
+            Those of the last ``PAGE`` apps before that position that have ended, and the position of the first of the
+            ``PAGE`` apps; 0 if there is no earlier app.
 
         Raises:
             InputError: the journal cannot be read.

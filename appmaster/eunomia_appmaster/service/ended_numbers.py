@@ -1,16 +1,16 @@
-"""A compact form of how an app's jobs ended, for the app's note in the journal."""
+"""A compact form of the outcomes of an app's jobs, for the app's note in the journal."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 MOST_LETTERS = 400
-"""Characters of a list of ranges above which one bit per number may be shorter."""
+"""Length of a list of ranges, in characters, above which a bit set (one bit per number) may be shorter."""
 
 
 def compact(ended: Mapping[str, str]) -> dict[str, str]:
-    """Return for each kind of end the numbers of jobs, as ``1-40,43``, or as bits in hexadecimal digits, ``0x...``.
+    """Return the job numbers by outcome, as ranges (``1-40,43``) or as a bit set in hexadecimal digits (``0x...``).
 
     Args:
-        ended: kind of end by job, ``app/number``.
+        ended: outcome by job, ``app/number``.
     """
     numbers: dict[str, list[int]] = {}
     for job, how in ended.items():
@@ -19,7 +19,7 @@ def compact(ended: Mapping[str, str]) -> dict[str, str]:
 
 
 def expanded(app: str, numbers: Mapping[str, str]) -> dict[str, str]:
-    """Return the kind of end by job: the inverse of ``compact``; values of an earlier version are unchanged.
+    """Return the outcome by job: the inverse of ``compact``; values of an earlier version are returned unchanged.
 
     Raises:
         ValueError: a text is malformed.

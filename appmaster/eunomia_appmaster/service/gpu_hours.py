@@ -1,7 +1,7 @@
-"""Counts the slot-hours that each user has used today; users above their limit are held until midnight.
+"""Counts the slot-hours that each user has used today; users who reach their limit are held until midnight.
 
 Days are in UTC. The count is kept in the user's note, together with the totals of apps that it includes, so that a
-restart loses nothing: usage meanwhile follows from the apps' totals.
+restart loses nothing: the usage since the last count follows from the apps' totals.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ class GpuHours:
     """Counts slot-hours, and holds or releases users.
 
     Args:
-        users: with their limits.
+        users: the users, with their limits.
         apps: all apps.
         system: the machine's clocks.
     """
@@ -40,7 +40,7 @@ class GpuHours:
         self._noted_at: dict[str, float] = {}
 
     def look(self, view: ClusterView, now: Seconds) -> tuple[list[UserHeld], list[Note]]:
-        """Update the counts.
+        """Update the counts, and hold or release users accordingly.
 
         Args:
             view: the arbiter's state, read under the driver's lock.
@@ -65,7 +65,7 @@ class GpuHours:
         return events, notes
 
     def waits_seconds(self, user: User) -> float | None:
-        """Return the seconds until a held user's jobs may run again; None: they may, or may after the next ``look``."""
+        """Return the seconds until a held user's jobs may run; None if they may now or after the next ``look``."""
         held = user.held_day == self._today() and self._is_spent(user)
         return self._until_midnight() if held else None
 
@@ -120,4 +120,4 @@ def _total(app: App, view: ClusterView, now: Seconds) -> float:
 
 
 def _since(before: float, total: float) -> float:
-    return total - before if total >= before else total  # less: it has ended and gone on, and counts from 0
+    return total - before if total >= before else total  # less: the app was resumed, and its total restarted at 0

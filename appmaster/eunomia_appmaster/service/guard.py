@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "NewToken": "eunomia users token",
     "Resume": "the resumption of all decisions",
 }
-"""Commands of the operator by the method that they call, for errors."""
+"""The operator's commands by the gRPC method that they call, for error messages."""
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -45,8 +45,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     Args:
         tokens: the arbiter's tokens.
-        vouch: called with gRPC's name of the connection of each call with a valid token.
-        join_tokens: the arbiter's join tokens, to name the node that has used one in errors; None: no node is named.
+        vouch: called with gRPC's peer name (the connection) for each call with a valid token.
+        join_tokens: the arbiter's join tokens, so that errors can name the node that used one; None for no names.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._join_tokens = JoinTokens({}) if join_tokens is None else join_tokens
         self._vouch = vouch
         self._reading: dict[str, Handler] = {}
-        """The wrapped handler of each method, which gRPC creates only once per method."""
+        """The wrapped handler of each method, so that it is created only once."""
         self.faults = 0
         """Number of calls that ended with an unexpected exception."""
 
@@ -171,5 +171,5 @@ def _turn_away(code: grpc.StatusCode, why: str, details: Details) -> Handler:
         await context.abort(code, why, details)
         return None
 
-    # As of a stream, so that the refusal does not wait for a message, which a silent caller never sends.
+    # A stream handler, so that the refusal does not wait for a message, which a silent caller never sends.
     return grpc.stream_unary_rpc_method_handler(refuse)

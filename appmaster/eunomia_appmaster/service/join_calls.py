@@ -38,7 +38,7 @@ class JoinCalls:
         certificates = service.settings.certificates
         authority = b"" if certificates is None else certificates.ca.read_bytes()
         token, text = service.join_tokens.made(life_seconds=life, reusable=request.reusable, authority=authority)
-        service.join_tokens.keep(token)  # its number is taken; its text goes out once it is journaled
+        service.join_tokens.keep(token)  # reserves its number; its text is returned once it is journaled
         await self._journal_token(token, context)
         log.info("join_token.made", number=token.number, reusable=token.reusable)
         return pb.JoinTokenMade(token=self._join_message(token), text=text)

@@ -30,7 +30,7 @@ class JoinToken:
     """A join token.
 
     Attributes:
-        number: from 1, never used twice.
+        number: unique, from 1.
         token_hash: SHA-256 of its secret, as hexadecimal digits.
         ends_at: Unix time in seconds at which it expires.
         reusable: whether several machines may use it.
@@ -65,7 +65,7 @@ class JoinToken:
 
     @property
     def taken(self) -> str:
-        """Return the node that has used up a single-use token; empty: none has."""
+        """Text that names the node that has used up this single-use token; empty if none has."""
         return f"node {self.used_by[0]} has used it" if self.used_by and not self.reusable else ""
 
 
@@ -73,7 +73,7 @@ class JoinTokens:
     """The join tokens of an arbiter.
 
     Args:
-        notes: of an earlier arbiter, by key.
+        notes: an earlier arbiter's notes, by key.
         system: the machine's clocks.
     """
 
@@ -109,11 +109,11 @@ class JoinTokens:
         return token, JoinText(number=number, secret=secret, authority=authority).text()
 
     def keep(self, token: JoinToken) -> None:
-        """Add a new or changed token, whose note is written to the journal."""
+        """Add a new or changed token in memory; the caller journals its note."""
         self._tokens[token.number] = token
 
     def get(self, number: int) -> JoinToken | None:
-        """Return a token by its number; None: its note was lost."""
+        """Return a token by its number; None if there is none, since its note was lost."""
         return self._tokens.get(number)
 
     def named(self, number: int) -> JoinToken:

@@ -52,7 +52,7 @@ class JoinedNodes:
     """All joins, by node name.
 
     Args:
-        notes: of an earlier arbiter, by name.
+        notes: an earlier arbiter's notes, by node name.
     """
 
     def __init__(self, notes: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class JoinedNodes:
         return node is not None and (join < node.join or (join == node.join and node.removed))
 
     def token_lost(self, name: str, join: int) -> int:
-        """Return the number of the token with which another machine has replaced a join; 0: none has."""
+        """Return the number of the join token with which another machine has replaced this join; 0 if none has."""
         node = self._nodes.get(name)
         return node.token if node is not None and node.removed and join == node.join else 0
 
@@ -142,14 +142,14 @@ class JoinedNodes:
         return self._nodes.get(name)
 
     def put_back(self, name: str, node: JoinedNode | None) -> None:
-        """Restore the record of a name before a change that could not be journaled."""
+        """Restore the previous record of a name after a change that could not be journaled."""
         if node is None:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = node
 
     def keep(self, node: JoinedNode) -> None:
-        """Store a new or changed node, whose note is written to the journal."""
+        """Store a new or changed node in memory; the caller journals its note."""
         self._nodes[node.name] = node
 
 
