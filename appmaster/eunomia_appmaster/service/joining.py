@@ -23,7 +23,7 @@ async def join(service: Service, request: pb.RegisterNodeRequest, belongs: Calla
     Args:
         service: the arbiter's service, which makes decisions.
         request: the node's registration, within bounds.
-        belongs: returns whether its credential is still valid.
+        belongs: returns whether the node's credential is still valid.
 
     Raises:
         InputError: the policy does not support the larger cluster, the node has seen orders of another arbiter, or

@@ -36,9 +36,9 @@ class Kept:
     secret: bytes
     seed: int
     begun: Layout | None
-    """The first machine; None: none has registered yet."""
+    """The layout of the first node; None if no node has registered yet."""
     layout: Layout | None
-    """The machines, without later ones whose notes are damaged."""
+    """The layout of all machines, without later ones whose notes are damaged."""
     profile: object
     """Text of the profile that was used last; None: not known."""
 
@@ -62,7 +62,7 @@ def kept_of(journal: Journal, seed: int) -> Kept:
 
 
 def said_of(journal: Journal | JournalReader) -> list[str]:
-    """Return a line on each damage outside of steps and checkpoints; for a missing note, with the candidate apps."""
+    """Return a line on each damage outside of steps and checkpoints; if notes are missing, also on apps without one."""
     damage = journal.damage()
     lines = damage.words()
     if damage.missing:
@@ -74,10 +74,10 @@ def said_of(journal: Journal | JournalReader) -> list[str]:
 
 
 def check_notes(journal: Journal | JournalReader) -> None:
-    """Check that notes are not older than the last written ones, as the affected apps would be unknown.
+    """Check that no note is stale (older than its last written version), since the affected apps would be unknown.
 
     Raises:
-        InputError: they are older; the message names the remedy.
+        InputError: a note is stale; the message names the remedy.
     """
     if journal.damage().stale:
         rule = f"a journal's notes must be those that were written last; {REMEDY}"

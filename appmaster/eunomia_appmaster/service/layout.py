@@ -65,7 +65,7 @@ class Joined:
         """Return the journal note on this machine, to be written in the same step as its join or leave event.
 
         Args:
-            epoch: the arbiter's last epoch before the machine joins; older leases on its slots are other machines'.
+            epoch: the arbiter's last epoch before the machine joins; older leases on its slots are of earlier machines.
             left: whether the machine has left the cluster.
         """
         made = {"machine": encode(self.machine), "node": self.node, "slots": list(self.slots), "epoch": epoch}
@@ -74,7 +74,7 @@ class Joined:
 
 @value
 class Change:
-    """The changes of a node's machines when it returns with other slots than before."""
+    """The changes of a node's machines when the node registers with other slots than before."""
 
     left: tuple[int, ...]
     """Numbers of the machines that leave because the type or speed of one of their slots has changed."""
@@ -88,7 +88,7 @@ class Layout:
 
     Attributes:
         cluster: machines in the order of their joins, sorted by name within one step; a node with slots of several
-            types is several machines ``node-type``.
+            types has one machine per type, named ``node-type``.
         places: by GPU number, including machines that have left.
         slots: GPU numbers by node and slot, without machines that have left.
     """
@@ -148,7 +148,7 @@ class Layout:
         that no pending event can refer to it.
 
         Returns:
-            None: no slot has changed, though some may be missing.
+            The changes; None if no slot has changed, although some may be missing.
         """
         comes, rows = {slot.index: slot for slot in node.slots}, self.rows_of(node.node)
         node = self._in_its_rack(node, rows)
@@ -213,7 +213,7 @@ class Layout:
         return self.made(cluster, places)
 
     def with_notes(self, notes: Mapping[str, Any]) -> Self:
-        """Return the layout with the machines of notes, by key.
+        """Return the layout with the machines that notes describe; the keys of ``notes`` are machine numbers.
 
         Raises:
             ValueError, KeyError, TypeError, InputError: a note is malformed, or the one before it is missing.

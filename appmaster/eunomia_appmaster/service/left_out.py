@@ -1,7 +1,7 @@
-"""Nodes that apps cannot use: the app masters' reports, and their effect on the arbiter's rounds.
+"""Nodes that apps cannot use: the app masters' reports, and the effect on the arbiter's rounds.
 
-Nothing of this is journaled. A restarted arbiter gets it again when the app masters register; until then an app may get
-a slot that it gives back.
+The reports are not journaled: app masters repeat them when they register with a restarted arbiter; until then, an app
+may get a slot that it cannot use and gives back.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ IDLE_SECONDS: Final = 20.0
 
 @value
 class LeftOut:
-    """A node of which an app gets no slots."""
+    """A node on which an app gets no slots, and the reason."""
 
     node: str
     why: str
@@ -57,12 +57,12 @@ class LeftOut:
     def words(self, now: float) -> str:
         """Return the report as text; ``now``: Unix seconds."""
         form = "%H:%M" if now - self.since < DAY_SECONDS else "%Y-%m-%d %H:%M"
-        since = datetime.fromtimestamp(self.since).strftime(form)  # local time, as in all that is shown
+        since = datetime.fromtimestamp(self.since).strftime(form)  # local time, as everywhere in the output
         return f"no slots on {self.node}: {self.why} since {since}; tried again every {self.again_seconds:g} s"
 
 
 class LeftOutNodes:
-    """The nodes of which apps get no slots, by app.
+    """The nodes on which apps get no slots, by app.
 
     Args:
         nodes: the machines.
@@ -77,16 +77,16 @@ class LeftOutNodes:
         """Time since which nothing has run on a slot that an app holds, by app and GPU."""
 
     def serve(self, arbiter: Arbiter) -> None:
-        """Make an arbiter's rounds respect these nodes, with whichever stages it has at the time."""
+        """Exclude these nodes from an arbiter's rounds, from now on, whichever stages the arbiter uses."""
         self._arbiter, self._plain = arbiter, (arbiter.chosen, arbiter.fallback)
         self._follow()
 
     def of(self, app: str) -> tuple[LeftOut, ...]:
-        """Return the nodes of which an app gets no slots."""
+        """Return the nodes on which an app gets no slots."""
         return self._by_app.get(app, ())
 
     def on(self, node: str) -> Iterator[tuple[str, LeftOut]]:
-        """Yield the apps that get no slots of a node, and those whose masters on it cannot reach another node."""
+        """Yield the apps that get no slots on a node, and those whose masters on it cannot reach another node."""
         for app, found in self._by_app.items():
             yield from ((app, one) for one in found if node in (one.node, one.other))
 
@@ -94,7 +94,7 @@ class LeftOutNodes:
         """Update an app's list, under the driver's lock.
 
         Returns:
-            Events that only cause a round, if a node may be used again.
+            Events whose only effect is a round, if a node may be used again.
         """
         before, now = self._by_app.get(app, ()), tuple(made)
         if now:
@@ -145,7 +145,7 @@ class LeftOutNodes:
                     yield gpu
 
     def keep_only(self, apps: Iterable[str]) -> None:
-        """Forget all apps except these."""
+        """Drop the reports of all apps except these."""
         gone = self._by_app.keys() - set(apps)
         for app in gone:
             del self._by_app[app]
@@ -166,7 +166,7 @@ class LeftOutNodes:
         return found
 
     def _follow(self) -> None:
-        """Make the arbiter's rounds respect the lists, once there is an arbiter."""
+        """Apply the lists to the arbiter's rounds; no effect before ``serve``."""
         if self._arbiter is None:
             return
         chosen, fallback = self._plain

@@ -1,4 +1,4 @@
-"""Repairs a placement that gives apps GPUs that they must not get: claims move, swap GPUs with others, or give way."""
+"""Repairs a placement with GPUs that are forbidden for an app: claims move, swap GPUs with others, or are withdrawn."""
 
 import dataclasses
 from collections import Counter
@@ -21,15 +21,15 @@ from eunomia.units import NONE, Ints, Reals, Seconds, Unit
 class Repair:
     """Repairs one placement of jobs or apps.
 
-    GPUs that a claim holds already stay its own. If CPUs or memory are limited, claims only give way and do not move,
+    A claim may keep GPUs that it already holds. If CPUs or memory are limited, claims are withdrawn and never moved,
     since their amounts were chosen for their machines.
 
     Args:
-        snapshot: of the round.
+        snapshot: the round's snapshot.
         menus: the allowed sizes of jobs.
-        offer: the placed offer.
-        allocation: of whole GPUs.
-        placement: of the profile's own stage.
+        offer: the offer whose GPUs were placed.
+        allocation: the allocation, in whole GPUs.
+        placement: the result of the profile's placement stage.
         barred: the GPUs that an app must not get, by the app's row.
     """
 
@@ -60,7 +60,7 @@ class Repair:
         used = {gpu for gpus in self._placed.values() for gpu in gpus}
         self._free = set(available(snapshot, offer, allocation).tolist()) - used
         self._spare: set[int] = set()
-        """GPUs taken from a claim, for use by others."""
+        """GPUs that were taken from a claim and that other claims may use."""
         self._spans = False
         """Whether the placement may put a gang on several machines."""
         self._fewer: list[int] = []
@@ -78,13 +78,13 @@ class Repair:
             return None
         self._spans = any(len({self._machine[gpu] for gpu in self._placed[claim]}) > 1 for claim in wrong)
         for claim in sorted(wrong, key=lambda claim: place.get(claim, len(place))):
-            if not self._may_have(claim, self._placed[claim]):  # an exchange may have put it right
+            if not self._may_have(claim, self._placed[claim]):  # an earlier swap may have repaired it
                 self._repair(claim)
         if self._moves:
             self._hand_on()
         return self._answer()
 
-    # --- claims with GPUs that they do not get --------------------------------------------------------------------
+    # --- claims with forbidden GPUs ----------------------------------------------------------------------------------
 
     def _app(self, claim: int) -> int:
         return int(self._snapshot.jobs.app[self._rows[claim]]) if self._is_job else self._rows[claim]
@@ -105,9 +105,9 @@ class Repair:
             self._move_app(claim)
 
     def _move_job(self, claim: int) -> None:
-        """Move a whole gang to GPUs of its type, else swap it with one of its size, else let it give way.
+        """Move a whole gang to other GPUs of its type, else swap it with a gang of its size, else shrink or drop it.
 
-        A running gang stays on its GPUs, if necessary at a smaller size, if that is possible.
+        If possible, a running gang stays on its GPUs, if necessary at a smaller size.
         """
         gpus, held = self._placed[claim], self._held_by(claim)
         stays = self._is_size(claim, len(held)) and set(held) <= self._free | set(gpus)
@@ -130,7 +130,7 @@ class Repair:
             and self._may_have(claim, theirs)
             and self._may_have(other, gpus)
         ]
-        if partners:  # one that starts anyway loses nothing
+        if partners:  # prefer a gang that has not started: the swap costs it nothing
             other = min(
                 partners, key=lambda one: any(self._holder[gpu] == self._rows[one] for gpu in self._placed[one])
             )
@@ -226,7 +226,7 @@ class Repair:
             self._fewer.append(claim)
         self._placed[claim] = gpus
 
-    # --- what is left, for jobs that wait -------------------------------------------------------------------------
+    # --- freed GPUs, for waiting jobs ---------------------------------------------------------------------------------
 
     def _hand_on(self) -> None:
         """Give freed GPUs to claims that got nothing, in the policy's order, then to other waiting jobs."""
@@ -240,7 +240,7 @@ class Repair:
                 self._give_app(claim)
 
     def _restore(self) -> None:
-        """Keep claims running whose GPUs were meant for a claim that gave way; else each round would restart them."""
+        """Keep claims running whose GPUs were meant for a withdrawn claim; else each round would restart them."""
         for row in sorted({self._holder[gpu] for gpu in self._spare} - {NONE}):
             if row not in self._rows:
                 if not self._may_grow():
@@ -324,7 +324,7 @@ class Repair:
         return self._allocated(granted, order), self._placement_of()
 
     def _sizes(self) -> list[int]:
-        """Return the granted size of each claim: unchanged, unless it got fewer GPUs, or freed ones."""
+        """Return the granted size of each claim: unchanged unless the claim got fewer GPUs, or freed ones."""
         amount: Any = self._allocation.amount
         granted: list[int] = [*amount.gpus.tolist(), *[0] * (len(self._rows) - amount.gpus.size)]
         for claim, gpus in self._placed.items():

@@ -1,6 +1,6 @@
-"""Wraps a policy's stages so that apps get no slots of their left-out nodes.
+"""Wraps a policy's stages so that apps get no slots on their left-out nodes.
 
-Policies need not know of it: after the placement has chosen GPUs, those that an app must not get are swapped for others
+Policies need no change: after the placement has chosen GPUs, those that an app must not get are swapped for others
 on which its job or app fits, and freed GPUs go to waiting jobs.
 """
 
@@ -41,9 +41,9 @@ def without_slots_left_out(stages: Stages, barred: Barred) -> Stages:
 
 
 class _Placing:
-    """Places an allocation already in the last refiner's hook, and returns that placement in the placement's hook.
+    """Computes the placement in the last refiner hook already, and returns it in the placement hook.
 
-    Both hooks are needed: the refiner can change the sizes that an allocation grants, the placement the GPUs.
+    Both hooks are needed: only a refiner can change the granted sizes, and only the placement stage the GPUs.
     """
 
     def __init__(self, inner: PlacementStage, barred: Barred) -> None:
@@ -51,7 +51,7 @@ class _Placing:
         self._made: tuple[Allocation, Placement] | None = None
 
     def refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """As ``eunomia_refine``; memo, record and verdicts stay those of the previous stage."""
+        """Implement ``eunomia_refine``; memo, record and verdicts stay those of the previous stage."""
         self._made, barred = None, self._barred()
         plain = dataclasses.replace(allocation, memo=None, record=None, verdicts=NO_VERDICTS)
         claims = allocation.claims
@@ -65,7 +65,7 @@ class _Placing:
         return self._made[0]
 
     def place(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """As ``eunomia_placement``."""
+        """Implement ``eunomia_placement``: return the repaired placement if ``refine`` computed one."""
         made, self._made = self._made, None
         if made is not None and made[0] is allocation:
             return made[1]
@@ -73,7 +73,7 @@ class _Placing:
 
 
 def _without_probes(snapshot: Snapshot, menus: Menus, barred: Mapping[int, Ints]) -> Menus:
-    """Return menus without measurements of the affected apps' jobs, for whose GPUs no placement is computed."""
+    """Return menus without probes of the affected apps' jobs, since no placement is computed for a probe's GPUs."""
     probes = menus.probe
     if probes is None:
         return menus

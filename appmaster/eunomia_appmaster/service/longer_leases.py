@@ -12,14 +12,14 @@ from eunomia_appmaster.service.service import Service
 log = structlog.get_logger()
 
 MOST_SECONDS: Final = 3.0
-"""Most seconds in which nodes get their extended leases before the arbiter ends."""
+"""Maximum number of seconds to wait until the nodes have their extended leases."""
 LOOK_SECONDS: Final = 0.02
 
 
 async def lengthen_leases(service: Service) -> None:
-    """Extend the nodes' leases, and wait until the responding nodes know.
+    """Extend the nodes' leases, and wait at most ``MOST_SECONDS`` until the nodes that are up have them.
 
-    The extension is journaled first: the next arbiter waits that long for a node that it does not hear from.
+    The extension is journaled first: the next arbiter waits that long for a silent node.
     """
     nodes = service.nodes
     leased = [node for node in nodes if nodes.is_leased(node) and node.is_up]

@@ -1,7 +1,7 @@
 """Marks of how far a journal was written, kept outside of SQLite, to detect lost steps.
 
 After each commit, never before, the arbiter writes a mark to ``journal.mark``, and its answers carry the mark to
-launchers and app masters, which return it when they register. A journal that does not reach a mark has lost steps on
+launchers and app masters, which send it back when they register. A journal that does not reach a mark has lost steps on
 which a machine or an app has acted: SQLite silently treats a damaged frame of its log as the end of the log.
 """
 
@@ -27,14 +27,14 @@ UNTIL: Final = f"nothing is decided before a backup is restored, or this accepte
 SYNC_STEPS: Final = 200
 """Number of steps after which the mark is synced to the disk; a mark older than the journal is not an error."""
 MOST_NAMED: Final = 10
-"""Most apps that the text of a loss names."""
+"""Maximum number of apps that the text of a loss names."""
 _FIELDS: Final = ("history", "step", "sum", "notes")
 _UNKNOWN: Final = -1
 
 
 @value
 class Mark:
-    """A mark: how far a journal was written.
+    """A mark: records how far a journal was written.
 
     Attributes:
         history: starts at 1 and increases with each accepted loss, after which step numbers are reused.
@@ -70,7 +70,7 @@ class Loss:
         mark: the mark that the journal does not reach.
         by: the place where the mark was found.
         last: the journal's last step.
-        what: the loss as text, a part of a sentence.
+        what: the loss as text, a clause.
     """
 
     mark: Mark
@@ -79,7 +79,7 @@ class Loss:
     what: str
 
     def words(self, apps: Iterable[str] = ()) -> str:
-        """Return the loss as a sentence without a full stop; ``apps``: those that the journal does not know."""
+        """Return the loss as a sentence without a full stop; ``apps``: names of the lost apps."""
         named = sorted(apps)
         more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         lost = f": app{'s' if len(named) > 1 else ''} {', '.join(named[:MOST_NAMED])}{more}" if named else ""
@@ -109,13 +109,13 @@ class Marks:
             log.warning("journal.mark_missing", what=f"there is no {path.name}: a loss of steps would not be noticed")
 
     def check_begun(self, *, accepted: bool) -> None:
-        """Check that a journal without steps, notes or a secret has never had them.
+        """Check that a journal with neither steps nor a secret has never had steps or notes, by the mark file.
 
         Args:
             accepted: whether the operator has accepted the loss.
 
         Raises:
-            InputError: it has; the message names the remedy.
+            InputError: it had some; the message names the remedy.
         """
         kept = Mark.of(self._file.text)
         empty = not self._journal.meta.get("secret") and not self._journal.last_step
@@ -148,7 +148,7 @@ class Marks:
             self._refused = False
 
     def lost(self, kept: Iterable[tuple[str, str]] = ()) -> Loss | None:
-        """Return the largest loss by the mark file and by marks kept elsewhere; None: nothing is lost.
+        """Return the loss by the furthest mark, from the mark file or kept elsewhere; None if nothing is lost.
 
         Args:
             kept: pairs of a place and the text of the mark kept there.
@@ -157,7 +157,7 @@ class Marks:
         return max(found, key=lambda loss: (loss.mark.history, loss.mark.step), default=None)
 
     def is_behind(self, text: str) -> bool:
-        """Return whether a mark is ahead of the present one, or of a different step; no file is read."""
+        """Return whether a mark is ahead of the present one, or its step has another checksum; no file is read."""
         kept, here = Mark.of(text), Mark.of(self.present)
         if kept is None or here is None:
             return False
@@ -182,7 +182,7 @@ class Marks:
         self.follow()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the mark file."""
         self._file.close()
 
     def _against(self, by: str, text: str) -> Loss | None:

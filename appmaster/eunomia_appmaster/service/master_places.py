@@ -1,4 +1,4 @@
-"""Chooses the node for an app's master from which it reaches most of the cluster."""
+"""Chooses the node from which an app's master reaches the most slots."""
 
 from collections import Counter
 from typing import Final
@@ -11,14 +11,14 @@ from eunomia_appmaster.service.left_out import LeftOutNodes
 from eunomia_appmaster.service.nodes import Nodes
 
 MOVE_SECONDS: Final = 30.0
-"""Seconds for which a master must not have reached a node before it moves, so that a short fault causes no restart."""
+"""Seconds for which a master must fail to reach a node before it is moved, so that a short fault causes no move."""
 
 
 class MasterPlaces:
-    """Compares nodes for app masters by what they reach.
+    """Compares nodes for app masters by the slots that can be reached from them.
 
     Two nodes count as disconnected, in both directions, if a master on one did not reach the other, or no gang could
-    form over them.
+    form across them.
 
     Args:
         nodes: the machines.

@@ -52,7 +52,7 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 OwnRequest = pb.RegisterApplicationMasterRequest | pb.AllocateRequest | pb.FinishApplicationMasterRequest
 MOST_CALLS = 8
-"""Most heartbeats of one app master that may be outstanding at the same time."""
+"""Maximum number of heartbeats of one app master that may be outstanding at the same time."""
 _QUIET_FIELDS = frozenset(("app", "attempt", "response_id", "progress", "jobs_progress", "forecast", "standing"))
 _LATE = (JobReported, RateMeasured, Adapted, JobFinished, JobFailed, JobPaused, JobResumed)
 """Events that are ignored for an ended job: repeated reports, or reports sent before its end was known."""
@@ -102,7 +102,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def Allocate(  # noqa: N802
         self, request: pb.AllocateRequest, context: Context
     ) -> pb.AllocateResponse:
-        """Apply reports; answer at once if there is news, else after the heartbeat's time."""
+        """Apply reports; answer at once if there is news, else after the heartbeat interval."""
         app = await self._own(request, context)
         session = self._service.sessions.get(app.name)
         command = _command(app, session, request, self._service.view.cluster)
@@ -309,7 +309,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         for release in request.release:
             lease = view.lease(release.lease)
             if lease is None or lease.app != row or release.epoch < lease.epoch:
-                continue  # it was overtaken by a newer order
+                continue  # superseded by a newer order
             named = np.array([gpu for gpu in release.gpus if 0 <= gpu < view.cluster.gpus], dtype=np.int64)
             mine = named[(held.lease[named] == lease.id) & (held.state[named] != GpuState.LEAVING)]
             gpus |= set(mine.tolist())
@@ -325,7 +325,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             app.take_standing(request.standing)
         for event in events:
             if isinstance(event, JobAdded):
-                app.ended_jobs.pop(event.job, None)  # of an app that is taken up again
+                app.ended_jobs.pop(event.job, None)  # of a resumed app
                 app.failures.pop(event.job, None)
             elif isinstance(event, JobFinished):
                 app.ended_jobs[event.job] = "finished"

@@ -38,7 +38,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.bounds import MOST_JOBS
 
 MOST_NUMBERS = 100_000
-"""Most numbers in one column of a bid."""
+"""Maximum length of one column of a bid."""
 KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -56,10 +56,10 @@ def events_of(
     """Yield the events of an app master's request, except its bid and its released slots.
 
     Args:
-        request: of an app master.
-        now: seconds since the arbiter's start; NaN: the time of the step.
+        request: an app master's request.
+        now: seconds on the arbiter's clock; NaN for the time of the step.
         date: date in UTC for measured rates.
-        adapted_at: returns the time of a job's last adaptation, NaN: none. Later adaptations never get an earlier time.
+        adapted_at: returns the time of a job's last adaptation (or NaN). Later adaptations never get an earlier time.
 
     Raises:
         InputError: a job is not the app's own, or a value is invalid.

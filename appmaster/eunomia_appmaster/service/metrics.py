@@ -39,7 +39,7 @@ class Meters:
         """Count the results of a step.
 
         Args:
-            decision: of the step.
+            decision: the step's decision.
             spent: nanoseconds that each stage took since the arbiter's start, by name.
         """
         for stage, total in spent.items():

@@ -117,7 +117,7 @@ class MetricsServer:
         healthy = not wrong
         wrong += [f"{one['node']} is down: {one['why']}" for one in nodes if one["state"] == DOWN]  # others may serve
         health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": healthy, "wrong": wrong}
-        health["nodes"] = nodes  # of those that are not up, or not for long
+        health["nodes"] = nodes  # nodes that are not up, or will not be for long
         health["missing_slots"] = missing  # the others serve, so this alone is no 503
         health["suspended"] = [{"app": app.name, "why": app.why} for app in service.apps if app.state == SUSPENDED]
         now = service.system.unix_time()
@@ -125,8 +125,8 @@ class MetricsServer:
             {"app": app.name, "node": one.node, "why": one.words(now)}
             for app in service.apps
             for one in service.left_out.of(app.name)
-        ]  # nor is this
-        health["stalled"] = stalled  # nor is this: what stalls is ended, and goes on
+        ]  # no 503 for these alone, either
+        health["stalled"] = stalled  # no 503: stalled processes are ended and restarted
         status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
         return status, "application/json", (json.dumps(health) + "\n").encode()
 

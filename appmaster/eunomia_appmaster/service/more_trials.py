@@ -21,10 +21,10 @@ async def add_trials(service: Service, app: App, trials: int, request_id: str) -
     """Add trials to an app that has ended, and let its search continue.
 
     Returns:
-        Its record, the attempt of its app master that starts now, and the known number of earlier jobs that continue.
+        The app's new record, the number of the attempt that starts now, and the known number of jobs that continue.
 
     Raises:
-        InputError: it has not ended, is not a search, or its files are gone; nothing was changed.
+        InputError: the app has not ended, is not a search, or its files are gone; nothing was changed.
     """
     if not app.over:
         rule = "an app must have ended to get more trials (eunomia submit --wait stays until then)"
@@ -48,7 +48,7 @@ def _checked(service: Service, app: App, trials: int) -> list[int]:
     """Return the sizes of all added groups of trials, including the new one.
 
     Raises:
-        InputError: the app file does not allow it.
+        InputError: the app's files cannot be read, or the app file does not allow more trials.
     """
     from eunomia_appmaster.app.app_file import AppFile
 

@@ -1,7 +1,7 @@
 """Leases by which nodes hold their slots: each answer to a launcher renews its node's lease.
 
-The node counts from the sending of its call, the arbiter from its answer, which is later. So work on a silent node has
-ended when the arbiter sees the lease and a margin expire, and starts elsewhere only then. A launcher reports with each
+For the node, a lease starts when it sends its call; for the arbiter, when it answers, which is later. So once a lease
+and a margin end for the arbiter, a silent node's work has ended and may start elsewhere. A launcher reports with each
 call how much of its lease is left, since answers that it did not get may have granted a longer one.
 
 If the arbiter's own node is the only one, it holds its slots without an end: nothing can start elsewhere, and remaining
@@ -19,7 +19,7 @@ META: Final = "node_lease"
 """Key in the journal: the longest lease, in seconds, that a node may hold from an earlier arbiter process."""
 MOST_MARGIN_SECONDS: Final = 5.0
 MARGIN: Final = 0.2
-"""Margin after the end of a lease, as a fraction of its length and at most ``MOST_MARGIN_SECONDS``: a node ends its
+"""Margin after a lease's end, as a fraction of an ordinary lease, at most ``MOST_MARGIN_SECONDS``: a node ends its
 processes shortly after the end of its lease."""
 GRACE: Final = 0.2
 """Fraction of a lease at its end in which workers save and exit, at most the grace of the profile's rounds. A launcher
@@ -27,14 +27,14 @@ or arbiter that is stopped for 60 s must not end the work of a lease of 90 s."""
 QUIET_SECONDS: Final = 15.0
 """Seconds of silence after which ``nodes`` shows what will happen to a node."""
 BEATS: Final = 6
-"""Fewest heartbeats per lease."""
+"""Minimum number of heartbeats per lease."""
 
 
 class HeldLease:
     """The lease of one node, as the arbiter knows it.
 
     Args:
-        ends_at: latest uptime in seconds at which it ends; infinite: never.
+        ends_at: latest uptime in seconds at which the lease ends; infinite if never.
         system: has the machine's clock.
     """
 
@@ -46,15 +46,15 @@ class HeldLease:
 
     @property
     def left_seconds(self) -> float:
-        """The seconds until its end, infinite without one, 0 after it."""
+        """Seconds until the lease ends; infinite if it never ends, 0 if it has ended."""
         return max(0.0, self.ends_at - self._system.uptime())
 
     def heard(self, left_seconds: float, *, endless: bool) -> None:
-        """Set the lease to what its launcher reports as left, since no earlier answer can still arrive."""
+        """Set the remaining time to the launcher's report, since no earlier answer can still arrive."""
         self.ends_at = math.inf if endless else self._system.uptime() + max(0.0, left_seconds)
 
     def given(self, seconds: float) -> float:
-        """Record that an answer grants the lease now; returns its length in seconds, 0: without an end."""
+        """Record that an answer grants a lease of ``seconds`` (0: without an end) now; returns ``seconds``."""
         self.seconds = seconds
         self.ends_at = max(self.ends_at, self._system.uptime() + seconds if seconds > 0.0 else math.inf)
         return seconds
@@ -65,8 +65,8 @@ class NodeLeases:
 
     Args:
         journal: stores the longest lease that a node may hold.
-        seconds: of an ordinary lease.
-        stop_seconds: of a lease granted before an orderly end of this process.
+        seconds: length of an ordinary lease.
+        stop_seconds: length of a lease granted before an orderly end of this process.
     """
 
     def __init__(self, journal: Journal, seconds: Seconds, stop_seconds: Seconds) -> None:
@@ -75,7 +75,7 @@ class NodeLeases:
         self.most_grace = math.inf
         """The grace of the profile's rounds, in seconds."""
         self.stops = False
-        """Whether leases have the greater length of an orderly end now."""
+        """Whether leases now have the greater length for an orderly end."""
         kept = journal.meta.get(META)
         self._kept = float(kept) if isinstance(kept, int | float) else 0.0
         self.longest = max(float(seconds), self._kept)
@@ -104,7 +104,7 @@ class NodeLeases:
 
     @property
     def ordinary_wait(self) -> float:
-        """Seconds of an ordinary lease and its margin."""
+        """Length of an ordinary lease plus its margin, in seconds."""
         return self._seconds + self.margin
 
     @property

@@ -20,7 +20,7 @@ DRAINING: Final = "draining"
 _ENDS: Final = (GpuState.LEAVING, GpuState.DOWN)
 STORAGE: Final = "waits for storage or a device"
 NAMED: Final = 5
-"""Number of jobs whose processes are named."""
+"""Maximum number of processes that a text names."""
 _WAITS: Final = (JobState.WAITING, JobState.PAUSED)
 
 
@@ -52,7 +52,7 @@ class NodeWords:
         return "; ".join(filter(None, [self._reason(node), *_unkilled(node), clock]))
 
     def _reason(self, node: Node) -> str:
-        """Return why a node is not up, or will not be for long; empty: neither."""
+        """Return why a node is not up, or will not stay up; empty if it is up and stays up."""
         if node.lost and node.registered:
             return f"it is back; its slots wait until what ran there has ended{_left_on(node)}"
         if node.lost and node.left:
@@ -163,7 +163,7 @@ class NodeWords:
 
 
 def _left_on(node: Node) -> str:
-    """Return the jobs whose processes are left on a node, with these, as text: `` (nets/4: process 4711)``."""
+    """Return text on the processes that are left on a node, with their jobs: `` (nets/4: process 4711)``."""
     left = [f"{one.app}/{one.job}: process {one.pid}" for one in node.containers if one.pid]
     return (
         f" ({', '.join(left[:NAMED])}{f', and {len(left) - NAMED} more' if len(left) > NAMED else ''})" if left else ""

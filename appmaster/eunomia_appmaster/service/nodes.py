@@ -35,7 +35,7 @@ class Node:
     """One machine with its launcher.
 
     Args:
-        name: of the node.
+        name: the node's name.
         request: its registration.
         system: has the machine's clock.
     """
@@ -78,9 +78,9 @@ class Node:
         self.fence: int | None = None
         """The epoch up to which all processes must have ended before the node counts as back; None: it was not lost."""
         self.asked: dict[str, int] = {}
-        """The attempt of its app master that a user requested, by app."""
+        """Number of the app master's attempt that a user requested, by app."""
         self.mark = ""
-        """The mark of the journal that its launcher got last; empty: not known."""
+        """The journal's mark that its launcher last received; empty if not known."""
         self.draining = False
         """Whether its launcher was ordered to end, and is ending its containers first."""
         self.left = False
@@ -137,9 +137,9 @@ class Node:
         """Apply the node's reports; statuses older than the known ones are ignored.
 
         Args:
-            containers: the changed ones.
-            app_masters: the changed ones.
-            slot_states: of any slots.
+            containers: statuses of containers that have changed.
+            app_masters: statuses of app masters that have changed.
+            slot_states: states of any slots.
             draining: whether the launcher is ending; None: unchanged.
 
         Returns:
@@ -170,8 +170,8 @@ class Node:
         """Set the node's present orders; if they have changed, its heartbeat is answered at once.
 
         Args:
-            keys: identify the orders.
-            force: answer even if they are unchanged.
+            keys: keys that identify the orders.
+            force: only forget the former orders, so that the next call of this method answers in any case.
         """
         if force:
             self._order_keys = None
@@ -245,7 +245,7 @@ class Nodes:
         return self.layout is not None and len(self.layout.nodes) > 1
 
     def is_leased(self, node: Node) -> bool:
-        """Return whether a node's lease has an end; that of the arbiter's own node has one unless it is alone."""
+        """Return whether a node's lease has an end; the arbiter's own node has an endless one while it is alone."""
         return self.are_several or not node.is_head
 
     def lease_seconds(self, node: Node) -> float:
@@ -253,13 +253,13 @@ class Nodes:
         return self.leases.seconds if self.is_leased(node) else 0.0
 
     def is_over(self, node: Node) -> bool:
-        """Return whether a node's lease and margin have expired, so that none of its work runs; true without leases."""
+        """Return whether a node's lease and margin have expired, so that its work has ended; True without a lease."""
         return not self.is_leased(node) or self._system.uptime() > node.lease.ends_at + self.leases.margin
 
     def are_here(self) -> bool:
-        """Return whether the starting arbiter need not wait for more machines; each call ticks the clock.
+        """Return whether the starting arbiter can stop waiting for machines; each call ticks the clock.
 
-        It waits for a first machine, and for known ones until the time after which they count as lost.
+        The arbiter waits for a first machine, and for known ones until they would count as lost.
         """
         self.clock.tick()
         if self.layout is None:
@@ -303,7 +303,7 @@ class Nodes:
         return node
 
     def hear_lease(self, node: Node, left_seconds: float, *, endless: bool) -> None:
-        """Apply a node's report of how much of its lease is left, at most the longest that may have been granted."""
+        """Apply a node's report of its lease's remaining time, capped at the longest lease that may exist."""
         most = math.inf if node.is_head else self.leases.longest
         node.lease.heard(min(left_seconds, most), endless=endless and node.is_head)
 
@@ -381,7 +381,7 @@ class Nodes:
             if not node.lost and (over or node.left):
                 log.warning("machine.lost", node=node.name, silent_seconds=round(silent, 1), in_order=node.left)
                 node.lost = True
-                node.registration_id = ""  # it has to register again, and is fenced then
+                node.registration_id = ""  # it must register again, and is then fenced
                 node.fence = view.last_epoch
                 yield from (MachineLost(machine=machine) for machine in layout.machines_of(node.name))
 
@@ -444,18 +444,18 @@ class Nodes:
                 node.down = {self.layout.places[gpu].slot: view.last_epoch for gpu in down}
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
-        """Set the kill deadline of leaving GPUs; of two deadlines the earlier one applies."""
+        """Set the kill deadline of leaving GPUs, ``seconds`` from now; an earlier deadline stays."""
         at = self._system.monotonic() + max(0.0, seconds)
         for gpu in gpus:
             self.deadlines[gpu] = min(at, self.deadlines.get(gpu, at))
 
     def seconds_left(self, gpus: Iterable[int]) -> float | None:
-        """Return the seconds until the first of these GPUs' processes is killed; None: not known."""
+        """Return the seconds until the first process on these GPUs is killed; None if not known."""
         known = [self.deadlines[gpu] for gpu in gpus if gpu in self.deadlines]
         return max(0.0, min(known) - self._system.monotonic()) if known else None
 
     def revocations(self, node: Node, view: ClusterView, grace: float) -> list[pb.Revocation]:
-        """Return the slots that a node must give back, with the remaining seconds."""
+        """Return the revocations of a node's slots, due at their kill deadlines, else in ``grace`` seconds."""
         if self.layout is None:
             return []
         orders = []
@@ -494,7 +494,7 @@ class Nodes:
                 yield pb.Revocation(slot=status.slot, epoch=status.epoch, deadline_seconds=0.0)
 
     def fences(self, node: Node) -> list[pb.Fence]:
-        """Return the fences of a lost node, or of missing slots, which are back once the fences are confirmed."""
+        """Return the fences that a lost node, or its slots that were down, must confirm before they count as back."""
         if node.fence is not None:
             return [pb.Fence(slot=slot, epoch=node.fence) for slot in sorted(node.slots)]
         return [pb.Fence(slot=slot, epoch=epoch) for slot, epoch in sorted(node.down.items()) if slot in node.slots]

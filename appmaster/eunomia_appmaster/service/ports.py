@@ -12,7 +12,7 @@ def check_free(state_dir: Path, address: str, metrics: str | None) -> None:
     """Check that the addresses of an arbiter are free.
 
     Args:
-        state_dir: of the arbiter; if another arbiter serves it, the error says so instead.
+        state_dir: the arbiter's state folder; if another arbiter serves it, the error is about that instead.
         address: host:port.
         metrics: host:port of its metrics; None: metrics are not served.
 
@@ -45,4 +45,4 @@ def _check(address: str, place: str) -> None:
         if error.errno == errno.EACCES:
             rule = "an address must have a port that this user may serve, from 1024 on"
             raise InputError(rule, value=f'"{address}"', place=place) from error
-        # what else may be wrong with it is the server's to say: it may serve only some of a name's addresses
+        # other faults are left to the server, which may be able to serve some of a name's addresses

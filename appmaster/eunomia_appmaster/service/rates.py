@@ -9,9 +9,9 @@ import grpc
 RETRY_KEY: Final = "grpc-retry-pushback-ms"
 """Trailing metadata of a refusal: gRPC's own key for the milliseconds after which to call again."""
 MOST_NAMES: Final = 10_000
-"""Most callers that are tracked; the one that called longest ago is dropped first, which refills its bucket."""
+"""Maximum number of tracked callers; the one that called longest ago is dropped first, which refills its bucket."""
 DROPPED: Final = 2
-"""Most full buckets that a call drops; since a call adds at most one, buckets of inactive callers do not accumulate."""
+"""Maximum number of full buckets that a call drops. A call adds at most one, so unused buckets do not accumulate."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -26,7 +26,7 @@ class Rate:
     Args:
         what: the limited thing, for the error, such as ``registrations of one app``.
         per_second: sustained calls per second.
-        burst: number of calls at once.
+        burst: maximum number of calls at once (the bucket's capacity).
     """
 
     def __init__(self, what: str, per_second: float, burst: float) -> None:
@@ -44,7 +44,7 @@ class Rate:
         """Take a token from a caller's bucket.
 
         Args:
-            name: of the caller.
+            name: the caller's name.
             now: seconds of a monotonic clock.
 
         Returns:
@@ -74,7 +74,7 @@ class Rate:
             del self._buckets[name]
 
     async def ask(self, name: str, now: float, context: "grpc.aio.ServicerContext[object, object]") -> None:
-        """Take a token; if there is none, end the call with RESOURCE_EXHAUSTED and the time of the next try."""
+        """Take a token; if there is none, end the call with RESOURCE_EXHAUSTED and the time until the next try."""
         seconds = self.take(name, now)
         if seconds > 0.0:
             await exhausted(
@@ -85,7 +85,7 @@ class Rate:
 async def exhausted(
     context: "grpc.aio.ServicerContext[object, object]", rule: str, place: str, seconds: float
 ) -> NoReturn:
-    """End a call that exceeds its rate limit."""
+    """End a call with RESOURCE_EXHAUSTED; ``seconds``: time until the next try."""
     words = f"{rule} ({place}); ask again in {max(seconds, 0.001):.3f} s"
     pushback = ((RETRY_KEY, str(max(1, round(1000.0 * seconds)))),)
     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words, pushback)

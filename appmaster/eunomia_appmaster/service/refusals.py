@@ -11,10 +11,10 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 ERRORS_KEY: Final = "eunomia-errors-bin"
 """Metadata key for the list of all errors."""
 TEXT_BYTES: Final = 3000
-"""Most bytes of a status's text, in which gRPC sends each byte of a non-ASCII character as ``%XX``."""
+"""Maximum size of a status's text in bytes, in which gRPC sends each byte of a non-ASCII character as ``%XX``."""
 ERRORS_BYTES: Final = 4000
 PART_BYTES: Final = 1200
-"""Most bytes each of an error's rule, value and place."""
+"""Maximum size in bytes of each of an error's rule, value and place."""
 
 
 def header_text(text: str) -> str:
@@ -42,7 +42,7 @@ def no_node() -> InputError:
 
 
 def one_error(rule: str) -> Details:
-    """Return an error as details of a status, which a client shows unchanged."""
+    """Return an error as status details, which a client shows unchanged."""
     return ((ERRORS_KEY, pb.Errors(errors=[pb.Error(rule=_short(rule) or "")]).SerializeToString()),)
 
 

@@ -31,7 +31,7 @@ async def resume(service: Service, app: App) -> tuple[int, int]:
         The number of its app master's next attempt, and the known number of jobs that continue.
 
     Raises:
-        InputError: it did not fail for that reason, or its files are gone; nothing was changed.
+        InputError: the app runs, or ended for another reason, or its files are gone; nothing was changed.
     """
     check_end(app)
     unfinished = await asyncio.to_thread(check_folder, service, app)
@@ -60,8 +60,8 @@ async def go_on(service: Service, app: App, record: App) -> int:
 
     Args:
         service: the arbiter's service.
-        app: the record of its end.
-        record: the record of its resumption.
+        app: the app's record at its end.
+        record: the app's record once it is resumed.
 
     Raises:
         InputError: there are too many apps, or its slots or its app master are still leaving; nothing was changed.

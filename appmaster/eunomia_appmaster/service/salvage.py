@@ -2,7 +2,7 @@
 
 The steps after the first damaged one are lost, as are damaged notes and rows on damaged pages; if SQLite cannot read a
 page, the table's other rows are read one by one. An arbiter that continues from the new file finds that the machines
-have seen later orders than it knows, ends what runs there, and grants nothing before that is confirmed.
+have seen later orders than the file has, ends the processes there, and grants nothing before that is confirmed.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from eunomia_appmaster.node.system import MACHINE
 NOWHERE_ELSE = ("secret", "seed", "layout")
 """Keys of the meta table that cannot be derived from other rows."""
 MOST_PROBED: Final = 100_000
-"""Most row numbers that are tried one by one between two damaged pages of a table."""
+"""Maximum number of row numbers that are tried one by one between two damaged pages of a table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
 
 
 def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, int, list[str]]:
-    """Copy the undamaged rows; returns the last good step, the last written step, and what was not copied."""
+    """Copy the undamaged rows; returns the last good step, the last written step, and a line per loss."""
     version = version_of(damaged)
     saved = _checkpoint(damaged, version)
     base = 0 if saved is None else saved.after_step

@@ -24,7 +24,7 @@ from eunomia_appmaster.service.tracker import ResourceTracker
 log = structlog.get_logger()
 
 MOST_CALLS = 5000
-"""Most calls of all clients that may wait at the same time."""
+"""Maximum number of calls of all clients that may wait at the same time."""
 
 
 def check_address(
@@ -108,14 +108,14 @@ def publish(service: Service, folder: Path) -> None:
 
 
 def mend(service: Service, folder: Path) -> None:
-    """Write again the files of ``publish`` that are missing or damaged."""
+    """Rewrite the address and token files of ``publish`` that are missing or damaged; not the CA file."""
     for name, text in _published(service).items():
         path = folder / name
         try:
             if path.read_bytes() == text.encode():
                 continue
         except OSError:
-            pass  # it is gone
+            pass  # it is missing
         publish_private(path, text)
         log.warning("run_file.written_again", file=str(path))
 

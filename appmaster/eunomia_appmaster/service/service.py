@@ -62,16 +62,16 @@ log = structlog.get_logger()
 STOP_SECONDS = 10.0
 """Seconds between an order to end an app master and its kill."""
 LOOK_SECONDS = 1.0
-"""Seconds between two checks for changes without a message, such as silence."""
+"""Seconds between two checks for changes that no message reports, such as silence."""
 
 
 class Service:
     """One arbiter with its journal, machines, apps and sessions. Everything happens in one event loop.
 
     Args:
-        settings: of this process.
+        settings: this process's settings.
         journal: open for writing.
-        profile: the configured one.
+        profile: the configured profile.
         fallback: the profile that is used when the configured one has failed too often.
         system: the machine's clocks and threads.
     """
@@ -176,7 +176,7 @@ class Service:
 
     async def run(self) -> None:
         """Wait for the machines, recover, and make steps until cancelled."""
-        with contextlib.suppress(OSError):  # a disk that refuses it is reported by what writes there
+        with contextlib.suppress(OSError):  # a disk error is reported by the next write there
             self.settings.apps.mkdir(exist_ok=True)  # launchers look for it before they register
         await self._await_machines()
         self._begin()
@@ -283,7 +283,7 @@ class Service:
         return self.loss.words(unknown_apps(self.settings.apps, self.nodes, self.apps.get))
 
     def hear_mark(self, by: str, mark: str) -> None:
-        """Report a mark that the journal does not reach although the arbiter makes decisions already."""
+        """Log a mark that the journal does not reach, and add it to the faults, if the arbiter makes decisions."""
         if self.decides and self.marks.is_behind(mark):
             log.error("journal.behind_mark", by=by, mark=mark, journal=self.marks.present)
             if (fault := f"the journal lacks steps that {by} has heard of") not in self.driver.faults:
@@ -450,7 +450,7 @@ class Service:
     # --- apps ------------------------------------------------------------------------------------------------------
 
     def end(self, app: App, state: str, why: str = "") -> None:
-        """End an app: finished, failed or cancelled."""
+        """End an app; ``state``: ``finished``, ``failed`` or ``cancelled``; ``why``: the reason as text."""
         if app.over:
             return
         row = self.view.app_row(AppId(app.name))
