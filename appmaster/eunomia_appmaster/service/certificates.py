@@ -103,7 +103,7 @@ class Certificates:
 
     @property
     def holds_until(self) -> datetime:
-        """Return when the certificate expires.
+        """Return the time at which the certificate expires.
 
         Raises:
             InputError: it cannot be read.

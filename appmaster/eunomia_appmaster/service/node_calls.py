@@ -147,7 +147,7 @@ class NodeCalls:
         )
 
     def _holders(self, held: list[int]) -> list[pb.SlotHolder]:
-        """Return the jobs that have these GPUs, those with the most GPUs first."""
+        """Return the jobs that hold these GPUs, those with the most GPUs first."""
         view = self._with_nodes.view
         rows = Counter((int(view.gpus.app[gpu]), int(view.gpus.job[gpu])) for gpu in held)
         found = [

@@ -15,7 +15,7 @@ async def set_profile(service: Service, request: pb.SetProfileRequest) -> pb.Set
     """Carry out an order about a kind's rates, and wait until it is journaled.
 
     Raises:
-        InputError: the file lacks rates, is of another cluster, or the kind is unknown; nothing was changed.
+        InputError: the file lacks rates, is for another cluster, or the kind is unknown; nothing was changed.
     """
     async with service.driver.lock:
         view = service.view

@@ -1,4 +1,4 @@
-"""The registered app masters, and the changes that each is sent next.
+"""The registered app masters, and the changes that are sent to each next.
 
 The news for an app (changed leases and offers) are computed from the arbiter's state each time, as the difference to
 what was sent; no message is queued, so none can be outdated.
@@ -28,17 +28,17 @@ from eunomia_appmaster.service.tuned import amounts_of
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
 MOST_REFUSALS = 100
-"""Most refused reports that are kept for the next answer."""
+"""Maximum number of refused reports that are kept for the next answer."""
 LOOK_AGAIN_SECONDS = 10.0
 """Seconds after which news are computed even if nothing has signalled a change."""
 WOKEN_AT_ONCE = 32
 WAKE_SECONDS = 0.002
-"""Most seconds between two app masters that are woken, after the first ``WOKEN_AT_ONCE``: each calls again at once, and
-the heartbeats of others would have to wait for all of them."""
+"""Maximum number of seconds between waking two app masters, after the first ``WOKEN_AT_ONCE``: each calls again at
+once, and other heartbeats would have to wait for all of them."""
 WAKE_SHARE = 0.4
 """Largest fraction of the bid deadline that waking takes."""
 LEAST_SECONDS = 0.01
-"""Least seconds between two processed calls of an app master."""
+"""Minimum number of seconds between two processed calls of an app master."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Sent:
     ends_at: float
     protected_until: float
     amounts: tuple[float, float]
-    """CPUs and memory (GiB) of all its slots together that its processes may use."""
+    """Total CPUs and memory (GiB) that its processes may use, over all its slots."""
 
 
 class NodeAddress(NamedTuple):
@@ -104,7 +104,7 @@ class Session:
         """Uptime of its last call, in seconds."""
         self._leases: dict[int, _Sent] = {}
         self._leaving: dict[int, int] = {}
-        """The epoch of the revocation that was sent for a GPU, by GPU."""
+        """The epoch of the last revocation sent for each leaving GPU, by GPU."""
         self._offer: int | None = None
         self._tokens: tuple[NodeAddress, ...] = ()
 
@@ -135,13 +135,13 @@ class Session:
             self.changed.set()
 
     def note_offer(self, offer: int | None) -> None:
-        """Record which offer is open; news that an offer is closed can wait for the end of the heartbeat."""
+        """Mark the session stale if its offer is not the open one; that news can wait for the end of the heartbeat."""
         self.stale |= self._offer is not None and self._offer != offer
 
     def may_have_news(self) -> bool:
-        """Return whether to compute news, which requires waiting for a running step.
+        """Return whether to compute news, for which the call must wait for a running step.
 
-        Without a signalled change they are computed from time to time: this is cheap, and makes up for a missed signal.
+        Without a signalled change, news are computed from time to time: this is cheap, and corrects a missed signal.
         """
         aged = asyncio.get_running_loop().time() - self._looked_at > LOOK_AGAIN_SECONDS
         return self.stale or aged or bool(self.refused or self.bid_error)
@@ -151,12 +151,12 @@ class Session:
         self.stale, self._looked_at = False, asyncio.get_running_loop().time()
 
     def take_acknowledged(self) -> list[Started]:
-        """Return the leases that start because the last answer was acknowledged, or was so long ago."""
+        """Return the starts that the acknowledgement of the last answer confirms, and those of overdue resizes."""
         started, self.unacknowledged = self.unacknowledged, []
         return started + self.resizes.take_due(self._system.uptime())
 
     def sent(self, lease: LeaseView, sent: _Sent) -> None:
-        """Record a lease's message, with which an ordered lease starts once the answer is acknowledged."""
+        """Record a lease as sent; an ordered lease starts once the answer is acknowledged, or its resize confirmed."""
         known = self._leases.get(lease.id)
         self._leases[lease.id] = sent
         if lease.state is LeaseState.ORDERED:
@@ -233,7 +233,7 @@ class NewsWriter:
         return [self._lease(session.app, view, lease) for lease in leases], self.node_tokens(session.app)
 
     def news(self, session: Session, view: ClusterView, now: Seconds) -> pb.AllocateResponse | None:
-        """Return the news for an app master, which count as sent from then on; None: there are none."""
+        """Return the news for an app master, and count them as sent; None if there are none."""
         answer = pb.AllocateResponse()
         known = {lease.id: lease for lease in self._leases(session, view)}
         self._add_leaving(session, view, answer)

@@ -13,7 +13,7 @@ from eunomia_appmaster.service.certificates import Certificates
 
 DEFAULT_ADDRESS = "127.0.0.1:7720"
 KEPT_APPS = 1000
-"""Default number of ended apps that are kept in memory."""
+"""Default maximum number of ended apps in memory."""
 
 
 @value
@@ -40,7 +40,7 @@ class Settings:
     node_lease: Seconds = Seconds(90.0)
     """Length in seconds of an ordinary lease of a node, if there are several nodes; see ``node_leases``."""
     stop_lease: Seconds = Seconds(900.0)
-    """Length of the leases granted before an orderly end of this process, so that a restart ends no work."""
+    """Length in seconds of the leases granted before an orderly end of this process, so that a restart ends no work."""
     app_master_silence: Seconds = Seconds(30.0)
     """Seconds without a call of an app master, while its launcher responds, after which it is ended as hung; at least
     ten heartbeats."""
@@ -50,11 +50,11 @@ class Settings:
     checkpoint_steps: int = 200
     """Steps between two checkpoints of the state."""
     retention: Retention = DEFAULT_RETENTION
-    """How many of the journal's old steps are kept."""
+    """The rule for how many of the journal's old steps are kept."""
     keep_apps: int = KEPT_APPS
-    """Number of ended apps that are kept in memory; older ones are looked up in the journal."""
+    """Maximum number of ended apps in memory; older ones are looked up in the journal."""
     connections: int | None = None
-    """Most connections to the arbiter; None: as many as the limit of open files allows."""
+    """Maximum number of connections to the arbiter; None for as many as the limit of open files allows."""
     connection_patience: Seconds = Seconds(PATIENCE_SECONDS)
     """Seconds after which a connection without a valid token is closed."""
     durable: bool = True
@@ -62,7 +62,7 @@ class Settings:
     clean_after: Seconds | None = None
     """Seconds after an app's end at which its folder is removed; None: never."""
     clean_keep_best: bool = False
-    """Whether the app's own files and its best checkpoint are kept then."""
+    """Whether the app's own files and its best checkpoint are kept when its folder is removed."""
     job_limits: JobLimits = DEFAULTS
     """Limits on jobs and apps on all nodes."""
     reserve: int = 0

@@ -15,7 +15,7 @@ from eunomia_appmaster.node.kept_apart import OPEN_FILE, PASSED
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 FOLDER: Final = ".storage"
-"""Name of its folder in the folder of apps' folders; names of apps never begin with a dot."""
+"""Name of the file's folder, in the folder of apps' folders; names of apps never begin with a dot."""
 
 
 class SharedStorage:
@@ -41,7 +41,7 @@ class SharedStorage:
         return hashlib.sha256(self._content).hexdigest()
 
     def show(self) -> str:
-        """Write the file if it is missing, delete those of earlier arbiters, and return its path below the folder.
+        """If the file is missing, write it and delete those of earlier arbiters; return its path (see ``file``).
 
         Raises:
             OSError: the disk refuses it.

@@ -12,7 +12,7 @@ class StagePlugins:
     """Resolves each stage of a profile once: this takes tens of milliseconds and is needed at every registration.
 
     Args:
-        profile: the configured one.
+        profile: the configured profile.
     """
 
     def __init__(self, profile: Profile) -> None:

@@ -11,9 +11,9 @@ from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.sessions import Session
 
 MOST_HEARTBEATS: Final = 10.0
-"""Least limit on silence in heartbeats, so that an app master that missed fewer does not count as silent."""
+"""Minimum limit on silence, in heartbeats: an app master that missed fewer does not count as hung."""
 START_LIMITS: Final = 6.0
-"""Multiple of the limit within which an attempt must register, since it imports modules on a possibly busy machine."""
+"""An attempt must register within this multiple of the limit: it first imports modules, maybe on a busy machine."""
 
 
 class StalledMasters:
@@ -21,14 +21,14 @@ class StalledMasters:
 
     Args:
         limit: seconds of silence after which an app master counts as hung.
-        clock: of the loop.
+        clock: the event loop's clock.
     """
 
     def __init__(self, limit: float, clock: LoopClock) -> None:
         self._limit = limit
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
-        """The running attempt and part of an app's master, and when they were first seen, by app."""
+        """By app: attempt and part of the running app master, and the loop clock's time at which it was first seen."""
 
     def on(
         self, node: Node, apps: Iterable[App], sessions: Mapping[str, Session]
@@ -53,12 +53,12 @@ class StalledMasters:
                 )
 
     def keep_only(self, apps: Collection[str]) -> None:
-        """Forget all other apps, which have ended."""
+        """Forget all apps except these; the others have ended."""
         for app in self._seen.keys() - set(apps):
             del self._seen[app]
 
     def _silence(self, app: App, start: tuple[int, int], session: Session | None) -> tuple[float, float]:
-        """Return the seconds for which a start has been silent, and its limit in seconds."""
+        """Return the seconds for which a started app master has been silent, and the limit in seconds."""
         began = self._seen[app.name][1]
         if session is None or (session.attempt, session.part) != start:
             return self._clock.silence(began), START_LIMITS * self._limit

@@ -18,7 +18,7 @@ class Standings:
     """Expected finish-time fairness by app, under any policy; call it under the driver's lock.
 
     Args:
-        arbiter: returns the arbiter.
+        arbiter: a function that returns the arbiter.
         system: has the machine's clock.
     """
 

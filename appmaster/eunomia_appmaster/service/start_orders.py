@@ -1,4 +1,4 @@
-"""Orders to start and stop app masters; a start order contains neither an interpreter nor a folder of this machine."""
+"""Orders to start and stop app masters; a start order names no interpreter and no folder of this machine."""
 
 import os
 
@@ -9,7 +9,7 @@ from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.nodes import Node
 
 LINGER_SECONDS = 15.0
-"""Seconds in which an app master may exit by itself after its app has ended."""
+"""Seconds after its app's end within which an app master may exit on its own."""
 
 
 def start_order(app: App, attempt: int, *, address: str, token: str, asked: bool) -> pb.AppMasterOrder:
@@ -18,14 +18,14 @@ def start_order(app: App, attempt: int, *, address: str, token: str, asked: bool
     Args:
         app: the app.
         attempt: number of the attempt.
-        address: of the arbiter.
-        token: of the app master.
+        address: the arbiter's address, host:port.
+        token: the app master's token.
         asked: whether a user asked for this attempt.
     """
     return pb.AppMasterOrder(
         app=app.name,
         attempt=attempt,
-        command=["python", "-m", "eunomia_appmaster.master"],  # of the node, in the app's folder there
+        command=["python", "-m", "eunomia_appmaster.master"],  # the node's interpreter, in the app's folder there
         env=master_environment(app, address),
         token=token,
         asked=asked,
@@ -37,7 +37,7 @@ def masters_to_stop(node: Node, apps: SubmittedApps, now: float) -> list[App]:
     """Return the apps whose masters a node must end: the app has ended, or its master has moved.
 
     Args:
-        node: on which the masters run.
+        node: the node on which the masters run.
         apps: all apps.
         now: seconds on the arbiter's clock.
     """
@@ -58,7 +58,7 @@ def master_environment(app: App, address: str) -> dict[str, str]:
 
     Args:
         app: the app.
-        address: of the arbiter.
+        address: the arbiter's address, host:port.
     """
     # without it gRPC writes its own messages into the app master's log
     env = {"EUNOMIA_ARBITER": address, "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR")}

@@ -1,4 +1,4 @@
-"""Suspended apps: their workers keep training; their other slots go to other apps until their master is back."""
+"""Suspended apps: workers keep training; slots without workers go to other apps until the app master is back."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -21,7 +21,7 @@ _ON_GPUS = (JobState.STARTING, JobState.RUNNING)
 
 
 def judged(apps: Iterable[App], nodes: Nodes, sessions: Mapping[str, Session]) -> Iterator[App]:
-    """Suspend apps whose app master ended by itself too often, resume those whose app master is back; yield both."""
+    """Suspend apps whose app master exited on its own too often, resume those whose app master is back; yield both."""
     for app in apps:
         node = nodes.get(app.node)
         status = None if node is None else node.app_masters.get(app.name)
@@ -62,7 +62,7 @@ def unused(apps: Iterable[App], view: ClusterView, nodes: Nodes) -> Iterator[Gpu
 
 
 def _busy(row: int, view: ClusterView, nodes: Nodes) -> dict[int, bool]:
-    """Return for each job of an app (by its row) with slots whether a process is left on one of them."""
+    """Return, by job with slots, whether a process is left on one of its slots; ``row``: the app's row."""
     held, busy = view.gpus, dict[int, bool]()
     for gpu in np.flatnonzero((held.app == row) & (held.job != NONE)).tolist():
         job = int(held.job[gpu])
@@ -71,7 +71,7 @@ def _busy(row: int, view: ClusterView, nodes: Nodes) -> dict[int, bool]:
 
 
 def _idle(row: int, view: ClusterView, nodes: Nodes) -> tuple[int, ...]:
-    """Return an app's slots, by its row, without a job and without processes, except those that are leaving."""
+    """Return an app's slots without a job and without processes, except leaving ones; ``row``: the app's row."""
     held = view.gpus
     mine = np.flatnonzero((held.app == row) & (held.job == NONE) & (held.state != GpuState.LEAVING)).tolist()
     return tuple(gpu for gpu in mine if _is_empty(gpu, nodes))

@@ -46,7 +46,7 @@ REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 CLIENT = "eunomia.arbiter.ClientProtocol"
 ADMISSION = "eunomia.launcher.NodeAdmission"
 JOIN = f"/{ADMISSION}/JoinNode"
-"""The method that checks a join token itself, at a limited rate."""
+"""The method that needs no other token: it checks the join token itself, at a limited rate."""
 SERVICES = {
     CLIENT: frozenset({Role.OPERATOR, Role.USER}),
     "eunomia.launcher.ResourceTracker": frozenset({Role.LAUNCHER, Role.NODE}),
@@ -100,7 +100,7 @@ class Tokens:
         return self._token(Role.LAUNCHER, "")
 
     def app(self, app: str) -> str:
-        """Return the token of one app's master."""
+        """Return the present token of an app's master."""
         return self._token(Role.APP, _issued(app, self._issue_of(app) or 0))
 
     def node(self, node: str, join: int) -> str:
@@ -143,7 +143,7 @@ class Tokens:
         return node if self._nodes.is_over(node, join) else ""
 
     def token_lost(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> int:
-        """Return the number of the join token of a credential if another machine has joined with it since; else 0."""
+        """Return the number of a credential's join token if another machine has since joined with that token; else 0."""
         return self._nodes.token_lost(*self._node_of(metadata))
 
     def _node_of(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> tuple[str, int]:
@@ -157,7 +157,7 @@ class Tokens:
         return node, int(join)
 
     def refusal(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
-        """Return why this metadata's token is no longer valid; empty: it never was."""
+        """Return why the user token in this metadata is no longer valid; empty if it never was."""
         return "" if self._users is None else self._users.refusal(bearer(metadata))
 
     def _is_signed(self, role: Role, name: str, text: str) -> bool:

@@ -44,7 +44,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         self._service = service
         self._registering = asyncio.Lock()
         self._reached: dict[str, str] = {}
-        """The address at which a node was reached by a test call, by the name in its certificate."""
+        """The address at which a test call reached a node, by the name in the node's certificate."""
         self._registrations = Rate("registrations of launchers from one address", 5.0, 50.0)
 
     async def RegisterNode(  # noqa: N802
@@ -94,7 +94,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     async def NodeHeartbeat(  # noqa: N802
         self, request: pb.NodeHeartbeatRequest, context: Context
     ) -> pb.NodeHeartbeatResponse:
-        """Answer with the orders once they differ from those that the launcher has handled."""
+        """Answer with the orders once they differ from those that the launcher has handled, else after the interval."""
         node = await self._known(request, context)
         node.calls += 1
         node.load = request.load
@@ -127,7 +127,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     async def ReportContainers(  # noqa: N802
         self, request: pb.ReportContainersRequest, context: Context
     ) -> pb.ReportContainersResponse:
-        """Apply changes of state at once."""
+        """Apply a launcher's reports of changes at once."""
         node = await self._known(request, context)
         node.calls += 1
         node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
@@ -162,7 +162,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
             if not service.decides:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "a node can join once the arbiter decides")
-            # A launcher whose call ends meanwhile registers again: the node has joined all the same.
+            # A launcher whose call ends meanwhile registers again; the node's join is completed all the same.
             return await to_its_end(join(service, request, belongs))
         if service.nodes.layout.change(request) is not None:
             node = await to_its_end(change(service, request))
@@ -173,7 +173,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         return node
 
     async def _check_alone(self, request: pb.RegisterNodeRequest, context: Context) -> None:
-        """Check that no other launcher of the node answers: a registered one stays."""
+        """Check that no other registered launcher of the node is alive; else end the call with ALREADY_EXISTS."""
         node = self._service.nodes.get(request.node)
         if node is None or not node.registered or request.launcher_id == node.launcher_id:
             return

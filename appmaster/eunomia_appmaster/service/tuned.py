@@ -1,4 +1,4 @@
-"""CPUs and memory of leases that launchers must set, and the confirmations of what they have set."""
+"""CPUs and memory of leases that launchers must set, and the confirmations of the set amounts."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class Setting:
 
 
 def last_orders(node: str, slots: Mapping[int, pb.SlotState], layout: Layout) -> dict[int, int]:
-    """Return by GPU the epoch of the last order about CPUs that a node's launcher has carried out."""
+    """Return by GPU the epoch of the last order about CPUs and memory that a node's launcher has carried out."""
     tuned = {layout.gpu(node, slot): state.tuned_epoch for slot, state in slots.items() if state.tuned_epoch}
     return {gpu: epoch for gpu, epoch in tuned.items() if gpu is not None}
 
@@ -44,11 +44,11 @@ def last_orders(node: str, slots: Mapping[int, pb.SlotState], layout: Layout) ->
 def settings(view: ClusterView, last: Mapping[int, int]) -> dict[int, Setting]:
     """Return by GPU the CPUs and memory that launchers must set.
 
-    These are those that are not the GPU's share of its machine, and the share itself where an order about the same
-    lease has set others, as for a probe that is over.
+    Only amounts that differ from the GPU's share of its machine are returned, and the share itself where an earlier
+    order about the same lease has set other amounts, as for a probe that has ended.
 
     Args:
-        view: the arbiter's.
+        view: the arbiter's state.
         last: by GPU, the epoch of the last order that its launcher has carried out; GPUs without one are left out.
     """
     if not view.amounts.are_known or not (view.amounts.differ or view.amounts.tuning or last):
@@ -72,7 +72,7 @@ def retuned(view: ClusterView, is_set: Callable[[int, int], bool]) -> list[Retun
     """Return confirmations of the orders about CPUs and memory that launchers have carried out on all GPUs of a lease.
 
     Args:
-        view: the arbiter's.
+        view: the arbiter's state.
         is_set: returns whether a GPU's launcher has carried out the order of an epoch, or a newer one.
     """
     made, held = [], view.gpus

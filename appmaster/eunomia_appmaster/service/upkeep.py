@@ -44,7 +44,7 @@ class Order:
     """Whether the node leaves the cluster once it is empty."""
     why: str = ""
     removed: str = ""
-    """Id of the launcher with which the node was removed: it may not join again, but a later launcher may."""
+    """Id of the node's launcher at the removal: that launcher may not join again, but a later one may."""
     until: Seconds = NEVER
     """Time by which the leases on the node are ended; ``NEVER``: they end with their term or their job."""
 
@@ -73,10 +73,10 @@ class Upkeep:
 
     Args:
         nodes: the machines.
-        apps: whose masters run on the nodes.
-        journal: has the notes of orders and machines.
+        apps: the apps, whose masters run on the nodes.
+        journal: the journal with the notes of orders and machines.
         joined: the nodes with a credential of their own, which becomes invalid when they leave.
-        left_out: the nodes that app masters cannot reach; None: they reach all.
+        left_out: the nodes that app masters cannot reach; None if they reach all.
         system: has the machine's clock.
     """
 
@@ -189,8 +189,8 @@ class Upkeep:
     def most_slots(self) -> int:
         """The largest number of slots that the cluster has had, according to the journal.
 
-        A restarted arbiter derives it from the present machines, since none has left after the last note of one that
-        left, and from those notes.
+        A restarted arbiter derives the number from the notes of machines that have left, and from the present machines:
+        none of these has left since the last such note.
 
         Slots that launchers do not find count only if they were present together with all others.
         """
@@ -212,7 +212,7 @@ class Upkeep:
     # --- what follows ------------------------------------------------------------------------------------------------
 
     def follow(self, cluster: Cluster) -> None:
-        """Forget orders about nodes whose machines have left the cluster."""
+        """Remove machines that have left the cluster from the layout, and the nodes without any other machine."""
         layout = self._nodes.layout
         if layout is not None and cluster.left != layout.cluster.left:
             self._nodes.move_to(layout.without(cluster.left))

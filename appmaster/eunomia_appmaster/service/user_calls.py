@@ -1,4 +1,4 @@
-"""The calls of ``ClientProtocol`` about users, and the rule which apps a caller may see."""
+"""The calls of ``ClientProtocol`` about users, and the rule for which apps a caller may see."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -51,7 +51,7 @@ class UserCalls:
         return await self._changed(self._remove(request), request, context)
 
     async def NewToken(self, request: pb.NewTokenRequest, context: Context) -> pb.UserToken:  # noqa: N802
-        """Create a user's next token."""
+        """Create a user's next token, which invalidates the previous one."""
         return await self._changed(self._token(request), request, context)
 
     async def ListUsers(  # noqa: N802

@@ -16,7 +16,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 USER_NOTE: Final = "user"
 TOKEN_BEGIN: Final = "eu1."
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
-"""Allowed names of users, as operating systems allow for accounts."""
+"""Allowed names of users: those that operating systems allow for accounts."""
 MOST_WEIGHT: Final = 1e6
 MOST_LIVE_APPS: Final = 1000
 MOST_LIVE_JOBS: Final = 1_000_000
@@ -24,18 +24,18 @@ MOST_LIVE_JOBS: Final = 1_000_000
 
 @value
 class UserLimits:
-    """Limits on the apps of one user together."""
+    """Limits on one user's apps."""
 
     weight: float = 1.0
-    """Highest weight of an app."""
+    """Maximum weight of an app."""
     apps: int = 20
-    """Most live apps at the same time."""
+    """Maximum number of live apps at the same time."""
     jobs: int = 1000
-    """Most jobs that have not ended, of all live apps together."""
+    """Maximum number of jobs that have not ended, over all live apps."""
     gpu_hours: float = math.inf
-    """Most slot-hours per day, from midnight to midnight UTC."""
+    """Maximum number of slot-hours per day, from midnight to midnight UTC."""
     disk_bytes: float = math.inf
-    """Most bytes in the folders of all its apps."""
+    """Maximum number of bytes in the folders of all apps of the user."""
 
     def changed(self, given: pb.UserLimits) -> Self:
         """Return these limits with those given in a message replaced.
@@ -69,13 +69,13 @@ class User:
     Attributes:
         tokens: number of its last token.
         token_hash: SHA-256 of the last token, as hexadecimal digits.
-        token_ends_at: Unix time in seconds; None: never.
-        login: the account that its processes run under; empty: the arbiter's own.
-        removed: whether the operator has removed it.
+        token_ends_at: Unix time in seconds at which the last token expires; None if never.
+        login: the account under which the user's processes run; empty for the arbiter's own.
+        removed: whether the operator has removed the user.
         day: the day in UTC of ``used_seconds``, such as "2026-11-27".
         used_seconds: slot-seconds of its apps on that day, up to the last count.
-        seen: total slot-seconds of each of its apps at that count.
-        held_day: the last day on which it had used up its GPU hours; empty: none.
+        seen: total slot-seconds at that count, by name of the user's live apps.
+        held_day: the last day (UTC) on which the user reached the limit on GPU hours; empty if none.
     """
 
     name: str
@@ -91,7 +91,7 @@ class User:
     held_day: str = ""
 
     def with_token(self, ends_at: float | None) -> tuple["User", str]:
-        """Return the user with its next token, and the token itself, which is not stored."""
+        """Return the user's record with its next token, and the token's text, which is not stored."""
         number = self.tokens + 1
         token = f"{TOKEN_BEGIN}{self.name}.{number}.{secrets.token_hex(24)}"
         made = dataclasses.replace(self, tokens=number, token_hash=_hash(token), token_ends_at=ends_at)
@@ -128,10 +128,10 @@ def read_user(name: str, values: Any) -> User | None:
 
 
 def check_name(name: str) -> None:
-    """Check that a name is possible for an account.
+    """Check that a name is allowed for a user.
 
     Raises:
-        InputError: it has other characters, or too many.
+        InputError: it has characters that are not allowed, or too many.
     """
     if not NAME.fullmatch(name):
         rule = "a user's name must be at most 32 letters, digits, '.', '-' and '_', and begin with a letter or '_'"

@@ -26,7 +26,7 @@ class Users:
     """Users by name, including removed ones.
 
     Args:
-        notes: of an earlier arbiter, by name.
+        notes: an earlier arbiter's notes, by user name.
         check_login: raises ``InputError`` for an account that processes cannot run under.
         system: the machine's clocks.
     """
@@ -74,12 +74,12 @@ class Users:
     # --- tokens ----------------------------------------------------------------------------------------------------
 
     def of_token(self, token: str) -> User | None:
-        """Return the user whose valid token this is; None: it is no user's."""
+        """Return the user whose valid token this is; None if it is not a valid user token."""
         user = self.get(named_in(token))
         return user if user is not None and user.owns(token) and not self._has_ended(user) else None
 
     def refusal(self, token: str) -> str:
-        """Return why a user's last token is no longer valid; empty: it is no user's last token."""
+        """Return why a user's last token is no longer valid; empty if it is not the last token of any user."""
         user = self._users.get(named_in(token))
         if user is None or not user.owns(token):
             return ""
@@ -153,7 +153,7 @@ class Users:
         return made, token
 
     def login_of(self, name: str) -> str:
-        """Return the account that a new app of a user runs under; empty: the arbiter's own."""
+        """Return the account under which a user's new app runs; empty for the arbiter's own."""
         user = self._users.get(name)
         return "" if user is None else user.login
 
@@ -182,11 +182,11 @@ class Users:
         """Check that a user may have one more live app.
 
         Args:
-            name: of the user.
+            name: the user's name.
             live: all live apps.
-            jobs: number of jobs of the app.
+            jobs: number of jobs that the app adds.
             app: name of an app that is resumed; empty: the app is new.
-            weight: of the new app.
+            weight: the new app's weight.
 
         Raises:
             InputError: a limit of the user is reached; nothing was changed.
@@ -206,7 +206,7 @@ class Users:
 
 
 def live_jobs(apps: Iterable[App]) -> int:
-    """Return the number of jobs of live apps that have not ended, including those that have not begun."""
+    """Return the number of jobs of these live apps that have not ended, including those that have not begun."""
     return sum(max(0, app.trials - len(app.ended_jobs)) for app in apps)
 
 
@@ -214,10 +214,10 @@ def check_jobs(user: User, view: ClusterView, added: int, *, place: str) -> None
     """Check that the jobs that an app master adds are within its user's limit.
 
     Args:
-        user: of the app.
+        user: the app's owner.
         view: the arbiter's state.
         added: number of new jobs.
-        place: the app, as errors name it.
+        place: name of the app, for the error.
 
     Raises:
         InputError: the user has too many jobs that have not ended.

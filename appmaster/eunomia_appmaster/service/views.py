@@ -23,14 +23,14 @@ from eunomia_appmaster.service.node_words import NodeWords
 from eunomia_appmaster.service.service import Service
 
 MOST_FAILURES = 5
-"""Most failed trials of an app in the answer, with their errors: the last ones."""
+"""Maximum number of failed trials per app in an answer, with their errors (the newest)."""
 
 REPORT_INTERVALS = 3
 """Number of heartbeat intervals after its app master's last call for which a job is shown as making progress."""
 
 
 class Views:
-    """Answers the commands' requests; call it under the driver's lock."""
+    """Builds the messages that answer the commands' requests; call its methods under the driver's lock."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -104,19 +104,19 @@ class Views:
     def _by_type(self, held: list[int]) -> Counter[str]:
         """Return the number of held slots by type; empty: the slots of the cluster have only one type."""
         cluster = self._view.cluster
-        if np.unique(cluster.gpu_type[cluster.present()]).size < 2:  # a type stays when its last machine has left
+        if np.unique(cluster.gpu_type[cluster.present()]).size < 2:  # ``gpu_types`` keeps types of left machines
             return Counter()
         return Counter(cluster.gpu_types[cluster.gpu_type[gpu]] for gpu in held)
 
     def _tried_again_in(self, app: App) -> float | None:
-        """Return the seconds until the next attempt of a suspended app's master; None: it is not suspended."""
+        """Return the seconds until the next attempt of a suspended app's master; None if not suspended or not known."""
         status, node = self._master_status(app), self._service.nodes.get(app.node)
         if app.state != SUSPENDED or node is None or status is None or not status.HasField("again_at"):
             return None
         return max(0.0, status.again_at - node.clock_offset.given - self._service.system.unix_time())
 
     def _is_held_back(self, app: App) -> bool:
-        """Return whether a suspension does not end by itself."""
+        """Return whether a suspension does not end with time, such as one for an exceeded quota."""
         status = self._master_status(app)
         return status is not None and status.held_back
 
@@ -263,7 +263,7 @@ class Views:
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
         """Return explanations of one job, or of an app's waiting jobs (of all its jobs if none waits) and failed ones.
 
-        For an app without jobs yet, the explanation is of the app, also if one of its jobs was requested.
+        An ended app, or one without jobs yet (even if a job was requested), has an explanation of the app itself.
 
         The reasons come from ``explainer``. Empty: the app has no such job.
         """
@@ -288,7 +288,7 @@ class Views:
         return [*suspended, *(self._described(row) for row in shown), *failed]
 
     def _suspended(self, app: App) -> pb.Explanation:
-        """Return the explanation of an app's suspension, and when it is retried."""
+        """Return the explanation of an app's suspension, with the time of the next attempt."""
         text = suspension_text(self.app(app))
         return pb.Explanation(job=app.name, app=app.name, user=app.user, state=app.state, text=text)
 
@@ -326,7 +326,7 @@ class Views:
         return said
 
     def left_out(self, app: str) -> list[str]:
-        """Return lines on the nodes of which an app gets no slots, and why."""
+        """Return lines on the nodes on which an app gets no slots, with the reasons."""
         now = self._service.system.unix_time()
         return [one.words(now) for one in self._service.left_out.of(app)]
 

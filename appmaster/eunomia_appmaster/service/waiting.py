@@ -21,7 +21,7 @@ async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run work and return its result; if the caller is cancelled, it is cancelled only after the work has ended.
+    """Run work and return its result; a cancellation of the caller takes effect only after the work has ended.
 
     So a lock that the caller holds stays held while the work runs.
     """
@@ -31,5 +31,5 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # its caller is gone: none asks for what it raised
+            task.exception()  # the caller is gone: mark the exception as retrieved
         raise

@@ -1,7 +1,7 @@
 """Ends a process whose step takes too long, and records the plugin that did not return.
 
-A thread measures the time of a step while the process runs: after a stop (SIGSTOP, a machine's sleep) the limit starts
-again. The thread cannot run while a plugin holds the interpreter's lock. So ``faulthandler``, which needs no running
+A thread measures the time of a step while the process runs: after a stop (SIGSTOP, a suspended machine) the limit
+restarts. The thread cannot run while a plugin holds the interpreter's lock. So ``faulthandler``, which needs no running
 Python, ends the process if the thread has not run for two limits. The plugin is recorded before each call, without
 waiting for the disk: the record must survive the process, not the machine.
 """
@@ -32,7 +32,7 @@ HUNG_FILE: Final = "hung.txt"
 ASKING_FILE: Final = "asking.json"
 NOTE_BYTES: Final = 256
 _TIME_BYTES: Final = 32
-"""Number of bytes after the record with the Unix time of the last check."""
+"""Size in bytes of the Unix time of the last check, which follows the record in the file."""
 _WRITTEN: Final = "Timeout ("
 """Text that every report of ``faulthandler`` contains."""
 _LOOK_SECONDS: Final = 1.0
@@ -49,7 +49,7 @@ class _Codes(dict[tuple[str, Stage], int]):
 
 
 class _Called:
-    """The numbers of the present call: each call's plugin and stage are written to a file before it starts."""
+    """Receives the codes of each plugin call before it starts, and writes its plugin and stage to a file."""
 
     def __init__(self, file: int) -> None:
         self.codes = _Codes()
@@ -68,7 +68,7 @@ class Watchdog:
     """Watches the steps of one arbiter.
 
     Args:
-        folder: folder of its two files.
+        folder: folder for the watchdog's two files.
         limit: longest time of a step in seconds.
     """
 
@@ -128,7 +128,7 @@ class Watchdog:
         self._hung.seek(0)
         trace = self._hung.read()
         if _WRITTEN not in trace:
-            self.forget()  # damage, if there is anything
+            self.forget()  # anything in the file is damage
             return None
         if self._was_stopped():
             log.warning("step.stopped", why="the former process was stopped while a step ran; no plugin is at fault")
@@ -171,7 +171,7 @@ def _watch(watched: "weakref.ref[Watchdog]") -> None:
 
 
 def _where(trace: str) -> str:
-    """Return the position in the hook's code: its innermost frame, else the innermost of all."""
+    """Return the position of the innermost hook frame (else of the innermost frame) as text; empty if unknown."""
     trace = "\n\n".join(stack for stack in trace.split("\n\n") if not _OWN.search(stack))
     frames = list(_FRAME.finditer(trace))
     hooks = [frame for frame in frames if frame["function"].startswith("eunomia_")]
