@@ -9,7 +9,7 @@ __all__ = ["Client"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: a worker that imports the training helper needs no gRPC."""
+    """Import a public name at its first use, so that a worker that imports the training helper needs no gRPC."""
     if name == "Client":
         from eunomia_appmaster.client import Client
 

@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 30.0
 RETRIES_SECONDS = 5.0
 """Seconds for which a call is repeated while the arbiter restarts."""
 MOST_ANSWER_BYTES = 256 * 2**20
-"""Most bytes of an answer: above gRPC's default of 4 MiB, so that ``apps --all`` can list thousands of ended apps."""
+"""Maximum size of an answer in bytes: above gRPC's default (4 MiB), so that ``apps --all`` lists thousands of apps."""
 OVER = ("finished", "failed", "cancelled")
 SUSPENDED = "suspended"
 _ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
@@ -52,7 +52,7 @@ class FailedJob:
 
 @value
 class Ended:
-    """The end of an app and its results."""
+    """The outcome of an ended app, and its results."""
 
     name: str
     state: str
@@ -60,13 +60,13 @@ class Ended:
     why: str
     jct_seconds: float
     best_job: BestJob | None
-    """The trial whose metric was best at any step; None: none logged a finite one."""
+    """The trial with the best metric at any step; None if no trial logged a finite metric."""
     failed: int = 0
     """Number of the app's failed trials."""
     failures: tuple[FailedJob, ...] = ()
     """The last failed trials, oldest first."""
     trouble: str = ""
-    """One line with the number of failed trials, the last error and the path of its log; empty: none failed."""
+    """One line with the number of failed trials, the last error and the path of its log; empty if none failed."""
 
     @property
     def best(self) -> BestJob | None:
@@ -78,7 +78,7 @@ class SubmittedApp:
     """An app that the arbiter has accepted.
 
     Attributes:
-        name: unique; the name in the file, with a number if that was taken.
+        name: unique name: the one in the app file, with a number if that was taken.
         submitted: the arbiter's whole answer.
     """
 
@@ -109,8 +109,8 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
     Args:
         address: host:port; None: ``EUNOMIA_ADDRESS``, else the running arbiter's.
         token_file: holds the operator's token, or a user's; None: ``EUNOMIA_TOKEN_FILE``, else the running arbiter's.
-        state_dir: of the arbiter, to find both; None: the default one.
-        timeout_seconds: of one call.
+        state_dir: the arbiter's state folder, in which both are found; None: the default one.
+        timeout_seconds: time limit of one call, in seconds.
 
     Raises:
         InputError: a malformed address, or a file or folder that is not a path.
@@ -156,7 +156,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
 
         Args:
             path: the file; its folder is the workers' working folder.
-            text: its content, if the file is not to be read.
+            text: the content to submit; None: read the file.
             user: the app's owner if the file names none; None: the login name.
             wait_for_machines: whether its smallest gang may be larger than the cluster has ever been.
 
@@ -178,7 +178,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return SubmittedApp(self, self._call(self._stub.Submit, request))
 
     def list(self, *, ended: bool = True, jobs: bool = False, slots: bool = False, app: str = "") -> pb.ListResponse:
-        """Return the apps, and on demand their jobs and all slots."""
+        """Return the apps (all; only live ones; or only ``app``), and on demand their jobs and all slots."""
         name, before = _utf8(app, "an app's name"), 0 if ended and not app else None
         request = pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=name, ended_before=before)
         answer: pb.ListResponse = self._call(self._stub.List, request)
@@ -199,7 +199,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         answer.apps.extend(listed)
 
     def app(self, name: str) -> pb.App:
-        """Return one app.
+        """Return the state of one app.
 
         Raises:
             InputError: no app has this name.
@@ -220,9 +220,9 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         """Wait until an app has ended.
 
         Args:
-            name: of the app.
+            name: the app's name.
             timeout: a duration such as "30m"; None: as long as it takes.
-            poll_seconds: time between two polls.
+            poll_seconds: seconds between two polls.
             on_look: called with the app, as the arbiter lists it, at each poll before the end.
 
         Raises:
@@ -244,8 +244,8 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         """Add trials to a search that has ended, and let it continue; finished trials stay.
 
         Args:
-            name: of the app.
-            trials: how many to add, at least 1.
+            name: the app's name.
+            trials: number of trials to add, at least 1.
 
         Raises:
             InputError: no app has this name, it has not ended, it is a single job, or its files are gone.
@@ -275,7 +275,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return [app.app for app in apps]
 
     def explanations(self, name: str) -> Sequence[pb.Explanation]:
-        """Return why a job waits; for an app, why each of its waiting jobs does.
+        """Return why a job waits; for an app, an explanation for each waiting and each failed job.
 
         Raises:
             InputError: there is no such job or app.
@@ -287,7 +287,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return self.explanations(job)[0]
 
     def cancel(self, app: str) -> pb.CancelResponse:
-        """End an app.
+        """Cancel an app: end it and revoke its leases.
 
         Raises:
             InputError: no app has this name.
@@ -396,7 +396,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
 
 
 def _path(given: object, name: str) -> Path | None:
-    """Check that a caller's argument is a path, and return it as one; None stays None.
+    """Check that a caller's argument is a path, and return it as a ``Path``; None stays None.
 
     Raises:
         InputError: it is neither text nor a path.
@@ -477,7 +477,7 @@ def _text(path: Path, what: str) -> str:
     """
     try:
         state = path.stat()
-        if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):  # it may have no end, or never answer
+        if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):  # reading it may never end, or block
             raise InputError(f"{what} must be a file", value="a device or a pipe", place=str(path))
         check_size(state.st_size, what, place=path.name)
         return path.read_text(encoding="utf-8-sig")  # a byte order mark is no part of the text
@@ -485,7 +485,7 @@ def _text(path: Path, what: str) -> str:
         raise InputError(f"{what} must exist", value="no file of this name", place=str(path)) from None
     except IsADirectoryError:
         raise InputError(f"{what} must be a file", value="a folder", place=str(path)) from None
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name that no disk takes
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or an invalid file name
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{what} must be readable text", value=why, place=str(path)) from error
 

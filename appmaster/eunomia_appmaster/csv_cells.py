@@ -34,7 +34,7 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
     lines = []
     for row in rows:
         made = io.StringIO()
-        writer = csv.writer(made, lineterminator="\r\n")  # with "\n" a carriage return in a cell stands unquoted
+        writer = csv.writer(made, lineterminator="\r\n")  # with "\n" a carriage return in a cell is not quoted
         writer.writerow([quoted_cell(value) if isinstance(value, str) else value for value in row])
         lines.append(made.getvalue().removesuffix("\r\n") + "\n")
     return "".join(lines)

@@ -11,7 +11,7 @@ A = TypeVar("A")
 
 
 class JoinAdministration(abc.ABC):
-    """Makes, lists and revokes join tokens; part of ``Client``."""
+    """Creates, lists and revokes join tokens; part of ``Client``."""
 
     _stub: rpc.ClientProtocolStub
 
@@ -36,7 +36,7 @@ class JoinAdministration(abc.ABC):
         return self._call(self._stub.ListJoinTokens, pb.ListJoinTokensRequest()).tokens
 
     def revoke_join_token(self, number: int) -> pb.JoinToken:
-        """End a join token; nodes that have joined with it stay.
+        """Revoke a join token; nodes that have joined with it stay.
 
         Raises:
             InputError: no token has this number.

@@ -23,7 +23,7 @@ class NodeAdministration(abc.ABC):
         """Drain a node: no lease begins there any more, and present ones run to their end.
 
         Args:
-            node: its name.
+            node: the node's name.
             why: reason, shown to all users.
             within_seconds: leases that would last longer are ended by then; None: no lease is ended early.
 
@@ -47,7 +47,7 @@ class NodeAdministration(abc.ABC):
         """Remove a node from the cluster, once nothing runs there.
 
         Args:
-            node: its name.
+            node: the node's name.
             why: reason, journaled and shown while it drains.
             now: remove it at once; its jobs resume on other nodes from their last checkpoints.
             is_off: the node does not answer, and the operator knows that its processes are dead.

@@ -1,4 +1,4 @@
-"""Token files: how to read one, and why the arbiter may refuse its token."""
+"""Token files: reads them, and explains why the arbiter refuses a token."""
 
 from pathlib import Path
 

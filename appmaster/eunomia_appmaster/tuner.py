@@ -55,7 +55,7 @@ CONCURRENT_TRIALS = 4
 
 
 MOST_DRAWS = 100
-"""Most draws of a trial's parameters in order to get a point that no earlier trial has."""
+"""Maximum number of draws of a trial's parameters to get a point that no earlier trial has."""
 
 
 class Action(Enum):
@@ -87,7 +87,7 @@ class TrialRun:
     """Iteration at which the trial pauses (a rung), counted from its start; None: it runs to its end."""
     least: int = 1
     most: int = 1
-    """Largest number of slots that the trial can use now."""
+    """Maximum number of slots that the trial can use now."""
 
 
 @value
@@ -95,7 +95,7 @@ class JobInfo:
     """One job of a phase (Themis' ``JobInfo``); ``forecast`` fills in its time per iteration."""
 
     trial: int | None
-    """Number of the trial; None: it is not chosen yet, and the median trial represents it."""
+    """Number of the trial; None if it is not chosen yet, and the median trial represents it."""
     iterations_left: float
     """Number of iterations that the job has left in this phase."""
     least: int
@@ -124,9 +124,9 @@ class Search:
     seed: int
     least: int
     most: int
-    """Largest number of slots of a trial."""
+    """Maximum number of slots of a trial."""
     max_iterations: int | None
-    """A trial's whole work in iterations; None: until its script ends."""
+    """A trial's total work in iterations; None if a trial runs until its script ends."""
     max_concurrent_trials: int = CONCURRENT_TRIALS
     """Number of trials that an Optuna sampler suggests before their predecessors' results are known."""
     startup_trials: int | None = None
@@ -150,7 +150,7 @@ class Search:
         """Return trial ``number`` (from 1) from the sampler.
 
         Raises:
-            InputError: the sampler learns from results, but the tuner requests its trials before them.
+            InputError: the sampler learns from results, but the tuner requests trials before it has results.
         """
         if self.learns:
             rule = "sampler must be random or grid for a tuner that makes all its trials at once"
@@ -191,16 +191,16 @@ class Search:
 
 @runtime_checkable
 class Tuner(Protocol):
-    """A tuner. ``done`` maps trial numbers to the iterations done so far, as the app master knows them."""
+    """A tuner. ``done`` maps trial numbers to the iterations done so far, as reported by the app master."""
 
     options_type: ClassVar[type]
     """A pydantic model of this tuner's own keys in ``[tuner]``."""
     needs_metric: ClassVar[bool]
     needs_max_iterations: ClassVar[bool]
 
-    # A tuner with ``takes_more_trials = True`` goes on with further trials after it is done: it reads
+    # A tuner with ``takes_more_trials = True`` can continue with more trials after it is done: it reads
     # ``Search.more_trials``, and restores states of the same search with fewer groups.
-    # A tuner that follows something outside, such as a file of orders, has ``poll()``, which the app master calls at
+    # A tuner with an external input, such as a file of orders, has ``poll()``, which the app master calls at
     # each turn, several times a second: it returns whether the tuner's answers may have changed, and errors for users.
     # One with ``simulates = False`` is refused in a simulation.
 
@@ -218,11 +218,11 @@ class Tuner(Protocol):
         ...
 
     def on_result(self, trial: int, iteration: int, metric: float) -> Action:
-        """Process a metric of a running trial, which may be NaN; called once per point, in order of iteration."""
+        """Process a running trial's metric (maybe NaN) and return what the trial does next; called by iteration."""
         ...
 
     def on_paused(self, trial: int, iteration: int, metric: float | None) -> None:
-        """Process that a trial paused at its ``stop_at`` with its last metric; None: it never logged one."""
+        """Process that a trial paused at its ``stop_at``; ``metric``: its last metric, None if it never logged one."""
         ...
 
     def on_finished(self, trial: int, iteration: int, metric: float | None) -> None:
@@ -269,7 +269,7 @@ class Tuner(Protocol):
         ...
 
     def state(self) -> JsonState:
-        """Return all data that ``restore`` needs."""
+        """Return all data that ``restore`` needs, as plain values for JSON."""
         ...
 
     def restore(self, state: JsonState) -> None:
@@ -305,7 +305,7 @@ def load_tuner(kind: str, kinds: Mapping[str, str] | None = None, *, place: str 
     Args:
         kind: as ``[tuner].kind`` names it.
         kinds: ``module:class`` by kind; None: the built-in ones; if ``kind`` is none of them, also those of plugins.
-        place: of the name, as errors show it.
+        place: where the name is given, for errors.
 
     Raises:
         InputError: there is no such kind, or its package cannot be imported.
@@ -342,10 +342,10 @@ def forecast(
     all trials, stopped ones included, and the remaining work of the phases.
 
     Args:
-        tuner: the search.
+        tuner: the search's tuner.
         done: iterations done by trial.
         speeds: each trial's known speed.
-        otherwise: speed of a trial without a known speed if no trial has one; else it is their median.
+        otherwise: speed assumed if no trial's speed is known; else trials of unknown speed get the median.
         useful: most slots useful to a trial now, by trial, such as its present ones if widening does not pay. It bounds
             the demand of its phase, not the app's entitlement.
         before: iterations done before the app ended and was resumed, by trial; they are not part of its present work.

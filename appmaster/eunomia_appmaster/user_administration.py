@@ -26,10 +26,10 @@ class UserAdministration(abc.ABC):
         """Add a user.
 
         Args:
-            user: its name.
+            user: the user's name.
             limits: the limits that differ from the defaults.
-            ends_in_seconds: validity of its token in seconds; None: unlimited.
-            login: the account of the arbiter's machine that its processes run under; empty: the arbiter's own.
+            ends_in_seconds: validity of the token in seconds; None: unlimited.
+            login: the account on the arbiter's machine under which the user's processes run; empty: the arbiter's own.
 
         Returns:
             The user, with its token, which is in no later answer.

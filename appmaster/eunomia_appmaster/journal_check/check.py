@@ -16,14 +16,14 @@ from eunomia_appmaster.journal_check.workers import Workers
 
 JOURNAL = "journal.sqlite"
 CLOCK_SECONDS = 1.0
-"""Seconds; if the machine's clock ever jumped back by more, times of files and journal are not compared."""
+"""Seconds; after a longer backward jump of the machine's clock, times of files and journal are not compared."""
 
 
 def check_folder(folder: Path, *, over: bool = False) -> Report:
     """Check a state folder, or a copy of one; nothing in it is changed.
 
     Args:
-        folder: with ``journal.sqlite``, and ``apps`` if workers ran; or the path of the journal itself.
+        folder: a folder with ``journal.sqlite``, and ``apps`` if workers ran; or the path of the journal itself.
         over: whether the run is over, so that an app that has not ended counts as lost.
 
     Raises:
@@ -40,7 +40,7 @@ def check_folder(folder: Path, *, over: bool = False) -> Report:
             rows.check_values()
             check_mark(mark, rows, report.add)
         return report
-    # The workers' files come first: what they carried out is in a journal that is read later.
+    # The workers' files are read first: the orders that they carried out are then in the journal, which is read later.
     files = Files(containers=read_containers(path.parent, cluster), epochs=read_epochs(path.parent))
     with Rows(path, report.add) as rows:
         rows.check_pages()
@@ -96,7 +96,7 @@ class _Check:
         self._fold(slots, work)
         slots.finish()
         work.finish(over=over)
-        # A lease that loses a promise with a machine goes on under an epoch that no order names.
+        # A lease that loses a promised slot with a machine continues under an epoch that no order names.
         workers.finish(slots.last_epoch if slots.machine_was_lost else self._first_epoch, slots.last_epoch)
         self._check_launcher(slots)
         self._check_end()

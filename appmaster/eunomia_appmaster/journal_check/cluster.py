@@ -21,8 +21,8 @@ class Machine:
 class Cluster:
     """All machines of the cluster.
 
-    ``places`` maps a node and a slot's number on it to the slot's numbers in the cluster: a node that left and joined
-    again has new ones. With each goes the last epoch before its machine joined.
+    ``places`` maps a node and a slot's number on it to the slot's numbers in the cluster (a node that left and joined
+    again has new ones), each with the last epoch before its machine joined.
     """
 
     machines: list[Machine]

@@ -21,12 +21,12 @@ class Container:
     """A worker's container.
 
     Attributes:
-        place: path of its record below the checked folder.
-        slot: its number in the cluster; None: the journal knows no such slot.
-        start: Unix time at which its process began; None: it never began.
-        end: Unix time at which none of its processes was left; FOREVER: not recorded.
+        place: path of the container's record below the checked folder.
+        slot: number of the slot in the cluster; None if the journal has no such slot.
+        start: Unix time in seconds at which the container's process began; None if it never began.
+        end: Unix time in seconds at which its last process ended; FOREVER if not recorded.
         ranks: number of ranks of the gang; 0: not known.
-        worked: whether it reported steps.
+        worked: whether the worker reported steps.
         ordered: whether the journal has the order that started it.
     """
 
@@ -71,8 +71,8 @@ def read_epochs(folder: Path) -> dict[int, int]:
 def read_containers(folder: Path, cluster: Cluster) -> list[Container]:
     """Read every worker's container below a state folder.
 
-    If an app runs under a user's account, its records are in a folder of the launcher's. The app's own folder is not
-    read then, since the account could have put other records or a link there.
+    If an app runs under a user's account, its records are in a folder of the launcher. The app's own folder is then
+    not read, since the account could have written other records or a link there.
     """
     nodes = cluster.nodes
     own = [app for app in sorted(folder.glob("apps/*")) if app.lstat().st_uid == folder.stat().st_uid]
@@ -122,7 +122,7 @@ def _end(path: Path) -> float:
 
 
 def _json(path: Path) -> dict[str, Any] | None:
-    """Read a file as it was written; None: it does not exist, or is damaged (its checksum is wrong)."""
+    """Read a JSON file with a checksum; None if the file does not exist, or is damaged (wrong checksum)."""
     try:
         made = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ def _json(path: Path) -> dict[str, Any] | None:
     return made if known in (None, f"{zlib.crc32(json.dumps(made).encode()):08x}") else None
 
 
-# -- by themselves
+# -- checks without the journal
 
 
 def check_alone(containers: Iterable[Container], folder: Path, note: AddFinding) -> None:

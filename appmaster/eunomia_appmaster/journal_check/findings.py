@@ -51,9 +51,9 @@ class Finding:
 
     Attributes:
         rule: the violated rule.
-        what: the violation in a sentence.
+        what: the violation, as a sentence.
         place: the journal's row (``step 27``, ``checkpoint after step 200``) or a file below the folder.
-        at: Unix times that belong to it.
+        at: Unix times of the violation, in seconds.
     """
 
     rule: Rule
@@ -90,8 +90,8 @@ class Report:
         found: number of all findings.
         steps: first and last number of the steps that were read (0 and 0: none).
         orders: number of orders about leases.
-        containers: number of workers' containers, by their own files.
-        apps: number of apps by kind of end; ``live``: not ended.
+        containers: number of workers' containers, according to the workers' files.
+        apps: number of apps by outcome; ``live``: those that have not ended.
         running: whether an arbiter holds the journal.
         remarks: what was not checked, and why.
     """

@@ -63,7 +63,7 @@ class Rows:
     """A journal's rows at one moment; a context manager.
 
     Args:
-        path: of the journal.
+        path: the journal's file.
         note: called with each finding about an unreadable row.
 
     Raises:
@@ -81,7 +81,7 @@ class Rows:
             (owner,) = self._database.execute("PRAGMA application_id").fetchone()
             (self.version,) = self._database.execute("PRAGMA user_version").fetchone()
             self._database.execute("BEGIN")
-            self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on nothing changes
+            self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()  # pins the snapshot
         except sqlite3.DatabaseError as error:
             self._database.close()
             raise InputError("a journal must be an SQLite file", value=str(error), place=str(path)) from error
@@ -169,7 +169,7 @@ class Rows:
             self._unreadable(f"rows cannot be read any further: {error}", "table steps")
 
     def clock(self) -> Iterator[tuple[int, float]]:
-        """Yield number and Unix time of each readable step that is not archived."""
+        """Yield number and Unix time in seconds of each readable step that is not archived."""
         with contextlib.suppress(sqlite3.DatabaseError, TypeError, ValueError):
             for number, at in self._database.execute("SELECT id, at FROM steps ORDER BY id"):
                 yield int(number), float(at)
@@ -259,7 +259,7 @@ class Rows:
         return crc is None or crc == zlib.crc32(state)
 
     def check_values(self) -> None:
-        """Check each row of notes, meta and segments: its checksum, if there is one, and its JSON."""
+        """Check each row of the tables notes, meta and segments: its checksum, if there is one, and its JSON."""
         notes = self._check_table("notes", ("kind", "key", "value"))
         self._check_table("meta", ("key", "value"))
         if self.version > 2:
@@ -297,7 +297,7 @@ class Rows:
 
 
 def _sum(columns: Sequence[Any]) -> int:
-    """Return a row's checksum in version 3: over texts unchanged and other values as Python formats them."""
+    """Return a row's checksum in version 3: over texts as they are, and over other values as Python formats them."""
     lines = (column if isinstance(column, str) else repr(column) for column in columns)
     return zlib.crc32("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
 

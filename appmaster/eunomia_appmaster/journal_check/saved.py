@@ -1,4 +1,4 @@
-"""Compares a saved state with the replay of the steps before it, as far as the checker replays them."""
+"""Compares a saved state with the checker's replay of the steps before it, for the columns that the checker replays."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -21,9 +21,9 @@ class Hold:
     """A slot that a lease holds, or that is promised to it.
 
     Attributes:
-        epoch: of the last order about the slot.
-        epochs: under which a container may have started on the slot.
-        since: Unix time of the step that granted it.
+        epoch: the epoch of the last order about the slot.
+        epochs: the epochs under which a container may have started on the slot.
+        since: Unix time in seconds of the step that granted the slot.
     """
 
     lease: int
@@ -106,7 +106,7 @@ class Slots:
             self._check_epochs(order, before)
             self._leave(order)
             if order["kind"] == "PROBE":
-                self._give(order)  # the job goes back, with what its lease had before
+                self._give(order)  # after the probe, the job has its lease's former slots again
             else:
                 self._stay(order)
         transitions = decision.get("transitions", ())
@@ -137,7 +137,7 @@ class Slots:
             if machine is None:
                 self.cluster.join(event)
                 self.cluster_changed = True
-            return  # another machine of that name is there: the arbiter refuses the event
+            return  # there is another machine of that name: the arbiter refuses the event
         if machine is None and any(one.name == name for one in self.cluster.machines):
             return  # it has left: the arbiter refuses the event
         if machine is None:
@@ -145,7 +145,7 @@ class Slots:
             return
         slots = set(event.get("gpus", ())) or set(machine.slots)
         if not slots <= set(machine.slots):
-            return  # it was said of a former machine of that name: the arbiter refuses the event
+            return  # the event is about a former machine of that name: the arbiter refuses it
         match kind:
             case "MachineBack":
                 self.down -= slots
@@ -213,7 +213,7 @@ class Slots:
         if lease in self._taken_away.get(slot, ()) or last == (epoch, self._number):
             return
         if last is not None and epoch < last[0]:
-            return  # the late answer to an order that a newer one overtook
+            return  # the late answer to an order that a newer one superseded
         again = f" again after step {last[1]}" if last is not None else ", which it does not hold"
         self._find(Rule.RELEASED_TWICE, f"lease {lease} gives slot {slot} back under epoch {epoch}{again}", slot=slot)
 
@@ -313,7 +313,7 @@ class Slots:
                 self.promised.pop(slot, None)
             elif hold.lease == lease and not hold.leaving:
                 if not kind_of(order).effect.releases or order["job"] is not None:
-                    hold.epoch = new.epoch  # a gang restarts; slots that an app divides go on as they were
+                    hold.epoch = new.epoch  # a gang restarts; slots that an app divides continue unchanged
                 hold.cpus, hold.memory_gib = hold.ordered = cpus, memory
                 hold.epochs.append(new.epoch)
             else:
@@ -378,7 +378,7 @@ class Slots:
                 continue
             for hold in mine.values():
                 if epoch == hold.epochs[-1] and epoch > self._tuned.get(lease, 0):
-                    # A retune on its way may have changed either before the start.
+                    # A pending retune may have changed either amount before the start.
                     hold.used = min(hold.cpus, hold.ordered[0]), min(hold.memory_gib, hold.ordered[1])
         if said:
             holds = [self.held.get(slot) for slot in range(self.cluster.slots)]

@@ -13,8 +13,8 @@ class Work:
     """The replay of apps and jobs.
 
     Attributes:
-        live: by app that has arrived and not ended, the Unix time and the number of the step of its arrival.
-        ended: number of apps by kind of end.
+        live: Unix time in seconds and step number of the arrival, by app that has arrived and not ended.
+        ended: number of apps by outcome.
         whole: whether the journal was read from its first step on, so that every app's arrival was seen.
     """
 
@@ -55,7 +55,7 @@ class Work:
         """Check the tuners' divisions of slots against the sizes of jobs and the holders of slots.
 
         Args:
-            step: with the divisions.
+            step: the step with the divisions.
             holders: the app of each held slot.
         """
         refused = [str(fault.get("what", "")) for fault in step.decision.get("faults", ()) if not fault.get("stage")]

@@ -32,7 +32,7 @@ class Workers:
                 self._mine[container.slot, container.epoch].append(container)
 
     def ordered(self, slot: int, epoch: int, app: str, at: float, place: str) -> None:
-        """Check the containers that an order, journaled at ``at``, starts on a slot under an epoch."""
+        """Check the containers that an order, journaled at ``at`` (Unix seconds), starts on a slot under an epoch."""
         for container in self._mine.get((slot, epoch), ()):
             container.ordered = True
             if container.app != app:

@@ -1,4 +1,4 @@
-"""How clients reach the arbiter: its address file, and channels to it, with TLS beyond loopback.
+"""How clients reach the arbiter: the address file, and channels to the arbiter, with TLS beyond loopback.
 
 The address file is in the token's folder: ``host:port``, and with TLS a second line with the CA file that signed the
 arbiter's certificate, relative to the address file. So a client needs only a copy of the folder.
@@ -22,7 +22,7 @@ CA_VARIABLE: Final = "EUNOMIA_CA_FILE"
 WAITS: Final = "the arbiter waits for its machines"
 """Status text (unavailable) of an arbiter between its start and the reports of its nodes."""
 LOOK_SECONDS: Final = 3.0
-"""Seconds within which a server's certificate is read again for an error message."""
+"""Time limit in seconds for reading a server's certificate again, for an error message."""
 MOST_NAMES: Final = 20
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -40,7 +40,7 @@ class Address:
     ca_file: Path | None = None
     """PEM file with the CA of the server's TLS certificate. None: no TLS, unless ``authority`` is given."""
     authority: bytes = b""
-    """The content of such a file, in place of ``ca_file``."""
+    """PEM content of a CA file, in place of ``ca_file``."""
     joins: bool = False
     """Whether calls use a join token, whose CA is in ``authority``."""
     name: str = ""
@@ -51,7 +51,7 @@ class Address:
         """Read an address file; None: there is none."""
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
-        except (OSError, ValueError):  # ValueError: damaged, no UTF-8; its arbiter writes it again
+        except (OSError, ValueError):  # ValueError: damaged, not UTF-8; its arbiter rewrites it
             return None
         ca = lines[1].strip() if len(lines) > 1 else ""
         return cls(target=lines[0].strip(), ca_file=path.parent / ca if ca else None)
@@ -118,7 +118,7 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
 
     Args:
         target: the address.
-        place: flag or variable that names it.
+        place: flag or variable with the address, for the error.
         least_port: lowest allowed port; 0 if port 0 means any free one.
 
     Raises:

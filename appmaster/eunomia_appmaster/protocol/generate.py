@@ -12,7 +12,7 @@ from pathlib import Path
 from eunomia.errors import EunomiaError
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent  # what `eunomia_appmaster` is imported from
+ROOT = HERE.parent.parent  # the folder from which `eunomia_appmaster` is imported
 
 
 def generate(target: Path = ROOT) -> list[Path]:

@@ -24,8 +24,8 @@ class JoinText:
     """A join token in the form that a joining machine gets.
 
     Attributes:
-        number: of the token.
-        secret: hexadecimal digits.
+        number: the token's number.
+        secret: the token's secret, as hexadecimal digits.
         authority: CA certificates of the arbiter, PEM; empty: the arbiter is on loopback, without TLS.
     """
 
@@ -78,7 +78,7 @@ class JoinText:
 
 
 def fingerprint(authority: bytes) -> str:
-    """Return the SHA-256 of the first certificate, as ``openssl x509 -fingerprint`` prints it; empty if there is none.
+    """Return the SHA-256 of the first certificate (PEM), as ``openssl x509 -fingerprint`` prints it; empty if none.
 
     Raises:
         ValueError: the data are not a certificate.

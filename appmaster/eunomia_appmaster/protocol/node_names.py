@@ -14,7 +14,7 @@ def check_name(name: str, what: str, place: str | None = None) -> None:
     """Check a name against the rule for names.
 
     Args:
-        name: of a node, a rack, an app or a container.
+        name: the name of a node, a rack, an app or a container.
         what: kind of the named thing, for the error.
         place: where the name is given, such as an option.
 

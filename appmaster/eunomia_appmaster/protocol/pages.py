@@ -3,6 +3,6 @@
 from typing import Final
 
 PAGE: Final = 100
-"""Most of these apps in one answer, that is, one page."""
+"""Maximum number of these apps in one answer (a page)."""
 MOST_LISTED: Final = 5000
-"""Most of these apps in the whole list."""
+"""Maximum number of these apps in the whole list."""

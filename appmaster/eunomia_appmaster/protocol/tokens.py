@@ -16,9 +16,9 @@ def container_token(secret: bytes, app: str, node: str, slot: int, epoch: int, l
     Args:
         secret: shared by the arbiter and the node.
         app: the lease's holder.
-        node: of the slot.
-        slot: on the node.
-        epoch: of the lease.
+        node: name of the slot's node.
+        slot: number of the slot on the node.
+        epoch: the lease's epoch.
         login: the account under which the containers run; empty: the launcher's own.
     """
     return _sign(secret, f"{app}|{node}|{slot}|{epoch}{f'|{login}' if login else ''}")
@@ -32,10 +32,10 @@ def node_token(secret: bytes, app: str, node: str) -> str:
 def check_container_token(
     token: str, secret: bytes, app: str, node: str, slot: int, epoch: int, login: str = ""
 ) -> None:
-    """Check that a token is the lease's own, for workers under that account.
+    """Check that a token is the one of ``container_token`` for the same lease and account.
 
     Raises:
-        WrongTokenError: it is not.
+        WrongTokenError: it is another token.
     """
     if not hmac.compare_digest(token.encode(), container_token(secret, app, node, slot, epoch, login).encode()):
         under = f", login {login}" if login else ""
@@ -46,10 +46,10 @@ def check_container_token(
 
 
 def check_node_token(token: str, secret: bytes, app: str, node: str) -> None:
-    """Check that a token is the app's own on this node.
+    """Check that a token is the one of ``node_token`` for the same app and node.
 
     Raises:
-        WrongTokenError: it is not.
+        WrongTokenError: it is another token.
     """
     if not hmac.compare_digest(token.encode(), node_token(secret, app, node).encode()):
         raise WrongTokenError(

@@ -143,7 +143,7 @@ class Tokens:
         return node if self._nodes.is_over(node, join) else ""
 
     def token_lost(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> int:
-        """Return the number of a credential's join token if another machine has since joined with that token; else 0."""
+        """Return the number of a credential's join token if another machine has since joined with it; else 0."""
         return self._nodes.token_lost(*self._node_of(metadata))
 
     def _node_of(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> tuple[str, int]:
