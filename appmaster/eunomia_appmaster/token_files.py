@@ -30,7 +30,7 @@ def token_fault(file: Path, address: str) -> TokenError:
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file; empty: it cannot be read, or contains none."""
+    """Return the token in a file; empty if it cannot be read, or contains none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -109,7 +109,7 @@ class Speed:
     seconds_per_iteration: float
     """Seconds per iteration on one slot, without slowdown."""
     slowdown: tuple[float, float, float, float] | None = None
-    """Measured S by locality (island, machine, rack, cluster); None: not measured."""
+    """Measured S by locality (island, machine, rack, cluster); None if not measured."""
 
 
 @value
@@ -249,7 +249,7 @@ class Tuner(Protocol):
         ...
 
     def rung(self, trial: int) -> int | None:
-        """Return the rung that a trial is in or ended in, from 0; None: the tuner has no rungs."""
+        """Return the rung that a trial is in or ended in, from 0; None if the tuner has no rungs."""
         ...
 
     def best(self) -> int | None:

@@ -25,7 +25,7 @@ class Container:
         slot: number of the slot in the cluster; None if the journal has no such slot.
         start: Unix time in seconds at which the container's process began; None if it never began.
         end: Unix time in seconds at which its last process ended; FOREVER if not recorded.
-        ranks: number of ranks of the gang; 0: not known.
+        ranks: number of ranks of the gang; 0 if not known.
         worked: whether the worker reported steps.
         ordered: whether the journal has the order that started it.
     """

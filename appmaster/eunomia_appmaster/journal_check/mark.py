@@ -12,7 +12,7 @@ ENTRY_BYTES = 512
 
 
 def read_mark(folder: Path) -> dict[str, int]:
-    """Return the newest complete entry of a folder's mark; empty: there is none.
+    """Return the newest complete entry of a folder's mark; empty if there is none.
 
     Read it before the journal, since the arbiter may write to both meanwhile.
     """

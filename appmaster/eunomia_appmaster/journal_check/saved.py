@@ -46,7 +46,7 @@ def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: in
         step: the step after which it was saved.
         slots: the replay of the slots' holders.
         work: the replay of apps and jobs.
-        offer: number of the open offer; None: none is open.
+        offer: number of the open offer; None if none is open.
         note: called with each finding.
     """
     place = f"checkpoint after step {saved.after_step}"

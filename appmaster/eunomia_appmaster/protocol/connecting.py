@@ -48,7 +48,7 @@ class Address:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Read an address file; None: there is none."""
+        """Read an address file; None if there is none."""
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, ValueError):  # ValueError: damaged, not UTF-8; its arbiter rewrites it
@@ -133,7 +133,7 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
 
 
 def _names_shown(target: str) -> list[str]:
-    """Return the names in a server's certificate, for an error message; empty: it cannot be read."""
+    """Return the names in a server's certificate, for an error message; empty if it cannot be read."""
     host, _, port = target.rpartition(":")
     try:
         shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=LOOK_SECONDS)

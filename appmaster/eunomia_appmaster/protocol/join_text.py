@@ -26,7 +26,7 @@ class JoinText:
     Attributes:
         number: the token's number.
         secret: the token's secret, as hexadecimal digits.
-        authority: CA certificates of the arbiter, PEM; empty: the arbiter is on loopback, without TLS.
+        authority: CA certificates of the arbiter, PEM; empty if the arbiter is on loopback, without TLS.
     """
 
     number: int

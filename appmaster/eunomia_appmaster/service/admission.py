@@ -132,7 +132,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         return answer
 
     def _used_meanwhile(self, token: JoinToken) -> str:
-        """Return why a token that was valid cannot be used any more; empty: it can."""
+        """Return why a token that was valid cannot be used any more; empty if it can."""
         now = self._of.join_tokens.get(token.number)
         why = "" if now is None or now.reusable or not now.used_by else f"node {now.used_by[0]} has used it"
         return why and f"a join token must be valid, but got number {token.number}: {why}"
@@ -152,7 +152,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
 
 
 def _host(context: Context) -> str:
-    """Return the IP address of a call's peer; empty: it has none."""
+    """Return the IP address of a call's peer; empty if it has none."""
     peer = peer_of(context)
     kind, _, host = peer.partition(":")
     return host.replace("%5B", "").replace("%5D", "").strip("[]") if kind in ("ipv4", "ipv6") else ""

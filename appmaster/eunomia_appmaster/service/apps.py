@@ -89,7 +89,7 @@ class SubmittedApps:
         del self._apps[app.name]
 
     def issue_of(self, name: str) -> int | None:
-        """Return the number of an app's present token; None: there is no such app."""
+        """Return the number of an app's present token; None if there is no such app."""
         app = self.get(name)
         return None if app is None else app.issue
 
@@ -99,7 +99,7 @@ class SubmittedApps:
         return [app for app in self if not app.over]
 
     def asked_before(self, request_id: str) -> App | None:
-        """Return the app that an earlier request with this id created; None: there is none."""
+        """Return the app that an earlier request with this id created; None if there is none."""
         found = self._requests.get(request_id)
         return None if found is None else self.get(found[0])
 

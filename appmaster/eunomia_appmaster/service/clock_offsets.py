@@ -27,7 +27,7 @@ class ClockOffset:
         """Add the measurement from one heartbeat.
 
         Args:
-            sent_at: Unix time in seconds by the node's clock; 0: not given.
+            sent_at: Unix time in seconds by the node's clock; 0 if not given.
             now: Unix time in seconds by the arbiter's clock.
         """
         if sent_at:
@@ -39,7 +39,7 @@ class ClockOffset:
 
     @property
     def seconds(self) -> float | None:
-        """The seconds by which the node's clock is ahead; None: not measured."""
+        """The seconds by which the node's clock is ahead; None if not measured."""
         return max(self._seen, default=None)
 
     @property

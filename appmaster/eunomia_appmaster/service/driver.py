@@ -326,7 +326,7 @@ class Driver:
 
     @property
     def next_round_in(self) -> float | None:
-        """The seconds until the next step is due without new events; None: no step is due."""
+        """The seconds until the next step is due without new events; None if no step is due."""
         if self.wake_at == NEVER:
             return None
         return max(0.0, float(self.wake_at) - float(self.clock.now()))

@@ -56,7 +56,7 @@ class JoinToken:
         return dataclasses.replace(self, used_by=(*self.used_by, node))
 
     def refusal(self, now: float) -> str:
-        """Return why no machine can join with the token; empty: one can."""
+        """Return why no machine can join with the token; empty if one can."""
         if self.revoked:
             return "the operator has revoked it"
         if now >= self.ends_at:

@@ -25,7 +25,7 @@ class JoinedNode:
         removed: whether the credential of that join is refused, because the operator has removed the node, or another
             machine joined with its token before it was accepted.
         token: number of the join token with which it joined, until its launcher is accepted; then 0.
-        accepted_with: number of the join token of its last accepted join; 0: not known, or it had none.
+        accepted_with: number of the join token of its last accepted join; 0 if not known, or it had none.
     """
 
     name: str
@@ -67,12 +67,12 @@ class JoinedNodes:
                 self._nodes[name] = node
 
     def get(self, name: str) -> JoinedNode | None:
-        """Return a node of the cluster; None: it has not joined, or was removed."""
+        """Return a node of the cluster; None if it has not joined, or was removed."""
         node = self._nodes.get(name)
         return None if node is None or node.removed else node
 
     def join_of(self, name: str) -> int | None:
-        """Return the number of a node's present join; None: it has no valid one."""
+        """Return the number of a node's present join; None if it has no valid one."""
         node = self.get(name)
         return None if node is None else node.join
 
@@ -100,7 +100,7 @@ class JoinedNodes:
         return [name for name in names if (node := self.get(name)) is not None and node.accepted_with in (0, token)]
 
     def certificate_name(self, name: str) -> str:
-        """Return the name in the certificate of a node's launcher; empty: it serves without TLS."""
+        """Return the name in the certificate of a node's launcher; empty if it serves without TLS."""
         join = self.join_of(name)
         return "" if join is None or name in self._plain else tls_name(name, join)
 
@@ -133,12 +133,12 @@ class JoinedNodes:
         return [node for node in self._nodes.values() if node.token == token and not node.removed]
 
     def without(self, name: str) -> JoinedNode | None:
-        """Return a node's record after its removal by the operator; None: there is no such node."""
+        """Return a node's record after its removal by the operator; None if there is no such node."""
         node = self.get(name)
         return None if node is None else dataclasses.replace(node, removed=True, token=0)
 
     def last(self, name: str) -> JoinedNode | None:
-        """Return the last join under a name, removed or not; None: there is none."""
+        """Return the last join under a name, removed or not; None if there is none."""
         return self._nodes.get(name)
 
     def put_back(self, name: str, node: JoinedNode | None) -> None:

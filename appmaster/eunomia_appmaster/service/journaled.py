@@ -40,7 +40,7 @@ class Kept:
     layout: Layout | None
     """The layout of all machines, without later ones whose notes are damaged."""
     profile: object
-    """Text of the profile that was used last; None: not known."""
+    """Text of the profile that was used last; None if not known."""
 
 
 def kept_of(journal: Journal, seed: int) -> Kept:

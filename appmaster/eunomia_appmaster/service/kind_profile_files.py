@@ -106,7 +106,7 @@ def _wrong(point: object, place: str) -> list[InputError]:
 
 
 def _rule(key: str, given: object) -> str:
-    """Return the rule that a key's value breaks; empty: the value is valid."""
+    """Return the rule that a key's value breaks; empty if the value is valid."""
     if key == "gpus":
         return "" if type(given) is int and 1 <= given <= MOST_GPUS else f"a whole number from 1 to {MOST_GPUS}"
     if key == "rate" or key in AMOUNTS:

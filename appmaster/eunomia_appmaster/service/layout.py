@@ -288,7 +288,7 @@ class Layout:
         return [self.cluster.machines[row].name for row in self.rows_of(node)]
 
     def gpu(self, node: str, slot: int) -> int | None:
-        """Return the cluster's number of a node's slot; None: there is no such slot."""
+        """Return the cluster's number of a node's slot; None if there is no such slot."""
         return self.slots.get(node, {}).get(slot)
 
     def node_of(self, gpu: int) -> str:

@@ -34,7 +34,7 @@ class LeftOut:
     node: str
     why: str
     other: str = ""
-    """The other node of a pair that cannot reach each other; empty: the node lacks something."""
+    """The other node of a pair that cannot reach each other; empty if the node lacks something."""
     by_master: bool = False
     """Whether ``other`` is the node of the app's master."""
     since: float = 0.0

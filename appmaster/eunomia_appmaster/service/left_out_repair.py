@@ -71,7 +71,7 @@ class Repair:
         self._moves = not amounts and not given and snapshot.index.proportional
 
     def run(self) -> tuple[Allocation, Placement] | None:
-        """Return the repaired allocation and placement; None: no claim has a forbidden GPU."""
+        """Return the repaired allocation and placement; None if no claim has a forbidden GPU."""
         place = {claim: at for at, claim in enumerate(self._allocation.order.tolist())}
         wrong = [claim for claim, gpus in self._placed.items() if not self._may_have(claim, gpus)]
         if not wrong:
@@ -162,7 +162,7 @@ class Repair:
         return sum(holder == self._rows[claim] and gpu not in offered for gpu, holder in enumerate(self._holder))
 
     def _chosen(self, pool: list[int], size: int, like: list[int]) -> list[int] | None:
-        """Choose GPUs of one type, on one machine if the replaced ones (``like``) are; None: there are too few."""
+        """Choose GPUs of one type, on one machine if the replaced ones (``like``) are; None if there are too few."""
         one_machine = len({self._machine[gpu] for gpu in like}) == 1
         for kind in sorted({self._type[gpu] for gpu in like}):
             here = [gpu for gpu in pool if self._type[gpu] == kind]

@@ -39,8 +39,8 @@ class Mark:
     Attributes:
         history: starts at 1 and increases with each accepted loss, after which step numbers are reused.
         step: number of the last step.
-        sum: checksum of that step, which covers all steps before it; -1: not known.
-        notes: number of writes of notes; -1: not known.
+        sum: checksum of that step, which covers all steps before it; -1 if not known.
+        notes: number of writes of notes; -1 if not known.
     """
 
     history: int
@@ -54,7 +54,7 @@ class Mark:
 
     @classmethod
     def of(cls, text: str) -> "Mark | None":
-        """Parse the text of a mark; None: it is not one."""
+        """Parse the text of a mark; None if it is not one."""
         names, _, numbers = zip(*(part.partition("=") for part in text.split(" ")), strict=True)
         if names != _FIELDS or not all(number.removeprefix("-").isdecimal() for number in numbers):
             return None
@@ -102,7 +102,7 @@ class Marks:
         self._refused = False
         self._synced = 0
         self.present = ""
-        """The present mark as text, for launchers and app masters; empty: none is written yet."""
+        """The present mark as text, for launchers and app masters; empty if none is written yet."""
         if self._file.damage:
             log.error("journal.mark_damaged", what=self._file.damage)
         elif not self._file.text and journal.last_step:

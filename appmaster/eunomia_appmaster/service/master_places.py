@@ -29,7 +29,7 @@ class MasterPlaces:
         self._nodes, self._left_out = nodes, left_out
 
     def better(self, view: ClusterView, app: App, now: float) -> str:
-        """Return the node to which an app's master should move; empty: it should stay.
+        """Return the node to which an app's master should move; empty if it should stay.
 
         A node is better if more of the app's slots can be reached from it; in a tie, if more slots in total can.
 

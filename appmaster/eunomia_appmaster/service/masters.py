@@ -392,7 +392,7 @@ def _check_rate(view: ClusterView, event: RateMeasured) -> None:
 def _command(
     app: App, session: Session | None, request: pb.AllocateRequest, cluster: Cluster
 ) -> pb.AllocateResponse | None:
-    """Return the command that ends an app master whose app has ended, or that was superseded; None: it continues.
+    """Return the command that ends an app master whose app has ended, or that was superseded; None if it continues.
 
     An app master with an outdated cluster must register again, since machines have joined or left.
     """

@@ -46,7 +46,7 @@ class NodeWords:
         return DRAINING if any(held[gpu] != NONE for gpu in self._gpus(node)) else "drained"
 
     def why(self, node: Node) -> str:
-        """Return the text to show about a node; empty: there is nothing to report."""
+        """Return the text to show about a node; empty if there is nothing to report."""
         down = node.lost or not node.registered
         clock = "" if down else node.clock_offset.words
         return "; ".join(filter(None, [self._reason(node), *_unkilled(node), clock]))
@@ -70,7 +70,7 @@ class NodeWords:
         return silent or ("its launcher was ordered to end" if node.draining else "")
 
     def _cure(self, node: Node) -> str:
-        """Return the remedy for a silent node; empty: none is needed, since its supervisor restarts its launcher."""
+        """Return the remedy for a silent node; empty if none is needed, since its supervisor restarts its launcher."""
         if node.is_head:
             return ""
         several = self._service.nodes.are_several

@@ -249,7 +249,7 @@ class Nodes:
         return self.are_several or not node.is_head
 
     def lease_seconds(self, node: Node) -> float:
-        """Return the length in seconds of the lease that a node gets with an answer; 0: it has no end."""
+        """Return the length in seconds of the lease that a node gets with an answer; 0 if it has no end."""
         return self.leases.seconds if self.is_leased(node) else 0.0
 
     def is_over(self, node: Node) -> bool:
@@ -292,7 +292,7 @@ class Nodes:
         return iter(self._nodes.values())
 
     def get(self, name: str) -> Node | None:
-        """Return a node by name; None: there is none."""
+        """Return a node by name; None if there is none."""
         return self._nodes.get(name)
 
     def add(self, request: pb.RegisterNodeRequest) -> Node:

@@ -31,7 +31,7 @@ class Share:
         apps: number of apps that share the cluster now, including this one.
         gpus: number of GPUs of the cluster.
         leased: GPU-seconds that it has leased so far.
-        wait: expected seconds until it holds GPUs; 0: it holds some.
+        wait: expected seconds until it holds GPUs; 0 if it holds some.
     """
 
     elapsed: float

@@ -58,7 +58,7 @@ class NodeAddress(NamedTuple):
     node: str
     address: str
     certificate: str
-    """Name in the launcher's certificate; empty: it serves without TLS."""
+    """Name in the launcher's certificate; empty if it serves without TLS."""
     lost: bool
     ahead: float
     """Seconds by which the node's clock is ahead of the arbiter's."""
@@ -184,7 +184,7 @@ class NewsWriter:
     Args:
         nodes: the machines.
         secret_of: returns a node's secret, for container tokens.
-        certificate_name: returns the name in the certificate of a node's launcher; empty: it serves without TLS.
+        certificate_name: returns the name in the certificate of a node's launcher; empty if it serves without TLS.
         login_of: returns the account that an app's workers run under; empty: the launcher's own.
     """
 

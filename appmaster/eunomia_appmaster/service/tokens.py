@@ -37,7 +37,7 @@ class Caller:
     user: str = ""
     node: str = ""
     join: int = 0
-    """Number of the node's join; 0: the caller is not a joined node."""
+    """Number of the node's join; 0 if the caller is not a joined node."""
 
 
 HEALTH = "grpc.health.v1.Health"
@@ -70,10 +70,10 @@ class Tokens:
 
     Args:
         secret: at least 16 bytes.
-        users: the arbiter's users; None: there are none.
+        users: the arbiter's users; None if there are none.
         issue_of: returns the number of an app's present token: 0 for an app of an earlier version, None for an unknown
             app.
-        joined: the nodes that have joined with a token; None: there are none.
+        joined: the nodes that have joined with a token; None if there are none.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Tokens:
         return None
 
     def _joined(self, name: str) -> Caller | None:
-        """Return the caller of a node's credential; None: it is of an earlier join, or the node was removed."""
+        """Return the caller of a node's credential; None if it is of an earlier join, or the node was removed."""
         node, _, join = name.rpartition(":")
         return Caller(role=Role.NODE, node=node, join=int(join)) if join == str(self._nodes.join_of(node)) else None
 
@@ -178,7 +178,7 @@ def _issued(app: str, issue: int) -> str:
 
 
 def bearer(metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
-    """Return the token in a call's metadata; empty: it has none."""
+    """Return the token in a call's metadata; empty if it has none."""
     for name, item in metadata or ():
         if name == "authorization":
             begin, _, token = str(item).partition(" ")

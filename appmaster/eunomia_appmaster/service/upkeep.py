@@ -102,7 +102,7 @@ class Upkeep:
         return self._orders.get(node, Order())
 
     def refusal(self, node: str, launcher_id: str) -> str:
-        """Return why a launcher may not join as this node; empty: it may."""
+        """Return why a launcher may not join as this node; empty if it may."""
         removed = self.order(node).removed
         if not removed or removed != launcher_id:
             return ""
@@ -262,7 +262,7 @@ class Upkeep:
         return node.lost or (node.drains and self.is_empty(view, node.name))
 
     def _reason(self, node: str) -> str:
-        """Return why a node is being drained; empty: it is not, or no reason was given."""
+        """Return why a node is being drained; empty if it is not, or no reason was given."""
         order = self.order(node)
         return order.why if order.drains else ""
 

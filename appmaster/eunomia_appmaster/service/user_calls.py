@@ -69,12 +69,12 @@ class UserCalls:
     # --- what a caller may see ---------------------------------------------------------------------------------------
 
     def _user(self, context: Context) -> str:
-        """Return the user of a call's token; empty: the token is the operator's."""
+        """Return the user of a call's token; empty if the token is the operator's."""
         caller = self._of.tokens.caller(context.invocation_metadata())
         return caller.user if caller is not None and caller.role is Role.USER else ""
 
     def _own(self, name: str, context: Context) -> App | None:
-        """Return an app that the caller may access; None: there is none of this name, or it is another user's."""
+        """Return an app that the caller may access; None if there is none of this name, or it is another user's."""
         app, me = self._of.apps.get(name), self._user(context)
         return app if app is not None and (not me or app.user == me) else None
 

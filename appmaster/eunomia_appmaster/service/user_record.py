@@ -109,7 +109,7 @@ class User:
 
 
 def named_in(token: str) -> str:
-    """Return the user named in a token; empty: it is not a user's token."""
+    """Return the user named in a token; empty if it is not a user's token."""
     name, *rest = token.removeprefix(TOKEN_BEGIN).rsplit(".", 2)
     return name if token.startswith(TOKEN_BEGIN) and len(rest) == 2 else ""
 

@@ -63,12 +63,12 @@ class Users:
         return list(self._users.values())
 
     def get(self, name: str) -> User | None:
-        """Return a user by name; None: there is none, or it was removed."""
+        """Return a user by name; None if there is none, or it was removed."""
         user = self._users.get(name)
         return None if user is None or user.removed else user
 
     def known(self, name: str) -> User | None:
-        """Return a user, even a removed one, since its limits hold for its remaining apps; None: there is none."""
+        """Return a user, even a removed one, since its limits hold for its remaining apps; None if there is none."""
         return self._users.get(name)
 
     # --- tokens ----------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Users:
             name: the user's name.
             live: all live apps.
             jobs: number of jobs that the app adds.
-            app: name of an app that is resumed; empty: the app is new.
+            app: name of an app that is resumed; empty if the app is new.
             weight: the new app's weight.
 
         Raises:

@@ -98,7 +98,7 @@ class Views:
         return message
 
     def lacks(self, app: App, held: int) -> str:
-        """Return text on the machines that an app's smallest job lacks; empty: it holds slots, or lacks none."""
+        """Return text on the machines that an app's smallest job lacks; empty if it holds slots, or lacks none."""
         return "" if held else self._nodes.shortage(app.least)
 
     def _by_type(self, held: list[int]) -> Counter[str]:
