@@ -104,7 +104,7 @@ class SubmittedApp:
 
 
 class Client(UserAdministration, NodeAdministration, JoinAdministration):
-    """A connection to an arbiter; a context manager.
+    """A connection to an arbiter; a context manager. A call that gets no answer raises ``UnreachableError``.
 
     Args:
         address: host:port; None: ``EUNOMIA_ADDRESS``, else the running arbiter's.
@@ -161,7 +161,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             wait_for_machines: whether its smallest gang may be larger than the cluster has ever been.
 
         Raises:
-            InputErrors: all errors of the file.
+            InputErrors: all errors of the file; InputError: the file cannot be read.
         """
         path = Path(path)
         if text is None:
@@ -178,7 +178,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return SubmittedApp(self, self._call(self._stub.Submit, request))
 
     def list(self, *, ended: bool = True, jobs: bool = False, slots: bool = False, app: str = "") -> pb.ListResponse:
-        """Return the apps (all; only live ones; or only ``app``), and on demand their jobs and all slots."""
+        """Return the live apps, with ``ended`` also ended ones, or only ``app``; on demand also jobs and all slots."""
         name, before = _utf8(app, "an app's name"), 0 if ended and not app else None
         request = pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=name, ended_before=before)
         answer: pb.ListResponse = self._call(self._stub.List, request)
@@ -226,7 +226,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             on_look: called with the app, as the arbiter lists it, at each poll before the end.
 
         Raises:
-            EunomiaError: the app did not end in time.
+            EunomiaError: the app did not end in time, no app has this name, or ``timeout`` is malformed.
         """
         limit = None if timeout is None else float(parse_duration(timeout, name="timeout"))
         deadline = None if limit is None else time.monotonic() + limit
@@ -248,7 +248,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             trials: number of trials to add, at least 1.
 
         Raises:
-            InputError: no app has this name, it has not ended, it is a single job, or its files are gone.
+            InputError: ``trials`` is below 1, or the app is unknown, has not ended, is a single job, or lacks files.
         """
         most = 2**31 - 1  # what the message can hold; the arbiter checks the rest
         if not 1 <= trials <= most:
@@ -260,7 +260,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         """Return the trial of an app whose metric was best at any step so far; the app may still run.
 
         Returns:
-            None: no trial has logged a finite metric yet.
+            The trial; None if no trial has logged a finite metric yet.
 
         Raises:
             InputError: there is no such app, or it names no metric.
@@ -350,7 +350,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             time.sleep(0.2)
 
     def _was_here(self) -> bool:
-        """Return whether an arbiter published its address and did not withdraw it: then it may be restarting."""
+        """Return whether there is an address file: an arbiter that did not withdraw it may be restarting."""
         return os.path.exists(self._token_file.with_name("address"))  # noqa: PTH110 - also under any name
 
     def _distrusts(self, error: grpc.RpcError) -> bool:

@@ -50,7 +50,7 @@ class NodeAdministration(abc.ABC):
             node: the node's name.
             why: reason, journaled and shown while it drains.
             now: remove it at once; its jobs resume on other nodes from their last checkpoints.
-            is_off: the node does not answer, and the operator knows that its processes are dead.
+            is_off: the node does not answer, and the operator is certain that its processes are dead.
 
         Raises:
             InputError: there is no such node, it is the only one, or it does not answer and ``is_off`` is False.

@@ -167,7 +167,7 @@ class Search:
         finite space may be used up.
 
         Args:
-            number: of the trial, from 1.
+            number: number of the trial, from 1.
             points: the parameters of all earlier trials.
 
         Raises:
@@ -346,12 +346,12 @@ def forecast(
         done: iterations done by trial.
         speeds: each trial's known speed.
         otherwise: speed assumed if no trial's speed is known; else trials of unknown speed get the median.
-        useful: most slots useful to a trial now, by trial, such as its present ones if widening does not pay. It bounds
-            the demand of its phase, not the app's entitlement.
+        useful: maximum number of slots useful to a trial now, by trial, such as its present number if more do not pay.
+            It bounds the demand of the trial's phase, not the app's entitlement.
         before: iterations done before the app ended and was resumed, by trial; they are not part of its present work.
 
     Returns:
-        None if the work of a job is unknown.
+        The forecast (work in serial GPU-seconds); None if the work of a job is unknown.
     """
     median = _median(tuner, speeds, otherwise)
 
@@ -387,7 +387,7 @@ def forecast(
 
 
 def demand(phases: Iterable[Sequence[JobInfo]]) -> int:
-    """Return the most slots that the jobs of any phase can use at once, at least 1."""
+    """Return the maximum number of slots that the jobs of any one phase can use at once; at least 1."""
     return max((sum(info.most for info in infos if info.iterations_left != 0) for infos in phases), default=1) or 1
 
 

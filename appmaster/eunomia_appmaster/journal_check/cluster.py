@@ -35,11 +35,11 @@ class Cluster:
 
     @property
     def nodes(self) -> list[str]:
-        """The names of all nodes that were ever part of the cluster, sorted."""
+        """Names of all nodes that were ever part of the cluster, sorted."""
         return sorted({node for node, _ in self.places})
 
     def number_of(self, node: str, slot: int, epoch: int) -> int | None:
-        """Return the cluster's number of a node's slot at an epoch; None if the journal knows no such slot."""
+        """Return the cluster's number of a node's slot at an epoch; None if the journal has no such slot."""
         known = [number for joined, number in self.places.get((node, slot), ()) if joined < epoch]
         return known[-1] if known else None
 

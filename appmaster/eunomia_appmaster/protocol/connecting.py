@@ -152,7 +152,7 @@ def tls_error(address: Address, details: str) -> UnreachableError | None:
     """Return the error of a failed TLS handshake as one of Eunomia's own; None if the failure has another cause.
 
     Args:
-        address: of the arbiter.
+        address: the arbiter's address.
         details: the details of gRPC's error.
     """
     words = details.lower()

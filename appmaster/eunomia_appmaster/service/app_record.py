@@ -48,7 +48,7 @@ class App:
     why: str = ""
     ended_at: float | None = None
     ended_jobs: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Outcome of each ended job, by job: ``finished`` or ``failed``."""
+    """Outcome of each ended job, by job: ``finished``, ``failed`` or ``cancelled``."""
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
     """Failure reasons of the last ``MOST_FAILURES`` permanently failed jobs, by job."""
     progress: float | None = None

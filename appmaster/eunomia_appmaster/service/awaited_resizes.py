@@ -51,7 +51,7 @@ class AwaitedResizes:
 
         Args:
             reports: the request's reports.
-            view: of the arbiter.
+            view: the arbiter's state.
             app: the app's name.
             now: seconds on the arbiter's clock.
         """

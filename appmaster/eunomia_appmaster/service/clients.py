@@ -104,7 +104,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
-        """Explain why jobs wait."""
+        """Explain the state of a job or of an app's jobs: why they wait, or why they failed."""
         await self._ready(request, context)
         app, job = self._find(request.job, context)
         if app is not None:
@@ -397,9 +397,9 @@ def _parsed(request: pb.SubmitRequest, upkeep: Upkeep, me: str) -> Any:
     """Check an app file against its rules, the cluster's size and, if a user submits it, the user's name.
 
     Args:
-        request: contains the file.
-        upkeep: knows the largest number of slots that the cluster has had.
-        me: user of the call's token; empty: the operator.
+        request: the submission, with the file.
+        upkeep: has the largest number of slots that the cluster has had.
+        me: the user of the call's token; empty for the operator.
 
     Raises:
         InputErrors: all errors of the file.

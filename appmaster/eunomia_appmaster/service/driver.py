@@ -152,7 +152,7 @@ class Driver:
         return (note.kind, note.key) in self._notes
 
     def hurry(self) -> None:
-        """Make a step soon even if only notes wait for one."""
+        """Make a step at once, even if only notes wait to be written."""
         self._urgent = True
         self._stir.set()
 
@@ -240,7 +240,7 @@ class Driver:
         return bool(events) and not notes and not decided and all(isinstance(event, MINOR) for event in events)
 
     def _make(self, now: Seconds, events: list[Event]) -> Decision:
-        """Make a step, in the arbiter's own thread."""
+        """Make a step and return its decision; runs in the arbiter's own thread."""
         self._unwritten = True
         with contextlib.nullcontext() if self._watchdog is None else self._watchdog.step():
             return self.arbiter.step(now, events)

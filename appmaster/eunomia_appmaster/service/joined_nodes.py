@@ -19,7 +19,7 @@ class JoinedNode:
     """The last join under a node's name; it is never dropped, so that no join number is used twice.
 
     Attributes:
-        name: of the node.
+        name: the node's name.
         join: number of its last join, from 1.
         address: IP address from which it joined.
         removed: whether the credential of that join is refused, because the operator has removed the node, or another
@@ -112,14 +112,14 @@ class JoinedNodes:
             self._plain.discard(name)
 
     def knows(self, name: str) -> bool:
-        """Return whether a node has ever joined under a name, according to the preserved notes."""
+        """Return whether a node has ever joined under a name, according to the notes that are left."""
         return name in self._nodes
 
     def next(self, name: str, address: str, *, least: int = 1, token: int = 0) -> JoinedNode:
         """Return a node's record after its next join; call ``keep`` to store it.
 
         Args:
-            name: of the node.
+            name: the node's name.
             address: IP address from which it joins.
             least: lowest allowed number of the join.
             token: number of the join token.

@@ -91,7 +91,7 @@ class Marks:
 
     Args:
         journal: the arbiter's journal.
-        path: of the mark file, see ``MARK``.
+        path: the mark file, see ``MARK``.
         system: the clock of the machine.
     """
 

@@ -153,7 +153,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return pb.FinishApplicationMasterResponse(is_unregistered=True)
 
     async def _own(self, request: OwnRequest, context: Context) -> App:
-        """Return the app of the caller's token."""
+        """Return the request's app if the caller's token is that app's; else end the call."""
         name = request.app
         caller = self._service.tokens.caller(context.invocation_metadata())
         if caller is None or caller.role is not Role.APP or caller.app != name:
@@ -392,9 +392,9 @@ def _check_rate(view: ClusterView, event: RateMeasured) -> None:
 def _command(
     app: App, session: Session | None, request: pb.AllocateRequest, cluster: Cluster
 ) -> pb.AllocateResponse | None:
-    """Return the command that ends an app master whose app has ended, or that was superseded; None if it continues.
+    """Return the command that ends an app master whose app has ended, or that was superseded; None if there is none.
 
-    An app master with an outdated cluster must register again, since machines have joined or left.
+    An app master with an outdated cluster gets the command to register again, since machines have joined or left.
     """
     if app.over:
         return pb.AllocateResponse(

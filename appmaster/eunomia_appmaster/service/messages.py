@@ -310,7 +310,7 @@ def offer_message(
     """Create the message of an offer to one app, with the data for its agent's snapshot.
 
     Args:
-        view: of the arbiter.
+        view: the arbiter's state.
         offer: the open offer.
         app: the app's row.
         now: time at which the message is sent, in seconds.

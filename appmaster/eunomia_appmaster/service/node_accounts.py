@@ -12,7 +12,7 @@ def check_uids(request: pb.RegisterNodeRequest, logins: Iterable[str]) -> None:
 
     Args:
         request: the node's registration; logins in it that are not in ``logins`` are ignored.
-        logins: of the arbiter's users.
+        logins: the logins of the arbiter's users.
 
     Raises:
         InputError: an id differs; the message has the login and both ids.

@@ -1,7 +1,7 @@
 """The arbiter's own CA, which signs the certificates that launchers present to app masters on other machines.
 
 The CA's key is in the arbiter's state folder, readable only by the service. A certificate contains the node's name and
-the number of its join, so that one of an earlier join is useless, and the addresses that the arbiter knows. Names in a
+the number of its join, so that one of an earlier join is useless, and the addresses known to the arbiter. Names in a
 request are ignored.
 """
 
@@ -49,7 +49,7 @@ class NodeAuthority:
                 ignored.
             node: the node's name.
             join: number of the node's join.
-            addresses: IP addresses and host names of the node, as the arbiter knows them.
+            addresses: IP addresses and host names of the node that are known to the arbiter.
 
         Raises:
             InputError: the request is malformed or is not signed by its own key.

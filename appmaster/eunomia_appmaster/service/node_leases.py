@@ -31,7 +31,7 @@ BEATS: Final = 6
 
 
 class HeldLease:
-    """The lease of one node, as the arbiter knows it.
+    """The arbiter's record of one node's lease.
 
     Args:
         ends_at: latest uptime in seconds at which the lease ends; infinite if never.
@@ -126,7 +126,7 @@ class NodeLeases:
 
 
 def lease_words(silent_seconds: float, lease: HeldLease) -> str:
-    """Return text on what will happen to a silent node that counts as up; empty: it is not silent, or has no lease."""
+    """Return text on what will happen to a silent node that counts as up; empty if it is not silent or has no lease."""
     if silent_seconds < QUIET_SECONDS or math.isinf(lease.ends_at):
         return ""
     silent = f"silent for {silent_seconds:.0f} s"

@@ -76,7 +76,7 @@ class Node:
         self.lease = HeldLease(system=system)
         self.lost = False
         self.fence: int | None = None
-        """The epoch up to which all processes must have ended before the node counts as back; None: it was not lost."""
+        """The epoch up to which all processes must have ended before the node counts as back; None if not lost."""
         self.asked: dict[str, int] = {}
         """Number of the app master's attempt that a user requested, by app."""
         self.mark = ""

@@ -1,6 +1,6 @@
 """Predicts the finish-time fairness of a live app: its total time over its time with an equal share.
 
-The ρ by which an auction ranks apps is a priority: it grows while an app waits, so that the app gets its turn. It says
+The ρ by which an auction ranks apps is a priority: it grows while an app waits, so that the app gets its turn. It tells
 little about the app's final fairness. The ρ shown to users is a prediction instead: T_sh is the time since the app
 arrived, plus a lease of waiting if it holds no GPU, plus the time of its remaining work on 1/N of the GPUs at the
 efficiency measured so far; T_id is that of Themis (equations 1 and 2), with N_avg over the predicted whole life.
@@ -30,8 +30,8 @@ class Share:
         contention: mean number of apps since then; at least 1.
         apps: number of apps that share the cluster now, including this one.
         gpus: number of GPUs of the cluster.
-        leased: GPU-seconds that it has leased so far.
-        wait: expected seconds until it holds GPUs; 0 if it holds some.
+        leased: GPU-seconds that the app has leased so far.
+        wait: expected seconds until the app holds GPUs; 0 if it holds some.
     """
 
     elapsed: float

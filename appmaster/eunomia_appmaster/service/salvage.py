@@ -57,7 +57,7 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
     """Rewrite a journal from its newest undamaged checkpoint and the consecutive undamaged steps around it.
 
     Args:
-        path: of the journal.
+        path: the journal's file.
         check: called with the new file before it replaces the old one; it raises if the file cannot be used.
 
     Raises:

@@ -98,7 +98,7 @@ def publish(service: Service, folder: Path) -> None:
 
     Args:
         service: the arbiter's service.
-        folder: of the files, see ``settings.run_dir``.
+        folder: the folder for the files, see ``settings.run_dir``.
     """
     certificates = service.settings.certificates
     if certificates is not None:

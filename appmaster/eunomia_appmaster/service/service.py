@@ -465,7 +465,7 @@ class Service:
         app.attempts = max([app.attempts, *(status.attempt for status in self.nodes.masters_of(app.name))])
         app.end(state, why, float(self.driver.clock.now()))
         for session in self._sessions_of([app.name]):
-            session.changed.set()  # the order to end goes out
+            session.changed.set()  # sends the order to end
         log.info("app.ended", app=app.name, state=state, why=why)
         name = AppId(app.name)
         finished = AppFinished(app=name, failed=state == "failed", why=why)
