@@ -86,9 +86,9 @@ class Report:
     """The result of a check.
 
     Attributes:
-        findings: the first ``MOST`` of them.
+        findings: the first ``MOST`` findings.
         found: number of all findings.
-        steps: first and last number of the steps that were read (0 and 0: none).
+        steps: number of steps that were read, from ``first_step`` to ``last_step`` (0: none).
         orders: number of orders about leases.
         containers: number of workers' containers, according to the workers' files.
         apps: number of apps by outcome; ``live``: those that have not ended.
@@ -111,7 +111,7 @@ class Report:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
-        """Add a finding."""
+        """Count a finding, and keep it if fewer than ``MOST`` are kept."""
         self.found += 1
         if len(self.findings) < self.MOST:
             self.findings.append(finding)

@@ -20,7 +20,7 @@ async def check_reached(address: str, name: str, authority: bytes, *, node: str)
         node: name of the node, for errors.
 
     Raises:
-        InputError: nothing answers there, or another server does.
+        InputError: no server answers at the address, or one with another certificate.
     """
     context = ssl.create_default_context(cadata=authority.decode())
     context.set_alpn_protocols(["h2"])

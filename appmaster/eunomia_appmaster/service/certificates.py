@@ -35,7 +35,7 @@ class Certificates:
     """The arbiter's certificate, followed by intermediate ones up to the CA."""
     key: Path
     ca: Path
-    """The CA with which clients verify it; the certificate itself if it is self-signed."""
+    """The CA with which clients verify the certificate; the certificate itself if it is self-signed."""
 
     @classmethod
     def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> Self | None:
@@ -103,10 +103,10 @@ class Certificates:
 
     @property
     def holds_until(self) -> datetime:
-        """Return the time at which the certificate expires.
+        """Return the time (UTC) at which the certificate expires.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: the certificate cannot be read.
         """
         return certificates_of(self.cert)[0].not_valid_after_utc
 
@@ -150,7 +150,7 @@ def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certif
     Args:
         folder: made with mode 0700; gets ``ca.pem``, ``cert.pem`` and ``key.pem`` (0600).
         names: host names and IP addresses in addition to this machine's own.
-        days: validity of the certificate.
+        days: validity of the CA and the certificate, in days.
 
     Raises:
         InputError: the files exist already, they cannot be written, or a name is not a valid host name.
@@ -180,7 +180,7 @@ def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certif
 
 
 def own_names() -> tuple[str, ...]:
-    """Return the names and addresses by which this machine's own processes reach it."""
+    """Return the host names and addresses by which this machine's own processes reach the machine."""
     name = socket.gethostname()
     return tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", *((name,) if name else ()))))
 
@@ -189,7 +189,7 @@ def public_key_of(path: Path) -> object:
     """Return the public key that belongs to a private key's file.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read, or has no private key in PEM without a password.
     """
     return key_of(path).public_key()
 
@@ -198,7 +198,7 @@ def key_of(path: Path) -> "ec.EllipticCurvePrivateKey":
     """Return the private key in a file.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read, or has no private key in PEM without a password.
     """
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -212,7 +212,7 @@ def certificates_of(path: Path) -> "list[x509.Certificate]":
     """Return the certificates in a file.
 
     Raises:
-        InputError: it cannot be read, or is not PEM.
+        InputError: the file cannot be read, or is not PEM.
     """
     try:
         return certificates_in(_read(path))
@@ -238,7 +238,7 @@ def signed(
     names: Sequence[str],
     days: int,
 ) -> "x509.Certificate":
-    """Return a new certificate for a public key; ``issuer`` None: a CA certificate signed by its own key."""
+    """Return a new certificate for a public key; if ``issuer`` is None, a CA certificate signed by its own key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID

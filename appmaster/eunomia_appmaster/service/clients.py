@@ -300,7 +300,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             return pb.MoreTrialsResponse(app=record.name, trials=record.trials, attempt=attempt, unfinished=unfinished)
 
     async def _admit(self, request: pb.SubmitRequest, file: Any) -> App:
-        """Create the app's folder and submit it to the arbiter."""
+        """Create the app's folder and submit the app to the arbiter."""
         service = self._service
         service.apps.check_room()
         if full := service.reserve.words():
@@ -357,7 +357,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             )
 
     def _find(self, name: str, context: Context) -> tuple[App | None, str | None]:
-        """Return the caller's app and job with a name; an app's name suffices if it has only one job."""
+        """Return the app and job that a name denotes; the job is None for an app, the app if not accessible."""
         app = self._own(name, context)
         if app is not None:
             return app, None
@@ -402,7 +402,7 @@ def _parsed(request: pb.SubmitRequest, upkeep: Upkeep, me: str) -> Any:
         me: the user of the call's token; empty for the operator.
 
     Raises:
-        InputErrors: all errors of the file.
+        InputErrors: all errors of the file; InputError: the folder is not absolute.
     """
     from eunomia_appmaster.app.app_file import AppFile
 

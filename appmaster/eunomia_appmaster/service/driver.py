@@ -174,7 +174,7 @@ class Driver:
                 self._system.exit(EXIT_FAULT)
 
     async def close(self) -> None:
-        """Apply the queued events, and write a checkpoint; call this once ``run`` has ended."""
+        """Apply the queued events in a last step, and write a checkpoint; call this once ``run`` has ended."""
         async with self.lock:  # in the arbiter's thread: a step that was under way ends first
             await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
         self._thread.shutdown()

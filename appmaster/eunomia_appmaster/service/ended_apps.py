@@ -51,7 +51,7 @@ class EndedApps:
         return [app for app in found if app is not None], rows[-1][0] if len(rows) == PAGE else 0
 
     def all_except(self, known: Collection[str]) -> list[App]:
-        """Return the ended apps that are not in ``known``, in order of submission: the last ``MOST_LISTED`` of them.
+        """Return the last ``MOST_LISTED`` ended apps that are not in ``known``, in order of submission.
 
         Raises:
             InputError: the journal cannot be read.

@@ -1,6 +1,6 @@
 """Gauges of the arbiter for Prometheus: slots by app, machines, waiting jobs by reason.
 
-They are computed from the state at each scrape. Labels contain no text of users except names of apps, users and
+The gauges are computed from the state at each scrape. Labels contain no text of users except names of apps, users and
 plugins.
 """
 
@@ -28,7 +28,7 @@ class StateGauges:
     """Gauges that are computed from the state at each scrape.
 
     Args:
-        service: whose state is read under the driver's lock.
+        service: the service, whose state is read under the driver's lock.
     """
 
     def __init__(self, service: Service) -> None:

@@ -119,7 +119,7 @@ def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:
 
 
 def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
-    """Return the apps with intact notes, by name; those with damaged notes are logged."""
+    """Return the apps with intact notes, by name; apps with damaged notes are logged and left out."""
     apps: dict[str, App] = {}
     for name, values in journal.notes(NOTE).items():
         app = read_app(name, values)

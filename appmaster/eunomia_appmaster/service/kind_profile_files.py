@@ -25,14 +25,14 @@ AMOUNTS: Final = ("batch_size", "cpus", "memory_gib")
 NEEDED: Final = ("gpus", "gpu_type", "locality", "rate")
 KEYS: Final = (*NEEDED, "known", *AMOUNTS, "machine", "date")
 MOST_RATE: Final = 1e9
-"""Largest rate in iterations per second: one iteration per nanosecond."""
+"""Maximum rate in iterations per second: one iteration per nanosecond."""
 MOST_AMOUNT: Final = 1e15
-"""Largest batch size, number of CPUs and memory (GiB), the same as for a training script's batch sizes."""
+"""Maximum batch size, number of CPUs and memory (GiB), the same as for a training script's batch sizes."""
 MOST_GPUS: Final = 1_000_000
 
 
 def facts_of(rate: KnownRate) -> dict[str, Any]:
-    """Return a rate as plain values, without its unknown fields."""
+    """Return a rate as plain values by key of the file, without fields whose values are unknown."""
     made: dict[str, Any] = {
         "gpus": rate.gpus,
         "gpu_type": rate.gpu_type,
@@ -53,10 +53,10 @@ def profile_text(kind: str, rates: Iterable[KnownRate]) -> str:
 
 
 def load_profile(path: Path) -> tuple[str, tuple[KnownRate, ...]]:
-    """Read a kind's file.
+    """Read a kind's file: the kind, and its rates in the order of the file.
 
     Raises:
-        InputErrors: all errors of the file.
+        InputErrors: all errors of the file; InputError: the file does not exist, or cannot be read.
     """
     if not is_file(path):
         raise InputError("a profile of a kind must exist", value="no such file", place=str(path))

@@ -1,6 +1,6 @@
 """Maps each GPU of the cluster to its node and slot.
 
-The first machine is stored in the journal's meta data (``layout``). Each machine that joins later has a note, which is
+The first node is stored in the journal's meta data (``layout``). Each machine that joins later has a note, which is
 written with the step that has its ``MachineJoined``: after a crash the journal has both or neither.
 """
 
@@ -21,7 +21,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.node_names import NAME
 
 MACHINE_NOTE: Final = "machine"
-"""Kind of the notes of machines that joined after the first one; their key is the machine's number."""
+"""Kind of the notes of machines that joined after the first node, or have left; the key is the machine's number."""
 
 
 FIRST_RACK: Final = "r1"
@@ -124,7 +124,7 @@ class Layout:
         """Return the layout with the machines of one more node, and these machines.
 
         Raises:
-            InputError: the node has no slots, or a machine of its name exists already.
+            InputError: the node has no slots, its rack's name is invalid, or a machine of its name exists already.
         """
         if not node.slots:
             raise InputError("a node that joins must have a slot", value="none", place=node.node)
@@ -142,7 +142,7 @@ class Layout:
         )
 
     def change(self, node: pb.RegisterNodeRequest) -> Change | None:
-        """Return the changes of the machines of a node that returns to the cluster.
+        """Return the changes of the machines of a node that registers again.
 
         Slots that are missing now stay with their machine. A joining machine has a name that no present machine has, so
         that no pending event can refer to it.
@@ -165,7 +165,7 @@ class Layout:
         """Return a registration with the rack of the node's machines.
 
         Raises:
-            InputError: it names another rack.
+            InputError: the registration names another rack.
         """
         rack = self.cluster.machines[rows[0]].rack if rows else node.rack
         if node.rack not in ("", rack):
@@ -255,7 +255,7 @@ class Layout:
         """Return the layout with only the machines of the recovered state's cluster.
 
         Raises:
-            InputError: the slots of one of them are not known.
+            InputError: the slots of one of these machines are not known.
         """
         known = self.cluster.machines[: len(cluster.machines)]
         if known != cluster.machines:

@@ -92,7 +92,7 @@ class MetricsServer:
             return HTTPStatus.OK, _TEXT, self._meters.text()
 
     async def _health(self) -> tuple[HTTPStatus, str, bytes]:
-        """Return 200 if the arbiter makes steps by the configured profile on some machine, else 503 with reasons."""
+        """Return 200 if the arbiter works by the configured profile, on some machine, with disk space; else 503."""
         service, ready = self._service, self._service.ready.is_set()
         wrong = [] if ready else ["waiting for machines"]
         wrong += [full] if (full := service.reserve.words()) else []

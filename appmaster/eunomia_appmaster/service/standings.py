@@ -1,4 +1,4 @@
-"""The expected finish-time fairness of each app, computed at most once per second."""
+"""The expected finish-time fairness ρ of each app, computed at most once per second."""
 
 import dataclasses
 import math

@@ -199,7 +199,7 @@ class Upkeep:
 
     @property
     def has_had_others(self) -> bool:
-        """Whether the cluster has, or once had, slots of other machines than the arbiter's own; True if it is empty."""
+        """Whether the cluster has had several machines, or one that is not the arbiter's; True before the first."""
         layout = self._nodes.layout
         return layout is None or len(layout.cluster.machines) > 1 or not all(node.is_head for node in self._nodes)
 

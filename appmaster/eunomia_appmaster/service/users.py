@@ -189,7 +189,7 @@ class Users:
             weight: the new app's weight.
 
         Raises:
-            InputError: a limit of the user is reached; nothing was changed.
+            InputError: the app would exceed a limit of the user; nothing was changed.
         """
         user = self._named(name)
         mine = [one for one in live if one.user == name and one.name != app]
