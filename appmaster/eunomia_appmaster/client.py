@@ -199,7 +199,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         answer.apps.extend(listed)
 
     def app(self, name: str) -> pb.App:
-        """Return the state of one app.
+        """Return the message with the state of one app.
 
         Raises:
             InputError: no app has this name.
@@ -399,7 +399,7 @@ def _path(given: object, name: str) -> Path | None:
     """Check that a caller's argument is a path, and return it as a ``Path``; None stays None.
 
     Raises:
-        InputError: it is neither text nor a path.
+        InputError: the argument is neither text nor a path.
     """
     if given is None or isinstance(given, Path):
         return given
@@ -460,7 +460,7 @@ def _utf8(text: str, what: str) -> str:
     """Return the text if it is valid UTF-8, as messages require; a command line may contain any bytes.
 
     Raises:
-        InputError: it is not in UTF-8.
+        InputError: the text is not valid UTF-8.
     """
     try:
         text.encode()

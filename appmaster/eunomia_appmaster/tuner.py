@@ -405,7 +405,7 @@ def check_grid(search: Search, *, place: str | None = None) -> None:
     """Check that a grid is finite and has at least as many points as trials.
 
     Raises:
-        InputError: it is infinite, or too small.
+        InputError: the grid is infinite, or too small.
     """
     if search.sampler == "grid":
         points = grid_size(search.space, place=place)

@@ -87,7 +87,7 @@ class Slots:
         return slot in self.down or (slot in self.draining and slot not in self.held)
 
     def take(self, step: JournalStep) -> None:
-        """Replay one step, which ``work`` has replayed already."""
+        """Replay one step; ``work.take`` must have replayed it before."""
         self._place, self._at, self._number = f"step {step.number}", step.at, step.number
         events = step.events
         self.cluster_changed = False

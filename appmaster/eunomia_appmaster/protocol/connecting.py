@@ -122,7 +122,7 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
         least_port: lowest allowed port; 0 if port 0 means any free one.
 
     Raises:
-        InputError: it is not of the form ``host:port``.
+        InputError: the address is not of the form ``host:port``.
     """
     host, _, port = target.rpartition(":")
     if "/" in target:

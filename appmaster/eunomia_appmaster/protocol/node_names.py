@@ -19,7 +19,7 @@ def check_name(name: str, what: str, place: str | None = None) -> None:
         place: where the name is given, such as an option.
 
     Raises:
-        InputError: it is too long, or has a character that is not allowed in a path.
+        InputError: the name is too long, or has a character that is not allowed in a path.
     """
     if not NAME.match(name):
         rule = f"{what} must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"

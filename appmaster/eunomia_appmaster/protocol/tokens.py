@@ -35,7 +35,7 @@ def check_container_token(
     """Check that a token is the one of ``container_token`` for the same lease and account.
 
     Raises:
-        WrongTokenError: it is another token.
+        WrongTokenError: the token is another one.
     """
     if not hmac.compare_digest(token.encode(), container_token(secret, app, node, slot, epoch, login).encode()):
         under = f", login {login}" if login else ""
@@ -49,7 +49,7 @@ def check_node_token(token: str, secret: bytes, app: str, node: str) -> None:
     """Check that a token is the one of ``node_token`` for the same app and node.
 
     Raises:
-        WrongTokenError: it is another token.
+        WrongTokenError: the token is another one.
     """
     if not hmac.compare_digest(token.encode(), node_token(secret, app, node).encode()):
         raise WrongTokenError(

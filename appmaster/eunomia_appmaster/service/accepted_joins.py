@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def superseding(service: "Service", joined: JoinedNode, token: JoinToken) -> list[JoinedNode]:
-    """Return the records that a join changes: the node's own, and those of nodes that it supersedes at the same token.
+    """Return the records that a join changes: the node's own, and those of nodes that lose their join to it.
 
     Args:
         service: the arbiter's service.

@@ -11,7 +11,7 @@ ENDED_KEPT: Final = 256
 
 
 class ContainerStatuses:
-    """The last statuses of those of a node's containers that have not ended; iteration yields the statuses."""
+    """The last status of each of a node's containers that has not ended; iteration yields the statuses."""
 
     def __init__(self) -> None:
         self._live: dict[str, pb.ContainerStatus] = {}

@@ -14,7 +14,7 @@ FIRST_NODE_SECONDS: Final = 5.0
 
 
 def lacks_first_node(service: Service) -> bool:
-    """Return whether no node has ever joined, and the time to wait for a first one is over."""
+    """Return whether no node has ever joined and the time to wait for a first one has passed."""
     waits = service.system.unix_time() - service.started_at < FIRST_NODE_SECONDS
     return service.nodes.layout is None and not service.ready.is_set() and not waits
 

@@ -132,7 +132,7 @@ class JoinTokens:
         """Return the token that a machine presents for a join.
 
         Raises:
-            InputError: it is not of this arbiter, or it can no longer be used.
+            InputError: the token is not of this arbiter, or can no longer be used.
         """
         token = self._tokens.get(given.number)
         if token is None or not hmac.compare_digest(_hash(given.secret), token.token_hash):

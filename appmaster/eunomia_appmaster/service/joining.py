@@ -90,7 +90,7 @@ def check_epochs(request: pb.RegisterNodeRequest, last: int) -> None:
     """Check that a node's folder has not served another arbiter, whose later epochs would make it refuse orders.
 
     Raises:
-        InputError: it has seen a later epoch than this arbiter's last.
+        InputError: the node has seen a later epoch than this arbiter's last.
     """
     seen = max((max(state.highest_epoch, state.closed_epoch) for state in request.slot_states), default=0)
     if seen > last:

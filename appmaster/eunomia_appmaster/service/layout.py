@@ -348,7 +348,7 @@ def _machine(node: pb.RegisterNodeRequest, kind: str, slots: Sequence[pb.Slot], 
 
 
 def _island(slots: Sequence[pb.Slot]) -> int | None:
-    """Return the number of GPUs per island if all islands have the same size; None: one island."""
+    """Return the number of GPUs per island if all islands have the same size, else None (one island)."""
     sizes = {len(list(group)) for _, group in groupby(slots, key=lambda slot: slot.island)}
     return sizes.pop() if len(sizes) == 1 and len(slots) > 1 else None
 

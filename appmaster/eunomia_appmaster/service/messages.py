@@ -120,7 +120,7 @@ def own_job(app: str, name: str) -> JobId:
     """Return the id of one of the app's jobs.
 
     Raises:
-        InputError: it is another app's job, or not a valid id.
+        InputError: the name is another app's job, or not a valid id.
     """
     owner, _, number = name.rpartition("/")
     if owner != app or not _NUMBER.fullmatch(number):

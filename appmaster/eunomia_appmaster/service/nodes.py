@@ -241,7 +241,7 @@ class Nodes:
 
     @property
     def are_several(self) -> bool:
-        """Whether the cluster has more than one node."""
+        """Whether the cluster has several nodes."""
         return self.layout is not None and len(self.layout.nodes) > 1
 
     def is_leased(self, node: Node) -> bool:

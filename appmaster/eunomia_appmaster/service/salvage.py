@@ -61,7 +61,7 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
         check: called with the new file before it replaces the old one; it raises if the file cannot be used.
 
     Raises:
-        InputError: an arbiter has locked it, it has no undamaged beginning, or ``check`` refuses; nothing was changed.
+        InputError: an arbiter has locked the journal, no start is undamaged, or ``check`` refuses; nothing was changed.
     """
     lock = locked(path)
     fresh = path.with_name(f"{path.name}.salvaged")

@@ -33,7 +33,7 @@ def check_address(
     """Check an address to serve, a loopback one or any with TLS, and return its host and port.
 
     Raises:
-        InputError: it is not a ``host:port``, is beyond loopback without certificates, or has certificates for another
+        InputError: the address is not ``host:port``, is beyond loopback without certificates, or has certificates for another
             host.
     """
     check_target(address, place, least_port=0)

@@ -66,7 +66,7 @@ class SharedStorage:
         """Check that a node has read the file; a launcher in the arbiter's state folder need not.
 
         Raises:
-            InputError: it does not see the arbiter's storage; the message has the remedy.
+            InputError: the node does not see the arbiter's storage; the message has the remedy.
         """
         if request.head or request.storage_hash == self.hash:
             return

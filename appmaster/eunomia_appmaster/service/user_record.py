@@ -131,7 +131,7 @@ def check_name(name: str) -> None:
     """Check that a name is allowed for a user.
 
     Raises:
-        InputError: it has characters that are not allowed, or too many.
+        InputError: the name has characters that are not allowed, or too many.
     """
     if not NAME.fullmatch(name):
         rule = "a user's name must be at most 32 letters, digits, '.', '-' and '_', and begin with a letter or '_'"
