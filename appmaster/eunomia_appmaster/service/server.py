@@ -33,8 +33,8 @@ def check_address(
     """Check an address to serve, a loopback one or any with TLS, and return its host and port.
 
     Raises:
-        InputError: the address is not ``host:port``, is beyond loopback without certificates, or has certificates for another
-            host.
+        InputError: the address is not ``host:port``, or is beyond loopback without certificates, or the certificates
+            are for another host.
     """
     check_target(address, place, least_port=0)
     host, _, port = address.rpartition(":")
