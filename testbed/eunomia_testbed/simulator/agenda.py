@@ -10,7 +10,7 @@ Happens = Callable[[Seconds], None]
 
 
 class Agenda:
-    """A queue of future events by time; an entry is the end of a job's run (job and turn), or a call."""
+    """A queue of future events by time in seconds; each entry is a call, or the end of a job's run."""
 
     __slots__ = ("_count", "heap")
 
@@ -29,7 +29,7 @@ class Agenda:
         heapq.heappush(self.heap, (time, self._count, None, job, turn))
 
     def next_time(self, turns: list[int]) -> float:
-        """Return the time of the next event, after discarding ends of runs that are over."""
+        """Return the time in seconds of the next event, or inf; ends of runs that are over are discarded first."""
         heap = self.heap
         while heap:
             time, _, happens, job, turn = heap[0]

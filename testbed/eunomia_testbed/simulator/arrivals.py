@@ -22,8 +22,8 @@ class Arrivals:
 
     Args:
         sim: the state of the simulation; a job that was rejected beforehand never arrives.
-        apps: informs app masters about their jobs.
-        masters: knows which apps have an app master.
+        apps: passes arrivals to app masters.
+        masters: the app masters, by app.
         kinds: reports the rates of a job kind before its first job.
 
     Attributes:
@@ -43,7 +43,7 @@ class Arrivals:
         self._announces = sim.reporter.knows_regimes
 
     def arrive(self, now: Seconds, events: list[Event]) -> None:
-        """Register the jobs and apps that are due, and add their events."""
+        """Register the jobs and apps that are due, and append their events to ``events``."""
         sim, order, arrival = self._sim, self._order, self._sim.rows.arrival
         while self.next_time <= now:
             job = order[self._next]

@@ -63,12 +63,12 @@ def assemble(
     Args:
         workload: the apps and jobs that arrive.
         cluster: the machines and GPUs.
-        profile: the plugins that decide.
+        profile: the policy, which names a plugin for each stage.
         options: options of the simulation.
         models: a performance model; None: the workload's own speeds.
         seed: seed of all random draws.
-        registry: the plugins of the fallback; None: the profile's.
-        observers: called at every step, and at the end.
+        registry: the plugins of the fallback policy; None: those of the profile.
+        observers: called after every step, and at the end.
 
     Raises:
         InputError: the options are invalid, or the cluster does not suit the profile.
@@ -112,7 +112,7 @@ def _arbiter(
     options: SimulationOptions,
     seed: int,
 ) -> Arbiter:
-    stages = profile.stages(whole)  # refuses a machine that joins later, too
+    stages = profile.stages(whole)  # also rejects a machine that joins later
     fallback = Profile.fallback(registry=registry or profile.registry).stages(whole)
     return Arbiter(cluster, stages, fallback, seed=seed, plain=options.plain)
 
@@ -179,7 +179,7 @@ def note_calls(engine: Engine, notes: CallNotes) -> None:
 
 
 def _noted(stages: Stages, notes: CallNotes) -> Stages:
-    """Return the same stages, with the call that asks the allocation for its triggers recorded too."""
+    """Return the same stages, with the call that gets the allocation's triggers recorded too."""
     declare = stages.triggers
     if declare is None:
         return stages
@@ -192,7 +192,7 @@ def _noted(stages: Stages, notes: CallNotes) -> Stages:
 
 
 def _saves(options: SimulationOptions, jobs: int) -> PeriodicSaves | None:
-    """Return the periodic checkpoints, if the options give them a cost; None: checkpoints take no time."""
+    """Return the periodic checkpoints that take time; None: the options set none, or the run has round rules."""
     costs = options.costs
     if math.isinf(costs.checkpoint_every) or options.rules is not None:
         return None

@@ -1,8 +1,8 @@
 """The engine: advances virtual time from event to event, and drives the arbiter of the live cluster.
 
 It has no rounds of its own: it passes events to the arbiter, carries out the decisions, and steps again at the next
-event or at the time that the arbiter requested. All events at one time make up one step. If an ended job's GPUs become
-free at that time by an order of the arbiter, arrivals wait for the step in which the GPUs are free.
+event or at the time that the arbiter requested. All events at one time make up one step. If an ended job's GPUs are
+released only by an order of the arbiter, arrivals at that time wait for the step in which these GPUs are free.
 """
 
 import math
@@ -34,7 +34,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 _new_end = maker(SingleJobEnded)
 Drive = Callable[["Engine"], None]
-"""Moves an engine from step to step until the run is over."""
+"""A function that advances an engine step by step until the run is over."""
 
 
 class Engine:
@@ -48,7 +48,7 @@ class Engine:
         bidders: answer offers.
         failures: failures of machines; None: no machine fails.
         log: counts and logs every step.
-        drive: moves the engine from step to step.
+        drive: advances the engine step by step.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Engine:
         return min(soon, plan.next_time())
 
     def step_at(self, time_seconds: float, *, admits: bool = True) -> None:
-        """Step at the boundary of a peer's round, with all consequences at this time, or only with the given events."""
+        """Step at a boundary of a peer's round; ``admits``: process arrivals too, and repeat until nothing is due."""
         now = Seconds(time_seconds)
         self._step(now, admits=admits)
         while admits and self.sim.urgent:
@@ -157,7 +157,7 @@ class Engine:
         """Process everything that is due, and return the events of the step."""
         sim = self.sim
         events, sim.out, sim.urgent = sim.out, [], False
-        # What was so before a machine failed is folded before it: within one step failures come first.
+        # Events from before a machine failure get a step of their own, since within one step failures come first.
         fails = self._failures is not None and self._failures.next_time() <= now
         first = bool(events) and fails
         if not first:
@@ -168,7 +168,7 @@ class Engine:
         if self._has_masters:
             self._apps.report(now, events)
             self._apps.division.report(events)
-        if sim.out:  # what followed from what has just happened
+        if sim.out:  # events that the events above caused
             events += sim.out
             sim.out = []
         sim.urgent = first
@@ -177,7 +177,7 @@ class Engine:
         return events
 
     def _ends(self, now: Seconds, events: list[Event]) -> bool:
-        """Process due entries of the agenda; return whether a job has ended that releases its GPUs in the next step."""
+        """Process due entries of the agenda; return whether an ended job's GPUs become free only in a later step."""
         sim, executor = self.sim, self._executor
         heap, work, has_masters = sim.agenda.heap, sim.work, self._has_masters
         turns, on, done, goal, epoch = work.turn, work.on, work.done, work.goal, executor.runs.epoch
@@ -205,7 +205,7 @@ class Engine:
                     lease = sim.gpus.holder[gpus[0]]
                     sim.gpus.vacate(lease, gpus, now, "released")
                     self._finish_at_once(job, LeaseId(lease), gpus, events)
-                else:  # that takes time, or the lease is its app's
+                else:  # the release takes time, or the app holds the lease
                     ended = True
                     self.finish_job(job, now, events)
         return ended
@@ -221,7 +221,7 @@ class Engine:
             events += sim.reporter.profiled(job, again=True)
 
     def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
-        """End a job that has released its GPUs, and with its last job the app."""
+        """End a job that has released its GPUs, and the app if this was its last job."""
         sim = self.sim
         app, epoch = sim.rows.app_of[job], Epoch(self._executor.runs.epoch[job])
         if self._alive[app] > 1:
@@ -231,11 +231,11 @@ class Engine:
         sim.jobs.close(job, FINISHED, sim.now)
         self._alive[app], sim.apps.finish[app] = 0, sim.now
         app_id, job_id = sim.rows.app_ids[app], sim.rows.job_ids[job]
-        # It is folded before starts; an arbiter does not have to sort events that come in order.
+        # The arbiter folds ends before starts, and need not sort events that arrive in that order.
         events.insert(0, _new_end(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
-        """End a job of an app without an app master."""
+        """End a job of an app without an app master, and the app if this was its last job."""
         sim = self.sim
         app = sim.rows.app_of[job]
         sim.jobs.close(job, FINISHED, at)
@@ -248,7 +248,7 @@ class Engine:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Close all accounts at the end; a job that waits and never started is rejected, with its last verdict."""
+        """Settle all totals; if the run is over, reject jobs that still wait or have no speed on their GPUs."""
         sim = self.sim
         now, jobs, work = sim.now, sim.jobs, sim.work
         over = self._next_time() == math.inf or self.log.guard.is_out

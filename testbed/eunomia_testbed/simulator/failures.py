@@ -14,7 +14,7 @@ from eunomia_testbed.simulator.options import Failures
 
 
 class FailurePlan:
-    """A schedule of machines' failures and repairs.
+    """A schedule of machine failures, repairs and changes.
 
     Args:
         failures: known outages, and the mean times of random ones.
@@ -54,7 +54,7 @@ class FailurePlan:
                 self._next(number, Seconds(0.0))
 
     def plan(self, time_seconds: float, happens: Callable[[Seconds], None]) -> None:
-        """Schedule a change of the cluster."""
+        """Schedule a change of the cluster; a run in which jobs wait goes on until then."""
 
         def then(now: Seconds) -> None:
             self.planned -= 1
@@ -64,7 +64,7 @@ class FailurePlan:
         self._agenda.call(time_seconds, then)
 
     def call(self, time_seconds: float, happens: Callable[[Seconds], None]) -> None:
-        """Schedule a fault, which needs jobs that run: those that wait do not wait for it."""
+        """Schedule a worker fault; it does not prolong a run in which no job runs."""
         self._agenda.call(time_seconds, happens)
 
     def next_time(self) -> float:

@@ -43,7 +43,7 @@ _WHOLE: Final = 1e-9
 
 @value
 class GavelRuleOptions:
-    """Options of the peers' simulators."""
+    """Options of the round rules, with the values of Shockwave's simulator as defaults."""
 
     round_seconds: float = 120.0
     """Length of a round in seconds: 120 in Shockwave's simulator, 360 in Gavel's."""
@@ -63,7 +63,7 @@ class GavelRuleOptions:
         """Check that the options are valid.
 
         Raises:
-            InputError: a round takes no time, a restart takes as long as a round, or the credit is outside 0 to 1.
+            InputError: a time, the credit or ``failures`` is out of its range, or a restart takes as long as a round.
         """
         if not 0.0 < self.round_seconds < math.inf:
             raise InputError("a round must take time", value=f"{self.round_seconds:g} s")
@@ -82,7 +82,7 @@ GAVEL: Final = GavelRuleOptions(round_seconds=360.0, restart_seconds=0.0, least_
 
 
 def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Profile:
-    """Return a profile adapted to the rules: only the executor starts rounds, and every GPU may be reassigned in each.
+    """Return a profile adapted to the rules: only the executor ends rounds, and each round may reassign every GPU.
 
     Plugins of the profile that have the options ``round_length``, ``least_between``, ``credit`` or ``ends`` (of rounds)
     get the rules' values.
@@ -114,7 +114,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "gandiva_fair": "gives tickets to users, who trade GPU types (EuroSys'20)",
     "isolated": "cuts the cluster into parts that keep their GPUs",
 }
-"""Allocations that share the name of another policy of the peer, with a sentence on what they do here."""
+"""Allocations that share a name with a different policy of the peer, each with what the allocation does here."""
 
 
 def rule_notes(profiles: Mapping[str, Profile]) -> list[str]:
@@ -147,7 +147,7 @@ def _options_by_plugin(profile: Profile) -> dict[str, frozenset[str]]:
 
 
 class _Adapting:
-    """A job that changes its batch size; its steps refer to the current batch size."""
+    """A job that changes its batch size; all its step counts are in steps of the current batch size."""
 
     __slots__ = ("asks", "batch", "epoch_steps", "family", "first", "growth", "mode", "run", "total")
 
@@ -207,7 +207,7 @@ def _grown(growth: Mapping[int, int], first: int, epoch: int) -> int:
 
 
 def _is_critical(family: str, batch: int, epoch: int) -> bool:
-    """Return whether an epoch is critical in the peer's simulator of Accordion (fewer are than in its profiles)."""
+    """Return whether an epoch is critical in the peer's simulation of Accordion (stricter than its profiles)."""
     if family == "LM":
         return epoch < 10
     if family == "Recommendation":
@@ -223,7 +223,7 @@ class GavelRules:
     Args:
         workload: the workload, whose jobs may adapt (``jobs.adaptation``).
         models: speeds at other batch sizes; None: those of the workload's regimes.
-        options: the peers' options.
+        options: lengths, costs and limits of the rules.
 
     Raises:
         InputError: the options are invalid.
@@ -246,13 +246,13 @@ class GavelRules:
         """Number of rounds for which each job without work left has held its GPUs."""
 
     def begin(self, jobs: int, seed: int) -> None:
-        """See ``Rules``."""
+        """Reset the rules for a new run."""
         self._adapting = {}
         self._first_round = True
         self._empty, self._failed = set(), {}
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """Set the work of an adapting job to the trace's number of steps at its first batch size."""
+        """Return an adapting job's work as the trace's steps at its first batch size; None: it does not adapt."""
         jobs = self._workload.jobs
         if jobs.adaptation is None or jobs.adaptation[job] not in _ADAPTING or jobs.first_batch_iterations is None:
             return None

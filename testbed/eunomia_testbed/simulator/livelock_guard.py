@@ -16,7 +16,7 @@ from eunomia.errors import EunomiaError
 from eunomia.units import Seconds
 
 IDLE_STEPS = 500
-"""Number of consecutive steps without event or decision after which a run without running jobs is over."""
+"""Consecutive steps without a decision or an event (machines' aside) after which an idle run is over."""
 STUCK_STEPS = 200_000
 """Largest number of consecutive steps without a start, an end or an arrival of a job."""
 INSTANT_STEPS = 1_000
@@ -41,7 +41,7 @@ class LivelockGuard:
 
     @property
     def is_out(self) -> bool:
-        """Return whether the run is over: no job runs, and too many steps have passed without a decision."""
+        """Return whether too many steps have passed without a decision; the run is over if no job runs either."""
         return self._idle > IDLE_STEPS
 
     def watch(self, now: Seconds, decision: Decision, events: Sequence[Event], moves: int) -> None:

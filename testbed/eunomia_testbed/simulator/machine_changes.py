@@ -11,7 +11,7 @@ Change = MachineJoined | MachineLeft | MachineDraining | MachineKept
 
 @value
 class MachineChange:
-    """A change of the cluster at a time."""
+    """A change of the cluster at a time in seconds."""
 
     time_seconds: float
     event: Change
@@ -26,7 +26,7 @@ def with_all(cluster: Cluster, changes: Iterable[MachineChange]) -> Cluster:
 
 
 def slot_changes(cluster: Cluster, changes: Iterable[MachineChange]) -> tuple[tuple[float, int], ...]:
-    """Return when the cluster grows or shrinks, and by how many slots."""
+    """Return each time in seconds at which machines join or leave, with the change in the number of GPUs."""
     gpus = {machine.name: machine.gpus for machine in cluster.machines}
     found: list[tuple[float, int]] = []
     for change in changes:

@@ -49,7 +49,7 @@ class MachineFaults:
         return self._sim.arbiter.view.cluster.number_of(machine) != NONE
 
     def _end(self, machine: int, event: MachineLost | MachineLeft, now: Seconds) -> None:
-        """Remove all processes from a machine, and report it and the jobs that ran there."""
+        """Remove all processes from a machine, and report the event and the progress of the jobs that ran there."""
         sim, out = self._sim, self._sim.out
         out.append(event)
         for job in self._executor.lose(sim.cluster.gpus_on(machine), now):

@@ -42,7 +42,7 @@ one saves and stands still for ``pause``. ``live``: a job that keeps a GPU never
 
 @value
 class Delays:
-    """A remote executor: orders take time and overtake each other, and acknowledgements are lost."""
+    """Delays and losses of a remote executor: orders may overtake each other, and acknowledgements may get lost."""
 
     order: float = 0.0
     """Longest delay of an order in seconds; each order takes a random fraction of it, from half to all."""
@@ -55,13 +55,13 @@ class Delays:
 
     @property
     def any(self) -> bool:
-        """Return whether anything is delayed or lost."""
+        """Return whether any order, cost or acknowledgement is delayed, varied or lost."""
         return self.order > 0.0 or self.jitter > 0.0 or self.lost > 0.0
 
 
 @value
 class Outage:
-    """An outage of a machine, or its end."""
+    """The beginning (``up`` false) or the end (``up`` true) of a machine's outage."""
 
     time_seconds: float
     machine: str
@@ -70,15 +70,15 @@ class Outage:
 
 @value
 class WorkerFault:
-    """A worker that is killed or stopped, of one of the jobs that make steps at that time."""
+    """A fault that kills or stops one worker of a job that makes steps at that time."""
 
     time_seconds: float
     draw: float
-    """Number from 0 to below 1, which chooses the job among those by their ids."""
+    """Number in [0, 1) that selects one of these jobs, in order of job id."""
     stands_seconds: float
-    """Seconds of a stop, or from a kill until the job starts again."""
+    """Seconds for which a stopped worker pauses, or from a kill to the job's restart."""
     kills: bool = True
-    """Whether the job loses the work since its last checkpoint, and starts again."""
+    """Whether the job loses the work since its last checkpoint and restarts; otherwise it only pauses."""
 
 
 @value
@@ -90,11 +90,11 @@ class Failures:
     repair_seconds: float = 3600.0
     """Mean seconds to repair a machine."""
     outages: tuple[Outage, ...] = ()
-    """Known outages, such as from a file."""
+    """Outages at given times, such as from a file."""
     worker_faults: tuple[WorkerFault, ...] = ()
     """Single workers that are killed or stopped, in order of time."""
     most_worker_faults: int = 3
-    """Most of them that one job has."""
+    """Largest number of worker faults of one job."""
     checkpoint_every_seconds: float = 1800.0
     """Seconds between a job's checkpoints; a machine failure loses its work since the last one. inf: it saves only on
     leaving its GPUs. These checkpoints take no time; ``Costs.checkpoint_every`` replaces them by ones that do."""
@@ -139,7 +139,7 @@ class Reports:
     far_lies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Factor on the reported slowdown of an app's jobs across machines, by app id (Themis §6.3)."""
     profiles: bool = True
-    """For known sizes, whether rates are reported for each job; otherwise only forecasts contain slowdowns."""
+    """Whether rates that are known without a run are reported by job; otherwise only forecasts have slowdowns."""
     forecast_seconds: float = 0.0
     """Least seconds between two forecasts of an app master, apart from those that its bids need; 0: one with every
     step."""
@@ -258,7 +258,7 @@ class SimulationOptions:
 
     @property
     def unpaid_checkpoints_seconds(self) -> float:
-        """Return the seconds between checkpoints that cost nothing; inf: there are no such checkpoints."""
+        """Return the seconds between checkpoints that take no time; inf: there are no such checkpoints."""
         if self.failures is None and not self.machines:
             return math.inf
         return (self.failures or Failures()).checkpoint_every_seconds
@@ -267,7 +267,7 @@ class SimulationOptions:
         """Check that the options are valid.
 
         Raises:
-            InputError: a time is negative, or a fraction is not between 0 and 1.
+            InputError: a time is negative, a fraction is not in [0, 1), or the options contradict each other.
         """
         for field in dataclasses.fields(self.costs):
             if field.name != "checkpoint_every":

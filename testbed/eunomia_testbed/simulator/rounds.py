@@ -39,7 +39,7 @@ class RuledRun:
         rules.begin(sim.workload.size, sim.seed)
         sim.work.by_rules = True
         now = rules.next_round(0.0, engine.arrivals.next_time)
-        self._later([RoundEnded()])  # the first round is decided at the first moment
+        self._later([RoundEnded()])  # the arbiter decides the first round at the first time
         idle = 0
         while now <= sim.options.until and now < math.inf:
             engine.step_at(now)
@@ -87,7 +87,7 @@ class RuledRun:
         return made
 
     def _round(self, running: RoundJobs) -> float:
-        """Simulate a round and return its end."""
+        """Simulate a round and return its end in seconds."""
         worked = self._rules.work(running)
         end = float(self._rules.round_ends(running, worked))
         if not end > running.began:
@@ -111,7 +111,7 @@ class RuledRun:
         changed = self._rules.changes(running, worked, self._active())
         self._number += 1
         if over:
-            # Reports of ended jobs are dropped: the arbiter folds their ends first.
+            # Reports of ended jobs are dropped, since the arbiter applies their ends first.
             gone = {sim.rows.job_ids[job] for job in running.job[ends].tolist()}
             out = [event for event in sim.out if not (isinstance(event, JobReported) and event.job in gone)]
             sim.out = out + over
@@ -126,7 +126,7 @@ class RuledRun:
         return np.array(self._engine.arrivals.active(), dtype=np.int64)
 
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
-        """Return the event of the boundary, with the idle time of each job."""
+        """Return the event of the round's end, with the idle seconds of each job that goes on."""
         lasted = end - running.began
         idle = np.flatnonzero(~ends & (busy < lasted))
         return RoundEnded(
@@ -153,7 +153,7 @@ class RuledRun:
 
 
 def run_in_rounds(engine: Engine, rules: Rules) -> None:
-    """Move an engine through a whole run under the round rules of another simulator.
+    """Run an engine from start to end under the round rules of another simulator.
 
     Raises:
         EunomiaError: a round does not end later than it began.

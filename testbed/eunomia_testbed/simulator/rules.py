@@ -1,8 +1,8 @@
 """The extension point for the round rules of another simulator, which make results comparable with published ones.
 
 With rules, time advances in rounds. At a boundary the engine reports ended jobs to the arbiter, then all other events
-of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, asks the rules for each
-running job's progress in the round, and ends the round at the time that the rules set. Between boundaries the arbiter
+of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, gets each running job's
+progress in the round from the rules, and ends the round at the time that the rules set. Between boundaries the arbiter
 gets no events and no wake-ups. Costs, delays and failures of the options do not apply. The rules handle a workload's
 regimes (``admitted`` and ``changes``): the engine does not enter them by itself.
 
@@ -42,7 +42,7 @@ class RoundJobs:
     fresh: Bools
     """Whether the job did not run in the previous round."""
     moved: Bools
-    """Whether the job ran on other GPUs in the previous round."""
+    """Whether the job ran in the previous round, on other GPUs."""
 
 
 @builds
@@ -75,7 +75,7 @@ class Rules(Protocol):
     """The round rules of another simulator; one object serves one run at a time, and ``begin`` resets it."""
 
     def begin(self, jobs: int, seed: int) -> None:
-        """Start a run with this number of jobs."""
+        """Reset the rules for a run with this number of jobs and this seed."""
         ...
 
     def admitted(self, job: int, now: float) -> Change | None:
@@ -94,11 +94,11 @@ class Rules(Protocol):
         ...
 
     def round_ends(self, running: RoundJobs, worked: Worked) -> float:
-        """Return the end of the round, which must be later than its beginning."""
+        """Return the end of the round in seconds, which must be later than its beginning."""
         ...
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """Return the start of the next round if no job runs, which is at least ``now``; inf: there is none."""
+        """Return the start of the round after one in which no job runs; after the first, it is later than ``now``."""
         ...
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:

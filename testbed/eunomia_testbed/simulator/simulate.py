@@ -29,7 +29,7 @@ def simulate_one(
     Args:
         workload: the jobs and their arrivals.
         cluster: the machines and GPUs.
-        profile: the plugins that decide.
+        profile: the policy, which names a plugin for each stage.
         options: costs, failures, reports, rules, and the logs to keep.
         models: the performance model; None: the workload's own speeds.
         seed: seed of all random draws.

@@ -1,4 +1,4 @@
-"""The state of a simulation, shared by its parts and shown to observers of the run."""
+"""The state of a simulation, shared by its parts and passed to observers of the run."""
 
 import dataclasses
 from typing import Final

@@ -1,4 +1,4 @@
-"""Single workers that are killed or stopped in a simulation, while the rest of their machine goes on."""
+"""Faults that kill or stop a single worker in a simulation, while the rest of the machine keeps running."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from eunomia_testbed.simulator.progress.states import RUNNING
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 AGAIN_SECONDS: Final = 0.5
-"""Pause after which a fault looks again for a job that makes steps, while others wait or start."""
+"""Seconds after which a fault is tried again if no job makes steps."""
 
 
 class WorkerFaults:
-    """Carries out faults of single workers; a gang stands still if one of its workers does, and keeps its GPUs.
+    """Carries out faults of single workers; the whole gang pauses with the worker, and keeps its GPUs.
 
     Args:
         sim: the state of the simulation.
         executor: starts and stops jobs.
         most: most faults of one job.
-        later: schedules another look for a target.
+        later: schedules another attempt, at a time in seconds.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class WorkerFaults:
         self._of_job = Counter[int]()
 
     def happen(self, fault: WorkerFault, now: Seconds) -> None:
-        """Kill or stop a worker of a job that makes steps; if there is none, look again a little later."""
+        """Kill or stop a worker of a job that makes steps; if there is none, retry after ``AGAIN_SECONDS``."""
         on, ids = self._sim.work.on, self._sim.rows.job_ids
         jobs = [job for job, gpus in enumerate(on) if gpus and self._of_job[job] < self._most]
         if not jobs:
@@ -48,7 +48,7 @@ class WorkerFaults:
         self._stand(job, fault, now)
 
     def _stand(self, job: int, fault: WorkerFault, now: Seconds) -> None:
-        """Stop a job's steps for a while, in which it may lose its GPUs like any other job."""
+        """Pause a job's steps for the duration of a fault; the job may lose its GPUs in the meantime."""
         sim, runs = self._sim, self._runs
         gpus, epoch = sim.work.on[job], runs.epoch[job]
         at = now + fault.stands_seconds

@@ -14,13 +14,13 @@ from eunomia_testbed.workload import Workload
 
 
 class AmountReports:
-    """A maker of the events that declare the rates of job kinds; a job's kind is its model.
+    """Creates the events that declare the rates of job kinds; a job's kind is its model.
 
     Args:
         workload: the workload with the jobs.
         cluster: the cluster with the GPU types.
         speeds: the true speeds.
-        known: whether these rates are known to the arbiter.
+        known: whether app masters know these rates from the beginning.
 
     Attributes:
         are_due: whether some rates have not been reported yet.
@@ -44,7 +44,7 @@ class AmountReports:
         return first
 
     def of(self, job: int) -> tuple[KindProfiled, ...]:
-        """Return the rates of the kind of an arriving job; empty: they have been declared already, or are unknown."""
+        """Return the event with the rates of an arriving job's kind; empty: already declared, or unknown."""
         kind = int(self._workload.jobs.model[job])
         grid = self._speeds.amounts(job) if kind in self._due else None
         self._due.discard(kind)
@@ -56,7 +56,7 @@ class AmountReports:
         return (KindProfiled(kind=self._workload.models[kind], rates=tuple(rates)),) if rates else ()
 
     def _sizes(self, kind: int) -> list[int]:
-        """Return the gang sizes that the kind's jobs can use; the most frequent largest sizes come first."""
+        """Return the gang sizes that jobs of the kind can use: first their largest sizes, most frequent first."""
         jobs = self._workload.jobs
         mine = jobs.model == kind
         largest = jobs.most[mine].tolist()

@@ -1,4 +1,4 @@
-"""Divides apps' leases among their jobs, as app masters wish, and releases the GPUs that no job can use."""
+"""Divides each app's leases among its jobs, by its app master's wishes, and releases GPUs that no job can use."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ class AppDivision:
         """The lease under which an app released each GPU; no job is placed on the GPU under that lease."""
 
     def divide(self, now: Seconds) -> None:
-        """Have app masters divide the leases that changed; the events are reported with the next step."""
+        """Divide the changed leases of each app among its jobs; the next step reports the resulting events."""
         dirty, self._leases.dirty = sorted(self._leases.dirty), set()
         for app in dirty:
             if self._leases.shared.get(app):

@@ -1,4 +1,4 @@
-"""Leases that apps hold themselves, which app masters divide among jobs."""
+"""Leases that apps hold themselves; their app masters divide the GPUs among jobs."""
 
 from eunomia.units import Seconds
 from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER, GpuTable
@@ -16,16 +16,16 @@ class AppLeases:
     def __init__(self, gpus: GpuTable, jobs: JobStates) -> None:
         self._gpus, self._jobs = gpus, jobs
         self.shared: dict[int, dict[int, int]] = {}
-        """The GPUs of each app's started leases, each with its lease."""
+        """The lease of each GPU that an app holds, by app row and GPU."""
         self.placed: dict[int, tuple[int, ...]] = {}
-        """The GPUs of its app's leases that the app master assigned to each job."""
+        """The GPUs that the app master assigned to each job, by job row."""
         self.dirty: set[int] = set()
         """Apps whose leases or jobs have changed since the last division."""
         self.unreported: set[int] = set()
         """Apps whose division has changed since it was last reported to the arbiter."""
 
     def started(self, app: int, lease: int, gpus: tuple[int, ...]) -> None:
-        """Record that an app holds GPUs of its lease from now on."""
+        """Record that an app holds the GPUs of a lease from now on."""
         self.shared.setdefault(app, {}).update((gpu, lease) for gpu in gpus)
         self.dirty.add(app)
 
@@ -40,7 +40,7 @@ class AppLeases:
             self.displace(app, job, now)
 
     def displace(self, app: int, job: int, now: Seconds) -> None:
-        """Remove a job from all GPUs of its app's leases, because it lost some of them."""
+        """Remove a job that lost some of its GPUs from all GPUs of its app's leases."""
         self.dirty.add(app)
         if job in self.placed:
             self.take_off(app, job, now)

@@ -1,6 +1,6 @@
 """Simulated app masters; each represents one app and divides the GPUs that the app wins among its jobs.
 
-The engine keeps the true progress; an app master receives only what a live one would receive, and answers with events.
+The engine keeps the true progress; an app master gets the same input as a live one, and returns events.
 Apps of independent jobs have a ``PlainAppMaster``; simulated searches have another class with the same protocol.
 """
 
@@ -25,14 +25,14 @@ class AppMaster(Protocol):
         ...
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """React to a running job that has done the iterations set by ``desk.aim`` (all its work, if none were set).
+        """Return the events after a running job has done the iterations set by ``desk.aim`` (by default all its work).
 
         The job makes no step until then: return ``JobPaused`` or ``JobFinished``, or set another aim.
         """
         ...
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """React to a job's loss of GPUs by a failure; ``JobReported`` has its progress at the last checkpoint."""
+        """Return the events after a job lost GPUs; ``JobReported`` has its progress at the last checkpoint."""
         ...
 
     def wishes(self) -> Sequence[int]:
@@ -55,7 +55,7 @@ class PlainAppMaster:
         app: row of the app in the workload.
         jobs: rows of its jobs.
         desk: answers the app master's queries.
-        reports: whether it reports forecasts.
+        reports: whether the app master reports forecasts.
     """
 
     def __init__(self, app: int, jobs: Sequence[int], desk: Desk, *, reports: bool = True) -> None:
@@ -71,13 +71,13 @@ class PlainAppMaster:
         return [arrived, *(self._desk.added(job) for job in self._jobs if self._desk.has_arrived(job))]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """End the job, and with its last job the app."""
+        """Return the end of the job, and after the last job also that of the app."""
         self._left.discard(job)
         ended: list[Event] = [JobFinished(job=self._desk.job_id(job))]
         return ended if self._left else [*ended, AppFinished(app=self._desk.app_id(self._app))]
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Do nothing."""
+        """Return no events: lost GPUs change nothing for independent jobs."""
         return ()
 
     def wishes(self) -> Sequence[int]:
@@ -85,11 +85,11 @@ class PlainAppMaster:
         return [job for job in self._jobs if job in self._left and self._desk.has_arrived(job)]
 
     def span(self, job: int) -> tuple[int, int]:
-        """Return the job's gang."""
+        """Return the fewest and most GPUs of the job's gang."""
         return self._desk.gang(job)
 
     def forecast(self, now: float) -> Forecast | None:
-        """Return a forecast of one phase with all jobs that have not ended."""
+        """Return a forecast of one phase with all jobs of the app; None: all have ended, or forecasts are off."""
         if not self._reports or not self._left:
             return None
         jobs = [self._forecast(job) for job in self._jobs]
@@ -111,7 +111,7 @@ class PlainAppMaster:
 
 
 def wish(master: AppMaster, job: int, runs_on: tuple[int, ...], slowdown: Slowdown | None) -> Wish:
-    """Return a job's wish for a live app master's division; if the slowdown is None, the assumed one is used."""
+    """Return a job's request as input of the live app masters' ``divide``; slowdown None: the assumed one."""
     least, most = master.span(job)
     s = slowdown or ASSUMED_SLOWDOWN
     # A job of a paper's app uses all GPUs that speed it up; a live one stays on a node unless its app file allows more.

@@ -22,7 +22,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class SimulatedApps:
-    """The app masters of a run: they are informed about their jobs, and the events that they return are carried out.
+    """The app masters of a run: passes them the events of their jobs, and carries out the events that they return.
 
     Args:
         sim: the state of the simulation.
@@ -49,7 +49,7 @@ class SimulatedApps:
     # --- events of masters -------------------------------------------------------------------------------------------
 
     def reached(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
-        """Ask a job's app master how the job continues after reaching its goal."""
+        """Carry out the decision of a job's app master after the job has reached its goal."""
         sim, app = self._sim, self._sim.rows.app_of[job]
         self.act(app, self._sim.apps.masters[app].reached(job, now), now, events)
         work = sim.work
@@ -121,7 +121,7 @@ class SimulatedApps:
             self.act(app, self._sim.apps.masters[app].hear(reported, now), now, events)
 
     def report(self, now: Seconds, events: list[Event]) -> None:
-        """Report each app master's forecast of its remaining work, if it has changed."""
+        """Report the forecast of each running app's remaining work, if the forecast has changed."""
         if not self._sim.apps.masters or now < self._forecasts_due:
             return
         self._forecasts_due = now + self._sim.options.reports.forecast_seconds

@@ -1,4 +1,4 @@
-"""Answers offers like live app masters: by the profile's valuation of what each app can see."""
+"""Answers offers as live app masters do: the profile's valuation stage values what each app can see."""
 
 import dataclasses
 
@@ -28,10 +28,10 @@ class Bidders:
         self._sim, self._masters = sim, masters
         self._stages: dict[int, Stages] = {}
         self.silent = 0
-        """Number of answers that are missing because the valuation failed."""
+        """Number of bids that are missing because the valuation failed."""
 
     def answer(self, offer: Offer, now: float) -> None:
-        """Answer an offer for every app to which it is sent."""
+        """Answer an offer on behalf of every app to which the offer is sent."""
         view = self._sim.arbiter.view
         if not self._is_open(offer):
             return
@@ -84,7 +84,7 @@ class Bidders:
         except EunomiaError:
             if self._sim.arbiter.strict:
                 raise
-            self.silent += 1  # the arbiter values a silent app from what it last reported
+            self.silent += 1  # the arbiter values an app without a bid from the app's last reports
             return None
 
     def forget(self, app: int) -> None:
@@ -93,7 +93,7 @@ class Bidders:
 
 
 def _made_out_to(offer: Offer, snapshot: Snapshot, own: Snapshot, row: int) -> Offer:
-    """Return the offer as an app sees it: the app has row 0, and its jobs have rows of their own."""
+    """Return the offer from one app's view: the app has row 0, and its jobs are numbered within the app."""
     rows = {name: index for index, name in enumerate(own.jobs.id) if name is not None}
     mine = offer.candidates[snapshot.jobs.app[offer.candidates] == row].tolist()
     candidates = [rows[snapshot.jobs.id[job]] for job in mine if snapshot.jobs.id[job] in rows]

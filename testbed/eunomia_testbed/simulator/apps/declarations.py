@@ -1,4 +1,4 @@
-"""The values that app masters declare when apps and jobs arrive, including the options' errors and misreports."""
+"""The values that app masters declare when apps and jobs arrive, with the errors and misreports set in the options."""
 
 import math
 
@@ -52,7 +52,7 @@ class JobDeclarations:
         workload: the workload with the jobs.
         speeds: the true speeds, for jobs that do not declare a time.
         work: the true progress.
-        off: errors and misreports.
+        off: factors of errors and misreports.
     """
 
     def __init__(self, workload: Workload, speeds: Speeds, work: Work, off: Misreports) -> None:
@@ -112,7 +112,7 @@ class JobDeclarations:
         return self._work.total[job] * self._off.work[self.app[job]]
 
     def serial(self, job: int) -> float:
-        """Return the reported serial seconds of an iteration: as declared, or else from the model's profile."""
+        """Return the reported GPU-seconds of an iteration: as declared, or else from the model's profile."""
         declared = self._serial[job]
         if declared == declared:
             return declared

@@ -7,18 +7,18 @@ from eunomia.units import AppId, JobId
 
 
 class Desk(Protocol):
-    """The answers to app masters' queries, by row of the workload; ``reported`` methods include misreports."""
+    """Answers app masters' queries, by rows of the workload; ``reported`` methods include misreports."""
 
     def app_id(self, app: int) -> AppId:
-        """Return the app's id."""
+        """Return the id of an app."""
         ...
 
     def job_id(self, job: int) -> JobId:
-        """Return the job's id."""
+        """Return the id of a job."""
         ...
 
     def row(self, job: JobId) -> int:
-        """Return the job's row."""
+        """Return the workload row of a job id."""
         ...
 
     def arrived(self, app: int) -> AppArrived:
@@ -50,7 +50,7 @@ class Desk(Protocol):
         ...
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """Return how many of up to ``most`` GPUs a job would benefit from; a stopped job from all."""
+        """Return how many of up to ``most`` GPUs would speed a job up; for a stopped job, ``most``."""
         ...
 
     def reported_left(self, job: int) -> float:
@@ -58,7 +58,7 @@ class Desk(Protocol):
         ...
 
     def reported_serial(self, job: int) -> float:
-        """Return the serial seconds of an iteration, as reported."""
+        """Return the serial seconds (GPU-seconds) of a job's iteration, as reported."""
         ...
 
     def reported_gpu_seconds(self, job: int) -> float:
@@ -70,5 +70,5 @@ class Desk(Protocol):
         ...
 
     def aim(self, job: int, iterations: float) -> None:
-        """Let a job run up to this number of iterations in total, at most its total work."""
+        """Set the iteration up to which a job runs, capped at its total work."""
         ...

@@ -1,4 +1,4 @@
-"""Reports rates that are known without running, once for all jobs of a kind that have the same rates."""
+"""Reports rates that are known without a run, once for all jobs of a kind that have the same rates."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from eunomia.units import Basis
 
 
 class KindReports:
-    """The job kinds whose rates were reported, with the settings that determine these rates.
+    """The job kinds whose rates have been reported, each with the settings that determine these rates.
 
     Args:
         cluster: the cluster; rates for more GPUs of a type than it has are left out.
@@ -26,7 +26,7 @@ class KindReports:
     def report(
         self, kind: str, settings: tuple[object, ...], rates: Sequence[RateMeasured]
     ) -> Sequence[RateMeasured | KindProfiled]:
-        """Return the report of a job's rates: the first one is for its kind, later ones are for the job only."""
+        """Return the report of a job's rates: for the kind if it is the kind's first, or else for the job only."""
         if kind in self._reported:
             return rates
         known = tuple(

@@ -32,16 +32,16 @@ class Masters:
         self.several = {app: rows for app, rows in jobs.items() if len(rows) > 1 or app in sim.workload.searches}
 
     def speaks_for(self, app: int) -> bool:
-        """Return whether an app has a master, or will get one when it arrives."""
+        """Return whether an app has an app master, or will get one when the app arrives."""
         return app in self.several or app in self._sim.apps.masters
 
     def of(self, app: int) -> AppMaster:
-        """Return the app's master; create it if there is none."""
+        """Return an app's master, which is created if there is none."""
         known = self._sim.apps.masters.get(app)
         return self.make(app) if known is None else known
 
     def make(self, app: int) -> AppMaster:
-        """Create the app's master."""
+        """Create and return an app's master."""
         sim = self._sim
         jobs = self.jobs[app] = self.several.get(app) or [
             job for job in range(len(sim.rows.app_of)) if sim.rows.app_of[job] == app

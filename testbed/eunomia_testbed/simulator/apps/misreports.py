@@ -50,7 +50,7 @@ class Misreports:
         return self._time[app]
 
     def pace(self, app: int, gpus: int, kind: int, locality: Locality, pace: float) -> float:
-        """Return the reported seconds per iteration in a setting, given the true ones."""
+        """Return the reported seconds per iteration in a setting, from the true seconds per iteration."""
         pace = pace * self._time[app]
         if not self.by_setting:
             return pace
@@ -60,13 +60,13 @@ class Misreports:
         return pace / self._type_lies.get(self._apps[app], {}).get(self._types[kind], 1.0)
 
     def slowdown(self, app: int, true: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-        """Return the reported S by locality; errors affect only distances beyond a machine, and S is at least 1."""
+        """Return the reported slowdown S by locality; only S across machines has errors, and it is at least 1."""
         island, machine, rack, cluster = true
         far = self._far_lies.get(self._apps[app], 1.0) * self._drawn(_OF_SLOWDOWNS, self._of_slowdowns, app)
         return island, machine, max(1.0, rack * far), max(1.0, cluster * far)
 
     def _drawn(self, stream: int, error: float, *key: int) -> float:
-        """Return a random factor from 1 - error to 1 + error; equal arguments give equal factors."""
+        """Return a random factor from 1 - error to 1 + error, which is equal for equal arguments."""
         if error <= 0.0:
             return 1.0
         full = (stream, *key)

@@ -27,7 +27,7 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 class Reporter:
-    """A maker of the events by which app masters report on their jobs.
+    """Creates the events by which app masters report on their jobs.
 
     Args:
         workload: the workload with the jobs.
@@ -37,8 +37,8 @@ class Reporter:
         reports: what app masters know and report.
         divides: whether app masters answer offers.
         seed: seed of the errors.
-        by_kind: whether rates that are known without running are reported by job kind, if the elasticity uses them by
-            kind.
+        by_kind: whether rates that are known without a run are reported once per job kind, for an elasticity stage
+            that uses rates by kind.
 
     Attributes:
         apps: declarations of apps.
@@ -71,7 +71,7 @@ class Reporter:
         exact = speeds.plain and not self._off.any and not workload.regimes
         self._announced: set[int] = set()
         self.follows_up = reports.know != "declared" and not exact
-        """Whether starts are followed by reports, since declarations do not contain everything."""
+        """Whether each start is followed by reports, since declarations do not contain all that app masters know."""
 
     # --- what is known without a run ---------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Reporter:
         return Adapted(job=self._ids[job], batch_size=batch_size, iterations_done=done, at=Seconds(now))
 
     def profiled(self, job: int, *, again: bool = False) -> Iterator[Event]:
-        """Yield the rates at a job's current batch size that are known without running, by size, type and locality.
+        """Yield the rates at a job's current batch size that are known without a run, by size, type and locality.
 
         Args:
             job: row of the job.
@@ -119,7 +119,7 @@ class Reporter:
         return "regimes" in self._facts
 
     def coming(self, job: int, regimes: Sequence[Regime] | None = None) -> Iterator[RegimesAnnounced]:
-        """Yield the announcement of a job's future regimes, if they are known and there are any.
+        """Yield the announcement of a job's future regimes, if app masters know them and there are any.
 
         Args:
             job: row of the job.
@@ -149,7 +149,7 @@ class Reporter:
             yield from ((size, kind) for size in sizes for kind in kinds)
 
     def again(self, job: int, pace: float) -> Iterator[Event]:
-        """Yield the new rates, by type, of a job whose speed has changed permanently."""
+        """Yield the new rates, by GPU type, of a job whose speed has changed permanently."""
         if self._reports.know != "declared":
             for kind in range(len(self._cluster.gpu_types)):
                 yield self._measured(job, self._most[job], kind, Locality.ISLAND, pace)
@@ -157,7 +157,7 @@ class Reporter:
     # --- running jobs ------------------------------------------------------------------------------------------------
 
     def ran(self, job: int, now: float) -> Iterator[Event]:
-        """Yield the reports on a job that starts or changes its speed now."""
+        """Yield the reports on a job that has just started or changed its speed."""
         work = self._work
         pace = work.pace[job]
         if not math.isfinite(pace) or pace <= 0.0:
@@ -202,7 +202,7 @@ class Reporter:
         return self.jobs.whole(job) * self.jobs.serial(job)
 
     def slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """Return S by locality at the job's largest gang, which is constant while it runs; None: it is unknown."""
+        """Return the slowdown S by locality of the job's largest gang, constant over the run; None: unknown."""
         if job not in self._slowdowns:
             self._slowdowns[job] = self._slowdown(job)
         return self._slowdowns[job]

@@ -117,7 +117,7 @@ class _Looked(NamedTuple):
 
 
 class SearchAppMaster:
-    """The app master of a search; it has no clock, so its state changes only when one of its methods is called.
+    """The app master of a search; without a clock, its state changes only when one of its methods is called.
 
     Args:
         app: row of the app in the workload.
@@ -125,7 +125,7 @@ class SearchAppMaster:
         desk: answers the app master's queries.
         search: tuner and curves.
         seed: seed of the search.
-        reports: whether it reports forecasts.
+        reports: whether the app master reports forecasts.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class SearchAppMaster:
         return [arrived, *(self._added(number) for number in self._number.values())]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Pass a point of the trial's curve to the tuner, and carry out the tuner's decision."""
+        """Pass a point of the trial's curve to the tuner, and return the events of its decisions."""
         number = self._number[job]
         at, goal = self._aims[number], self._goal(number)
         metric = self.metric(number, at)
@@ -181,7 +181,7 @@ class SearchAppMaster:
         return ()
 
     def _follow(self, number: int, *, stands: bool) -> list[Event]:
-        """Carry out the tuner's decisions after a point of a trial, which may affect other trials too."""
+        """Return the events of the tuner's decisions after a point of a trial; they may affect other trials too."""
         ended = [one for one in self.tuner.ended() if one not in self._over]
         self._over.update(ended)
         self._paused.difference_update(ended)
@@ -210,7 +210,7 @@ class SearchAppMaster:
         return float(asymptote + amplitude * (iterations + 1.0) ** -exponent)
 
     def _aim(self, number: int) -> None:
-        """Let a trial run to its next point, or to the end of its run if that comes first."""
+        """Let a trial run to its next point, or to the end of its current phase if that comes first."""
         goal, every = self._goal(number), self._every
         point = goal if every <= 0 else (self._aims[number] // every + 1) * every
         self._aims[number] = min(point, goal)
@@ -304,7 +304,7 @@ class SearchAppMaster:
         return self._known
 
     def _is_near(self, done: Mapping[int, float], useful: Mapping[int, int]) -> bool:
-        """Return whether a forecast would be so close to the last reported one that none is needed.
+        """Return whether a new forecast would differ too little from the last reported one to be needed.
 
         The tuner has decided nothing since the last forecast, so the work left has fallen exactly by the work done.
         """
@@ -325,7 +325,7 @@ class SearchAppMaster:
         return {number: self.span(self._jobs[number - 1])[1] for number in self._runs}
 
     def _losses(self) -> tuple[LossCurve, ...]:
-        """Return the loss curves of trials that have not ended; the simulation knows them in advance (Themis §6.1)."""
+        """Return the curves of trials that have not ended, known in advance (Themis §6.1); empty unless minimising."""
         if not self._search.curves or self._search.mode != "min":
             return ()
         return tuple(

@@ -7,7 +7,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class SimulatedDesk:
-    """A desk that answers from the true progress of jobs and the reports of the run.
+    """Answers queries from the true progress of jobs and from the reported values of the run.
 
     Args:
         sim: the state of the simulation.
@@ -20,47 +20,47 @@ class SimulatedDesk:
         """Seconds that it takes to restart a job."""
 
     def app_id(self, app: int) -> AppId:
-        """See ``Desk``."""
+        """Return the id of an app."""
         return self._sim.rows.app_ids[app]
 
     def job_id(self, job: int) -> JobId:
-        """See ``Desk``."""
+        """Return the id of a job."""
         return self._sim.rows.job_ids[job]
 
     def row(self, job: JobId) -> int:
-        """See ``Desk``."""
+        """Return the workload row of a job id."""
         return self._sim.rows.jobs[job]
 
     def arrived(self, app: int) -> AppArrived:
-        """See ``Desk``."""
+        """Return the event that registers an app."""
         return self._sim.reporter.apps.arrived(app)
 
     def added(self, job: int) -> JobAdded:
-        """See ``Desk``."""
+        """Return the event that adds a job."""
         return self._sim.reporter.jobs.added(job)
 
     def has_arrived(self, job: int) -> bool:
-        """See ``Desk``."""
+        """Return whether a job has arrived."""
         return self._sim.has_arrived(job)
 
     def gang(self, job: int) -> tuple[int, int]:
-        """See ``Desk``."""
+        """Return the least and most GPUs of a job."""
         return self._sim.reporter.jobs.gang(job)
 
     def iterations_done(self, job: int) -> float:
-        """See ``Desk``."""
+        """Return the iterations that a job has done so far, including those since its last start."""
         return self._sim.work.done_at(job, self._sim.now)
 
     def iterations(self, job: int) -> float:
-        """See ``Desk``."""
+        """Return the job's total work in iterations."""
         return self._sim.work.total[job]
 
     def running_gpus(self, job: int) -> int:
-        """See ``Desk``."""
+        """Return the number of GPUs on which a job runs now; 0: the job is stopped."""
         return len(self._sim.work.on[job])
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """See ``Desk``; several GPUs are useful only if the first is, since the app would release them at once."""
+        """Return ``Desk.useful_gpus``; if a first extra GPU is useless, so are more: the app would release it."""
         size = len(self._sim.work.on[job])
         if not size:
             return most
@@ -78,21 +78,21 @@ class SimulatedDesk:
         return (work.goal[job] - work.done_at(job, self._sim.now)) * work.pace[job]
 
     def reported_left(self, job: int) -> float:
-        """See ``Desk``."""
+        """Return the iterations that a job has left, as reported."""
         return self._sim.reporter.left(job, self._sim.now)
 
     def reported_serial(self, job: int) -> float:
-        """See ``Desk``."""
+        """Return the serial seconds (GPU-seconds) of a job's iteration, as reported."""
         return self._sim.reporter.jobs.serial(job)
 
     def reported_gpu_seconds(self, job: int) -> float:
-        """See ``Desk``."""
+        """Return the job's total work in serial GPU-seconds, as reported."""
         return self._sim.reporter.work_of(job)
 
     def reported_slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """See ``Desk``."""
+        """Return the slowdown S by locality, as reported; None: it is unknown."""
         return self._sim.reporter.slowdown(job)
 
     def aim(self, job: int, iterations: float) -> None:
-        """See ``Desk``."""
+        """Set the iteration up to which a job runs, capped at its total work."""
         self._sim.work.aim(job, iterations, self._sim.now)

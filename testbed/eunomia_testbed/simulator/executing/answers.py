@@ -33,7 +33,7 @@ class Answers:
             self._sim.out.append(self.start_of(lease, epoch, now))
 
     def start_of(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> Started | Resized:
-        """Return the answer to a start: the lease's first, or one with other GPUs or settings."""
+        """Return the answer to a start: ``Started`` for the lease's first start, or else ``Resized``."""
         if lease in self._started:
             return Resized(lease=lease, epoch=epoch, at=now)
         self._started.add(lease)
@@ -45,7 +45,7 @@ class Answers:
             self._sim.agenda.call(now + self._delays.again, lambda then: self.released(order, gpus, then))
             return
         self._sim.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
-        # Where orders take effect at once, a successor has begun already; else it waits for the arbiter to know.
+        # If orders take effect at once, a successor has already begun; otherwise it begins after this answer.
         if not self._at_once or self.need_a_round(gpus):
             self._sim.urgent = True
 

@@ -25,7 +25,7 @@ class DrawnDelays:
         return float(self._delays.order * self._random.uniform(0.5, 1.0))
 
     def cost_seconds(self, seconds: float) -> float:
-        """Return the seconds that a cost takes: all of it, or a random fraction."""
+        """Return the seconds that a cost takes: all of it, or a random fraction from 1 - jitter to 1."""
         if seconds <= 0.0 or self._delays.jitter <= 0.0:
             return seconds
         return float(seconds * self._random.uniform(1.0 - self._delays.jitter, 1.0))

@@ -19,7 +19,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class Executor:
-    """The executor of a simulation: places the processes of leases and jobs on GPUs.
+    """The executor of a simulation: starts and stops the processes of leases and jobs on GPUs.
 
     Args:
         sim: the state of the simulation.
@@ -27,7 +27,7 @@ class Executor:
     Attributes:
         at_once: whether GPUs are free at the moment at which their release is ordered.
         runs: the runs of jobs.
-        carry_out: carries out a decision: orders processes to leave, and starts the leases that are ready.
+        carry_out: carries out a decision: orders processes to leave GPUs, and starts the leases that are ready.
     """
 
     def __init__(self, sim: SimulationState) -> None:

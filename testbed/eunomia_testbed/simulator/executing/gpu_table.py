@@ -16,7 +16,7 @@ class TwoHoldersError(EunomiaError):
 
 
 class GpuTable:
-    """The processes on GPUs, as plain lists by GPU: an access costs less than that to a numpy scalar.
+    """The processes on GPUs, as plain lists by GPU, since reading one costs less than reading a numpy scalar.
 
     Args:
         gpus: number of GPUs.
@@ -31,9 +31,9 @@ class GpuTable:
         """The row of the job on each GPU; -1: none."""
         self.app_on = [NO_HOLDER] * gpus
         self.since = [math.nan] * gpus
-        """Time in seconds since which the current job has held each GPU."""
+        """Time in seconds at which the current job got each GPU."""
         self.fence = [0] * gpus
-        """The newest epoch of an order that reached each GPU; older orders are ignored."""
+        """The epoch of the newest order that reached each GPU; older orders are ignored."""
         self.there = gpus
         """Number of GPUs on machines that are part of the cluster."""
         self.busy = 0
@@ -75,7 +75,7 @@ class GpuTable:
         return True
 
     def vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str, *, fence: int = 0) -> None:
-        """Remove the processes of a lease from GPUs, which ignore orders older than the epoch ``fence`` from now on."""
+        """Remove the processes of a lease from GPUs; from now on these ignore orders older than the epoch ``fence``."""
         holder, job_on, app_on, held, log = self.holder, self.job_on, self.app_on, self.since, self.log
         fences, reason = self.fence, 0 if log is None else log.reasons[why]
         for gpu in gpus:
@@ -104,7 +104,7 @@ class GpuTable:
                 self.job_on[gpu], self.since[gpu] = job, now
 
     def settle(self, now: Seconds) -> None:
-        """Add the time of current holdings to the totals at the end of the run."""
+        """Add the GPU-seconds of GPUs that are still held to each job's total at the end of the run."""
         for gpu, lease in enumerate(self.holder):
             if lease != NO_HOLDER:
                 job = self.job_on[gpu]

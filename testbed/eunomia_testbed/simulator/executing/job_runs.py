@@ -43,7 +43,7 @@ class JobRuns:
     def begin(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> ProbeOrder | None:
-        """Start a job's steps on its lease; return the setting of its measurement if it is to be measured."""
+        """Start a job's steps on its lease; return the setting of its probe, or None if it is not to be measured."""
         work, probes = self._sim.work, self.probes
         if kind is TransitionKind.PROBE:
             kind = probes.change(lease, epoch, job)
@@ -56,7 +56,7 @@ class JobRuns:
             self.has_run[job] = True
             if probe is not None:
                 self._go_there(job, probe, now)
-            elif self._amounts.plain:  # as in `go`, whose call alone is 0.4 % of a job's calls under FIFO
+            elif self._amounts.plain:  # ``go`` inlined: its call alone is 0.4 % of a job's calls under FIFO
                 work.go(job, now, gpus)
             else:
                 work.go(job, now, gpus, *self._amounts.of(gpus))
@@ -109,7 +109,7 @@ class JobRuns:
         return seconds + takes(costs.migrate) if moves else seconds
 
     def ready_at(self, gpus: tuple[int, ...]) -> float:
-        """Return the time at which the last job on these GPUs has saved its checkpoint."""
+        """Return the time in seconds at which the last job on these GPUs has saved its checkpoint."""
         return max([self._ready_at[gpu] for gpu in gpus])
 
     # --- stops -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Changes that take GPUs from jobs which change their size live: they go on with the rest, without a save."""
+"""Live shrinks: a job that loses GPUs continues on its remaining GPUs without saving a checkpoint."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class LiveShrinks:
-    """The jobs that stand still since an order has taken GPUs from them, and go on with the rest.
+    """The jobs that are paused since an order took GPUs from them, until they continue on their remaining GPUs.
 
     Args:
         sim: the state of the simulation.
@@ -24,10 +24,10 @@ class LiveShrinks:
         self._pause = sim.options.costs.pause
         self._least: Ints = sim.workload.jobs.least
         self._still: dict[int, int] = {}
-        """Fence of the order for which each job stands still."""
+        """Fence of the order that paused each job."""
 
     def may(self, order: Transition, job: int) -> bool:
-        """Return whether a running job can go on without the GPUs that it loses: enough of its own are left."""
+        """Return whether a running job keeps at least its smallest gang without the GPUs that it loses."""
         return order.job is not None and len(self._kept(order, job)) >= int(self._least[job])
 
     def shrink(self, order: Transition, job: int, now: Seconds) -> float:
@@ -41,11 +41,11 @@ class LiveShrinks:
         return pause
 
     def forget(self, job: int) -> None:
-        """Leave it to a newer order when a job that stands still goes on."""
+        """Cancel the planned continuation of a paused job, since a newer order replaces it."""
         self._still.pop(job, None)
 
     def _kept(self, order: Transition, job: int) -> tuple[int, ...]:
-        """Return the GPUs on which a job runs and stays; none: the order ends its lease."""
+        """Return the GPUs on which a job runs and that it keeps; empty if the order ends its lease."""
         lost = set(order.listed["leaving"])
         return tuple(gpu for gpu in self._sim.work.on[job] if gpu not in lost) if order.listed["gpus"] else ()
 

@@ -39,7 +39,7 @@ class Probes:
         """Jobs that are being measured on a part of the GPUs on which they ran."""
 
     def note(self, order: Transition) -> None:
-        """Store the setting of a measurement until its lease starts there."""
+        """Store the setting of a measurement until its lease starts in that setting."""
         probe = order.probe
         if probe is None or order.job is None:
             return
@@ -62,7 +62,7 @@ class Probes:
         return TransitionKind.SHRINK if (lease, epoch) in self.ordered else TransitionKind.GROW
 
     def taken(self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...]) -> ProbeOrder | None:
-        """Return the setting in which a lease starts under this epoch; None: its job runs on all its GPUs."""
+        """Return the probe with which a lease starts under this epoch; None: its job runs normally on all its GPUs."""
         probe = self.ordered.pop((lease, epoch), None) if self.ordered else None
         if probe is not None:
             self.leased[job] = gpus
@@ -71,7 +71,7 @@ class Probes:
         return probe
 
     def measure(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
-        """Report a job's rate once it has made its steps, or at once if it cannot run in the setting."""
+        """Report a job's rate after the probe's steps, or at once if the job cannot run in the setting."""
         work = self._sim.work
         pace, epoch = work.pace[job], self._epochs[job]
         if math.isinf(pace):

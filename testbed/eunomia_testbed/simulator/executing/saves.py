@@ -38,7 +38,7 @@ class PeriodicSaves:
         return self._saved[job]
 
     def forget(self, job: int) -> None:
-        """Forget where a job's last run ended, so that its next run begins a new cycle."""
+        """Discard where a job's last run ended, so that the next run begins a new cycle."""
         self._stood[job] = (math.nan, ())
 
     def go(self, job: int, now: float, gpus: tuple[int, ...], done: float) -> None:

@@ -1,4 +1,4 @@
-"""Carries out orders that take time, with delays, saves, releases, starts, and answers that get lost.
+"""Carries out orders that take time, with delays, saves, releases, starts, and lost answers.
 
 The GPUs' fences decide which order is valid: an order older than the newest one at a GPU has no effect there.
 """
@@ -76,7 +76,7 @@ class TimedOrders:
             self.leave(order, now, why)
 
     def leave(self, order: Transition, now: Seconds, why: str) -> None:
-        """Order processes to stop; their GPUs become free after the release time."""
+        """Stop the processes on the GPUs that an order takes away; the GPUs become free after the release time."""
         gpus, sim, runs = order.listed["leaving"], self._sim, self._runs
         self._gpus.raise_fence(gpus, order.fence)
         stopped = self._stopped_by(order, gpus)
@@ -104,7 +104,7 @@ class TimedOrders:
         return shrinks.shrink(order, job, now) if shrinks.may(order, job) else self._runs.save(job, now)
 
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
-        """Return the jobs that an order takes GPUs from."""
+        """Return the running jobs from which an order takes GPUs."""
         on = self._sim.work.on
         if order.job is not None:
             job = self._sim.rows.jobs[order.job]
@@ -150,7 +150,7 @@ class TimedOrders:
     def begin(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Start processes, unless a newer order has reached one of the GPUs; an app starts on the remaining GPUs."""
+        """Start a job, unless a newer order has reached one of its GPUs; an app starts on the GPUs without one."""
         fence = self._gpus.fence
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
         if not left or (job != NO_HOLDER and len(left) < len(gpus)):
@@ -174,7 +174,7 @@ class TimedOrders:
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Wait for the time that the change costs, then start the job's steps."""
+        """Schedule the start of the job's steps for the end of the time that the change costs."""
         runs, costs, takes = self._runs, self._costs, self._delays.cost_seconds
         on, live, measures = self._sim.work.on[job], self._shrinks is not None, kind is _PROBE
         if measures:
@@ -184,7 +184,7 @@ class TimedOrders:
             charge, keeps = Charge.START, False
         keeps |= live and charge is not Charge.START
         runs_on = bool(on) and keeps and set(on) <= set(gpus)
-        if on and not runs_on:  # this order has overtaken the one to leave
+        if on and not runs_on:  # this order has overtaken the order to leave
             runs.save(job, now)
         if runs_on:
             has_shrunk = live and not measures and len(on) == len(gpus)

@@ -19,7 +19,7 @@ class Tunes:
     Args:
         sim: the state of the simulation.
         delays: delays of orders, and lost answers.
-        beside: returns the CPUs and memory with which a job on some GPUs now runs.
+        beside: returns the CPUs and memory in GiB per GPU with which a job now runs on given GPUs.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Tunes:
 
 
 class _Call:
-    """A delayed order."""
+    """A delayed retune, carried out when it is called."""
 
     def __init__(self, tunes: Tunes, lease: int, epoch: int, given: Given) -> None:
         self._tunes, self._order = tunes, (lease, epoch, given)

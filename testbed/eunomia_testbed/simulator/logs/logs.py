@@ -36,11 +36,11 @@ def words(items: list[Any]) -> Words:
 
 
 class LeaseLogger:
-    """A log of the job on each GPU."""
+    """A log of the lease and job that held each GPU, and when."""
 
     def __init__(self) -> None:
         self.records = Records("iiiqddB")
-        """Rows of app, job, GPU, lease, start and end in seconds, and code of ``ended_by``, one per GPU and lease."""
+        """Rows of app, job, GPU, lease, start and end in seconds, and code of ``ended_by``, by GPU, lease and job."""
         self.reasons = Codes[str]()
         """Codes of the reasons for which leases end; the reason is empty for a GPU that is still held."""
 
@@ -112,7 +112,7 @@ class WaitLogger:
         self._pending: dict[int, int] = {}
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
-        """Log that a job waits from now on, or now for another reason; a stopped job keeps the reason of its stop."""
+        """Log that a job starts to wait, or waits for a new reason; a stopped job keeps the reason of its stop."""
         pending = self._pending.pop(job, None) if self._pending else None
         why = pending if pending is not None and not stage else self._reasons[reason, stage, plugin]
         since = self._since[job]
@@ -147,7 +147,7 @@ class WaitLogger:
                 self._pending[job] = self._reasons[why]
 
     def columns(self, now: float) -> WaitLog:
-        """Return the log as columns, and clear its rows; open waits end now."""
+        """Return the log as columns, and clear its rows; waits that are still open end at ``now``."""
         for row, since in enumerate(self._since):
             if now > since:
                 self.end(row, now)
@@ -172,7 +172,7 @@ class QueueLogger:
         self._last = (-1, -1, -1)
 
     def add(self, now: float, jobs: int, gpus: int, busy: int) -> None:
-        """Log the values from now on if they have changed; of several values at the same time, the last one counts."""
+        """Log the values from ``now`` on if they have changed; of several values at one time, the last one counts."""
         row = (jobs, gpus, busy)
         if row == self._last:
             return
@@ -201,7 +201,7 @@ class SegmentLogger:
         """Log a period of constant speed."""
         size, locality, batch = len(gpus), 0, math.nan
         if size > 1:
-            if gpus not in self._near:  # a job keeps its GPUs for many stretches
+            if gpus not in self._near:  # a job keeps its GPUs for many periods
                 self._near[gpus] = int(self._cluster.locality(np.array(gpus)))
             locality = self._near[gpus]
         if job in self._batch:

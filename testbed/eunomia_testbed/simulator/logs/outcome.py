@@ -87,7 +87,7 @@ def _draws(sim: SimulationState) -> bool:
 
 
 def _app_states(sim: SimulationState, states: Words) -> Words:
-    """Return the state of each app; an app is finished if all its jobs have ended and at least one of them finished."""
+    """Return the state of each app: ``finished`` if it has an end, or else the highest state of its jobs by rank."""
     apps: Ints = sim.workload.jobs.app
     finish: Reals = reals(sim.apps.finish)
     rank = {FINISHED: 0, STOPPED: 0, REJECTED: 1, FAILED: 2, AWAITED: 3, PAUSED: 4, WAITING: 5, RUNNING: 6}

@@ -1,4 +1,4 @@
-"""Counts and logs every step of a run, shows it to observers, and ends the run at a plugin's fault."""
+"""Counts and logs every step of a run, passes it to observers, and ends the run at a plugin's fault."""
 
 from collections.abc import Callable, Sequence
 
@@ -39,7 +39,7 @@ class StepLog:
         self._observers, self._of_profile = observers, sim.profile.observers()
 
     def add(self, decision: Decision, events: Sequence[Event], before: Before) -> None:
-        """Count and log a step, and show it to the observers.
+        """Count and log a step, and pass it to the observers.
 
         Args:
             decision: the arbiter's decision.
@@ -72,12 +72,12 @@ class StepLog:
             observer.stepped(sim, decision)
 
     def end(self) -> None:
-        """Notify the observers that the last step is over."""
+        """Notify the observers of the end of the run."""
         for observer in self._observers:
             observer.ended(self._sim)
 
     def _add_details(self, decision: Decision) -> None:
-        """Log the verdicts and records of a round, and show the round to the profile's observers."""
+        """Log the verdicts and records of a round, and pass the round to the profile's observers."""
         sim, logs = self._sim, self._logs
         if decision.waiting and logs.waits is not None:
             logs.waits.hear(decision, sim.rows.jobs, sim.now)

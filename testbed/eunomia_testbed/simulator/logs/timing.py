@@ -12,7 +12,7 @@ class Timings:
     """Sums of wall time by stage.
 
     Args:
-        stages: nanoseconds by stage, which an arbiter adds up.
+        stages: nanoseconds by stage, updated by the arbiter.
 
     Attributes:
         step: nanoseconds of all steps of the arbiter.

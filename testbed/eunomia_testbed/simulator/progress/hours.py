@@ -1,4 +1,4 @@
-"""Finds the GPU types on which a workload's times were measured, without inferring them from the cluster."""
+"""Finds the GPU types on which a workload's times were measured; a single type of the cluster is the default."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -36,7 +36,7 @@ class Hours:
 
 
 def times_of(workload: Workload, cluster: Cluster) -> Hours:
-    """Find the GPU type of each job's times: the type it requires, or else its own type, or else the workload's.
+    """Return the GPU type of each job's times: the required one, or its ``measured_on``, or the workload's.
 
     If the trace has none and the cluster has a single type, the times refer to that type.
     """
@@ -63,7 +63,7 @@ def times_of(workload: Workload, cluster: Cluster) -> Hours:
 
 
 def looked_up_in(workload: Workload, cluster: Cluster) -> Bools:
-    """Return for each job whether a performance model determines its speeds.
+    """Return a mask by job row: whether a performance model determines the job's speeds.
 
     The times of a job without a model apply if it runs on one GPU type only: the cluster's only one, or the one it
     requires.
@@ -76,7 +76,7 @@ def looked_up_in(workload: Workload, cluster: Cluster) -> Bools:
 
 
 def has_time(workload: Workload) -> Bools:
-    """Return for each job whether the workload gives a time per iteration, at its start or in a regime."""
+    """Return a mask by job row: whether the workload gives a time per iteration, at first or in any regime."""
     timed: Bools = np.isfinite(workload.jobs.seconds_per_iteration)
     for job, regimes in workload.regimes.items():
         timed[job] |= any(np.isfinite(regime.seconds_per_iteration) for regime in regimes)
@@ -84,7 +84,7 @@ def has_time(workload: Workload) -> Bools:
 
 
 def without_hours(workload: Workload, cluster: Cluster, models: PerformanceModel, taken: Sequence[str | None]) -> Ints:
-    """Return the jobs whose speed depends on the GPU type of their times, but whose type is unknown.
+    """Return the rows of jobs whose speed depends on the GPU type of their times if that type is unknown.
 
     Args:
         workload: the workload.

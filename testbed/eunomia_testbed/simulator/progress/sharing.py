@@ -1,6 +1,6 @@
 """The true progress of jobs if two may share a GPU, so that each job's speed depends on its neighbour.
 
-The simulator's executor gives a GPU to a single holder, like the arbiter, so no run needs this yet; see
+The simulator's executor, like the arbiter, gives each GPU to a single holder, so no run uses this yet; see
 ``docs/decisions/0110-two-jobs-on-one-gpu.md`` for what is missing.
 """
 

@@ -1,4 +1,4 @@
-"""The state of every job of a run, the time of its last change, and the job's total wait."""
+"""The state, first start, end and total wait of every job of a run."""
 
 import math
 from typing import Final
@@ -69,12 +69,12 @@ class JobStates:
             self.wait(job, now)
 
     def pause(self, job: int, now: float) -> None:
-        """Record that a job's app master pauses it."""
+        """Record that its app master has paused a job."""
         self._settle(job, now)
         self.state[job] = PAUSED
 
     def close(self, job: int, state: str, at: float) -> None:
-        """Record a job's end."""
+        """Record a job's end in one of the states of ``OVER``, at a time in seconds."""
         self._settle(job, at)
         self.state[job] = state
         self.finish[job] = at

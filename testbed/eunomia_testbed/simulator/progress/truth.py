@@ -93,7 +93,7 @@ class Speeds:
         self._memory = _Shares(cluster, cluster.machine_memory_gib, jobs.memory_gib_per_gpu)
 
     def regimes(self, job: int) -> tuple[Regime, ...]:
-        """Return the job's regimes; empty: its work has a single one."""
+        """Return the job's regimes; empty: the job has a single regime."""
         return self._workload.regimes.get(job, ONE_REGIME)
 
     def _all_taken(self) -> list[Taken | None]:
@@ -130,7 +130,7 @@ class Speeds:
         if 0 <= measured < len(self._types):
             return measured
         if self.plain or self._taken[job] is None:
-            return self._commonest  # all types have the same speed: no hours hang on it
+            return self._commonest  # all types have the same speed, so the choice does not matter
         kinds = self._types_of(job) or list(range(len(self._types)))
         return min(kinds, key=lambda kind: self.at(job, self._nearest(self._most[job], kind)))
 
@@ -166,9 +166,9 @@ class Speeds:
         Args:
             job: row of the job.
             gpus: indices of GPUs in the cluster.
-            regime: the job's current regime; None: it has a single one.
-            cpus: CPUs per GPU; None: the machine's share, for several machines the least.
-            memory_gib: GiB per GPU; None: the machine's share, for several machines the least.
+            regime: the job's current regime; None: the job has a single regime.
+            cpus: CPUs per GPU; None: each GPU's share of its machine, the smallest one if there are several.
+            memory_gib: GiB per GPU; None: each GPU's share of its machine, the smallest one if there are several.
             beside: the models of jobs that share any of the GPUs, by the names of ``called``.
         """
         if self.plain and not beside:
@@ -188,7 +188,7 @@ class Speeds:
         beside: str | None,
     ) -> float:
         if self.plain:
-            return self.by_count(job, len(gpus), regime) * 2.0  # in turns with a neighbour
+            return self.by_count(job, len(gpus), regime) * 2.0  # the two jobs alternate
         cluster = self._cluster
         rows = np.asarray(gpus)
         locality = cluster.locality(rows)
@@ -237,7 +237,7 @@ class Speeds:
         taken = self._taken_by(job, regime)
         declared = self.by_count(job, gang.gpus, regime)
         if taken is None:
-            return declared if beside is None else declared * 2.0  # in turns
+            return declared if beside is None else declared * 2.0  # the two jobs alternate
         useful = gang._replace(gpus=min(gang.gpus, self._most[job]))
         cpus = self._cpus.asked(job, gang.gpu_type) if cpus is None else cpus
         memory_gib = self._memory.asked(job, gang.gpu_type) if memory_gib is None else memory_gib
@@ -264,7 +264,7 @@ class Speeds:
         beside: str | None = None,
     ) -> float:
         if beside == UNKNOWN_MODEL:
-            return 0.5 * self._rate(taken, gang, cpus, memory_gib)  # in turns, as with a neighbour of equal speeds
+            return 0.5 * self._rate(taken, gang, cpus, memory_gib)  # the two jobs alternate, as if of equal speed
         key = (taken.name, taken.batch_size, gang, cpus, memory_gib, beside)
         rate = self._settings.get(key)
         if rate is None and self._models is not None:
@@ -289,7 +289,7 @@ class Speeds:
         return models.amounts(taken.name)
 
     def called(self, job: int, regime: Regime | None = None) -> str:
-        """Return the name of a job's speeds at its current batch size, by which it affects a neighbour's speed.
+        """Return the model name that determines how a job slows down other jobs on the same GPUs.
 
         Empty: the job uses the speeds of no model.
         """
@@ -304,7 +304,7 @@ class Speeds:
     # --- alone -------------------------------------------------------------------------------------------------------
 
     def ideal_seconds(self) -> Reals:
-        """Return each job's seconds alone on the cluster, at its largest gang, placed best; inf: it cannot run."""
+        """Return each job's seconds alone on the cluster at its best size and placement; inf: it cannot run."""
         if not self.plain:
             return np.array([self._ideal(job) for job in range(self._workload.size)])
         jobs = self._workload.jobs
@@ -447,7 +447,7 @@ class Speeds:
 
 
 class _Shares:
-    """The share per GPU of a machine's CPUs, or of its memory.
+    """Each GPU's share of its machine's CPUs, or of its machine's memory in GiB.
 
     Args:
         cluster: the cluster with the machines.
@@ -464,14 +464,14 @@ class _Shares:
         self._asked = None if asked is None else asked.tolist()
 
     def of(self, machines: list[int]) -> float | None:
-        """Return the least share on these machines; None: unknown."""
+        """Return the smallest share per GPU on these machines; None: unknown."""
         if self._each is None:
             return None
         least = float(self._each[machines].min())
         return least if least == least else None
 
     def asked(self, job: int, gpu_type: int) -> float | None:
-        """Return the amount that a job requests, or else the best machine's share; None: neither is known."""
+        """Return the amount per GPU that a job requests, or else the best machine's share; None: unknown."""
         if self._asked is not None and self._asked[job] == self._asked[job]:
             return float(self._asked[job])
         return self._best[gpu_type]

@@ -12,14 +12,14 @@ NOWHERE: tuple[int, ...] = ()
 
 
 class Work:
-    """The progress of each job by row, as plain lists: an access costs less than that to a numpy scalar.
+    """The progress of each job by row, in plain lists, since reading one costs less than reading a numpy scalar.
 
     Args:
         workload: the workload with the jobs.
         speeds: the true speeds.
         agenda: the event queue, in which the ends of runs are scheduled.
         checkpoint_every: seconds between two checkpoints of a running job, which cost nothing.
-        saves: checkpoints that take time, in place of these; None: none.
+        saves: checkpoints that take time, instead of those without cost; None: there are none.
         segments: the log of runs; None: not kept.
     """
 
@@ -38,7 +38,7 @@ class Work:
         self.total: list[float] = workload.jobs.iterations.tolist()
         self.done = [0.0] * count
         self.goal: list[float] = list(self.total)
-        """Iterations up to which each job runs before its app master is asked."""
+        """Iterations up to which each job runs before its app master decides how it continues."""
         self.border: list[float] = list(self.total)
         """Iterations at which each job's current regime ends, or its goal if that comes first."""
         self.regime = [0] * count
@@ -89,7 +89,7 @@ class Work:
             self._agenda.end(now + (seconds if saves is None else saves.lasts(job, seconds)), job, turn)
 
     def go_on(self, job: int, now: float, gpus: tuple[int, ...]) -> None:
-        """Restart a job that has just reached a border, with the same CPUs and memory."""
+        """Restart a stopped job with the CPUs and memory of its last run."""
         self.go(job, now, gpus, *self._run_shares.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
@@ -98,7 +98,7 @@ class Work:
         )
 
     def present_regime(self, job: int) -> Regime | None:
-        """Return the current regime of a job; None: it has a single one."""
+        """Return the current regime of a job; None: the job has a single regime."""
         regimes = self.speeds.regimes(job)
         return regimes[self.regime[job]] if regimes else None
 
@@ -107,7 +107,7 @@ class Work:
         return self.speeds.regimes(job)[self.regime[job] + 1 :]
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Stop a running job and record its progress; a job that leaves its GPUs, or changes its gang, is saved."""
+        """Stop a running job and record its progress; if it leaves its GPUs, its next checkpoint cycle starts anew."""
         ran = now - self.since[job]
         pace, steps = self.pace[job], ran
         if self._saves is not None:
@@ -120,7 +120,7 @@ class Work:
             self.done[job] = min(self.border[job], self.done[job] + steps / pace)
         self.run_seconds[job] += steps
         if self._segments is not None and ran > 0.0:
-            # Mean over the whole stretch, including its checkpoints.
+            # Mean over the whole period, including its checkpoints.
             mean = pace if steps == ran or steps <= 0.0 else pace * ran / steps
             self._segments.add(job, self.since[job], now, self.on[job], mean, self.regime[job])
         self.on[job] = NOWHERE
@@ -145,7 +145,7 @@ class Work:
         return min(self.done[job] - before, seconds / pace)
 
     def book(self, job: int, began: float, end: float, iterations: float, ran: float, *, ended: bool) -> None:
-        """Record the progress of a running job in a round under a peer's rules."""
+        """Record a running job's iterations and seconds of steps (``ran``) in a round under a peer's rules."""
         if self._segments is not None:
             self._segments.add(job, began, began + ran, self.on[job], self.pace[job], self.regime[job])
         self.run_seconds[job] += ran
@@ -177,7 +177,7 @@ class Work:
         return rate if self._saves is None else rate * self._saves.part
 
     def aim(self, job: int, iterations: float, now: float) -> None:
-        """Set the iterations to which a job runs; a running job continues at once."""
+        """Set the number of iterations up to which a job runs; a running job continues without a pause."""
         self.goal[job] = min(iterations, self.total[job])
         gpus = self.on[job]
         if gpus:
@@ -191,7 +191,7 @@ class Work:
         return self.done[job] >= self.goal[job]
 
     def next_regime(self, job: int) -> float:
-        """Move a job to its next regime, which begins from a checkpoint, and return its batch size."""
+        """Move a job to its next regime, which starts a new checkpoint cycle, and return the regime's batch size."""
         if self._saves is not None:
             self._saves.forget(job)
         self.regime[job] += 1
