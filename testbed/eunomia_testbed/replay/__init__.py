@@ -1,1 +1,1 @@
-"""Replays a workload with real training on this machine's slots, and compares the outcome with a simulation of it."""
+"""Replays a workload with real training on this machine's slots, and compares the result with its simulation."""

@@ -1,4 +1,4 @@
-"""Writes how far real and simulated runs of a replay are apart, and why: by cause, and in the order of policies.
+"""Writes how real and simulated runs of a replay differ: each figure's difference by cause, and policy order.
 
 The tables are ``slot-time.csv``, ``resizes.csv``, ``fidelity.csv``, ``rho.csv`` and ``order.csv``.
 """
@@ -49,7 +49,7 @@ SLOT_TIME_HEADINGS: Final = ("policy", "side", "repeat", "cause", "slot_seconds"
 RHO_HEADINGS: Final = ("policy", "repeat", "apps", "median_error", "worst_error", "worst_app")
 NOT_SPLIT: Final = "differences are not split by cause: the waits that faults cause would count as costs"
 ORDERED_BY: Final = (MEAN_JCT, MAKESPAN)
-"""The figures by which the order of policies is judged."""
+"""The figures by which the order of policies is compared."""
 
 
 @builds
@@ -58,10 +58,10 @@ class ReplaySides:
 
     Attributes:
         out: folder of the replay.
-        plan: its plan.
-        profiles: the rates measured before.
-        costs: the costs measured before.
-        runs: its real runs; those that are not done are left out.
+        plan: plan of the replay.
+        profiles: the rates measured before the replay.
+        costs: the costs measured before the replay.
+        runs: the real runs of the replay; those that have not ended are left out.
         real: tables of the real runs.
         simulated: tables of the simulation.
     """
@@ -81,7 +81,7 @@ class ReplaySides:
 
 
 def write_apart(sides: ReplaySides) -> list[str]:
-    """Write the tables, and return what they say as lines."""
+    """Write the tables, and return their content as lines of text."""
     splits: dict[str, list[tuple[DifferenceSplit, ...]]] = defaultdict(list)
     spent: list[tuple[object, ...]] = []
     rho: list[tuple[object, ...]] = []
@@ -120,7 +120,7 @@ def write_apart(sides: ReplaySides) -> list[str]:
 
 
 def _of_run(sides: ReplaySides, run: RealRun) -> tuple[Decisions, tuple[DifferenceSplit, ...]]:
-    """Return the periods of a run that its tables do not have, and its differences by cause; empty: not to be had."""
+    """Return the periods missing from a run's tables, and its differences by cause; empty: not available."""
     record = LiveRecord(state_folder(sides.out, run))
     record.poll()
     try:
@@ -138,7 +138,7 @@ def _of_run(sides: ReplaySides, run: RealRun) -> tuple[Decisions, tuple[Differen
                 seed=run.seed,
                 folder=Path(folder),
             )
-    except EunomiaError as error:  # a comparison that fails must not lose the tables of the runs
+    except EunomiaError as error:  # a failed comparison must not lose the tables of the runs
         structlog.get_logger().warning("replay.not_explained", run=run.name, why=str(error))
         return NO_DECISIONS, ()
     finally:
@@ -167,7 +167,7 @@ def _write_order(out: Path, verdicts: Sequence[OrderVerdict]) -> None:
 
 
 def _share_lines(shares: Mapping[tuple[str, str], Sequence[SlotTime]]) -> list[str]:
-    """Return a line for each policy and side with the mean share of each cause that took time."""
+    """Return a line for each policy and side with the mean share of slot time by cause, if at least 0.05 %."""
     lines = []
     for (policy, side), times in shares.items():
         means = {cause: sum(time.share(cause) for time in times) / len(times) for cause in Cause}

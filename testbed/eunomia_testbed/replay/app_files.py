@@ -9,13 +9,13 @@ from eunomia_testbed.replay.plan import PlannedApp
 from eunomia_testbed.workloads.programs import program_named
 
 CHECKPOINT_EVERY: Final = "30s"
-"""The most work that a kill may cost a job."""
+"""Checkpoint interval: the most work that a killed worker may cost a job."""
 
 
 LOSS: Final = "train/loss"
 """Tag under which every program logs the loss of each iteration."""
 LEARNING_RATE: Final = {"type": "float", "low": 1e-3, "high": 0.1, "log": True}
-"""Range of ``lr``, which every program has: the space of a trace's search, whose trials differ in nothing else."""
+"""Range of the option ``lr`` of every program: the whole search space, so trials differ in nothing else."""
 
 
 def app_file(app: PlannedApp, folder: Path) -> AppSource:
@@ -23,7 +23,7 @@ def app_file(app: PlannedApp, folder: Path) -> AppSource:
 
     Args:
         app: the app.
-        folder: existing folder, which the workers have as working folder.
+        folder: existing folder, the working folder of the workers.
     """
     slots = app.most if app.least == app.most else {"min": app.least, "max": app.most}
     user = [f"user = {toml_value(app.user)}"] if app.user else []
@@ -47,9 +47,9 @@ def app_file(app: PlannedApp, folder: Path) -> AppSource:
 
 
 def _search_lines(app: PlannedApp) -> list[str]:
-    """Return the tables of an app's search, with the trace's tuner and its options; a single run has a metric alone.
+    """Return the app file's search tables, with the trace's tuner and its options; only a metric for one job.
 
-    A search compares losses, which each iteration logs: the first rung may end before the first epoch does.
+    A search compares losses, which each iteration logs, because its first rung may end within the first epoch.
     """
     if app.search is None:
         return ["", "[tuner]", f"metric = {toml_value(program_named(app.program).metric)}"]

@@ -11,15 +11,15 @@ from eunomia_testbed.performance.replay_profiles import Costs
 from eunomia_testbed.replay.twin import TwinFigures
 
 MOST_COST_SHARE: Final = 0.25
-"""Largest share of starts, restores and saves in the slot time, unless ``--anyway`` is given."""
+"""Largest share of starts, restores, saves and resizes in the slot time, unless ``--anyway`` is given."""
 AIM: Final = 0.9
-"""Fraction of the budget that the simulated makespan takes where the speed is chosen."""
+"""Fraction of the budget at which a chosen speed aims the simulated makespan."""
 TRIES: Final = 8
 
 
 @value
 class BudgetForecast:
-    """What the simulation before a replay says of its runs."""
+    """The simulated figures of a replay's runs, computed before the replay."""
 
     speed: float
     budget_seconds: float
@@ -33,12 +33,12 @@ class BudgetForecast:
 
     @property
     def dearest(self) -> TwinFigures:
-        """Return the figures of the policy of which costs take the largest share."""
+        """Return the figures of the policy with the largest share of costs in its slot time."""
         return max(self.figures, key=lambda each: each.cost_share)
 
     @property
     def whole_seconds(self) -> float:
-        """Return the seconds of all runs together."""
+        """Return the total seconds of all runs."""
         repeats = self.runs / max(1, len(self.figures))
         return repeats * math.fsum(each.makespan_seconds for each in self.figures)
 
@@ -53,7 +53,7 @@ def check_budget(forecast: BudgetForecast, *, anyway: bool) -> None:
     """Check that each run fits the budget, and that costs take at most ``MOST_COST_SHARE`` of the slot time.
 
     Raises:
-        InputError: a check fails; the budget and the speed that would do are named, but no speed where costs take so
+        InputError: a check fails; the error names a budget and a speed that suffice, but no speed if costs take so
             large a share that a faster run takes longer.
     """
     longest, dearest = forecast.longest, forecast.dearest
@@ -71,7 +71,7 @@ def check_budget(forecast: BudgetForecast, *, anyway: bool) -> None:
 
 
 def _cheaper(forecast: BudgetForecast, dearest: TwinFigures) -> str:
-    """Return the budget and the speed at which costs would take the largest share that is allowed."""
+    """Return, as text, the speed and budget at which costs would take just the largest allowed share."""
     if dearest.useful_slot_seconds <= 0.0:
         return "a lower --speed would do"
     least = (1.0 - MOST_COST_SHARE) / MOST_COST_SHARE * dearest.cost_slot_seconds
@@ -82,15 +82,15 @@ def _cheaper(forecast: BudgetForecast, dearest: TwinFigures) -> str:
 
 
 def speed_for(budget_seconds: float, first: float, makespan: Callable[[float], float]) -> float:
-    """Return the lowest speed, within a few per cent, at which the makespan fits the budget.
+    """Return approximately the lowest speed at which the makespan fits the budget.
 
-    Costs do not scale, so that from some speed on a faster run takes longer. If none fits, the fastest one's speed is
-    returned.
+    Costs do not scale, so beyond some speed a faster run takes longer. If no makespan fits, the speed with the shortest
+    makespan is returned.
 
     Args:
-        budget_seconds: the budget of a run.
+        budget_seconds: budget of one run.
         first: speed with which the search begins.
-        makespan: simulated makespan at a speed, for the slowest policy.
+        makespan: returns the largest simulated makespan of any policy, in seconds, at a speed.
     """
     aim, speed, found = AIM * budget_seconds, first, dict[float, float]()
     for _ in range(TRIES):
@@ -106,7 +106,7 @@ def speed_for(budget_seconds: float, first: float, makespan: Callable[[float], f
 
 
 def first_speed(alone_slot_seconds: Sequence[float], slots: int, last_arrival_seconds: float, budget: float) -> float:
-    """Return a first guess of the speed: the trace's work and arrivals in the budget."""
+    """Return a first guess of the speed at which the trace's work and arrivals fit the budget in seconds."""
     least = max(math.fsum(alone_slot_seconds) / slots, last_arrival_seconds, 1.0)
     return max(1.0, float(f"{least / (AIM * budget):.3g}"))
 

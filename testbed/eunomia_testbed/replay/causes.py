@@ -1,4 +1,4 @@
-"""Slot time by cause: each moment of each slot of a run has one cause, so that the causes sum to the whole slot time.
+"""Slot time by cause: each moment of each slot has exactly one cause, so that the causes sum to the whole slot time.
 
 Times are counted in whole microseconds, which makes the sum exact.
 """
@@ -22,7 +22,7 @@ _MICRO: Final = 1_000_000
 
 
 class Cause(enum.StrEnum):
-    """What a slot's time is spent on."""
+    """A cause of slot time: what a slot's time is spent on."""
 
     USEFUL = "useful"
     """A job makes steps."""
@@ -31,20 +31,20 @@ class Cause(enum.StrEnum):
     RESTORE = "restore"
     """A job starts from its checkpoint."""
     SAVE = "save"
-    """A job saves its checkpoint and ends its processes, as it was ordered to."""
+    """A job that was ordered to suspend saves its checkpoint and ends its processes."""
     FINISH = "finish"
-    """A job has made its last step: evaluation, last checkpoint, end of its processes."""
+    """A job has made its last step, and runs its evaluation, saves its last checkpoint and ends its processes."""
     RESIZE = "resize"
-    """A running job stands still while it changes its size, live or by a restart, or a slot that it gets or loses with
-    the change waits for it."""
+    """A running job makes no step while it changes its size, live or by a restart, or a slot that the job gains or
+    loses by the change waits for it."""
     PROBE = "probe"
-    """A job that holds the slot does not use it, since its rate is measured on fewer slots."""
+    """A job holds the slot without using it, while the job's rate is measured on fewer slots."""
     AUCTION = "auction"
     """The arbiter waits for bids while a job waits for the slot."""
     DECIDING = "deciding"
     """The arbiter decides, or its order is on its way, while a job waits for the slot."""
     BETWEEN = "idle between leases"
-    """The slot is not used although a job waits, or its lease has not ended yet."""
+    """The slot is idle although a job waits, or although the slot's lease has not ended."""
     ARRIVE = "app masters start"
     """The slot is free and no job waits for it, but the app master of an app that has arrived has added no job yet."""
     UNWANTED = "no job waits"
@@ -61,13 +61,13 @@ _OF_ACTIVITY: Final[Mapping[str, Cause]] = {
 
 @builds
 class Decisions:
-    """Periods that the tables of a run do not have, as spans of seconds since the first arrival.
+    """Periods that are missing from a run's tables, as spans of seconds since the first arrival.
 
     Attributes:
         auctions: rounds that waited for bids, from their cause to their decision.
         others: all other rounds.
-        finishes: by job, from its last step to the end of its processes.
-        resizes: by job, the pauses in which it changed its size.
+        finishes: by job, from the job's last step to the end of its processes.
+        resizes: by job, the pauses in which the job changed its size.
     """
 
     auctions: Sequence[tuple[float, float]] = ()
@@ -80,7 +80,7 @@ _ORDER: Final = (Cause.RESIZE, Cause.FINISH, Cause.SAVE, Cause.RESTORE, Cause.ST
 """The causes of a slot that a job uses, the strongest first."""
 _USES: Final = len(_ORDER)
 NO_DECISIONS: Final = Decisions()
-"""Decisions of a simulated run, in which they take no time of their own."""
+"""Decisions of a simulated run, in which decisions take no time."""
 
 
 @value
@@ -91,15 +91,15 @@ class SlotTime:
 
     @property
     def whole_seconds(self) -> float:
-        """Return the whole slot time: slots times makespan."""
+        """Return the whole slot time in slot-seconds: slots times makespan."""
         return sum(self.microseconds.values()) / _MICRO
 
     def seconds(self, cause: Cause) -> float:
-        """Return the slot seconds of a cause."""
+        """Return the slot-seconds of a cause."""
         return self.microseconds.get(cause, 0) / _MICRO
 
     def share(self, cause: Cause) -> float:
-        """Return the part of the slot time that a cause has; 0 if there was no time."""
+        """Return a cause's fraction of the slot time; 0 if the slot time is 0."""
         whole = sum(self.microseconds.values())
         return self.microseconds.get(cause, 0) / whole if whole else 0.0
 
@@ -111,12 +111,12 @@ class SlotTime:
 
 
 def partition(whole: Span, layers: Sequence[tuple[Cause, Iterable[Span]]], rest: Cause) -> dict[Cause, int]:
-    """Divide a period among causes: each moment has the first cause whose spans contain it, or ``rest``.
+    """Return the microseconds of a period by cause: each moment has the first cause whose spans contain it.
 
     Args:
-        whole: the period.
+        whole: start and end of the period.
         layers: causes with their spans, which may overlap each other and the period's ends.
-        rest: cause of the remaining time.
+        rest: cause of the time that no span contains.
     """
     free: list[Span] = [whole] if whole[1] > whole[0] else []
     found: dict[Cause, int] = defaultdict(int)
@@ -128,7 +128,7 @@ def partition(whole: Span, layers: Sequence[tuple[Cause, Iterable[Span]]], rest:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, overlapping and adjacent ones as one; empty ones are left out."""
+    """Return the spans sorted, with overlapping and adjacent ones merged and empty ones dropped."""
     made: list[Span] = []
     for start, end in sorted(spans):
         if end <= start:
@@ -141,7 +141,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def _without(free: Sequence[Span], spans: Sequence[Span]) -> tuple[list[Span], int]:
-    """Return the parts of ``free`` outside of ``spans``, and the time within; both are in order and disjoint."""
+    """Return the parts of ``free`` outside ``spans``, and the time inside; both lists are sorted and disjoint."""
     left: list[Span] = []
     taken, at = 0, 0
     for start, end in free:
@@ -167,7 +167,7 @@ def slot_time(data: RunData, policy: str, seed: int, decisions: Decisions = NO_D
         data: tables of a real or a simulated run.
         policy: the policy of the run.
         seed: the seed of the run.
-        decisions: periods that the tables do not have.
+        decisions: periods that are missing from the tables.
     """
     segments, leases, waits, apps, jobs = (
         _of(frame, policy, seed) for frame in (data.segments, data.leases, data.waits, data.apps, data.jobs)
@@ -193,14 +193,14 @@ def slot_time(data: RunData, policy: str, seed: int, decisions: Decisions = NO_D
 
 
 def _common(decisions: Decisions, waiting: Sequence[Span]) -> list[tuple[Cause, Sequence[Span]]]:
-    """Return the causes of a slot that no job uses: rounds and the time between them, while some job waits."""
+    """Return the causes of a slot that no job uses: rounds, and the time between rounds, while a job waits."""
     auctions = _both([_micro(*span) for span in decisions.auctions], waiting)
     others = _both([_micro(*span) for span in decisions.others], waiting)
     return [(Cause.AUCTION, auctions), (Cause.DECIDING, others), (Cause.BETWEEN, waiting)]
 
 
 def _arriving(apps: pl.DataFrame, jobs: pl.DataFrame) -> list[Span]:
-    """Return the time from each app's arrival to that of its first job."""
+    """Return the span from each app's arrival to the arrival of its first job."""
     first = jobs.group_by("app").agg(added=pl.col("arrival_seconds").min())
     both = apps.select("app", "arrival_seconds").join(first, on="app").drop_nulls()
     return [_micro(start, added) for _, start, added in both.iter_rows()]
@@ -227,7 +227,7 @@ def _of_slot(
 
 
 def _until_first(lease: Span, by_cause: Mapping[Cause, Sequence[Span]]) -> Span:
-    """Return the time of a lease before its first activity; an empty span: it had none."""
+    """Return the span of a lease before its first activity; empty: the lease had no activity."""
     starts = [start for spans in by_cause.values() for start, end in spans if start < lease[1] and end > lease[0]]
     return lease[0], max(lease[0], min(starts, default=lease[0]))
 
@@ -240,7 +240,7 @@ def _micro(start: float, end: float) -> Span:
 
 
 def _spans(frame: pl.DataFrame, end: int) -> list[Span]:
-    """Return the rows' periods; one without an end lasts until the run's."""
+    """Return the periods of the rows; a row without an end lasts until the end of the run."""
     rows = frame.select("start_seconds", "end_seconds").iter_rows()
     return [
         (round(start * _MICRO), end if over is None or math.isnan(over) else round(over * _MICRO))
@@ -249,7 +249,7 @@ def _spans(frame: pl.DataFrame, end: int) -> list[Span]:
 
 
 def _both(spans: Iterable[Span], others: Sequence[Span]) -> list[Span]:
-    """Return the parts of some spans that lie within others, which are in order and disjoint."""
+    """Return the intersections of ``spans`` with ``others``, which are sorted and disjoint."""
     return [
         (max(start, first), min(end, last))
         for start, end in spans
@@ -267,7 +267,7 @@ def _by_slot(frame: pl.DataFrame) -> dict[tuple[Any, ...], pl.DataFrame]:
 
 
 def _end(*frames: pl.DataFrame) -> int:
-    """Return the time of the last end of anything; 0: nothing happened."""
+    """Return the latest time in the frames, in microseconds; 0: they have none."""
     names = ("finish_seconds", "end_seconds", "start_seconds")
     ends = [frame[name].cast(pl.Float64).fill_nan(None).max() for frame in frames for name in names if name in frame]
     return max((round(float(at) * _MICRO) for at in ends if isinstance(at, int | float)), default=0)

@@ -1,4 +1,4 @@
-"""The list of a replay's real runs, which its folder keeps: done ones are skipped when the replay goes on."""
+"""The list of a replay's real runs, kept in its folder, so that a resumed replay skips the runs that are done."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ DONE: Final = "done.json"
 
 @value
 class RealRun:
-    """One policy in one repeat."""
+    """One real run: a policy in one repeat."""
 
     policy: str
     repeat: int
@@ -43,13 +43,13 @@ class RealRun:
 
 @value
 class RunRecord:
-    """What a finished real run leaves for the tables beside its state folder.
+    """The values of a finished real run that the tables need besides its state folder.
 
     Attributes:
         began_at: Unix time of the first submission.
         ended_at: Unix time of the end.
         late_seconds: largest delay of a submission after its planned time.
-        pace: the pace of the slots; a run whose slots lacked theirs does not count.
+        pace: the pace of the slots; a run whose slots were too slow does not count.
     """
 
     began_at: float
@@ -60,7 +60,7 @@ class RunRecord:
 
 @value
 class Replay:
-    """The content of ``replay.json``: the flags, a hash of the plan, and the runs in their order.
+    """The content of ``replay.json``: the flags, a hash of the plan, and the real runs in order.
 
     Attributes:
         flags: the command's flags, from which a resumed replay makes the same plan.
@@ -75,17 +75,17 @@ class Replay:
     runs: tuple[RealRun, ...]
 
     def write(self, out: Path) -> None:
-        """Write the file."""
+        """Write ``replay.json`` to a replay's folder."""
         runs = [dataclasses.asdict(run) for run in self.runs]
         plain = {"schema": SCHEMA, "folder": self.folder, "plan": self.plan, "runs": runs, "flags": dict(self.flags)}
         write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n", out / NAME)
 
     @classmethod
     def read(cls, out: Path) -> Self:
-        """Read the file of a folder.
+        """Read ``replay.json`` of a replay's folder.
 
         Raises:
-            InputError: the folder is no replay's.
+            InputError: the folder has no valid ``replay.json``.
         """
         rule = "--resume must name a folder that eunomia replay left"
         try:
@@ -105,7 +105,7 @@ class Replay:
 def interleaved(policies: Sequence[str], seeds: Sequence[int]) -> tuple[RealRun, ...]:
     """Return the runs by repeat; each repeat begins with another policy, so that no policy is always first.
 
-    A machine that drifts thus slows all policies alike.
+    So a drift in the machine's speed affects all policies alike.
     """
     runs = []
     for repeat, seed in enumerate(seeds):
@@ -137,19 +137,19 @@ def write_done(out: Path, run: RealRun, record: RunRecord) -> None:
 
 
 def read_done(out: Path, run: RealRun) -> RunRecord:
-    """Read what a done run left."""
+    """Return the record of a run that is done."""
     plain = json.loads((state_folder(out, run) / DONE).read_text(encoding="utf-8"))
     return RunRecord(**plain | {"pace": RunPace.from_plain(plain["pace"])})
 
 
 def invalid_runs(out: Path, runs: Sequence[RealRun]) -> list[str]:
-    """Return the done runs that do not count, each with the reason."""
+    """Return a line for each done run that does not count, with the reason."""
     done = [(run, read_done(out, run).pace) for run in runs if is_done(out, run)]
     return [f"{run.name}: {'; '.join(pace.faults)}" for run, pace in done if not pace.is_valid]
 
 
 def cleared(out: Path, run: RealRun) -> Path:
-    """Return the state folder of a run that begins, without what an interrupted attempt left."""
+    """Return a run's state folder, new and empty; the files of an interrupted attempt are deleted."""
     folder = state_folder(out, run)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

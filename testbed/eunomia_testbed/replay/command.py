@@ -53,7 +53,7 @@ def replay(flags: ReplayFlags) -> int:
 
 
 class _Place:
-    """The replay's folder, which is made when it is first needed: what is refused before leaves none."""
+    """The replay's folder, created at first use, so that a replay that is rejected before leaves no folder."""
 
     def __init__(self, flags: ReplayFlags) -> None:
         self._flags = flags
@@ -63,13 +63,13 @@ class _Place:
         """Return the new folder's path.
 
         Raises:
-            InputError: the folder exists, or cannot be made.
+            InputError: the folder exists, or cannot be created.
         """
         return _new_folder(self._flags)
 
 
 def _go_on(flags: ReplayFlags, out: Path, say: Callable[[str], None]) -> int:
-    """Go on with an interrupted replay: the same plan, without the runs that are done."""
+    """Resume an interrupted replay: make the remaining runs of the same plan, and return the exit code."""
     if flags.trace is not None or flags.workload is not None or flags.out is not None:
         raise InputError("--resume must stand alone: the folder keeps the trace and the flags", value="a trace")
     out = out.resolve()
@@ -87,7 +87,7 @@ def _go_on(flags: ReplayFlags, out: Path, say: Callable[[str], None]) -> int:
 
 @builds
 class _Running:
-    """A replay whose plan is made: its real runs, its simulation, and its outcome."""
+    """Carries out a planned replay: its real runs, its simulation, and its result tables."""
 
     out: Path
     ready: PreparedReplay
@@ -96,7 +96,7 @@ class _Running:
     say: Callable[[str], None]
 
     def finish(self) -> int:
-        """Make the runs that are left, simulate the plan, write the tables, and return the exit code."""
+        """Make the remaining runs, simulate the plan, write the tables, and return the exit code."""
         from eunomia_testbed.replay.results import begin_real, write_dropped
 
         self.ready.draft.slots.choose(os.environ)
@@ -114,7 +114,7 @@ class _Running:
             return self._tell(ended)
 
     def _make(self, run: RealRun) -> None:
-        """Make one real run, and write its tables; one that is interrupted leaves partial tables."""
+        """Make one real run, and write its tables; an interrupted run leaves partial tables."""
         from eunomia_testbed.replay.faults.verdict import judged
         from eunomia_testbed.replay.results import write_real
         from eunomia_testbed.replay.running import LIMIT_BUDGETS, ReplayRun, check_finished, run_for_real
@@ -171,14 +171,14 @@ class _Running:
         return OK if good else ANSWER_IS_NO
 
     def _faults(self) -> tuple[list[str], bool]:
-        """Write the table of the faults, and return what they came to, and whether nothing is wrong."""
+        """Write the table of faults; return its summary lines, and whether no check of the faults failed."""
         from eunomia_testbed.replay.faults.verdict import write_faults
 
         plan = self.ready.plan.faults
         return ([], True) if plan is None else write_faults(self.out, self.made.runs, plan)
 
     def _apart(self) -> list[str]:
-        """Write the tables of what sets real and simulated runs apart, and return what they say."""
+        """Write the tables of differences between real and simulated runs, and return their summary lines."""
         from eunomia_testbed.replay.apart import ReplaySides, write_apart
         from eunomia_testbed.replay.results import REAL, SIMULATED
         from eunomia_testbed.results.run_data import RunData
@@ -225,7 +225,7 @@ def _check_faults(flags: ReplayFlags) -> None:
 
 
 def _measure_alone(flags: ReplayFlags, place: _Place, say: Callable[[str], None]) -> int:
-    """Measure what the trace's programs need, and show it."""
+    """Measure the rates and costs that a replay of the trace needs, print them, and return the exit code."""
     from eunomia_testbed.replay.measuring.showing import measured_lines
 
     draft, _ = drafted(flags)
@@ -286,7 +286,7 @@ def _hash(ready: PreparedReplay) -> str:
 
 
 def utc() -> str:
-    """Return the present time in UTC, as result folders keep it."""
+    """Return the current UTC time as ISO 8601 text to the second, as in result folders."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

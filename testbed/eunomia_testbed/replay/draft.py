@@ -31,16 +31,16 @@ NO_BATCH: Final = "a job's batch size must have a sample for each slot of its la
 
 @value
 class DraftRegime:
-    """A part of a job with one batch size, and how long it takes alone."""
+    """A part of a job with one batch size, with its run time alone."""
 
     batch_size: int
     alone_seconds: float
-    """Seconds alone at the job's own size, in the trace's time."""
+    """Run time alone in seconds at the job's own size, before scaling."""
 
 
 @value
 class DraftJob:
-    """A job of the trace with the program that is trained for it."""
+    """A job of the trace, with the program that is trained in its place."""
 
     row: int
     """Row in the draft's workload."""
@@ -52,13 +52,13 @@ class DraftJob:
     program: Program
     regimes: tuple[DraftRegime, ...]
     mode: str
-    """How the program chooses its batch sizes."""
+    """How the program adapts its batch size: one of the program's modes, or ``static``."""
     why_stand_in: str
     """Why the program stands in for the model; empty: it has the model's architecture."""
 
     @property
     def alone_seconds(self) -> float:
-        """Return the seconds that the job takes alone at its own size, in the trace's time."""
+        """Return the job's run time alone at its own size in seconds, before scaling."""
         return math.fsum(regime.alone_seconds for regime in self.regimes)
 
     @property
@@ -67,7 +67,7 @@ class DraftJob:
         return self.regimes[0].batch_size
 
     def sizes(self) -> tuple[int, ...]:
-        """Return the numbers of slots at which the job's rate is measured: its least, its most, and doublings."""
+        """Return the numbers of slots at which the job's rate is measured: least, most, and doublings of least."""
         doublings = (self.least * 2**power for power in range(1, 1 + max(1, self.most // self.least).bit_length()))
         return tuple(sorted({self.least, self.most, *(size for size in doublings if size < self.most)}))
 
@@ -78,7 +78,7 @@ class Draft:
 
     Attributes:
         trace: the trace as ``eunomia simulate`` reads it, with its policies.
-        workload: the trace's jobs that can run, and the dropped ones.
+        workload: the trace's jobs that can run, and a list of the dropped ones.
         live: whether jobs of several sizes change their size live.
     """
 
@@ -90,7 +90,7 @@ class Draft:
     live: bool = False
 
     def needed(self) -> tuple[RateSetting, ...]:
-        """Return the settings whose rates must be measured, without repetitions."""
+        """Return the settings whose rates must be measured, without duplicates."""
         counts = {name: sum(slot.gpu_type == name for slot in self.slots.machine.slots) for name in self.slots.speeds}
         settings = (
             RateSetting(
@@ -114,7 +114,7 @@ class Draft:
         return self.live and job.least < job.most and app not in self.workload.searches
 
     def needed_changes(self) -> tuple[RateSetting, ...]:
-        """Return for each program that changes live, and each slot type, the setting of its largest size there."""
+        """Return the largest setting of each program with live changes on each slot type."""
         largest: dict[tuple[str, str], RateSetting] = {}
         mine = {(job.program.name, job.batch_size) for job in self.jobs if self.is_live(job)}
         for setting in self.needed():
@@ -133,7 +133,7 @@ def draft_of(
     Args:
         trace: the trace as ``eunomia simulate`` reads it.
         slots: the slots of the replay.
-        gangs: number of the trace's GPUs for which a slot stands.
+        gangs: number of the trace's GPUs that one slot represents.
         stand_ins: whether a program may stand in for a model whose architecture it lacks.
         live: whether jobs of several sizes change their size live.
 
@@ -159,7 +159,7 @@ def draft_of(
 
 
 def _that_fit(workload: Workload, trace: TracePlan, slots: ReplaySlots, factors: Factors) -> Workload:
-    """Return the workload without jobs that are too wide for the slots or have no known length."""
+    """Return the workload without jobs that are too wide for the slots, or whose length is unknown."""
     count = len(slots.machine.slots)
     sizes = [factors.gang(most) for most in workload.jobs.most.tolist()]
     wide = np.array(sizes) > count
@@ -173,7 +173,7 @@ def _that_fit(workload: Workload, trace: TracePlan, slots: ReplaySlots, factors:
 
 
 def _models(workload: Workload) -> list[str]:
-    """Return the models of the jobs, each once; an empty one stands for jobs without a model."""
+    """Return the distinct models of the jobs; the empty name stands for jobs without a model."""
     rows = dict.fromkeys(workload.jobs.model.tolist())
     return [workload.models[row] if row >= 0 else "" for row in rows]
 
@@ -238,7 +238,7 @@ def dropped(workload: Workload, rules: Mapping[str, tuple[Bools, Sequence[str]]]
 
 
 def _lengths(workload: Workload, trace: TracePlan) -> list[list[float]]:
-    """Return for each job the seconds of its regimes alone on its own gang; NaN or inf: a length is not known."""
+    """Return each job's seconds alone on its own gang by regime; NaN or inf: the length is unknown."""
     speeds = Speeds(workload, trace.cluster, trace.models)
     found: list[list[float]] = []
     for job in range(workload.size):
@@ -259,20 +259,20 @@ def _mode(workload: Workload, row: int, program: Program) -> str:
 
 
 def plain_name(text: str) -> str:
-    """Return a name with the characters that names of apps and users may have."""
+    """Return a valid name of an app or user: other characters become ``-``, and long names are cut."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", text)[:LONGEST_NAME]
     return name if name[:1].isalnum() else f"a{name}"[:LONGEST_NAME]
 
 
 class _Names:
-    """Names of a replay's apps: those of the trace where they are valid, else similar ones, all different."""
+    """Unique names of a replay's apps: those of the trace if valid, or else similar ones."""
 
     def __init__(self, apps: Iterable[str]) -> None:
         self._taken: set[str] = set()
         self._plain = {app: plain_name(app) for app in apps}
 
     def of_job(self, workload: Workload, row: int) -> str:
-        """Return the name of the app of a job; jobs of an app that is no search become apps of their own."""
+        """Return the name of a job's app; each job of an app that is not a search becomes an app of its own."""
         app = int(workload.jobs.app[row])
         name = self._plain[workload.apps.id[app]]
         if app in workload.searches:

@@ -1,7 +1,7 @@
-"""How far a simulation is from a real run, and why: the difference of each figure split by cause.
+"""The difference of each figure between a simulation and a real run, split by cause.
 
-The simulation is repeated with one cause after the other replaced by what the real run had: rates, costs, arrivals.
-What a replacement moves a figure by is explained by its cause, in this order; what is left at the end is unexplained.
+The simulation is repeated with one input after the other replaced by the real run's: rates, costs, arrivals. Each
+replacement's change of a figure is attributed to that cause; the rest is unexplained.
 So the parts always sum to the whole difference.
 """
 
@@ -25,7 +25,7 @@ from eunomia_testbed.results.summary import summary_of
 
 UNEXPLAINED: Final = "unexplained"
 CHANCE: Final = "chance of one run"
-"""Row of ``fidelity.csv`` that is no part of the difference: how far one run is from the mean by the draw of rates."""
+"""Row of ``fidelity.csv`` that is not part of the difference: the spread of one run due to drawn rates."""
 NORMAL_95: Final = 1.96
 """Standard deviations to both sides of the mean within which 95 % of a normal distribution lie."""
 MAKESPAN, MEAN_JCT, UNFAIR = "makespan_seconds", "jct_mean_seconds", "rho_unfair_share"
@@ -34,12 +34,12 @@ HEADINGS: Final = ("policy", "figure", "cause", "repeats", "difference", "low", 
 
 @builds
 class RunFigures:
-    """The figures of one run by which a simulation is judged.
+    """The figures of one run that are compared between simulation and real run.
 
     Attributes:
         figures: makespan, mean JCT and the fraction of apps treated unfairly; unknown ones are left out.
-        rho: the rho of each app, for which it is known.
-        deviations: standard deviation of the figures over several runs of which these are the means; empty: one run.
+        rho: the rho of each app whose rho is known.
+        deviations: standard deviations over runs, if the figures are means of several runs; empty: one run.
     """
 
     figures: Mapping[str, float]
@@ -60,7 +60,7 @@ def figures_in(data: RunData, policy: str, seed: int) -> RunFigures:
 
 
 def mean_figures(data: RunData, policy: str) -> RunFigures:
-    """Return the figures of a policy in the mean over the seeds of its runs; those that a seed lacks are left out."""
+    """Return a policy's figures as means over its seeds; figures that any seed lacks are left out."""
     seeds = data.apps.filter(pl.col("policy") == policy)["seed"].unique(maintain_order=True).to_list()
     runs = [figures_in(data, policy, seed) for seed in seeds]
     figures, rho = _columns([run.figures for run in runs]), _columns([run.rho for run in runs])
@@ -72,17 +72,17 @@ def mean_figures(data: RunData, policy: str) -> RunFigures:
 
 
 def _columns(runs: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Return the values of all runs by name, for names that every run has."""
+    """Return the values of all runs by name, for the names that all runs have."""
     return {name: [run[name] for run in runs] for name in runs[0] if all(name in run for run in runs)}
 
 
 @value
 class Stage:
-    """A simulation of a run in which some causes are the real run's own.
+    """A simulation of a run in which some causes are replaced by those of the real run.
 
     Attributes:
         cause: the cause that is replaced in addition to those of earlier stages; empty: none, the first simulation.
-        figures: its figures.
+        figures: figures of the simulation.
     """
 
     cause: str
@@ -97,8 +97,8 @@ class DifferenceSplit:
         figure: the column of ``summary.csv``.
         real: the real value.
         simulated: the first simulation's value.
-        parts: by cause, how much of real - simulated it explains, in the order of replacement; the last one is
-            ``UNEXPLAINED``.
+        parts: by cause, the part of real - simulated that the cause explains, in the order of replacement; the last
+            cause is ``UNEXPLAINED``.
     """
 
     figure: str
@@ -106,7 +106,7 @@ class DifferenceSplit:
     simulated: float
     parts: Mapping[str, float]
     chance: float | None = None
-    """How far a single run is from the mean in 95 of 100 cases, by the draw of rates alone; None: nothing is drawn."""
+    """Half-width of the 95 % interval of a single run due to drawn rates alone; None: nothing is drawn."""
 
     @property
     def whole(self) -> float:
@@ -114,14 +114,14 @@ class DifferenceSplit:
         return self.real - self.simulated
 
     def relative(self, amount: float) -> float:
-        """Return a part as a fraction of the real value; of a fraction, in points; NaN: the real value is 0."""
+        """Return an amount as a fraction of the real value, or in points for a fraction; NaN: the value is 0."""
         if self.figure in FRACTIONS:
             return 100.0 * amount
         return amount / self.real if self.real else math.nan
 
     @property
     def left(self) -> float:
-        """Return what is unexplained, as ``relative`` gives it: the distance of the last simulation."""
+        """Return the unexplained part, in the unit of ``relative``: the difference of the last simulation."""
         return self.relative(self.parts[UNEXPLAINED])
 
 
@@ -130,7 +130,7 @@ def split(real: RunFigures, stages: Sequence[Stage]) -> tuple[DifferenceSplit, .
 
     Args:
         real: figures of the real run.
-        stages: the simulation without a replacement, and those with one cause more each.
+        stages: the simulation without a replacement, then simulations with one more replaced cause each.
     """
     made = []
     for name, came in real.figures.items():
@@ -150,13 +150,13 @@ def split(real: RunFigures, stages: Sequence[Stage]) -> tuple[DifferenceSplit, .
 
 @value
 class RhoError:
-    """How far the rho of apps is from the simulated one: errors are simulated / real - 1.
+    """The errors of the simulated rho of apps: simulated / real - 1.
 
     Attributes:
-        apps: number of apps with both.
+        apps: number of apps with a real and a simulated rho.
         median_error: median of the errors' absolute values.
-        worst_error: the error of the largest absolute value.
-        worst_app: the app that has it.
+        worst_error: the error with the largest absolute value.
+        worst_app: the app with the worst error.
     """
 
     apps: int
@@ -166,7 +166,7 @@ class RhoError:
 
 
 def rho_error(real: RunFigures, simulated: RunFigures) -> RhoError | None:
-    """Compare the rho of apps; None: no app has both."""
+    """Return the errors of the simulated rho of apps; None: no app has a real and a simulated rho."""
     errors = {
         app: simulated.rho[app] / came - 1.0 for app, came in real.rho.items() if app in simulated.rho and came > 0.0
     }
@@ -203,7 +203,7 @@ def _estimate(amounts: Sequence[float]) -> Estimate | None:
 
 
 def words_of(rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return a line for each policy and figure: the whole difference, and what each cause explains of it."""
+    """Return a line for each policy and figure: the whole difference, and the part that each cause explains."""
     by_figure: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for policy, figure, cause, _, amount, _, _ in rows:
         by_figure[policy, figure][cause] = amount

@@ -7,7 +7,7 @@ import typer
 from pydantic import BaseModel, ConfigDict
 
 _LEFT_OUT = ("resume", "progress", "as_json", "quiet", "out", "overwrite")
-"""Flags of a call of the command, which a resumed replay does not take from the earlier call."""
+"""Flags that a resumed replay takes from the present call, not from the earlier one."""
 
 
 class ReplayFlags(BaseModel):
@@ -113,5 +113,5 @@ class ReplayFlags(BaseModel):
         return {name: item for name, item in plain.items() if name not in _LEFT_OUT}
 
     def again(self, kept: dict[str, Any]) -> "ReplayFlags":
-        """Return the flags of an earlier call, with those of this call that say where to go on and what to show."""
+        """Return the flags of an earlier call, with this call's flags in ``_LEFT_OUT``: folder and display."""
         return ReplayFlags(**kept | {name: getattr(self, name) for name in _LEFT_OUT})

@@ -1,4 +1,4 @@
-"""The periods of a real run that its tables do not have: rounds, last steps, and pauses of live changes."""
+"""The periods that are missing from a real run's tables: rounds, ends after last steps, pauses of live changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eunomia_testbed.replay.measuring.reading import starts_of
 
 
 def decisions_of(record: LiveRecord) -> Decisions:
-    """Return the periods for ``slot_time`` from a record that was read to its end, in seconds of its tables."""
+    """Return the periods for ``slot_time``, in seconds as in the tables; the record must be read to its end."""
     live = LiveLog(record)
     auctions: list[tuple[float, float]] = []
     others: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""The verdict on order: whether policies that differ in real runs stand in the same order when simulated."""
+"""The verdict on order: whether policies that differ in real runs have the same order in simulations."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from eunomia_testbed.evidence.intervals import Estimate
 from eunomia_testbed.metrics.intervals import enough_to_decide
 
 MOST_REPEATS: Final = 1000
-"""The largest number of repeats that is named as enough to tell two policies apart."""
+"""The largest number of repeats that is reported as enough to tell two policies apart."""
 
 
 @value
 class PolicyPair:
-    """Two policies by one figure; both ratios are ln(second / first).
+    """A comparison of two policies by one figure; both ratios are ln(second / first).
 
     Attributes:
-        real: of the real runs, paired by repeat.
-        simulated: of the simulated runs; None: not known.
+        real: ratio in the real runs, paired by repeat.
+        simulated: ratio in the simulated runs; None: unknown.
         needed: how many repeats with the same mean and spread would tell the two apart; None: the interval excludes 0,
             there are fewer than two repeats, or more than ``MOST_REPEATS`` would be needed.
     """
@@ -42,7 +42,7 @@ class PolicyPair:
 
     @property
     def agrees(self) -> bool | None:
-        """Return whether the simulated order is the real one; None: the real runs do not show one."""
+        """Return whether the simulated order equals the real one; None: either order is unknown."""
         if not self.is_clear or self.simulated is None:
             return None
         return self.simulated * self.real.value > 0.0
@@ -66,7 +66,7 @@ class PolicyPair:
 
 @builds
 class OrderVerdict:
-    """All pairs of policies by one figure.
+    """The comparison of all pairs of policies by one figure.
 
     Attributes:
         figure: the column of ``summary.csv``.
@@ -85,7 +85,7 @@ class OrderVerdict:
 
     @property
     def wrong(self) -> tuple[PolicyPair, ...]:
-        """Return the pairs whose simulated order is not the real one."""
+        """Return the pairs whose simulated order differs from the real one."""
         return tuple(pair for pair in self.pairs if pair.agrees is False)
 
     def describe(self) -> str:
@@ -133,9 +133,9 @@ def order_verdict(real: Evidence, simulated: Evidence, policies: Sequence[str], 
 
 
 def rank_correlation(one: Mapping[str, float], other: Mapping[str, float]) -> float | None:
-    """Return Spearman's rank correlation over common names, equal values having their mean rank; None: fewer than two.
+    """Return Spearman's rank correlation over common names, with mean ranks for ties; None: fewer than two.
 
-    It is 0 if all values of one side are equal, since they have no order then.
+    The result is 0 if all values of one side are equal.
     """
     names = [name for name in one if name in other]
     if len(names) < 2:

@@ -1,9 +1,9 @@
-"""The pace of slots during a run: the CPU time that jobs had, over the time that their slots should have given them.
+"""The pace of slots during a run: the CPU time that jobs used over the CPU time that their slots owed them.
 
-A job on a paced slot is held back in three ways: its quota has it wait, which is its pace; it waits by itself, for a
-peer or for input; or it is ready to run within its quota while another process has the core. Only the last is lost
-pace. A calibrating loop measures in addition how fast a core executes, since a host may slow down a virtual machine
-without a trace in its processes' counters.
+A job on a paced slot waits for three reasons: its quota throttles it, which is the intended pace; it waits for a peer
+or for input; or it is ready to run within its quota while another process has the core. Only the last is lost pace. In
+addition, a calibrating loop measures how fast a core executes, since a host may slow down a virtual machine without any
+effect on its processes' counters.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final, Self
 from eunomia.model.shapes import value
 
 LEAST_PACE: Final = 0.95
-"""The least part of its pace that every slot must have had for a run to count."""
+"""Least fraction of its pace that every slot must have had for a run to count."""
 LEAST_SECONDS: Final = 5.0
-"""A slot that was in use for less is not judged, unless no slot was in use for longer."""
+"""A slot that was measured for less is ignored, unless all slots were."""
 MOST_ASLEEP_SECONDS: Final = 1.0
-"""Most seconds that a machine may have slept during a run that counts."""
+"""Most seconds for which the machine may have been suspended during a run that counts."""
 
 
 @value
@@ -28,7 +28,7 @@ class Spent:
     Attributes:
         seconds: length of the period.
         used_seconds: CPU time.
-        waited_seconds: time in which a thread was ready to run and did not, also because of its quota.
+        waited_seconds: time in which a thread was ready but did not run, including throttling by its quota.
         throttled_seconds: time in which the quota held threads back.
         cpus: the quota in CPU-seconds per second.
     """
@@ -48,9 +48,9 @@ class Spent:
     def due_seconds(self) -> float:
         """Return the CPU time that the slot could have given in the period.
 
-        Without the lost time, the job would have used CPU at the rate that it had in the rest of the period, up to its
-        quota. So a wait that the quota makes up for costs nothing, and a job that waits by itself is due no more than
-        it used.
+        Without the lost time, the job is taken to use CPU at the rate of the rest of the period, up to its quota. So a
+        wait for which the quota compensates costs nothing, and a job that waits for a peer or for input is due only
+        what it used.
         """
         most, free = self.cpus * self.seconds, self.seconds - self.lost_seconds
         wanted = most if self.used_seconds >= self.cpus * free else self.used_seconds * self.seconds / free
@@ -59,7 +59,7 @@ class Spent:
 
 @value
 class SlotPace:
-    """The pace of one slot over a run: the CPU time that its jobs used, and the time that they were due."""
+    """The pace of one slot over a run: the CPU time that its jobs used, and the CPU time that they were due."""
 
     slot: int
     seconds: float
@@ -69,7 +69,7 @@ class SlotPace:
 
     @property
     def fraction(self) -> float:
-        """Return the part of its pace that the slot had; 1 if nothing was due."""
+        """Return the fraction of its pace that the slot had; 1 if no CPU time was due."""
         return 1.0 if self.due_seconds <= 0.0 else min(1.0, self.used_seconds / self.due_seconds)
 
     @classmethod
@@ -88,11 +88,11 @@ class RunPace:
     """The pace of a run's slots.
 
     Attributes:
-        slots: the slots with a quota that had a job; empty: the slots are not paced, and nothing is judged.
+        slots: the slots with a quota that had a job; empty: the slots are unpaced, and their pace is not checked.
         speed: speed of the calibrating loop over its reference, at most 1.
         loops: number of calibrating loops.
-        loop_seconds: CPU time of a loop, on average over the run; None: there was none.
-        asleep_seconds: time in which the whole machine stood still.
+        loop_seconds: mean CPU time of a calibrating loop; None: there was none.
+        asleep_seconds: time in which the whole machine was suspended or frozen.
     """
 
     slots: tuple[SlotPace, ...] = ()
@@ -103,23 +103,23 @@ class RunPace:
 
     @property
     def is_paced(self) -> bool:
-        """Return whether there were slots with a quota to judge."""
+        """Return whether any measured slot has a quota."""
         return bool(self.slots)
 
     @property
     def worst(self) -> SlotPace | None:
-        """Return the slot that had the least part of its pace; None: the slots are not paced."""
+        """Return the slot that had the least fraction of its pace; None: the slots are unpaced."""
         long = [each for each in self.slots if each.seconds >= LEAST_SECONDS]
         return min(long or self.slots, key=lambda each: each.fraction, default=None)
 
     @property
     def fraction(self) -> float | None:
-        """Return the part of its pace that the worst slot had; None: the slots are not paced."""
+        """Return the worst slot's fraction of its pace, times the speed of a core; None: unpaced."""
         return None if self.worst is None else self.worst.fraction * self.speed
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return why the run does not count, in words; empty: it counts."""
+        """Return the reasons as text why the run does not count; empty: it counts."""
         found: list[str] = []
         if self.fraction is not None and self.worst is not None and self.fraction < LEAST_PACE:
             found.append(
@@ -132,7 +132,7 @@ class RunPace:
 
     @property
     def is_valid(self) -> bool:
-        """Return whether the run counts; unpaced slots are not judged."""
+        """Return whether the run counts; the pace of unpaced slots is not checked."""
         return not self.faults
 
     def describe(self) -> str:

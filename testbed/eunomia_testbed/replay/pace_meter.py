@@ -1,4 +1,4 @@
-"""Measures the pace of slots while a run goes on: control groups, run delays of threads, and a calibrating loop."""
+"""Measures the pace of slots during a run by control groups, run delays of threads, and a calibrating loop."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SAMPLE_SECONDS: Final = 1.0
 WINDOW_SECONDS: Final = 5.0
 """Seconds over which a job's CPU time is compared with its quota."""
 LEAST_WINDOW_SECONDS: Final = 0.5
-"""A shorter rest of a job's time on its slot is not judged."""
+"""A shorter last window of a job's time on its slot is ignored."""
 CALIBRATION_SECONDS: Final = 5.0
 GAP_SECONDS: Final = 10.0
-"""From this many seconds between two samples, the machine is taken to have stood still."""
+"""Seconds between two samples above which the machine counts as frozen."""
 _LOOP_ROUNDS: Final = 40_000
 
 
 @value
 class Reading:
-    """Counters of a container's processes at one time: CPU time, wait for a core, and what the quota held back.
+    """Counters of a container's processes at one time: CPU time, waits for a core, and throttling by the quota.
 
     Attributes:
         at: time of the monotonic clock, in seconds.
         times: CPU time and waits of the threads.
-        stalled_seconds: how long some thread was ready and none ran, by the kernel's pressure; None: not counted.
+        stalled_seconds: seconds in which threads were ready and none ran (kernel pressure); None: unavailable.
     """
 
     at: float
@@ -48,9 +48,9 @@ class Reading:
     def until(self, later: Reading) -> Spent:
         """Return how the period between two readings was spent.
 
-        Threads that wait at the same time wait once. In a period of the quota that was used up, a thread waits for all
-        the rest of it: as much as the quota leaves, whether the quota or another process held it back first. The
-        kernel's own count of that time may be too low.
+        Simultaneous waits of threads count once. In a quota period whose quota was used up, a thread waits for the rest
+        of the period, whether the quota or another process held the thread back first; the kernel's own count of
+        throttled time may be too low.
         """
         least = later.times.waited_least - self.times.waited_least
         most = later.times.waited_most - self.times.waited_most
@@ -70,12 +70,12 @@ class Reading:
 
 @value
 class ThreadSeconds:
-    """Seconds that the threads of a group spent, since they began.
+    """Seconds that the threads of a control group have spent since their start.
 
     Attributes:
         used: CPU time of all threads.
-        waited_least: wait for a core, as if all threads had waited at the same times: that of the one that waited most.
-        waited_most: wait for a core, as if no two threads had waited at the same time: the sum.
+        waited_least: wait for a core if all threads waited at the same times: the longest wait of any thread.
+        waited_most: wait for a core if no two threads waited at the same time: the sum of all waits.
     """
 
     used: float = 0.0
@@ -84,21 +84,21 @@ class ThreadSeconds:
 
 
 class ThreadTimes:
-    """Adds up the times of a group's threads from one reading to the next."""
+    """Accumulates the times of a control group's threads from one reading to the next."""
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, int]] = {}
         self._sum = ThreadSeconds()
 
     def read(self, processes: Iterable[int]) -> ThreadSeconds:
-        """Return the times until now; what a thread spent after the last reading before its end is not known."""
+        """Return the times so far; the time of an ended thread after its last reading is missing."""
         now: dict[int, tuple[int, int]] = {}
         for pid in processes:
             now.update(_threads(pid))
         used, waits = 0, [0]
         for thread, (ran, waited) in now.items():
             ran_before, waited_before = self._last.get(thread, (0, 0))
-            if ran < ran_before:  # its number is another thread's now
+            if ran < ran_before:  # the number has been reused for another thread
                 ran_before = waited_before = 0
             used += ran - ran_before
             waits.append(waited - waited_before)
@@ -112,7 +112,7 @@ class ThreadTimes:
 
 
 def _threads(pid: int) -> dict[int, tuple[int, int]]:
-    """Return nanoseconds on a CPU and in a CPU's queue by thread of a process; empty: it has ended."""
+    """Return each thread's nanoseconds on a CPU and in a CPU's queue; empty: the process has ended."""
     found: dict[int, tuple[int, int]] = {}
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -139,7 +139,7 @@ class GroupMeter:
         self._last: Reading | None = None
 
     def sample(self) -> None:
-        """Read the counters; a group without quota, processes or counters is not measured."""
+        """Read the counters; a group without quota, processes or counters is skipped."""
         reading = self._read()
         if reading is None:
             self.finish()
@@ -151,7 +151,7 @@ class GroupMeter:
             self._close_window()
 
     def finish(self) -> None:
-        """Close the last window; the container has ended, or the run."""
+        """Close the last window, at the end of the container or of the run."""
         if self._first is not None and self._last is not None:
             if self._last.at - self._first.at >= LEAST_WINDOW_SECONDS:
                 self._close_window()
@@ -176,13 +176,13 @@ class GroupMeter:
 
 
 class PaceMeter:
-    """Measures the pace of all slots of a state folder's launcher, in a thread; a context manager.
+    """A context manager that measures the pace of all slots of a run's launcher in a thread.
 
     Args:
         state: the state folder of the run.
         reference_loop_seconds: CPU time of a calibrating loop when the profiles were measured; None: the median of this
-            run's loops. A core that shares its units with a busy neighbour is slower than on an idle machine, which is
-            no lost pace where rates and replay have the same neighbours.
+            run's loops. A core that shares its execution units with a busy neighbour is slower than on an idle machine;
+            this is not lost pace if the rates were measured with the same neighbours.
     """
 
     def __init__(self, state: Path, *, reference_loop_seconds: float | None = None) -> None:
@@ -208,7 +208,7 @@ class PaceMeter:
             self._thread = None
 
     def result(self) -> RunPace:
-        """Return the pace so far, without the last seconds of running jobs if the meter still measures."""
+        """Return the pace so far; while the meter runs, the last seconds of running jobs are missing."""
         by_slot: dict[int, list[Spent]] = {}
         for meter in [*self._ended, *self._meters.values()]:
             if meter.periods:
@@ -269,7 +269,7 @@ class PaceMeter:
 
 
 def _meter_of(record: Path) -> GroupMeter | None:
-    """Return the meter of a container's record; None: an app master, no control group, or an unreadable record."""
+    """Return a meter for a container; None: it is an app master's, has no control group, or no readable record."""
     try:
         plain, _ = opened(record.read_bytes())
         slot = int(plain["slot"])
@@ -285,7 +285,7 @@ def _suspended_seconds() -> float:
 
 
 def calibrating_loop() -> float:
-    """Execute a fixed amount of work, and return the CPU seconds of this thread that it took."""
+    """Execute a fixed amount of work, and return the CPU seconds that this thread used for it."""
     started, made = time.thread_time(), 0
     for number in range(_LOOP_ROUNDS):
         made = (made * 31 + number) & 0xFFFF_FFFF

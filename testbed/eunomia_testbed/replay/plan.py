@@ -21,13 +21,13 @@ from eunomia_testbed.workload.search import SimulatedSearch
 from eunomia_testbed.workload.workload import AppColumns, JobColumns
 
 LEAST_ITERATIONS: Final = 5
-"""Fewest iterations of a job: a shorter one would consist of its start."""
+"""Fewest iterations of a job; a shorter job would consist mostly of its start."""
 TOO_SHORT: Final = f"a job must have at least {LEAST_ITERATIONS} iterations at this speed"
 
 
 @value
 class PlannedApp:
-    """An app of a replay: a training run, or a search with several trials.
+    """An app of a replay: a single training job, or a search with several trials.
 
     Attributes:
         program: name of the program that its jobs train.
@@ -63,18 +63,18 @@ class PlannedApp:
 
 @builds
 class ReplayPlan:
-    """All that a replay runs and simulates.
+    """The jobs, policies, cluster and faults that a replay runs and simulates.
 
     Attributes:
         apps: apps in order of arrival.
         workload: the same apps for the simulator, at the replay's times.
         profiles: policies by name, with scaled times.
-        changes: for each policy, its scaled times as text.
+        changes: by policy, the profile's scaled times as text.
         seeds: seeds of the repeats.
-        rho: kind of rho that judges the runs.
+        rho: kind of rho by which apps are judged.
         unfair_above: rho above which an app counts as treated unfairly.
         live: whether jobs of several sizes change their size without a restart.
-        faults: faults of each run, real and simulated; None: none.
+        faults: faults of each run, real and simulated; None: no faults.
     """
 
     apps: tuple[PlannedApp, ...]
@@ -92,31 +92,31 @@ class ReplayPlan:
 
     @property
     def demand(self) -> float:
-        """Return the slot seconds that the jobs take alone at their own size, per second until the last arrival."""
+        """Return the jobs' slot-seconds alone over the cluster's slot-seconds until the last arrival; inf: no time."""
         last = max((app.arrives_at_seconds for app in self.apps), default=0.0)
         work = math.fsum(app.alone_seconds * app.most * app.trials for app in self.apps)
         return work / (last * self.cluster.gpus) if last > 0.0 else math.inf
 
     @property
     def stand_ins(self) -> Mapping[str, tuple[str, str]]:
-        """Return the program and the reason for each model for which a program stands in."""
+        """Return, for each model without a program of its own, the stand-in program and the reason."""
         return {app.model: (app.program, app.why_stand_in) for app in self.apps if app.why_stand_in}
 
 
 def plan_of(
     draft: Draft, profiles: Profiles, *, speed: float, seeds: Sequence[int], trace_slots: int | None = None
 ) -> ReplayPlan:
-    """Give each job its iterations, and scale times and policies.
+    """Return the plan of a replay: each job's iterations, and the scaled arrivals and policies.
 
-    A job's iterations are those that it makes, alone at its largest size on the fastest slot type, in the trace's
-    length divided by ``speed``.
+    A job has as many iterations as it makes alone, at its largest size on the fastest slot type, in its time in the
+    trace divided by ``speed``.
 
     Args:
         draft: the jobs and their programs.
         profiles: measured rates.
-        speed: seconds of the trace in a second of the replay.
+        speed: seconds of the trace per second of the replay.
         seeds: seeds of the repeats.
-        trace_slots: GPUs of the trace's own cluster; None: not known.
+        trace_slots: GPUs of the trace's own cluster; None: unknown.
 
     Raises:
         InputError: no job has enough iterations at this speed, or a rate is missing.
@@ -148,7 +148,7 @@ def plan_of(
 
 
 def _regimes(job: DraftJob, profiles: Profiles, factors: Factors, draft: Draft) -> tuple[Regime, ...]:
-    """Return the regimes of a job with whole iterations; a job that keeps its batch size has one."""
+    """Return the regimes of a job in whole iterations; a job that keeps its batch size has one."""
     found = []
     for regime in job.regimes:
         rate = _best_rate(job, regime.batch_size, profiles, draft)
@@ -160,7 +160,7 @@ def _regimes(job: DraftJob, profiles: Profiles, factors: Factors, draft: Draft) 
 
 
 def _best_rate(job: DraftJob, batch_size: int, profiles: Profiles, draft: Draft) -> float:
-    """Return the rate at the job's largest size, on the slot type on which it is fastest."""
+    """Return iterations per second at the job's largest size, on the slot type on which the job is fastest."""
     counts = {name: sum(slot.gpu_type == name for slot in draft.slots.machine.slots) for name in draft.slots.speeds}
     able = [name for name, count in counts.items() if count >= job.most] or list(counts)
     known = [name for name in able if profiles.points(job.program.name, batch_size, name)]
@@ -174,7 +174,7 @@ def _best_rate(job: DraftJob, batch_size: int, profiles: Profiles, draft: Draft)
 def _workload(
     kept: Workload, jobs: Sequence[DraftJob], lengths: Mapping[int, tuple[Regime, ...]], factors: Factors, draft: Draft
 ) -> tuple[Workload, dict[str, list[DraftJob]]]:
-    """Return the simulator's workload, in which models are programs, and the jobs of each app by its name."""
+    """Return the simulator's workload, in which models are programs, and the jobs by app name."""
     by_app: dict[str, list[DraftJob]] = {}
     for job in jobs:
         by_app.setdefault(job.app, []).append(job)
@@ -231,7 +231,7 @@ def _workload(
 
 
 def _search_rows(kept: Workload, before: Workload, app: int) -> list[int]:
-    """Return the row of an app's search in the workload without dropped jobs; empty: the app is no search."""
+    """Return the row of a search in the workload without dropped jobs; empty: the app is not a search."""
     name = before.apps.id[app]
     row = list(kept.apps.id).index(name) if name in kept.apps.id else -1
     return [row] if row in kept.searches else []
@@ -240,7 +240,7 @@ def _search_rows(kept: Workload, before: Workload, app: int) -> list[int]:
 def _scaled_search(
     search: SimulatedSearch, jobs: Sequence[DraftJob], before: Workload, lengths: Mapping[int, tuple[Regime, ...]]
 ) -> SimulatedSearch:
-    """Return a search whose options in iterations, and points of curves, are those of the replay's shorter trials."""
+    """Return a search with options in iterations, and intervals of points, scaled to the replay's trials."""
     planned = max(math.fsum(part.iterations for part in lengths[job.row]) for job in jobs)
     ratio = planned / max(float(before.jobs.iterations[job.row]) for job in jobs)
     kept = [job.row for job in jobs]

@@ -28,15 +28,15 @@ from eunomia_testbed.spec.simulation import SimulationSpec
 MEASURED: Final = "profiles.toml"
 """File of a replay's folder with the rates and costs that it uses."""
 MEASURING: Final = "measuring"
-"""Subfolder with the runs that measured them."""
+"""Subfolder with the runs that measured rates and costs."""
 
 
 @builds
 class PreparedReplay:
-    """A replay that can begin.
+    """The prepared inputs of a replay: plan, measurements and forecast.
 
     Attributes:
-        notes: what was read, cut and scaled, a sentence each.
+        notes: sentences on the trace, dropped jobs, scaling, costs and faults.
         inputs: the files that were read.
     """
 
@@ -50,7 +50,7 @@ class PreparedReplay:
 
 
 def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> PreparedReplay:
-    """Make the plan of a replay, and check it against its budget.
+    """Return the plan of a replay with its inputs, after checking the plan against its budget.
 
     Args:
         flags: the command's flags.
@@ -104,7 +104,7 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
 
 
 def _with_faults(plan: ReplayPlan, flags: ReplayFlags, figures: Sequence[TwinFigures]) -> ReplayPlan:
-    """Return the plan with the faults that the flags ask for, in the time in which jobs run under every policy."""
+    """Return the plan with the faults set by the flags, within the shortest makespan of any policy."""
     if flags.faults is None:
         return plan
     makespan = shortest_makespan([each.makespan_seconds for each in figures])
@@ -113,7 +113,7 @@ def _with_faults(plan: ReplayPlan, flags: ReplayFlags, figures: Sequence[TwinFig
 
 
 def drafted(flags: ReplayFlags) -> tuple[Draft, list[str]]:
-    """Read the trace of a replay, and choose its programs; return the draft, and what was read as lines.
+    """Read the trace of a replay, and choose its programs; return the draft, and lines on the trace.
 
     Raises:
         InputError: a flag is invalid, or no job can run.
@@ -125,7 +125,7 @@ def drafted(flags: ReplayFlags) -> tuple[Draft, list[str]]:
 
 
 def _given(path: Path, *, anyway: bool) -> Measurements:
-    """Read a file of profiles that was measured on this machine, with these versions."""
+    """Read a file of profiles, and check that it was measured on this machine with these versions."""
     measured = read_measured(path)
     check_measured(measured, machine=machine_words(), versions=present_versions(), place=str(path), anyway=anyway)
     return measured
@@ -165,14 +165,14 @@ def _check_policies(profiles: "dict[str, Profile] | object", slots: ReplaySlots)
 
 
 def _pace_notes(measured: Measurements) -> list[str]:
-    """Return a warning if the slots of the measurement lacked their pace, so that its rates are too low."""
+    """Return a warning if slots were too slow in the measurement, so that its rates are too low."""
     if measured.pace is None or measured.pace >= LEAST_PACE:
         return []
     return [f"rates and costs were measured on slots that had {measured.pace:.1%} of their pace: measure them again"]
 
 
 def _change_notes(plan: ReplayPlan, costs: Costs) -> list[str]:
-    """Return how jobs change their size, and a warning if what that costs has not been measured."""
+    """Return a note on live changes of size, with a warning if their costs have not been measured."""
     if not plan.live:
         return []
     live = sum(app.live for app in plan.apps)

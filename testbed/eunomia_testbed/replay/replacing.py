@@ -1,7 +1,7 @@
-"""Replaces one cause after the other in the simulation of a replay by what a real run had, to explain their difference.
+"""Replaces one input after another in a replay's simulation by a real run's, to explain their difference.
 
-These replacements are the only way by which a time of a real run reaches the simulator, and only for this purpose: the
-simulation that the real runs are held against gets the plan and what was measured before alone.
+Times of a real run reach the simulator only by these replacements, and only for this purpose: the simulation to which
+real runs are compared uses only the plan and the measurements from before the replay.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from eunomia_testbed.replay.plan import ReplayPlan
 from eunomia_testbed.replay.twin import simulate_plan, slowed, with_draws
 
 RATES: Final = "rates"
-"""Iterations per second of each program in each setting, in the mean over the run."""
+"""Cause: mean iterations per second of each program in each setting over the run."""
 COSTS: Final = "costs"
-"""Seconds of starts, restores, saves and the rest, in the mean over the run."""
+"""Cause: mean seconds of starts, restores, saves and the other costs over the run."""
 ARRIVALS: Final = "arrivals"
-"""When each app arrived, and when its app master had added its jobs."""
+"""Cause: the time at which each app arrived, and at which its app master had added its first job."""
 JOBS: Final = "rates of single jobs"
-"""How fast each job was in relation to its program in the run."""
+"""Cause: the speed of each app's jobs relative to the mean of their program in the run."""
 
 
 @builds
 class RunTimes:
-    """What a real run had in place of what was measured before it.
+    """The inputs of a simulation as a real run had them: rates, costs, arrivals and slowness.
 
     Attributes:
-        profiles: rates; those of settings in which no job ran are as measured before.
+        profiles: rates; for settings in which no job ran, those measured before the run.
         costs: mean costs.
-        arrivals: by app, seconds from the first arrival to its own, and to that of its first job.
-        slowness: by app, the time that its steps took over the time that they take by ``profiles``.
+        arrivals: by app, seconds from the run's first arrival to the app's arrival, and to that of the app's first job.
+        slowness: by app, the time that the app's steps took over the time predicted by ``profiles``.
     """
 
     profiles: Profiles
@@ -51,7 +51,7 @@ class RunTimes:
 
 
 def run_times(record: LiveRecord, plan: ReplayPlan, profiles: Profiles, costs: Costs) -> RunTimes:
-    """Return the times of a real run.
+    """Return the rates, costs, arrivals and slowness of a real run.
 
     Args:
         record: the record of the run, already read to its end.
@@ -87,15 +87,15 @@ def run_times(record: LiveRecord, plan: ReplayPlan, profiles: Profiles, costs: C
 def stages_of(
     plan: ReplayPlan, profiles: Profiles, costs: Costs, times: RunTimes, *, policy: str, seed: int, folder: Path
 ) -> list[Stage]:
-    """Simulate one policy and repeat with one cause more of the run at each stage, in the mean over draws of rates.
+    """Simulate one policy and repeat, with one more cause replaced at each stage; return means over draws.
 
-    The last stage has the speed that each job had, and nothing is drawn.
+    The last stage uses the real speed of each app's jobs, and draws no rates.
 
     Args:
         plan: the plan.
         profiles: the rates measured before.
         costs: the costs measured before.
-        times: the run's own times.
+        times: the inputs as the run had them.
         policy: the policy of the run.
         seed: the seed of the run.
         folder: folder for the simulations.
@@ -129,7 +129,7 @@ def _slot_types(record: LiveRecord) -> list[str]:
 def _rates(
     record: LiveRecord, name: str, apps: Mapping[str, MeasuredApp], types: Sequence[str]
 ) -> Iterator[RateSample]:
-    """Yield the steps of each start of an app's jobs on slots of one type."""
+    """Yield a rate sample for each period of an app's jobs on slots of a single type."""
     for start in starts_of(record, name):
         for each in start.stretches:
             on = {types[slot] for slot in each.slots}
@@ -145,7 +145,7 @@ def _rates(
 
 
 def _merged(before: Profiles, found: Profiles) -> Profiles:
-    """Return the rates found, and for settings without one those measured before."""
+    """Return the found rates, and for all other settings the earlier ones."""
     rates = {
         (rate.program, rate.batch_size, rate.slots, rate.slot_type): rate for rate in (*before.rates, *found.rates)
     }
@@ -162,7 +162,7 @@ def _slowness(rates: Sequence[tuple[str, RateSample]], profiles: Profiles) -> di
 
 
 def _with_arrivals(plan: ReplayPlan, arrivals: Mapping[str, tuple[float, float]]) -> ReplayPlan:
-    """Return the plan with the arrivals of a run; an app that did not arrive keeps the planned one."""
+    """Return the plan with the arrivals of a run; an app that did not arrive keeps its planned arrival."""
     workload = plan.workload
     apps, jobs = workload.apps, workload.jobs
     planned = [(float(at), float(at)) for at in apps.arrival_seconds]
@@ -176,7 +176,7 @@ def _with_arrivals(plan: ReplayPlan, arrivals: Mapping[str, tuple[float, float]]
 
 
 def _with_slowness(plan: ReplayPlan, slowness: Mapping[str, float]) -> ReplayPlan:
-    """Return the plan in which a job that was slower than its program in the run has so much more work."""
+    """Return the plan with each job's work multiplied by the slowness of the job's app in the run."""
     workload = plan.workload
     factors = np.array([slowness.get(workload.apps.id[app], 1.0) for app in workload.jobs.app.tolist()])
     return dataclasses.replace(plan, workload=slowed(workload, factors))

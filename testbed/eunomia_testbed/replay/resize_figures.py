@@ -1,4 +1,4 @@
-"""How often the jobs of a run changed their size, and what that cost: the rows of ``resizes.csv``."""
+"""The number and cost of size changes of a run's jobs: the rows of ``resizes.csv``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ResizeFigures:
     Attributes:
         jobs: number of jobs.
         resizes: number of changes of a running job's slots.
-        still_seconds: seconds that jobs made no steps for it, summed over the jobs.
-        lost_slot_seconds: slot time lost by it.
-        lost_share: the same as a part of the run's slot time.
+        still_seconds: seconds in which jobs made no steps because of changes, summed over the jobs.
+        lost_slot_seconds: slot time lost by changes.
+        lost_share: slot time lost by changes as a fraction of the run's slot time.
     """
 
     jobs: int
@@ -54,13 +54,13 @@ class ResizeFigures:
 
 
 def resize_figures(data: RunData, policy: str, seed: int, decisions: Decisions, time: SlotTime) -> ResizeFigures:
-    """Return the figures of a run.
+    """Return the size changes of one run, with their costs.
 
     Args:
         data: tables of a real or a simulated run.
         policy: the policy of the run.
         seed: the seed of the run.
-        decisions: with the pauses that the tables do not have, of live changes in a real run.
+        decisions: pauses of live changes in a real run, which are missing from its tables.
         time: slot time of the run.
     """
     segments, leases, jobs = (

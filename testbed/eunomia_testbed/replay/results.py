@@ -1,4 +1,4 @@
-"""Writes the results of a replay: tables of the real and of the simulated runs, both in one folder, and the page."""
+"""Writes the results of a replay: tables of the real and the simulated runs in one folder, and the report page."""
 
 import dataclasses
 import shutil
@@ -41,23 +41,23 @@ FIGURES: Final = ("makespan_seconds", "jct_mean_seconds", "rho_unfair_share", "r
 
 
 def simulated_label(policy: str) -> str:
-    """Return the name of a policy's simulation in tables with both."""
+    """Return the name of a policy's simulation in tables with real and simulated runs."""
     return f"{policy}, simulated"
 
 
 def write_real(
     out: Path, ready: PreparedReplay, record: LiveRecord, samples: Sequence[RhoSample], *, policy: str, seed: int
 ) -> None:
-    """Write the tables of one real run beside those of the other real runs.
+    """Append one real run to the tables of the real runs.
 
-    Apps are judged by the times alone that were measured before, as in the simulation.
+    As in the simulation, rho uses the run times alone that were measured before the replay.
     """
     alone = times_alone(ready.plan, ready.measured.profiles, ready.costs)
     Tables(record, samples, alone=alone).write(ResultFolder(path=out / REAL), policy=policy, seed=seed)
 
 
 def begin_real(out: Path, ready: PreparedReplay, made: Replay) -> None:
-    """Write the facts of the replay and of the folder of its real runs, if they are not there."""
+    """Write ``run.json`` to the replay's folder and to that of its real runs, where it is missing."""
     facts = facts_of(ready, made)
     for folder in (out, out / REAL):
         if not (folder / "run.json").is_file():
@@ -66,7 +66,7 @@ def begin_real(out: Path, ready: PreparedReplay, made: Replay) -> None:
 
 
 def facts_of(ready: PreparedReplay, made: Replay) -> RunFacts:
-    """Return the facts of a replay's real runs."""
+    """Return the facts of a replay's real runs, as in ``run.json``."""
     plan = ready.plan
     return RunFacts(
         kind="replay",
@@ -94,7 +94,7 @@ def write_dropped(out: Path, plan: ReplayPlan) -> None:
 
 
 def write_simulated(out: Path, ready: PreparedReplay) -> None:
-    """Simulate the plan into its folder, in place of an earlier simulation."""
+    """Simulate the plan, and replace the folder of an earlier simulation with the tables."""
     with tempfile.TemporaryDirectory(dir=out, prefix=".simulating-") as folder:
         plan = with_draws(ready.plan, ready.measured.profiles)
         simulate_plan(plan, ready.measured.profiles, ready.costs, Path(folder) / SIMULATED)
@@ -185,7 +185,7 @@ def _columns(table: str, real: RunData) -> list[str]:
 
 
 def _write_records(whole: ResultFolder, data: RunData, label: object) -> None:
-    """Write the plugins' own records of one side."""
+    """Write the records of plugins of the real or the simulated runs."""
     for plugin, frame in data.records.items():
         for (policy, seed), rows in frame.group_by(["policy", "seed"], maintain_order=True):
             name = simulated_label(str(policy)) if label is not None else str(policy)

@@ -1,4 +1,4 @@
-"""Runs the jobs of a plan for real: one policy in one repeat, on an arbiter and a state folder of its own."""
+"""Runs the jobs of a plan for real: one policy in one repeat, with its own arbiter and state folder."""
 
 import math
 import os
@@ -29,9 +29,9 @@ PRELOAD: Final = (
 )
 """Modules of the programs that the launcher's zygote imports once for all workers."""
 LOOK_SECONDS: Final = 0.2
-"""Seconds between two looks for due submissions and news."""
+"""Seconds between two polls of the run."""
 LIMIT_BUDGETS: Final = 5.0
-"""Number of budgets after which a real run is ended: leases too short for this machine make no progress."""
+"""Number of budgets after which a real run is aborted, since with too short leases it makes no progress."""
 APPS: Final = "apps-submitted"
 """Subfolder of a run's state folder with the app files."""
 PROFILE: Final = "scaled"
@@ -43,13 +43,13 @@ class ReplayRun(LiveRun):
 
     preload = PRELOAD
     carrier: FaultCarrier | None = None
-    """Carries out the faults of the run; None: it has none."""
+    """Carries out the faults of the run; None: the run has no faults."""
     unanswered: frozenset[str] = frozenset()
     """Apps whose last submission was not answered."""
 
     @classmethod
     def of_plan(cls, plan: ReplayPlan, run: RealRun, slots: ReplaySlots, folder: Path) -> Self:
-        """Return the run of a policy and repeat in an empty folder, which gets the app files and the scaled profile."""
+        """Return the run of a policy and repeat; its app files and scaled profile are written to ``folder``."""
         path = folder / PROFILE / f"{run.policy.replace('/', '_')}.toml"
         path.parent.mkdir(parents=True)
         path.write_text(plan.profiles[run.policy].resolved(), encoding="utf-8")
@@ -68,13 +68,13 @@ class ReplayRun(LiveRun):
         )
 
     def submit_planned(self, app: PlannedApp) -> bool:
-        """Submit an app once; return whether the arbiter has it.
+        """Submit an app at most once; return whether the arbiter has accepted the app.
 
-        An arbiter that a fault has killed may have taken the app without an answer, so its apps are looked through
+        An arbiter that a fault has killed may have accepted the app without answering, so the arbiter's apps are listed
         before a second submission.
 
         Raises:
-            EunomiaError: the arbiter refuses the app, or does not answer although no fault has killed it.
+            EunomiaError: the arbiter rejects the app, or does not answer in a run without faults.
         """
         source = app_file(app, self.folder / APPS)
         try:
@@ -116,19 +116,19 @@ def run_for_real(
 ) -> RunRecord:
     """Run all apps of a plan under one policy, each submitted at its time, until all have ended.
 
-    The first one is submitted once arbiter and launcher are idle: a job's start on a cluster that has just begun to
-    serve would be that of no other job, nor of the simulation.
+    The first app is submitted once arbiter and launcher are idle, because a start while they are still starting would
+    be slower than all other starts and those of the simulation.
 
     Args:
         plan: the plan.
         run: policy and repeat.
-        live: its live run, which the caller stops.
-        watch: called after each look.
-        loop_seconds: CPU time of the pace meter's loop when the rates were measured; None: not known.
+        live: the live run, which the caller stops.
+        watch: called after each poll.
+        loop_seconds: CPU time of the pace meter's loop when the rates were measured; None: unknown.
         limit_seconds: time after the first submission within which all apps must end.
 
     Raises:
-        EunomiaError: arbiter or launcher failed too often, an app cannot be submitted, or the time is over.
+        EunomiaError: arbiter or launcher failed too often, an app was rejected, or the limit has passed.
     """
     run_in_this_installation(os.environ)
     live.start()
@@ -141,7 +141,7 @@ def run_for_real(
 
 
 def _faults(plan: ReplayPlan, live: ReplayRun) -> AbstractContextManager[object]:
-    """Return a context manager that carries the plan's faults out."""
+    """Return a context manager that carries out the plan's faults."""
     if plan.faults is None:
         return nullcontext()
     live.carrier = FaultCarrier(live, plan.faults)
@@ -206,7 +206,7 @@ def check_finished(record: LiveRecord, apps: Sequence[str], place: Path) -> None
     """Check that every app has finished.
 
     Raises:
-        EunomiaError: some have not; the first ones are named.
+        EunomiaError: some apps have not; the error names up to five of them.
     """
     missing = not_finished(record, apps)
     if missing:

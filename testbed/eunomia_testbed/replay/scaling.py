@@ -1,4 +1,4 @@
-"""Scales a trace and policies down to this machine: times, gangs and the cluster, each by a factor on record."""
+"""Scales a trace and policies down to this machine: times, gangs and the cluster, each by a recorded factor."""
 
 import math
 import tomllib
@@ -11,9 +11,9 @@ from eunomia.platform.profiles import Profile
 from eunomia.units import format_duration, parse_duration
 
 KEPT: Final = frozenset({"rounds.settle", "rounds.bid_deadline", "rounds.suspend_grace"})
-"""Times of a profile that bound messages and processes of the real run, which no factor makes shorter."""
+"""Times of a profile that limit messages and processes of the real run, and so are not scaled."""
 SOLVER_TIME: Final = "seconds"
-"""Name of options that bound a solver's computing time, which stays as it is."""
+"""Name of options that limit a solver's computing time, which is not scaled."""
 SERVICE: Final = "queues"
 """Name of options that are lists of GPU seconds."""
 LEAST_SECONDS: Final = 0.5
@@ -22,21 +22,21 @@ LEAST_SECONDS: Final = 0.5
 
 @value
 class Factors:
-    """The factors by which a replay is smaller than its trace."""
+    """The ratios of a trace to its replay in time, gang size and cluster size."""
 
     time: float
-    """Seconds of the trace in a second of the replay: arrivals, lengths, leases and rounds are divided by it."""
+    """Seconds of the trace per second of the replay; arrivals, lengths, leases and rounds are divided by this."""
     gangs: int = 1
-    """Number of the trace's GPUs for which a slot of a gang stands; gangs are rounded up."""
+    """Number of the trace's GPUs that one slot of a gang represents; gangs are rounded up."""
     cluster: float | None = None
     """GPUs of the trace's cluster for each slot; None: the trace's cluster is not given."""
 
     def seconds(self, of_trace: float) -> float:
-        """Return a time of the trace as one of the replay."""
+        """Return the replay's time in seconds for a time of the trace."""
         return of_trace / self.time
 
     def gang(self, of_trace: int) -> int:
-        """Return a gang of the trace as one of the replay."""
+        """Return the replay's gang size in slots for a gang size of the trace in GPUs."""
         return max(1, math.ceil(of_trace / self.gangs))
 
     def words(self) -> str:
@@ -47,14 +47,14 @@ class Factors:
 
 @value
 class ScaledProfile:
-    """A profile whose times are scaled, with the changes as text."""
+    """A profile with scaled times, and its changes as text."""
 
     profile: Profile
     changes: tuple[str, ...]
 
 
 def speed_of(text: str, *, place: str = "--speed") -> float:
-    """Parse a speed such as ``200x``.
+    """Return the factor of a speed such as ``200x``.
 
     Raises:
         InputError: the text is not a number of at least 1 followed by an x.
@@ -70,13 +70,13 @@ def speed_of(text: str, *, place: str = "--speed") -> float:
 
 
 def scaled_profile(profile: Profile, factors: Factors) -> ScaledProfile:
-    """Divide the times of a profile by the factor of time.
+    """Return a profile with its times divided by the factor of time.
 
-    All durations of ``[rounds]`` and of plugins are divided, and the GPU seconds of service; times that bound messages,
-    processes and solvers stay as they are.
+    All durations of ``[rounds]`` and of plugins, and GPU-seconds of service, are divided; times that limit messages,
+    processes and solvers are not.
 
     Raises:
-        InputErrors: a plugin refuses its scaled options.
+        InputErrors: a plugin rejects its scaled options.
     """
     settings: dict[str, object] = {}
     for key, given in _leaves(tomllib.loads(profile.resolved())):
@@ -88,7 +88,7 @@ def scaled_profile(profile: Profile, factors: Factors) -> ScaledProfile:
 
 
 def _scaled(key: str, given: object, factors: Factors) -> object | None:
-    """Return the scaled value of a key; None: it is no time of the trace."""
+    """Return the scaled value of a key; None: the key is not to be scaled."""
     name = key.rpartition(".")[2]
     if key in KEPT or name == SOLVER_TIME or not key.startswith(("rounds.", "plugins.")):
         return None

@@ -12,12 +12,12 @@ EVERY_SECONDS: Final = 15.0
 
 
 class Lines:
-    """Lines on one real run.
+    """Writes lines on the progress of one real run.
 
     Args:
-        say: writes a line.
+        say: called with each line.
         number: number of the run, from 1.
-        runs: number of all runs.
+        runs: total number of runs.
     """
 
     def __init__(self, say: Callable[[str], None], number: int, runs: int) -> None:
@@ -38,6 +38,6 @@ class Lines:
         )
 
     def end(self, record: LiveRecord) -> None:
-        """Write the last line on the run."""
+        """Write a last line with the run's number of apps and duration."""
         seconds = time.monotonic() - self._began
         self._say(f"run {self._number} of {self._runs}: {len(record.apps)} apps ended in {format_duration(seconds)}")

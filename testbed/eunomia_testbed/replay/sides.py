@@ -21,7 +21,7 @@ WORDS: Final = {
 
 @value
 class SideFigure:
-    """One metric of a policy, each side with the interval of its mean over repeats or draws; None: not known."""
+    """One metric of a policy, real and simulated, with intervals of the means over repeats or draws; None: unknown."""
 
     metric: str
     real: float | None
@@ -33,7 +33,7 @@ class SideFigure:
 
     @property
     def apart(self) -> float | None:
-        """Return the simulated value's distance from the real one, as a fraction of it, or in points of a fraction."""
+        """Return simulated - real as a fraction of the real value, or in points if the metric is a fraction."""
         if self.real is None or self.simulated is None:
             return None
         if self.metric in FRACTIONS:
@@ -41,7 +41,7 @@ class SideFigure:
         return (self.simulated - self.real) / self.real if self.real else None
 
     def words(self) -> tuple[str, str, str]:
-        """Return real, simulated and their distance as text."""
+        """Return real value, simulated value and their difference as text."""
         seconds = self.metric.endswith("_seconds")
         percent = self.metric in FRACTIONS
 
@@ -62,7 +62,7 @@ class SideFigure:
 
 @value
 class Side:
-    """The figures of a policy."""
+    """The real and simulated figures of a policy."""
 
     policy: str
     repeats: int
@@ -80,7 +80,7 @@ class Side:
 
 
 def table_lines(sides: tuple[Side, ...]) -> list[str]:
-    """Return a table with a row for each policy and metric that is known."""
+    """Return the lines of a table with a row for each known metric of each policy."""
     rows = [("", "", "real", "simulated", "apart")]
     for side in sides:
         shown = [each for each in side.figures if each.real is not None or each.simulated is not None]

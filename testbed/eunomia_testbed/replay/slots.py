@@ -1,4 +1,4 @@
-"""The slots of a replay, as ``--slots`` names them: paced CPU slots, CPU slots without a pace, or GPUs."""
+"""The slots of a replay, as given by ``--slots``: paced CPU slots, unpaced CPU slots, or GPUs."""
 
 import os
 import re
@@ -24,19 +24,19 @@ _GPU: Final = re.compile(r"gpu\s*:\s*(\d{1,4})", re.ASCII)
 class ReplaySlots:
     """The slots on which a replay runs its jobs.
 
-    A paced CPU slot without a name of its own has a type that says its pace, such as ``cpu-0.35``: the type ``cpu`` is
-    that of slots without a pace, and rates measured at one pace hold at no other.
+    A paced CPU slot without a type name has a type with its pace, such as ``cpu-0.35``: the type ``cpu`` is that of
+    unpaced slots, and rates measured at one pace hold at no other.
     """
 
     text: str
     """The slots as given."""
     machine: LocalMachine
     slot_types: str = ""
-    """Paced slots as ``eunomia serve --slot-types`` reads them; empty: none."""
+    """Paced slots as the value of ``eunomia serve --slot-types``; empty: none."""
     count: int | None = None
-    """Number of CPU slots without a pace; None: there are none."""
+    """Number of unpaced CPU slots; None: there are none."""
     gpus: str | None = None
-    """Value of ``CUDA_VISIBLE_DEVICES`` that leaves the chosen GPUs; None: it stays as it is."""
+    """Value of ``CUDA_VISIBLE_DEVICES`` with only the chosen GPUs; None: the variable is not changed."""
 
     @property
     def cluster_text(self) -> str:
@@ -45,21 +45,21 @@ class ReplaySlots:
 
     @property
     def cluster(self) -> Cluster:
-        """Return the slots as a cluster, as the arbiter has it."""
+        """Return the slots as the arbiter's cluster."""
         return parse_cluster(self.cluster_text, place=PLACE).cluster
 
     @property
     def speeds(self) -> dict[str, float]:
-        """Return the pace of each type as a fraction of a core; 0: it has none."""
+        """Return the pace of each slot type as a fraction of a core; 0: unpaced."""
         return {slot.gpu_type: slot.cpus if slot.is_paced else 0.0 for slot in self.machine.slots}
 
     def choose(self, env: MutableMapping[str, str]) -> None:
-        """Leave the chosen GPUs alone in the environment of a run's processes."""
+        """Make only the chosen GPUs visible in an environment for a run's processes."""
         if self.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = self.gpus
 
     def kinds(self) -> str:
-        """Return the kind of the slots for reports."""
+        """Return the kind of the slots as text for reports."""
         if self.machine.is_paced:
             return "paced CPU slots"
         return "CPU slots without a pace" if self.machine.slots[0].gpu_type == CPU_TYPE else "GPUs"
@@ -70,7 +70,7 @@ def slots_of(text: str, *, paced: bool = True) -> ReplaySlots:
 
     Args:
         text: the slots; empty: those that ``eunomia serve`` would use.
-        paced: False: CPU slots have no pace, whatever the text gives them.
+        paced: whether CPU slots may have a pace; False: paces in the text are ignored.
 
     Raises:
         InputError: the text is malformed, or the machine does not have such slots.
@@ -91,7 +91,7 @@ def slots_of(text: str, *, paced: bool = True) -> ReplaySlots:
 
 
 def _paced_part(match: re.Match[str]) -> str:
-    """Return a part as ``--slot-types`` takes it; slots named cpu get a type that says their pace."""
+    """Return a part in the format of ``--slot-types``; slots named cpu get a type with their pace."""
     count, name, speed = match.groups()
     if speed is None:
         raise InputError("slots of several types must each have a pace", value=shown(match[0]), place=PLACE)

@@ -7,7 +7,7 @@ from eunomia_testbed.workload.adaptation import named_model, split_model
 
 
 class ProfiledSpeeds:
-    """The rates of programs, which are named like models: ``mlp (batch size 96)``.
+    """A performance model of measured programs, with model names such as ``mlp (batch size 96)``.
 
     Args:
         profiles: the measured rates.
@@ -23,15 +23,15 @@ class ProfiledSpeeds:
         return self._models
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether a program is measured at a global batch size, or at the one in its name."""
+        """Return whether a program was measured at a global batch size; None: at the batch size in its name."""
         family, own = split_model(model)
         return named_model(family, own if batch_size is None else int(batch_size)) in self._models
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second; 0: the program is measured only on more slots.
+        """Return a program's iterations per second in a setting; 0: it was measured only on more slots.
 
         Raises:
-            InputError: the program is not measured at this batch size on this slot type.
+            InputError: the program was not measured at this batch size on this slot type.
         """
         family, own = split_model(model)
         batch = own if setting.batch_size is None else int(setting.batch_size)

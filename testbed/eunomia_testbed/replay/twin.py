@@ -1,7 +1,7 @@
-"""Simulates the plan of a replay from measured rates and costs, without anything of the run.
+"""Simulates the plan of a replay from measured rates and costs, without input from the real run.
 
-The functions take a plan, profiles and costs, and no path of a state folder: what happened in the real run cannot
-reach the simulator.
+The functions take a plan, profiles and costs, but no path of a state folder, so no result of the real run can reach
+the simulator.
 """
 
 import dataclasses
@@ -32,24 +32,24 @@ from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.workload import Workload
 
 DRAWS: Final = 10
-"""Fewest simulations of a policy that a real run is held against."""
+"""Fewest simulations of a policy to which a real run is compared."""
 COSTS: Final = (Cause.START, Cause.RESTORE, Cause.SAVE, Cause.RESIZE)
 
 
 @value
 class TwinFigures:
-    """The figures of a simulated policy on which the budget depends, as means over the repeats."""
+    """The figures of a simulated policy for the budget check, as means over the repeats."""
 
     policy: str
     makespan_seconds: float
     useful_slot_seconds: float
-    """Slot seconds in which jobs make progress."""
+    """Slot-seconds in which jobs make progress."""
     cost_slot_seconds: float
-    """Slot seconds of starts, restores, saves and changes of size."""
+    """Slot-seconds of starts, restores, saves and changes of size."""
 
     @property
     def cost_share(self) -> float:
-        """Return the share of starts, restores and saves in the slot time that they and the jobs' work take."""
+        """Return the fraction of costs in the slot time of costs and progress together."""
         whole = self.useful_slot_seconds + self.cost_slot_seconds
         return self.cost_slot_seconds / whole if whole > 0.0 else 0.0
 
@@ -57,7 +57,7 @@ class TwinFigures:
 def simulate_plan(plan: ReplayPlan, profiles: Profiles, costs: Costs, folder: Path) -> RunData:
     """Simulate every policy and seed of a plan, and write the tables to a new folder.
 
-    The seed draws how fast each job is, by the measured spread of rates. Equal arguments write equal tables.
+    Each job's speed is drawn by the seed from the measured spread of rates. Equal arguments write equal tables.
 
     Raises:
         InputError: the folder exists, or a rate is missing.
@@ -70,9 +70,9 @@ def simulate_plan(plan: ReplayPlan, profiles: Profiles, costs: Costs, folder: Pa
 
 
 def with_draws(plan: ReplayPlan, profiles: Profiles) -> ReplayPlan:
-    """Return the plan with the seeds of its simulation, at least ``DRAWS``, so that one draw decides nothing.
+    """Return the plan with at least ``DRAWS`` seeds, so that no single draw determines the result.
 
-    Without a spread of rates all seeds would have the same jobs, and the plan keeps its own.
+    Without a spread of rates all seeds would have equal jobs, and the plan is returned unchanged.
     """
     if profiles.spread == 0.0:
         return plan
@@ -81,7 +81,7 @@ def with_draws(plan: ReplayPlan, profiles: Profiles) -> ReplayPlan:
 
 
 def slowed(workload: Workload, factors: Reals) -> Workload:
-    """Return the workload whose jobs take longer by factors, as more iterations at the same rates."""
+    """Return the workload with each job's iterations multiplied by a factor ([job]), at the same rates."""
     regimes = {
         row: tuple(dataclasses.replace(part, iterations=part.iterations * float(factors[row])) for part in parts)
         for row, parts in workload.regimes.items()
@@ -91,7 +91,7 @@ def slowed(workload: Workload, factors: Reals) -> Workload:
 
 
 def costs_of_plan(plan: ReplayPlan, measured: Measurements) -> Costs:
-    """Return the costs of the plan's jobs: those of their programs, in the mean over the jobs."""
+    """Return the mean costs of the plan's jobs, each with the costs of its program."""
     counts = Counter({app.name: app.trials for app in plan.apps})
     whole = counts.total()
     each = [(counts[app.name] / whole, measured.costs_of(app.program)) for app in plan.apps]
@@ -100,7 +100,7 @@ def costs_of_plan(plan: ReplayPlan, measured: Measurements) -> Costs:
 
 
 def times_alone(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> dict[str, TimesAlone]:
-    """Return how long each app's jobs take alone in the simulation, against which real runs are judged, too.
+    """Return the simulated times alone of each app's jobs by app name, also used for the rho of real runs.
 
     Raises:
         InputError: a rate is missing.
@@ -122,7 +122,7 @@ def times_alone(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> dict[str,
 
 
 def figures_of(data: RunData) -> tuple[TwinFigures, ...]:
-    """Return the figures of each policy of a simulation."""
+    """Return the budget figures of each policy of a simulation."""
     import polars as pl
 
     found = []
@@ -172,7 +172,7 @@ def _simulation(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> Plan:
 
 
 def _drawn(workload: Workload, spread: float, seed: int) -> Workload:
-    """Return the workload with jobs as fast as a seed draws them, in the mean as fast as measured."""
+    """Return the workload with speeds of jobs drawn by a seed; their mean is the measured speed."""
     if spread == 0.0:
         return workload
     drawn = np.random.default_rng(seed).normal(-(spread**2) / 2.0, spread, workload.size)
@@ -180,10 +180,10 @@ def _drawn(workload: Workload, spread: float, seed: int) -> Workload:
 
 
 def _with_costs(workload: Workload, apps: Sequence[PlannedApp], costs: Costs) -> Workload:
-    """Return the workload with the costs that the simulator has no name for.
+    """Return the workload with the costs for which the simulator has no option.
 
-    A job arrives once its app master has started. What a job does after its last step, evaluation and a last
-    checkpoint, takes as long as some more iterations at its largest size.
+    A job arrives once its app master has started. The evaluation and last checkpoint after a job's last step are
+    modelled as extra iterations at its largest size.
     """
     jobs = workload.jobs
     alone = {app.name: app.alone_seconds for app in apps}

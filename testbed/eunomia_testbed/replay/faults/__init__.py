@@ -1,1 +1,1 @@
-"""Faults of a replay by a seeded plan: drawn, carried out on the processes of a real run, simulated, and judged."""
+"""Faults of a replay: drawn from a seed, carried out on a real run's processes, simulated, and checked."""

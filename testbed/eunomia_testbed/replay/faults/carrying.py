@@ -1,4 +1,4 @@
-"""Carries out a plan of faults on the processes of a real run, and records what each fault hit.
+"""Carries out a plan of faults on the processes of a real run, and records the target of each fault.
 
 A process is touched only if this run started it: its pid is read from the run's own supervisor or the files of its
 launcher, and a signal is sent through a descriptor of the process with the start time that was read with the pid.
@@ -21,7 +21,7 @@ from eunomia_testbed.live_runs.processes import container_processes, process_of
 from eunomia_testbed.replay.faults.plan import MOST_OF_ONE_JOB, OF_WORKERS, Fault, FaultKind, FaultPlan, chosen
 
 LOOK_SECONDS: Final = 0.1
-"""Pause between two looks at what is due."""
+"""Seconds between two checks for due faults."""
 JOIN_SECONDS: Final = 30.0
 
 
@@ -43,9 +43,9 @@ class Hit:
         kind: what was done.
         planned_seconds: seconds after the first submission at which it was planned.
         at_seconds: seconds after the first submission at which it was carried out.
-        at: Unix time of that.
+        at: Unix time at which it was carried out.
         target: container of the process, or the name of the service.
-        job: job of a worker, app of an app master; empty: neither.
+        job: job of the worker, or app of the app master; empty for arbiter and launcher.
         pid: pid of the process.
         start_time: start time of the process in clock ticks since boot.
         until: Unix time at which a stopped process was continued; 0: it was killed.
@@ -73,13 +73,13 @@ class Hit:
 
 
 class FaultCarrier:
-    """Carries out a plan in a thread of its own, from its entry as a context manager until its exit.
+    """A context manager that carries out a plan of faults in a thread of its own until its exit.
 
-    A fault without a target, such as a killed worker while no job makes steps, waits until there is one. What is
-    stopped at the exit is continued.
+    A fault without a target, such as a kill of a worker while no job makes steps, waits until there is one. Processes
+    that are still stopped at the exit are continued.
 
     Args:
-        live: the run, which has started.
+        live: the real run, already started.
         plan: the faults.
     """
 
@@ -89,7 +89,7 @@ class FaultCarrier:
         self._live = live
         self._left = list(plan.faults)
         self._stopped: list[tuple[float, int, Hit, ProcessId]] = []
-        """Stopped processes with the monotonic times at which they go on, as a heap."""
+        """A heap of stopped processes by the monotonic time at which each is to be continued."""
         self._of_job = Counter[str]()
         self._over = threading.Event()
         self._began = 0.0
@@ -109,12 +109,12 @@ class FaultCarrier:
         while not self._over.wait(LOOK_SECONDS):
             try:
                 self._look()
-            except Exception as error:  # the run goes on, and ends with fewer faults than planned
+            except Exception as error:  # the run continues with fewer faults than planned
                 structlog.get_logger().error("replay.fault_not_done", why=str(error), exc_info=error)
                 return
 
     def _look(self) -> None:
-        """Continue and carry out what is due."""
+        """Continue the stopped processes, and carry out the faults, that are due."""
         now = time.monotonic()
         self._go_on(now)
         for fault in [each for each in self._left if self._began + each.at_seconds <= now]:
@@ -123,7 +123,7 @@ class FaultCarrier:
                 self._left.remove(fault)
 
     def _target(self, fault: Fault) -> Target | None:
-        """Return the target that the fault's draw chooses among those that are there; None: there is none."""
+        """Return the target that the fault's draw selects among the present ones; None: there is none."""
         targets = self._targets(fault.kind)
         if fault.kind not in OF_WORKERS:
             return targets[chosen(len(targets), fault.draw)[0]] if targets else None
@@ -135,7 +135,7 @@ class FaultCarrier:
         return gang[chosen(len(gang), rest)[0]]
 
     def _targets(self, kind: FaultKind) -> Sequence[Target]:
-        """Return the processes of a kind that live and are not stopped, in order of their names."""
+        """Return the live, unstopped processes that a kind of fault may hit, sorted by name."""
         supervisor = self._live.supervisor
         if kind in (FaultKind.ARBITER, FaultKind.LAUNCHER):
             process = process_of(supervisor.arbiter if kind is FaultKind.ARBITER else supervisor.launcher)
@@ -149,7 +149,7 @@ class FaultCarrier:
         return sorted((each for each in found if each.process not in stopped), key=lambda each: each.name)
 
     def _strike(self, fault: Fault, target: Target) -> bool:
-        """Send the fault's signal; return whether the process was still there."""
+        """Send the fault's signal; return whether the process still existed."""
         at, now = time.time(), time.monotonic()
         number = signal.SIGSTOP if fault.kind is FaultKind.STOP else signal.SIGKILL
         if not target.process.signal(number):
@@ -174,7 +174,7 @@ class FaultCarrier:
         return True
 
     def _go_on(self, now: float) -> None:
-        """Continue the stopped processes whose time is over."""
+        """Continue the stopped processes whose stop has lasted long enough."""
         while self._stopped and self._stopped[0][0] <= now:
             _, _, hit, process = heapq.heappop(self._stopped)
             process.signal(signal.SIGCONT)

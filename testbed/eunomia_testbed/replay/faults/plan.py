@@ -1,4 +1,4 @@
-"""The plan of a replay's faults, drawn from a seed: the real runs carry it out, and the simulation has the same."""
+"""The plan of a replay's faults, drawn from a seed and used by the real runs and the simulation alike."""
 
 import enum
 import itertools
@@ -37,26 +37,26 @@ ABSENT: Final = {
 }
 """Kinds that a replay cannot carry out, each with the reason."""
 STOP_SECONDS: Final = (2.0, 8.0)
-"""Shortest and longest stop: below the limits after which a stopped process is ended as hung."""
+"""Shortest and longest stop in seconds, below the limits after which a stopped process counts as hung."""
 PART: Final = 0.85
-"""Part of the shortest simulated makespan in which the faults are, so that jobs are left for each of them."""
+"""Fraction of the shortest simulated makespan in which all faults fall, so that each finds a running job."""
 WITHIN: Final = (0.1, 0.9)
-"""Part of a fault's own share of that time in which it is, so that two faults are never at the same time."""
+"""Range of a fault's time within its own slice of that period, so that no two faults coincide."""
 MOST_OF_ONE_JOB: Final = 3
-"""Number of faults of one job's workers: more kills within ten minutes use up the job's retries."""
+"""Largest number of faults of one job's workers; more kills within ten minutes would exhaust its retries."""
 LASTING_SECONDS: Final = HEALTHY_SECONDS + MOST_PAUSE_SECONDS
-"""Seconds after which an end of arbiter or launcher no longer counts towards those after which it is given up."""
+"""Seconds after which a restart of arbiter or launcher no longer counts towards the supervisor's limit."""
 
 
 @value
 class Fault:
-    """One fault.
+    """A planned fault.
 
     Attributes:
         number: number in the plan, from 1.
         at_seconds: seconds after the first submission.
         kind: what is done.
-        draw: number from 0 to below 1, which chooses the target among those that are there at that time.
+        draw: number in [0, 1) that selects the target among those present at that time.
         lasts_seconds: seconds from a stop to its continuation; 0: a kill.
     """
 
@@ -73,7 +73,7 @@ class FaultPlan:
 
     seed: int
     within_seconds: float
-    """Seconds after the first submission in which all faults are."""
+    """Seconds after the first submission within which all faults fall."""
     faults: tuple[Fault, ...]
 
     def words(self) -> str:
@@ -84,11 +84,11 @@ class FaultPlan:
 
 
 def chosen(count: int, draw: float) -> tuple[int, float]:
-    """Return which of ``count`` targets a draw chooses, and a draw for a choice within that target.
+    """Return the index of the target that a draw selects, and a new draw in [0, 1) for a choice within it.
 
     Args:
         count: number of targets; above 0.
-        draw: number from 0 to below 1.
+        draw: number in [0, 1).
     """
     place = draw * count
     index = min(count - 1, int(place))
@@ -96,7 +96,7 @@ def chosen(count: int, draw: float) -> tuple[int, float]:
 
 
 def drawn_plan(count: int, seed: int, kinds: Sequence[FaultKind], makespan_seconds: float) -> FaultPlan:
-    """Draw a plan: all kinds as often as each other, in random order, each fault in its own share of the time.
+    """Draw a plan: all kinds equally often, in random order, each fault in its own slice of the time.
 
     Args:
         count: number of faults; above 0.
@@ -106,7 +106,7 @@ def drawn_plan(count: int, seed: int, kinds: Sequence[FaultKind], makespan_secon
 
     Raises:
         InputError: there are more faults than seconds, or arbiter or launcher would be killed so often in a row that
-            the supervisor restarts it no more.
+            the supervisor would not restart it again.
     """
     within = PART * makespan_seconds
     if count > within:
@@ -130,7 +130,7 @@ def drawn_plan(count: int, seed: int, kinds: Sequence[FaultKind], makespan_secon
 
 
 def _check_restarts(kind: FaultKind, times: Sequence[float]) -> None:
-    """Check that a process is not ended so often in a row that its supervisor gives it up."""
+    """Check that a process is not killed so often in a row that its supervisor stops restarting it."""
     in_row = most = min(1, len(times))
     for before, after in itertools.pairwise(times):
         in_row = in_row + 1 if after - before < LASTING_SECONDS else 1
@@ -169,5 +169,5 @@ def kinds_of(text: str | None) -> tuple[FaultKind, ...]:
 
 
 def shortest_makespan(makespans: Sequence[float]) -> float:
-    """Return the shortest of the simulated makespans in seconds; 0: none is known."""
+    """Return the shortest finite makespan in seconds; 0: there is none."""
     return min((each for each in makespans if math.isfinite(each)), default=0.0)

@@ -1,8 +1,8 @@
 """The faults of a replay in its simulation.
 
-A killed worker costs its job the work since its last checkpoint and a start; a stopped one the time in which its gang
-stands still. Ends of app masters, arbiter and launcher cost no work, since workers train on meanwhile: the simulation
-has none of them.
+A killed worker costs its job the work since its last checkpoint and a start; a stopped one costs the time in which its
+gang makes no steps. Kills of app masters, arbiter and launcher are left out of the simulation: they cost no work, since
+workers keep training.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Failures, WorkerFault
 
 RETRY_SECONDS: Final = 1.0
-"""Pause after a first failure of a job, as of a live app master."""
+"""Seconds before a job's first retry, as in a live app master."""
 
 
 def with_faults(plan: Plan, faults: FaultPlan | None) -> Plan:
-    """Return a plan of simulations whose jobs have the faults; None: it has none.
+    """Return a plan of simulations with the worker faults of a replay.
 
     Args:
         plan: the simulations.
-        faults: faults of a replay.
+        faults: faults of a replay; None: the plan is returned unchanged.
     """
     if faults is None:
         return plan

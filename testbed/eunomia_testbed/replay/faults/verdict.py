@@ -1,4 +1,4 @@
-"""What the faults of a replay's real runs came to: what each one hit, work done again, and findings in the journal."""
+"""The results of the faults in a replay's real runs: targets hit, work repeated, and findings in the journal."""
 
 import json
 import math
@@ -26,17 +26,17 @@ HEADINGS: Final = (
     "policy", "repeat", "number", "kind", "planned_seconds", "at_seconds", "target", "job", "pid", "stopped_seconds",
 )  # fmt: skip
 SAVE_SECONDS: Final = 5.0
-"""Time beyond a checkpoint interval that a fault may cost: a checkpoint is due at the end of a step, and takes time."""
+"""Seconds beyond a checkpoint interval that a fault may cost, since saving waits for the end of a step."""
 
 
 @value
 class FaultVerdict:
-    """What the faults of one real run came to.
+    """The results of the faults in one real run.
 
     Attributes:
         hits: the faults that were carried out.
-        redone: work in seconds that was done again, at each resume that did steps again.
-        findings: what ``eunomia journal check`` finds in the run's folder.
+        redone: seconds of work that was repeated, one entry for each resume that repeated steps.
+        findings: findings of ``eunomia journal check`` in the run's folder.
     """
 
     hits: tuple[Hit, ...]
@@ -45,19 +45,19 @@ class FaultVerdict:
 
     @property
     def wrong(self) -> list[str]:
-        """Return what must not be: findings, and more work done again than a checkpoint interval."""
+        """Return the violations: findings, and resumes that repeated more work than a checkpoint interval."""
         most = float(parse_duration(CHECKPOINT_EVERY, name="checkpoint_every", place="")) + SAVE_SECONDS
         late = [f"{seconds:.1f} s of work were done again, more than {most:g} s" for seconds in self.redone]
         return [*self.findings, *(each for each, seconds in zip(late, self.redone, strict=True) if seconds > most)]
 
     def write(self, folder: Path) -> None:
-        """Write it to a run's state folder."""
+        """Write the verdict to a run's state folder."""
         plain = {"hits": [hit.to_plain() for hit in self.hits], "redone": self.redone, "findings": self.findings}
         write_text(json.dumps(plain, indent=1) + "\n", folder / NAME)
 
     @classmethod
     def read(cls, folder: Path) -> "FaultVerdict":
-        """Read it from a run's state folder."""
+        """Read the verdict from a run's state folder."""
         plain: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
         return cls(
             hits=tuple(Hit.from_plain(hit) for hit in plain["hits"]),
@@ -67,7 +67,7 @@ class FaultVerdict:
 
 
 def judged(folder: Path, hits: Sequence[Hit]) -> FaultVerdict:
-    """Judge a run whose processes have ended, and keep the verdict in its state folder.
+    """Return the fault results of a run whose processes have ended, and write them to its state folder.
 
     Args:
         folder: the run's state folder.
@@ -87,11 +87,11 @@ def judged(folder: Path, hits: Sequence[Hit]) -> FaultVerdict:
 
 
 def write_faults(out: Path, runs: Sequence[RealRun], plan: FaultPlan) -> tuple[list[str], bool]:
-    """Write the table of the faults of all done runs; return what they came to as lines, and whether nothing is wrong.
+    """Write the table of faults of all done runs; return summary lines, and whether there is no violation.
 
     Args:
         out: the replay's folder.
-        runs: its real runs.
+        runs: the replay's real runs.
         plan: the planned faults of each run.
     """
     done = [run for run in runs if is_done(out, run) and (state_folder(out, run) / NAME).is_file()]

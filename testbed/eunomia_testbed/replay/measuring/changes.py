@@ -1,4 +1,4 @@
-"""Reads live changes of size: what they cost, and the periods of constant size between them."""
+"""Reads the costs of live changes of size, and the periods of constant size between them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eunomia_appmaster.explaining.activity import CHANGE, RESIZED, Line
 
 @value
 class LiveChange:
-    """A live change of a job that has ended, in seconds; ``join_seconds`` is None where the job has not grown."""
+    """A completed live change of a job's size in slots; ``join_seconds`` is None if the job did not grow."""
 
     at: float
-    """Unix time at which the app master heard that the job makes steps at its new size."""
+    """Unix time at which the app master learned that the job makes steps at its new size."""
     before: int
     after: int
     pause_seconds: float
@@ -22,7 +22,7 @@ class LiveChange:
 
 @value
 class Stretch:
-    """The steps of a job at one size, without those of the changes around them."""
+    """The steps of a job in a period of constant size, without the changes before and after."""
 
     slots: tuple[int, ...]
     steps: int
@@ -32,8 +32,8 @@ class Stretch:
 def live_changes(lines: Sequence[Line]) -> Iterator[LiveChange]:
     """Yield the live changes of a job from its lines, in order.
 
-    A change is ordered again where another one replaces it before it has begun; the order that counts is the first one
-    of the size that the job then has.
+    An order may be replaced by another one before its change begins; the order that counts is the first one with the
+    size that the job then has.
     """
     size, orders = 0, list[Line]()
     for line in lines:
@@ -45,7 +45,7 @@ def live_changes(lines: Sequence[Line]) -> Iterator[LiveChange]:
             join = None
             if place is not None:
                 join = line.at - line.pause_seconds - orders[place].at if after > size else None
-                del orders[: place + 1]  # it has replaced those before it
+                del orders[: place + 1]  # this order has replaced the earlier ones
             yield LiveChange(
                 at=line.at,
                 before=size,
@@ -61,7 +61,7 @@ def stretches(lines: Sequence[Line], steps: Sequence[tuple[int, float]]) -> tupl
     """Return the periods of constant size of one start of a job.
 
     Args:
-        lines: the lines of the start, whose first one is its order.
+        lines: the activity lines of the start; the first one is the start's order.
         steps: the logged steps of the start with their Unix times, in order.
     """
     changes = [line for line in lines if line.event == RESIZED]

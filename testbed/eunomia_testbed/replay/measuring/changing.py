@@ -1,4 +1,4 @@
-"""Measures what live changes of size cost: a long job grows and shrinks as short ones come and go."""
+"""Measures the costs of live changes of size: a long job grows and shrinks as short jobs end and arrive."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from eunomia_testbed.replay.measuring.reading import Cost, MeasuredApp, Samples,
 from eunomia_testbed.replay.measuring.setting import RateSetting, app_of
 
 CHANGES_POLICY: Final = "max_min"
-"""Takes slots of a larger job for one that arrives, and gives them back at its end, without any measured rate."""
+"""The policy that moves slots from a larger job to an arriving one and back, without measured rates."""
 WANTED: Final = 3
-"""Growths and shrinks of each program, at least."""
+"""Least number of growths, and of shrinks, of each program."""
 LONG_ITERATIONS: Final = 10_000_000
-"""Iterations of the job that changes: it is cancelled once it has changed often enough."""
+"""Iterations of the long job, which is cancelled once it has changed often enough."""
 SHORT_ITERATIONS: Final = 20
 LOOK_SECONDS: Final = 0.2
 STEADY_SECONDS: Final = 1.0
-"""Seconds for which the long job runs at its largest size before short ones come."""
+"""Seconds for which the long job runs at its largest size before short jobs arrive."""
 LIMIT_SECONDS: Final = 180.0
-"""Seconds within which the next thing must happen; a measurement that stands still is given up."""
+"""Seconds within which each awaited event must occur, or else the measurement fails."""
 
 
 def measured_changes(run: LiveRun, settings: Sequence[RateSetting], slots: int, say: Callable[[str], None]) -> Samples:
-    """Let a job of each program change its size live, one program after the other, and return what that cost.
+    """Let a job of each program change its size live, one program after the other, and return the costs.
 
     Args:
         run: a run that has not begun, under ``CHANGES_POLICY``.
         settings: the largest size of each program.
         slots: number of slots of the run.
-        say: gets a line for each program.
+        say: called with a line of text for each program.
 
     Raises:
-        EunomiaError: a job failed, or the long one does not change.
+        EunomiaError: a job failed, or the long job does not change its size in time.
     """
     apps: dict[str, MeasuredApp] = {}
     with run:
@@ -58,30 +58,30 @@ def measured_changes(run: LiveRun, settings: Sequence[RateSetting], slots: int, 
 
 @value
 class ChangeCounts:
-    """How often a job has grown and shrunk."""
+    """Numbers of a job's growths and shrinks."""
 
     grown: int
     shrunk: int
 
     @classmethod
     def of(cls, changes: Sequence[LiveChange]) -> ChangeCounts:
-        """Count changes."""
+        """Return the numbers of growths and shrinks among changes."""
         grown = sum(each.after > each.before for each in changes)
         return cls(grown=grown, shrunk=sum(each.after < each.before for each in changes))
 
     @property
     def suffice(self) -> bool:
-        """Return whether both are enough."""
+        """Return whether both counts are at least ``WANTED``."""
         return min(self.grown, self.shrunk) >= WANTED
 
 
 class _Changing:
-    """A long job that has all slots that it can use, until waves of short jobs take all but one of them.
+    """A long job that uses all slots that it can, until waves of short jobs take all but one of them.
 
     Args:
         run: the run.
         setting: program and largest size of the long job.
-        name: its name.
+        name: name of the long job.
         slots: number of slots of the run.
     """
 
@@ -91,7 +91,7 @@ class _Changing:
         self._waves = 0
 
     def until_changed(self) -> None:
-        """Run the long job until it has changed often enough, and end it."""
+        """Run the long job until it has changed often enough, then cancel it."""
         run, name = self._run, self.name
         run.submit_also(app_of(self._setting, name, iterations=LONG_ITERATIONS, folder=self._folder, live=True))
         while True:
@@ -109,7 +109,7 @@ class _Changing:
         self._wait(lambda: self._ended([name], "cancelled"), f"{name} has not been cancelled")
 
     def _wave(self) -> None:
-        """Run short jobs beside the long one, which leave it one slot, to their end."""
+        """Run short jobs, which leave one slot to the long job, until they have finished."""
         one = dataclasses.replace(self._setting, slots=1)
         names = [f"{self.name}-{self._waves}-{number}" for number in range(self._slots - 1)]
         for name in names:
@@ -130,10 +130,10 @@ class _Changing:
         return all(life is not None and life.state == state for life in lives)
 
     def _wait(self, until: Callable[[], bool], why: str) -> None:
-        """Look at the run until something has happened.
+        """Poll the run until a condition holds.
 
         Raises:
-            EunomiaError: a job of the measurement has failed, or it has not happened in time.
+            EunomiaError: a job of the measurement failed, or ``LIMIT_SECONDS`` have passed.
         """
         since = time.monotonic()
         while not until():

@@ -1,4 +1,4 @@
-"""Names the machine and versions of a measurement, and refuses a file of profiles from other ones."""
+"""Describes a measurement's machine and versions, and rejects profiles from another machine or version."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eunomia_testbed.performance.replay_profiles import Measurements
 from eunomia_testbed.results.facts import versions_of
 
 PACKAGES: Final = ("eunomia", "torch", "numpy")
-"""Packages by which rates and costs differ."""
+"""Packages whose versions affect rates and costs."""
 
 
 def machine_words(root: Path = Path("/")) -> str:
-    """Return this machine in words: its cores and their model. Rates name the types of their slots themselves.
+    """Return this machine as text: its usable cores and CPU model. Slot types are recorded with each rate.
 
     Args:
         root: folder with ``proc`` (for tests).
@@ -33,7 +33,7 @@ def machine_words(root: Path = Path("/")) -> str:
 
 
 def present_versions() -> Mapping[str, str]:
-    """Return the versions of Python, the system and the packages by which rates and costs differ."""
+    """Return the versions of Python, the system and ``PACKAGES``."""
     return versions_of(*PACKAGES)
 
 
@@ -44,13 +44,13 @@ def check_measured(
 
     Args:
         measured: content of the file.
-        machine: this machine, as ``machine_words`` names it.
+        machine: this machine, as returned by ``machine_words``.
         versions: the present versions.
         place: name of the file.
         anyway: log differences instead of refusing the file.
 
     Raises:
-        InputError: machine or a version is another one; the error names both.
+        InputError: the machine or a version differs; the error names all differences.
     """
     differences = [] if measured.machine == machine else [f'machine "{measured.machine}", here "{machine}"']
     for name in sorted({*measured.versions, *versions}):

@@ -27,22 +27,22 @@ from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.replay.measuring.changes import Stretch, live_changes, stretches
 
 LEAST_STEPS: Final = 5
-"""A start with fewer steps gives no rate."""
+"""Fewest steps of a period of constant size that give a rate."""
 CLOCK_SECONDS: Final = 0.25
-"""Steps may lie outside of the app master's record of their start by so much: it hears of starts and ends later."""
+"""Seconds by which steps may lie outside the app master's record of their start, which it learns late."""
 
 
 class Cost(enum.StrEnum):
-    """What a change of a job costs; the values are those of the fields of ``Costs`` without their unit."""
+    """A kind of cost; the values are the field names of ``Costs`` without ``_seconds``."""
 
     ARRIVE = "arrive"
     """From the arrival of an app until its app master has added a job."""
     START = "start"
     """From the order to a job's first step, started by the zygote, without the time of the step itself."""
     EXEC_START = "exec_start"
-    """The same, with an interpreter started from nothing."""
+    """From the order to a job's first step, with a new interpreter, without the time of the step itself."""
     RESTORE = "restore"
-    """The time by which a start that reads a checkpoint takes longer than a job's first one."""
+    """The extra time of a start that reads a checkpoint, compared with a first start."""
     SAVE = "save"
     """From the order to suspend a job until its checkpoint is complete and its processes have ended."""
     FINISH = "finish"
@@ -50,11 +50,11 @@ class Cost(enum.StrEnum):
     RELEASE = "release"
     """From the end of a job's processes until its slots can be leased again."""
     DECIDE = "decide"
-    """From the moment at which a waiting job and all of its slots are there until it is ordered to start."""
+    """From the time at which a waiting job and all its slots are available until the order to start it."""
     PAUSE = "pause"
-    """The time that a job stands still in a live change."""
+    """The time in which a job makes no step in a live change."""
     JOIN = "join"
-    """From the order of a live growth until the job stands still for it, while its newcomers get ready."""
+    """From the order of a live growth until the job pauses for it, while its new workers start."""
 
 
 @value
@@ -68,7 +68,7 @@ class CostSample:
 
 @value
 class RateSample:
-    """The steps of one start of a job, and the seconds that they took."""
+    """The number of steps of one start of a job, and their duration in seconds."""
 
     program: str
     batch_size: int
@@ -91,7 +91,7 @@ class Samples:
 
 @value
 class MeasuredApp:
-    """What is known of an app before its run: its program, batch size, and the type of its slots."""
+    """The properties of an app that are known before its run: program, global batch size and slot type."""
 
     program: str
     batch_size: int
@@ -100,30 +100,30 @@ class MeasuredApp:
 
 @value
 class JobStart:
-    """One start of a job: Unix times, and steps as the app master and the worker recorded them."""
+    """One start of a job, with Unix times, and steps as recorded by the app master and the worker."""
 
     job: str
     slots: tuple[int, ...]
     begun: Line
     end: Line | None
-    """The event after which the processes had ended; None: the record ends before."""
+    """The line of the event with which the processes ended; None: the record ends before."""
     ordered_at: float | None
-    """Time at which the job was ordered to suspend; None: it was not."""
+    """Unix time at which the job was ordered to suspend; None: no such order."""
     first_at: float = math.nan
     last_at: float = math.nan
     steps: int = 0
     """Steps between ``first_at`` and ``last_at``, without the first one."""
     stretches: tuple[Stretch, ...] = ()
-    """The same steps by size of the gang, which a live change changes, each with enough steps for a rate."""
+    """The same steps by periods of constant gang size, if the period has enough steps for a rate."""
 
     @property
     def step_seconds(self) -> float:
-        """Return the mean time of a step at the first size; NaN: too few."""
+        """Return the mean seconds of a step at the first gang size; NaN: too few steps."""
         return self.stretches[0].seconds / self.stretches[0].steps if self.stretches else math.nan
 
     @property
     def start_seconds(self) -> float:
-        """Return the time from the order to the first step, without the step's own; NaN: there was none."""
+        """Return the seconds from the order to the first step, without that step's duration; NaN: no step."""
         step = self.step_seconds
         return self.first_at - self.begun.at - (0.0 if math.isnan(step) else step)
 
@@ -180,9 +180,9 @@ def _steps(record: LiveRecord, app: str, job: str) -> dict[int, list[tuple[int, 
 
 
 def _within(steps: Sequence[tuple[int, float]] | None, begun: Line, end: Line | None) -> tuple[float, float, int]:
-    """Return time of the first and the last step of a start, and the steps between them.
+    """Return the Unix times of a start's first and last step, and the number of steps between them.
 
-    They are NaN and 0 if there are none, or if they do not lie within the app master's record of the start.
+    NaN, NaN and 0: there are no steps, or they lie outside the app master's record of the start.
     """
     nothing = math.nan, math.nan, 0
     if not steps or steps[0][0] > begun.step + 1:
@@ -196,7 +196,7 @@ def _within(steps: Sequence[tuple[int, float]] | None, begun: Line, end: Line | 
 
 
 def _forked(record: LiveRecord, apps: Iterable[str]) -> dict[tuple[str, int], bool]:
-    """Return by job and incarnation whether the zygote forked all of its workers."""
+    """Return, by job and incarnation, whether the zygote forked all workers of that start."""
     found: dict[tuple[str, int], bool] = {}
     for app in apps:
         for path in record.app_dir(app).glob(f"*/containers/*/{RECORD}"):
@@ -235,7 +235,7 @@ def _of_apps(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Iterator[Co
 def _of_starts(
     starts: Sequence[JobStart], apps: Mapping[str, MeasuredApp], forked: Mapping[tuple[str, int], bool]
 ) -> Iterator[CostSample]:
-    """Yield starts, restores, saves and ends; a restore is compared with the median of fresh starts by the zygote."""
+    """Yield samples of starts, restores, saves and ends; a restore is the excess over the median first start."""
     fresh: dict[tuple[str, int], list[float]] = defaultdict(list)
     for start in starts:
         program, seconds = apps[start.begun.app].program, start.start_seconds
@@ -257,7 +257,7 @@ def _of_starts(
 
 
 def _of_changes(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Iterator[CostSample]:
-    """Yield the pauses of live changes, and how long the newcomers of growing jobs took."""
+    """Yield samples of the pauses of live changes, and of the joins of growing jobs."""
     by_job: dict[str, list[Line]] = defaultdict(list)
     for line in record.lines:
         if line.app in apps:
@@ -271,7 +271,7 @@ def _of_changes(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Iterator
 
 
 def _of_slots(record: LiveRecord, starts: Sequence[JobStart], apps: Mapping[str, MeasuredApp]) -> Iterator[CostSample]:
-    """Yield the times between the end of a job and that of its lease, and from a free slot to the next start."""
+    """Yield samples of the time from a job's end to its lease's end, and from free slots to the next start."""
     by_slot: dict[int, list[Hold]] = defaultdict(list)
     for hold in record.holds.holds:
         by_slot[hold.gpu].append(hold)
@@ -289,12 +289,12 @@ def _of_slots(record: LiveRecord, starts: Sequence[JobStart], apps: Mapping[str,
 
 
 def _end_of(holds: Sequence[Hold], app: str, at: float) -> float | None:
-    """Return when the lease ended that an app had on a slot at some time; None: it did not end, or is not known."""
+    """Return the end of the lease that an app had on a slot at ``at``; None: no end is known."""
     of_app = [hold for hold in holds if hold.app == app and hold.start <= at and hold.end is not None]
     ends = [hold.end for hold in of_app if hold.end is not None and hold.end >= at - CLOCK_SECONDS]
     return min(ends, default=None)
 
 
 def _end_before(holds: Sequence[Hold], at: float) -> float:
-    """Return when the last lease of a slot before some time ended; -inf: there was none."""
+    """Return the end of a slot's last lease that ended by ``at``; -inf: there was none."""
     return max((hold.end for hold in holds if hold.end is not None and hold.end <= at), default=-math.inf)

@@ -1,8 +1,8 @@
-"""Runs the measuring jobs of a replay on its slots, by the real service, and returns rates and costs.
+"""Runs the measuring jobs of a replay on its slots under the real service, and returns rates and costs.
 
-First each program starts once by exec and makes a few steps, from which the length of its further jobs follows. Then
-all settings run, more jobs at a time than there are slots: a policy that gives them turns suspends and resumes them, so
-that the same jobs show rates, starts, saves and restores, with neighbours that are as busy as in a replay.
+First each program starts once by exec and makes a few steps, which determine the length of its other jobs. Then all
+settings run, with more jobs at a time than slots. A time-sharing policy suspends and resumes these jobs, so that they
+yield rates, starts, saves and restores, with neighbours that are as busy as in a replay.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from eunomia_testbed.replay.pace_meter import PaceMeter
 
 POLICY: Final = "las"
 TURN_SECONDS: Final = 5
-"""Seconds after which a job may lose its slots to one that ran less."""
+"""Seconds after which a job may lose its slots to a job that has run less."""
 SETTINGS: Final = (f"rounds.every={TURN_SECONDS}s", f"rounds.protected={TURN_SECONDS - 1}s")
 PILOT_ITERATIONS: Final = 20
 LOOK_SECONDS: Final = 0.5
 LIMIT_SECONDS: Final = 300.0
-"""Seconds within which at least one more job must end; a measurement that stands still is given up."""
+"""Seconds within which at least one more job must end, or else the measurement fails."""
 
 
 @value
@@ -47,8 +47,8 @@ class Effort:
     """How much is measured.
 
     Attributes:
-        seconds: length of a job on one slot, without its starts and saves; above twice the length of a turn, so that
-            each job is suspended while others wait.
+        seconds: length of a job on one slot, without starts and saves; more than two turns, so that each job is
+            suspended while others wait.
         repeats: number of jobs in each setting.
     """
 
@@ -58,7 +58,7 @@ class Effort:
 
 @value
 class MeasuringJob:
-    """A measuring job: its app, and what it measures."""
+    """A measuring job: its app, and the program, batch size and slot type that it measures."""
 
     source: AppSource
     name: str
@@ -72,7 +72,7 @@ class SlotKind:
     Attributes:
         name: the type.
         count: number of slots.
-        speed: pace of a slot as a fraction of a core; 0: it has none.
+        speed: pace of a slot as a fraction of a core; 0: unpaced.
         cpu_slots: whether slots without a pace are CPU slots even on a machine with GPUs.
     """
 
@@ -83,11 +83,11 @@ class SlotKind:
 
     @property
     def slot_types(self) -> str:
-        """Return the paced slots as ``eunomia serve --slot-types`` reads them; empty: they have no pace."""
+        """Return the value of ``eunomia serve --slot-types`` for these slots; empty: they are unpaced."""
         return f"{self.count}x {self.name}:{self.speed:g}" if self.speed > 0.0 else ""
 
     def describe(self) -> str:
-        """Return the slots in words, as a file of profiles names them."""
+        """Return the slots as text, as in a file of profiles."""
         return f"{self.count} x {self.name}" + (f" of {self.speed:g} core" if self.speed > 0.0 else "")
 
 
@@ -110,10 +110,10 @@ def measure(
         effort: how much is measured; None: ``Effort()``.
         changes: for each program whose jobs change their size live, the setting of the largest size on each slot type.
         run_class: class of the live run, which names the modules that the launcher preloads.
-        say: gets a line for each step of the measurement.
+        say: called with a line of text for each step of the measurement.
 
     Raises:
-        InputError: a setting needs a type or a number of slots that there is not.
+        InputError: a setting needs more slots, or another slot type, than there are.
         EunomiaError: a job failed, or did not end in time.
     """
     effort = effort or Effort()
@@ -153,7 +153,7 @@ def mean_of(values: Sequence[float | None]) -> float | None:
 
 
 def kinds_words(kinds: Sequence[SlotKind]) -> str:
-    """Return slots in words, as a file of profiles names them."""
+    """Return slots as text, as in a file of profiles."""
     return ", ".join(kind.describe() for kind in kinds)
 
 
@@ -173,12 +173,12 @@ def _of_kind(
     run_class: type[LiveRun],
     say: Callable[[str], None],
 ) -> tuple[Samples, RunPace]:
-    """Measure the settings of one slot type, on all of its slots; return the pace of the slots as well."""
+    """Measure the settings of one slot type on all its slots; return the samples and the slots' pace."""
     run = _made_run(folder, kind, run_class, policy=POLICY, settings=SETTINGS)
     pilots = _pilots(wanted, folder)
     with run, PaceMeter(run.folder) as meter:
         say(f"{len(pilots)} programs start by exec on {kind.describe()}")
-        _run_all(run, pilots, kind.count)  # none waits: a turn is too short for a start by exec
+        _run_all(run, pilots, kind.count)  # no pilot waits, because a turn is too short for a start by exec
         first = read_samples(run.record, {job.name: job.measures for job in pilots})
         jobs = _jobs(wanted, folder, _speeds(first, pilots), effort)
         say(f"{len(jobs)} jobs in {len(wanted)} settings on {kind.describe()}")
@@ -212,7 +212,7 @@ def _pilots(wanted: Sequence[RateSetting], folder: Path) -> list[MeasuringJob]:
 
 
 def _speeds(samples: Samples, pilots: Sequence[MeasuringJob]) -> Mapping[str, float]:
-    """Return samples of the data per second on one slot by program, as the pilots had them.
+    """Return the training samples per second on one slot by program, from the pilot jobs.
 
     Raises:
         EunomiaError: a pilot logged no steps.
@@ -228,7 +228,7 @@ def _speeds(samples: Samples, pilots: Sequence[MeasuringJob]) -> Mapping[str, fl
 def _jobs(
     wanted: Sequence[RateSetting], folder: Path, speeds: Mapping[str, float], effort: Effort
 ) -> list[MeasuringJob]:
-    """Return the measuring jobs, each setting once before any is repeated."""
+    """Return the measuring jobs: all settings once, then all again for each further repeat."""
     return [
         _job(
             setting,
@@ -248,10 +248,10 @@ def _job(setting: RateSetting, name: str, iterations: int, folder: Path, *, by_e
 
 
 def _run_all(run: LiveRun, jobs: Sequence[MeasuringJob], most: int) -> None:
-    """Run jobs to their end, so many at a time.
+    """Run jobs to their end, at most ``most`` at a time.
 
     Raises:
-        EunomiaError: a job failed, or none ended for a long time.
+        EunomiaError: a job failed, or no job ended within ``LIMIT_SECONDS``.
     """
     left, names = deque(jobs), {job.name for job in jobs}
     ended, moved_at = 0, time.monotonic()

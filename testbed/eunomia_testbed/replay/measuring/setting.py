@@ -10,7 +10,7 @@ from eunomia.platform.toml_text import toml_value
 from eunomia_testbed.live_runs.app_source import AppSource
 
 EXEC_ENV: Final = {"PYTHONNOUSERSITE": "1"}
-"""A variable that Python reads at its start, so that the launcher starts the worker by exec and not by its zygote."""
+"""A variable that Python reads when it starts; with it, the launcher starts a worker by exec, not by fork."""
 
 
 @value
@@ -20,7 +20,7 @@ class RateSetting:
     Attributes:
         program: name of the program.
         command: its command line, with all options.
-        batch_size: global batch size, which the command has.
+        batch_size: global batch size, as in the command.
         slots: size of the gang.
         slot_type: type of the slots.
     """
@@ -32,7 +32,7 @@ class RateSetting:
     slot_type: str
 
     def describe(self) -> str:
-        """Return the setting in words."""
+        """Return the setting as text."""
         return f"{self.program} with batch size {self.batch_size} on {self.slots} x {self.slot_type}"
 
 
@@ -44,10 +44,10 @@ def app_of(
     Args:
         setting: the setting to measure.
         name: name of the app.
-        iterations: its work in optimizer steps.
+        iterations: work of the app in optimizer steps.
         folder: working folder of the command.
-        by_exec: start the interpreter from nothing instead of forking the launcher's zygote.
-        live: let the job change its size live, from one slot to those of the setting.
+        by_exec: start a new interpreter instead of forking the launcher's zygote.
+        live: let the job change its size live, between one slot and the setting's slots.
     """
     env = {"OMP_NUM_THREADS": "1"} | (EXEC_ENV if by_exec else {})
     live_slots = f'slots = {{ min = 1, max = {setting.slots} }}\nelastic = "live"'

@@ -7,7 +7,7 @@ from eunomia_testbed.replay.measuring.reading import Cost
 
 
 def measured_lines(measured: Measurements) -> list[str]:
-    """Return the rates by program, batch size and slot type, the costs of all programs, and the pace of the slots."""
+    """Return lines with the rates by program, batch size and slot type, the costs, and the slots' pace."""
     profiles = measured.profiles
     settings = dict.fromkeys((rate.program, rate.batch_size, rate.slot_type) for rate in profiles.rates)
     lines = []

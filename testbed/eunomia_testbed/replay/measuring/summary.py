@@ -1,4 +1,4 @@
-"""Summarises samples: the rates and costs of a file of profiles, with the spread of each cost."""
+"""Summarises samples as the rates and costs of a file of profiles, with the spread of each cost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eunomia_testbed.replay.measuring.reading import Cost, CostSample, RateSampl
 from eunomia_testbed.replay.measuring.setting import RateSetting
 
 LEAST_SAMPLES: Final = 3
-"""Fewest samples from which a program has a cost of its own."""
+"""Fewest samples of a cost for which a program has its own mean."""
 
 
 def profiles_of(samples: Sequence[RateSample], speeds: Mapping[str, float]) -> Profiles:
-    """Return the rate of each measured setting: all steps of its starts over their time."""
+    """Return the rate of each measured setting: the total steps of its samples over their total seconds."""
     steps: dict[tuple[str, int, int, str], list[RateSample]] = defaultdict(list)
     for sample in samples:
         steps[sample.program, sample.batch_size, sample.slots, sample.slot_type].append(sample)
@@ -38,7 +38,7 @@ def profiles_of(samples: Sequence[RateSample], speeds: Mapping[str, float]) -> P
 
 
 def _spread(seconds: Sequence[float]) -> float:
-    """Return the standard deviation of times as a fraction of their mean; 0: there is one alone."""
+    """Return the standard deviation of times as a fraction of their mean; 0 for a single time."""
     return float(np.std(seconds, ddof=1) / np.mean(seconds)) if len(seconds) > 1 else 0.0
 
 
@@ -46,7 +46,7 @@ def check_complete(profiles: Profiles, wanted: Sequence[RateSetting]) -> None:
     """Check that each wanted setting has a rate.
 
     Raises:
-        InputError: one has none, since its jobs made too few steps.
+        InputError: a setting has no rate, since its jobs made too few steps.
     """
     for setting in wanted:
         if setting.slots not in profiles.points(setting.program, setting.batch_size, setting.slot_type):
@@ -77,8 +77,8 @@ def spreads_of(samples: Sequence[CostSample]) -> tuple[CostSpread, ...]:
 def costs_of(spreads: Sequence[CostSpread]) -> tuple[Costs, Mapping[str, Costs]]:
     """Return the mean costs of all programs together, and those of each program.
 
-    They are means, since costs add up over a run, and those of the run that they are held against are means, too. A
-    program with too few samples of a cost has that of all programs.
+    Costs are means because they add up over a run, and a real run's costs, to which they are compared, are means too.
+    A program with too few samples of a cost has the mean of all programs.
     """
     common = {each.cost: each.mean_seconds for each in spreads if not each.program}
     programs = dict.fromkeys(each.program for each in spreads if each.program)
@@ -95,7 +95,7 @@ def costs_of(spreads: Sequence[CostSpread]) -> tuple[Costs, Mapping[str, Costs]]
 
 
 def mean_costs(samples: Sequence[CostSample], before: Costs) -> Costs:
-    """Return the mean of each cost over all samples; one without a sample is as it was measured before."""
+    """Return the mean of each cost over all samples; a cost without a sample is taken from ``before``."""
     seconds: dict[Cost, list[float]] = defaultdict(list)
     for sample in samples:
         seconds[sample.cost].append(sample.seconds)
@@ -108,6 +108,6 @@ def _costs(means: Mapping[str, float]) -> Costs:
 
 
 def measured_from(samples: Samples, speeds: Mapping[str, float]) -> tuple[Profiles, Costs, Mapping[str, Costs]]:
-    """Return profiles and costs from the samples of any run, measured before a replay or in it."""
+    """Return profiles, mean costs, and costs by program from samples, measured before a replay or during it."""
     costs, by_program = costs_of(spreads_of(samples.costs))
     return profiles_of(samples.rates, speeds), costs, by_program
