@@ -1,1 +1,1 @@
-"""``SimulationSpec``, the settings behind flags, Python keywords, ``run.json`` and the plan; and cluster files."""
+"""``SimulationSpec``, the settings of a simulation from flags, Python keywords or ``run.json``; and cluster files."""

@@ -28,26 +28,26 @@ _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B)/s")
 
 @value
 class ClusterFile:
-    """A cluster with the further contents of its file."""
+    """A cluster, with the bandwidths and left-out machines of its file."""
 
     cluster: Cluster
     bandwidth_gib: Mapping[Locality, float]
     """GiB per second between two GPUs by locality, for the simulator's slowdown model; empty: not given."""
     left_out: tuple[InputError, ...] = ()
-    """Machines of a list that are not part of the cluster, since they have no GPUs: rule, value, file and line."""
+    """An error for each listed machine without GPUs, which the cluster omits: rule, value, file and line."""
 
 
 def load_cluster(text: str | Path, *, place: str = "--cluster") -> Cluster:
-    """Read a cluster from its short form, ``"4x8 V100"``, from a TOML file, or from a list of machines (CSV).
+    """Return a cluster from its short form such as ``"4x8 V100"``, a TOML file, or a list of machines (CSV).
 
     Raises:
-        InputError: the text is none of these; or ``InputErrors`` with all errors in the file.
+        InputError: the text is none of these, or the file is invalid (``InputErrors`` with all its errors).
     """
     return read_cluster(text, place=place).cluster
 
 
 def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
-    """Read a cluster with its bandwidths, from its short form, a TOML file, or a list of machines (CSV).
+    """Return a cluster with its bandwidths from its short form, a TOML file, or a list of machines (CSV).
 
     Raises:
         InputError: see ``load_cluster``.
@@ -66,7 +66,7 @@ def read_cluster(text: str | Path, *, place: str = "--cluster") -> ClusterFile:
 
 @functools.lru_cache(maxsize=2)
 def parse_cluster(text: str, *, place: str) -> ClusterFile:
-    """Read a cluster from the text of its file; the parts of a page read the same text in turn.
+    """Return the cluster of a TOML file's text; cached, since the parts of a page parse the same text.
 
     Raises:
         InputErrors: all errors in the text.
@@ -119,7 +119,7 @@ def _written(machine: Machine) -> dict[str, object]:
 
 
 def expand_hosts(text: str, *, place: str | None = None) -> list[str]:
-    """Expand a host list as Slurm writes it: ``a[01-03,7],b`` is a01, a02, a03, a7, b.
+    """Return the hosts of a Slurm host list: ``a[01-03,7],b`` is a01, a02, a03, a7, b.
 
     Raises:
         InputError: the text has another form, a descending range, or more than a million hosts.
@@ -151,7 +151,7 @@ def _numbers(ranges: str, text: str, place: str | None) -> Iterator[str]:
 
 
 class _Row:
-    """A reader of one row of ``machines``; all errors are collected and raised together."""
+    """Parses one row of ``machines``; all errors are collected and raised together."""
 
     def __init__(self, row: Mapping[str, Any], place: str, already: int) -> None:
         self.row, self.place, self.already = row, place, already

@@ -1,4 +1,4 @@
-"""Reads what changes of a job cost: from ``start=20s`` and the like, and from a file that a replay has measured."""
+"""Reads the costs of changes from texts such as ``start=20s``, and from a file that a replay has measured."""
 
 import dataclasses
 import math
@@ -13,13 +13,13 @@ from eunomia_testbed.spec.settings import filled
 
 
 def costs_of(texts: Sequence[str], flag: str) -> Costs:
-    """Return the costs of some texts: ``KEY=VALUE``, or the path of a replay's ``profiles.toml``.
+    """Return the costs given by texts: ``KEY=VALUE``, or the path of a replay's ``profiles.toml``.
 
-    The file gives the measured means of start, checkpoint, restore, pause, join and release; texts replace them, in any
-    order.
+    The file gives the measured means of start, checkpoint, restore, pause, join and release in seconds; ``KEY=VALUE``
+    texts override them, in any order.
 
     Raises:
-        InputError: a text is no cost, there are several files, or the file cannot be read or has no costs.
+        InputError: a text is not a cost, there are several files, or the file is unreadable or has no costs.
     """
     files = [text for text in texts if _is_file(text)]
     if len(files) > 1:
@@ -29,7 +29,7 @@ def costs_of(texts: Sequence[str], flag: str) -> Costs:
 
 
 def _measured(file: str, flag: str) -> Costs:
-    """Return the costs of a replay's file."""
+    """Return the mean costs of a replay's ``profiles.toml``."""
     found = read_measured(Path(file)).costs
     costs = Costs(
         start=found.start_seconds,
@@ -46,7 +46,7 @@ def _measured(file: str, flag: str) -> Costs:
 
 
 def costs_note(texts: Sequence[str], costs: Costs) -> list[str]:
-    """Return a line with the costs that hold, if some come from a file; otherwise none."""
+    """Return a line with the effective costs if some come from a file; otherwise an empty list."""
     files = [text for text in texts if _is_file(text)]
     each = {field.name: getattr(costs, field.name) for field in dataclasses.fields(costs)}
     words = ", ".join(f"{name} {cost:.3g} s" for name, cost in each.items() if 0.0 < cost < math.inf)

@@ -11,7 +11,7 @@ from eunomia.words import shown
 def rows_of(
     text: str, columns: tuple[str, ...], *, what: str, unreadable: str, flag: str
 ) -> list[tuple[dict[str, str], str]]:
-    """Return the rows of a CSV file by column, each with its place for errors.
+    """Return the rows of a CSV file as dicts by column, each with its file and line for errors.
 
     Args:
         text: the file's path, as the user gave it.
@@ -36,7 +36,7 @@ def rows_of(
 
 
 def seconds_of(row: dict[str, str], column: str, place: str) -> float:
-    """Return a time in seconds since the start.
+    """Return a row's time in seconds since the start of the simulation.
 
     Raises:
         InputError: the value is not a number of at least 0.

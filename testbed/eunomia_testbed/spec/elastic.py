@@ -1,4 +1,4 @@
-"""Reads ``--elastic 1..8``, which gives every job of a trace a range of sizes, with its speed at each."""
+"""Reads ``--elastic 1..8``, which gives every job of a trace a range of sizes, and a speed at its largest."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def sizes_of(text: str, cluster: Cluster, *, place: str = "--elastic") -> Sizes:
 def with_sizes(
     workloads: Mapping[int, Workload], sizes: Sizes, cluster: Cluster, models: PerformanceModel | None
 ) -> tuple[dict[int, Workload], str]:
-    """Give every job these sizes; return the workloads, and a sentence on the source of its speeds.
+    """Return the workloads with these sizes for every job, and a sentence on how the jobs' speeds scale.
 
     A job's time at its new largest size follows its model's curve, if the speed source has one; otherwise it scales
     linearly from the trace's size.
 
     Raises:
-        InputError: the trace has sizes of its own.
+        InputError: a job of the trace already has several sizes.
     """
     if not one_size_each(workloads.values()):
         rule = "--elastic must stand with a trace in which every job has one size"
@@ -92,7 +92,7 @@ def _factors(
         taken = names.of(model, batch) if looked_up[job] else None
         if taken is None:
             continue
-        kind = hours.types[max(0, hours.of(job))]  # a type is unknown only where types do not matter
+        kind = hours.types[max(0, hours.of(job))]  # the type is unknown only if types do not matter
         setting = Setting(gpus=sizes.most, gpu_type=kind, locality=Locality.ISLAND, batch_size=taken.batch_size)
         before = dataclasses.replace(setting, gpus=int(jobs.most[job]))
         at = [models.rate(taken.name, each) for each in (before, setting)]

@@ -25,7 +25,7 @@ def seconds_alone(workload: Workload) -> Reals:
 
 
 def extent_of(workload: Workload) -> str | None:
-    """Return as text the time over which jobs arrive, the GPU-hours, and the longest job; None: there are no times."""
+    """Return a sentence with arrival span, GPU-hours and longest job; None: no job has a time."""
     seconds = seconds_alone(workload)
     known = seconds[np.isfinite(seconds)]
     if known.size == 0:

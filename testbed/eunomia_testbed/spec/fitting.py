@@ -1,4 +1,4 @@
-"""Finds the policies that suit a cluster and a workload, and for each of the others a preset that does."""
+"""Finds the policies that suit a cluster and a workload, and suggests a suitable preset for each other policy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class LeftOut:
     policy: str
     reason: str
     nearest: str | None = None
-    """The preset that suits and shares the most plugins with the policy; None: no preset suits."""
+    """The suitable preset that shares the most plugins with the policy; None: no preset suits."""
 
     @property
     def text(self) -> str:
-        """Return the policy with its reason, and the preset that suits and shares the most plugins with it."""
+        """Return, as text, the policy, the reason, and the suitable preset that shares the most plugins with it."""
         if self.nearest is None:
             return f"{self.policy}: {self.reason}"
         shares = f"{self.nearest} runs here and shares the most plugins with it, which is no recommendation"
@@ -32,7 +32,7 @@ class LeftOut:
 
 
 def fitted(profiles: Mapping[str, Profile], cluster: Cluster) -> tuple[dict[str, Profile], list[LeftOut]]:
-    """Split policies into those that suit a cluster and the others.
+    """Return the policies that suit a cluster, and a list of the others with reasons.
 
     Args:
         profiles: policies by name.
@@ -91,7 +91,7 @@ def one_size_each(workloads: Iterable[Workload]) -> bool:
 
 
 def size_notes(profiles: Mapping[str, Profile], workloads: Sequence[Workload]) -> list[str]:
-    """Return a sentence on policies that choose sizes, if no job has several sizes; otherwise none."""
+    """Return a sentence on policies that choose sizes, if no job has several sizes; otherwise an empty list."""
     if not one_size_each(workloads):
         return []
     names = [name for name, profile in profiles.items() if Feature.MANY_SIZES in profile.stages().needs]
@@ -106,7 +106,7 @@ def size_notes(profiles: Mapping[str, Profile], workloads: Sequence[Workload]) -
 def fitting_presets(
     names: Sequence[str], cluster: Cluster, workloads: Sequence[Workload]
 ) -> tuple[dict[str, Profile], list[LeftOut]]:
-    """Split named policies into those that suit a cluster and a workload, and the others with reasons.
+    """Return the named policies that suit a cluster and workloads, and a list of the others with reasons.
 
     A policy that chooses sizes is left out if no job has several sizes.
 

@@ -1,7 +1,7 @@
 """Reads a trace's list of machines (CSV with a header) as a cluster.
 
 Supported are Philly's ``cluster_machine_list`` (``machineId, number of GPUs, single GPU mem``) and its corrected copy,
-openb's node lists (``sn,cpu_milli,memory_mib,gpu,model``), and any list whose columns have such names.
+openb's node lists (``sn,cpu_milli,memory_mib,gpu,model``), and any list with such column names.
 """
 
 import csv
@@ -22,7 +22,7 @@ CPUS: Final[Mapping[str, float]] = {"cpu_milli": 0.001, "cpus": 1.0, "cpu": 1.0}
 MEMORY: Final[Mapping[str, float]] = {"memory_mib": 1 / 1024, "memory_gib": 1.0}
 RACKS: Final = ("rack",)
 NO_TYPE: Final = "GPU"
-"""GPU type of machines for which the list has none."""
+"""GPU type of machines for which the list names no type."""
 MOST_MACHINE: Final = 1024
 
 
@@ -32,7 +32,7 @@ class MachineList:
 
     cluster: Cluster
     left_out: tuple[InputError, ...] = ()
-    """Machines without GPUs, which are not in the cluster: rule, value, file and line."""
+    """An error for each machine without GPUs, which the cluster omits: rule, value, file and line."""
 
 
 def is_machine_list(text: str) -> bool:
@@ -42,14 +42,14 @@ def is_machine_list(text: str) -> bool:
 
 
 def parse_machine_list(text: str, *, place: str) -> MachineList:
-    """Read a cluster from a list of machines, without those that have no GPUs.
+    """Return the cluster of a list of machines; machines without GPUs are left out.
 
     Args:
         text: the text of the file.
         place: the file's name, for messages.
 
     Raises:
-        InputErrors: all errors in the text, with their lines.
+        InputError: the header is invalid, or (``InputErrors``) rows are; all are reported with their lines.
     """
     header = _header(text)
     names, gpus = _index(header, NAMES), _index(header, GPUS)
@@ -116,7 +116,7 @@ class _Row:
         self.header, self.fields, self.place = header, fields, place
 
     def machine(self, name: str, gpus: str) -> Machine | None:
-        """Return the machine; None: it has no GPUs."""
+        """Return the machine of the row; None: it has no GPUs."""
         if not name:
             raise InputError("a machine must have a name", value="nothing", place=self.place)
         count = self.number("GPUs of a machine", gpus, most=MOST_MACHINE)
@@ -134,7 +134,7 @@ class _Row:
         )
 
     def gpu_type(self) -> str:
-        """Return the type in the list; if it gives only GPU memory, a name such as ``GPU-24GB``."""
+        """Return the listed GPU type; if the list has only GPU memory, a name such as ``GPU-24GB``."""
         listed_type, memory = self.field(TYPES), self.field(GPU_MEMORY)
         if listed_type and listed_type.lower() != "nan":
             return listed_type

@@ -1,4 +1,4 @@
-"""Reads ``--machines-plan``, a CSV file of machines that join the cluster, drain and leave it."""
+"""Reads ``--machines-plan``, a CSV file of machines that join, drain and leave the cluster."""
 
 from typing import Final
 
@@ -17,19 +17,19 @@ CHANGES: Final = ("join", "drain", "keep", "leave")
 
 
 def machines_plan_of(text: str, cluster: Cluster) -> tuple[MachineChange, ...]:
-    """Read a plan of machines.
+    """Return the changes in a plan of machines.
 
     Args:
         text: a CSV file with the columns ``time_seconds, machine, change, detail``. ``detail`` describes a joining
-            machine as in ``--cluster`` (``8 V100 96cpu 500GB``), or is the time in seconds by which a draining machine
-            is empty (optional).
+            machine as in ``--cluster`` (``8 V100 96cpu 500GB``), or is the optional time in seconds by which a draining
+            machine must be empty.
         cluster: the machines at the start.
 
     Returns:
         The changes in order of time.
 
     Raises:
-        InputError: the file does not exist or is not CSV, or a row contradicts the cluster at its time.
+        InputError: the file does not exist or is not CSV, or a row contradicts the cluster at the row's time.
     """
     unreadable = f"{FLAG} must be a CSV file with the columns {', '.join(COLUMNS)}"
     rows = rows_of(text, COLUMNS, what="a plan of machines", unreadable=unreadable, flag=FLAG)

@@ -1,4 +1,4 @@
-"""Determines the GPU types and speeds of a workload's times and models on a cluster, before anything runs."""
+"""Determines, before a run, the GPU types of a workload's times and the speeds of its models on a cluster."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ DROPPED: Final = "a job's model must have a speed in --speeds, unless --unknown-
 
 @builds
 class Meaning:
-    """Workloads with known GPU types and speeds, by seed, and the assumptions made for that."""
+    """Workloads by seed with known GPU types and speeds, and the assumptions by which they are known."""
 
     workloads: Mapping[int, Workload]
     assumptions: tuple[SpeedAssumption, ...]
@@ -46,7 +46,7 @@ class Question:
 
     Attributes:
         cluster: the cluster.
-        models: the speed source; None: there is none.
+        models: the speed source; None: no speed source is given.
         equal: whether all GPU types are declared equally fast.
         unknown_models: the texts of ``--unknown-models``.
         place: returns the name of a field of the spec for errors.
@@ -65,7 +65,7 @@ def settled(workloads: Mapping[int, Workload], question: Question) -> Meaning:
     Raises:
         InputError: no job requires a GPU type of the cluster, or there is no speed source although the cluster has
             several types, or lacks the type of the times.
-        InputErrors: all times of an unknown GPU type, unknown models, and GPU types that the speed source lacks.
+        InputErrors: times of an unknown GPU type, or models or GPU types that the speed source lacks.
     """
     seeds: dict[int, list[int]] = {}
     each: dict[int, Workload] = {}
@@ -150,7 +150,7 @@ def _check_without_speeds(workloads: Iterable[Workload], question: Question) -> 
 
 
 def _all_equal(workload: Workload, cluster: Cluster, seeds: list[int]) -> tuple[Workload, list[SpeedAssumption]]:
-    """Return a workload without a speed source, and the assumption of equal speeds if types could differ."""
+    """Return the workload unchanged, with an assumption of equal speeds if GPU types could differ."""
     if len(cluster.gpu_types) == 1 and not _elsewhere(workload, cluster):
         return workload, []
     rows = _free(workload)
@@ -167,9 +167,9 @@ class _Lacking:
 
     Attributes:
         workload: the workload.
-        seeds: the seeds that run it.
+        seeds: the seeds of the workload; empty: all.
         names: for each job, the names that the speed source lacks, at the batch sizes of its regimes; empty: none.
-        hours: [job] GPU-hours by the job's own times; NaN: it has no times.
+        hours: [job] GPU-hours by the job's own times; NaN: the job has no times.
     """
 
     workload: Workload
@@ -229,7 +229,7 @@ def _lacked(workload: Workload, cluster: Cluster, models: PerformanceModel) -> t
 
 
 def _unknown(lacking: Iterable[_Lacking]) -> list[UnknownModel]:
-    """Return the unknown models of all workloads together."""
+    """Return the models that the speed source lacks, over all workloads."""
     rows: dict[str, list[float]] = {}
     timed: dict[str, bool] = {}
     for one in lacking:
@@ -263,7 +263,7 @@ def _hours_unknown(
 
 
 def _chosen(choices: Choices, names: Sequence[str]) -> str | None:
-    """Return the name under which a job's speed is looked up; None: its own times apply, or it is left out."""
+    """Return the model name for a job's speed; None: the job's own times apply, or the job is left out."""
     chosen = {choices.of(name) or name for name in names}
     return None if chosen <= {EQUAL, DROP} else next(iter(chosen - {EQUAL, DROP}))
 
@@ -287,7 +287,7 @@ def _first_error(models: PerformanceModel, names: SpeedNames, model: str, types:
     try:
         taken = names.of(model, None)
     except InputError:
-        return None  # a model with speeds at the batch sizes of its jobs alone
+        return None  # a model that has speeds only at its jobs' batch sizes
     if taken is None:
         return None
     for kind in types:
@@ -305,7 +305,7 @@ def _assumed_in(
     cluster: Cluster,
     models: PerformanceModel,
 ) -> tuple[Workload, list[SpeedAssumption]]:
-    """Return a workload with the assumptions on its models' speeds applied, and these assumptions."""
+    """Return a workload with the assumptions on its models' speeds applied, and the assumptions themselves."""
     workload, names = one.workload, one.names
     left = np.array([any(name in dropped for name in of_job) for of_job in names], dtype=bool)
     apps = np.array([app in workload.searches for app in workload.jobs.app.tolist()], dtype=bool)

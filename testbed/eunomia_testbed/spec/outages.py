@@ -1,4 +1,4 @@
-"""Reads ``--failures``: random outages, ``between=30d,repair=1h``, or known ones from a CSV file."""
+"""Reads ``--failures``: random outages such as ``between=30d,repair=1h``, or given outages from a CSV file."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +14,7 @@ COLUMNS: Final = ("time_seconds", "machine", "state")
 
 
 def failures_of(text: str, checkpoint_every: float | None = None) -> Failures:
-    """Parse ``--failures``.
+    """Return the failures given by ``--failures``.
 
     Args:
         text: ``between=30d,repair=1h,checkpoint_every=30m``, or a CSV file with the columns ``time_seconds, machine,
@@ -36,7 +36,7 @@ def check_machines(failures: Failures | None, machines: Iterable[str], path: str
     """Check that a file of failures names only machines of the cluster.
 
     Raises:
-        InputError: a machine is not in the cluster; the error names the first one.
+        InputError: a machine is not in the cluster; the error names the first such machine.
     """
     there = set(machines)
     for outage in () if failures is None else failures.outages:

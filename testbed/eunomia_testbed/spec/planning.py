@@ -35,13 +35,13 @@ from eunomia_testbed.spec.source import EQUAL, Request, Source, check_owner, rea
 from eunomia_testbed.workload import Workload
 
 SEGMENTS_UP_TO: Final = 2_000
-"""Number of jobs in a workload up to which each running period is kept, for the report's chart of slot holders."""
+"""Most jobs of a workload for which all running periods are logged, for the report's chart of slot holders."""
 OPTION_FIELDS: Final = ("cost", "failures", "machines_plan", "know", "error", "lie", "agents", "until")
 """Fields of a spec that its field ``options`` replaces."""
 
 
 def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
-    """Return the plan, and lines that describe what was read or generated.
+    """Return the plan of a run, and lines of text on its workload, assumptions and notes.
 
     Raises:
         InputError: a value of the spec is invalid, or two values contradict each other.
@@ -117,7 +117,7 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
         check_machines(plan.options.failures, (machine.name for machine in there), spec.failures)
     _check_searches(plan)
     for workload in {id(each): each for each in plan.workloads.values()}.values() if plan.peer is not None else ():
-        plan.options_of(workload)  # the peer's rules refuse workloads that they cannot run
+        plan.options_of(workload)  # the peer's rules reject workloads that they cannot run
     _check_amounts(plan, spec)
     _check_least(plan)
     if spec.strict:
@@ -125,7 +125,7 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
-    """Check that the speeds have rates by CPUs and memory, if app masters are to know them."""
+    """Check that the speeds include rates by CPUs and memory, if app masters are to know these rates."""
     if "amounts" not in plan.options.reports.facts:
         return
     models = plan.models
@@ -136,7 +136,7 @@ def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _looked_up(workload: Workload) -> list[str]:
-    """Return the names of models whose speeds the jobs use, in the trace and as assumed."""
+    """Return the names of models whose speeds the jobs use: those of the trace, and assumed ones."""
     return [*workload.models, *(name for name in workload.assumed_speeds.values() if name is not None)]
 
 
@@ -170,7 +170,7 @@ def _unknown_speeds(plan: Plan, spec: SimulationSpec) -> tuple[str, ...]:
 
 
 def _of_pairs(profiles: Mapping[str, Profile]) -> list[str]:
-    """Return notes on policies A+B, which are made of plugins and lack settings of the presets with these names."""
+    """Return notes on policies ``A+B``: their parts are plugins, without the settings of the presets A and B."""
     return [
         f"{name}: {part} is the plugin, without {', '.join(keys)} of the preset {part}"
         for name, profile in profiles.items()
@@ -179,7 +179,7 @@ def _of_pairs(profiles: Mapping[str, Profile]) -> list[str]:
 
 
 def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Profile]) -> list[str]:
-    """Return notes on what a peer's rules imply without a flag, and on what differs from the peer."""
+    """Return notes on defaults that a peer's rules change, and on differences from the peer."""
     if peer is None:
         return []
     implied = ["app masters know all rates (--know oracle), since --know is not given"] if spec.know is None else []
@@ -190,7 +190,7 @@ def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Pro
 
 
 def _left_out(where: ClusterFile) -> list[str]:
-    """Return how many machines of a list are left out, with the reason of the first."""
+    """Return a note on the number of left-out machines, with the reason for the first one."""
     count = len(where.left_out)
     machines = "1 machine" if count == 1 else f"{count} machines"
     return [f"{machines} of the list left out, the first: {where.left_out[0]}"] if count else []
@@ -233,7 +233,7 @@ def _profiles(spec: SimulationSpec, peer: Peer | None) -> dict[str, Profile]:
 def _sized(
     spec: SimulationSpec, workloads: dict[int, Workload], cluster: Cluster, models: PerformanceModel | None
 ) -> tuple[dict[int, Workload], tuple[str, ...]]:
-    """Return the workloads with the sizes of ``--elastic``, and a sentence on them."""
+    """Return the workloads with the sizes of ``--elastic``, and a sentence on the sizes."""
     if spec.elastic is None:
         return workloads, ()
     sizes = sizes_of(spec.elastic, cluster, place=spec.place("elastic"))
@@ -247,7 +247,7 @@ def _fitted(
     """Return the policies that suit the cluster, and those that ``--skip-unfit`` leaves out.
 
     Raises:
-        InputErrors: some policies do not suit and must not be left out, or none suits.
+        InputErrors: some policies do not suit without ``--skip-unfit``, or no policy suits.
     """
     kept, left = fitted(profiles, cluster)
     if left and not (spec.skip_unfit and kept):
@@ -342,7 +342,7 @@ def _check(options: SimulationOptions, spec: SimulationSpec) -> None:
 
 
 def _kind(spec: SimulationSpec, *, by_rules: bool) -> str:
-    """Return the kind of rho that judges the runs; under a peer's rules, the peer's by default."""
+    """Return the kind of rho by which apps are judged; the default is that of the peer under a peer's rules."""
     if spec.rho is None:
         return "static" if by_rules else "themis"
     if spec.rho not in KINDS:

@@ -11,7 +11,7 @@ from eunomia_testbed.spec.settings import filled
 
 @value
 class ReaderFlags:
-    """Options of trace readers; lists are comma-separated."""
+    """Options of trace readers, as for ``read_trace``; lists are comma-separated text."""
 
     reference_type: str | None = None
     gpu_type: str | None = None
@@ -24,7 +24,7 @@ class ReaderFlags:
 
 
 def reader_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of ``read_trace`` that ``KEY=VALUE`` texts give.
+    """Return the keyword arguments of ``read_trace`` given by ``KEY=VALUE`` texts.
 
     Raises:
         InputErrors: some keys are unknown or values invalid.
@@ -52,7 +52,7 @@ _COLUMNS: Final = "columns."
 
 
 def _mapping(texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``KEY=NAME`` or ``KEY=NAME:UNIT`` texts as column names by key."""
+    """Return the column names, with units, by key from ``KEY=NAME`` or ``KEY=NAME:UNIT`` texts."""
     found: dict[str, str] = {}
     for text in texts:
         key, equals, name = text.partition("=")

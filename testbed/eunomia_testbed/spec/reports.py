@@ -1,4 +1,4 @@
-"""Reads ``--know``, ``--error`` and ``--lie``: what app masters know and report."""
+"""Reads ``--know``, ``--error`` and ``--lie``: the knowledge of app masters, and the errors in their reports."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ _ERROR_RULE: Final = f"error must be a number, or KEY=NUMBER with one of {', '.j
 
 
 def reports_of(spec: SimulationSpec, apps: Iterable[str], gpu_types: Sequence[str]) -> Reports:
-    """Return the knowledge and the reports of app masters.
+    """Return the options on the knowledge and reports of app masters.
 
     Args:
         spec: spec with ``know``, ``error`` and ``lie``.
@@ -25,7 +25,7 @@ def reports_of(spec: SimulationSpec, apps: Iterable[str], gpu_types: Sequence[st
         gpu_types: GPU types of the cluster.
 
     Raises:
-        InputError: a word is unknown, or a misreport names an unknown app or GPU type.
+        InputError: a fact or quantity is unknown, or a misreport names an unknown app or GPU type.
     """
     error, errors = _errors(spec.error, spec.place("error"))
     of_work, of_types = _lies(factors(spec.lie, spec.place("lie")), apps, gpu_types, spec.place("lie"))
@@ -33,7 +33,7 @@ def reports_of(spec: SimulationSpec, apps: Iterable[str], gpu_types: Sequence[st
 
 
 def _known(spec: SimulationSpec) -> Knowledge | tuple[Fact, ...]:
-    text = spec.know or ("declared" if spec.rules is None else "oracle")  # policies of peers know all rates
+    text = spec.know or ("declared" if spec.rules is None else "oracle")  # peers' policies know all rates
     if text in KNOWLEDGE:
         return KNOWLEDGE[text]
     words, place = [word.strip() for word in text.split(",")], spec.place("know")
@@ -48,7 +48,7 @@ def _known(spec: SimulationSpec) -> Knowledge | tuple[Fact, ...]:
 
 
 def _errors(given: float | tuple[str, ...], place: str) -> tuple[float, dict[str, float]]:
-    """Return the error of work and rates, and the errors by quantity."""
+    """Return the relative error of work and rates, and the relative errors by quantity."""
     if isinstance(given, float | int):
         return given, {}
     plain: float | None = None
@@ -72,7 +72,7 @@ def _errors(given: float | tuple[str, ...], place: str) -> tuple[float, dict[str
 def _lies(
     given: Mapping[str, float], apps: Iterable[str], gpu_types: Sequence[str], place: str
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return factors on work by app, and on rates by app and GPU type; names of apps may contain dots."""
+    """Return factors on work by app, and on rates by app and GPU type; app names may contain dots."""
     of_work: dict[str, float] = {}
     of_types: dict[str, dict[str, float]] = {}
     known = set(apps) if given else set()

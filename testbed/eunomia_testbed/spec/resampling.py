@@ -18,7 +18,7 @@ MOST_RESAMPLES = 10_000
 def resampling(
     spec: SimulationSpec, workloads: dict[int, Workload], loads: tuple[float, ...]
 ) -> Resampling | Windows | None:
-    """Return the resampling or the windows that a spec requests; None: neither.
+    """Return the resampling or the windows that a spec requests; None: the spec requests neither.
 
     Raises:
         InputError: the workload is generated, several seeds or loads are given, or the trace is too short.
@@ -67,7 +67,7 @@ def _windows(spec: SimulationSpec, workloads: dict[int, Workload], loads: tuple[
 
 
 def budget_seconds(spec: SimulationSpec) -> float | None:
-    """Return the CPU time within which resamples are simulated; None: no limit.
+    """Return the CPU time in seconds within which resamples are simulated; None: no limit.
 
     Raises:
         InputError: the budget is not a duration, or there are no resamples.

@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = False, base: T | None = None) -> T:
-    """Create an object of an option class from ``KEY=VALUE`` texts.
+    """Return an object of an option class from ``KEY=VALUE`` texts.
 
     A key is a field's name, with or without ``_seconds``. Depending on the field's type, a value is a number, a
     duration with a unit, true, false or a word.
@@ -31,7 +31,7 @@ def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = 
         texts: the texts in any order, each key once.
         flag: the flag with the texts, for errors.
         durations: whether all numbers are durations; otherwise only fields named ``*_seconds`` are.
-        base: has the values of keys that are not given; None: those are the defaults.
+        base: object with the values of keys that are not given; None: the defaults apply.
 
     Raises:
         InputErrors: all unknown keys and invalid values together.
@@ -62,7 +62,7 @@ def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = 
 
 
 def keys_of(kind: type[Any]) -> dict[str, str]:
-    """Return the names of an option class's fields by their keys, which are the names without ``_seconds``."""
+    """Return an option class's field names by key; a key is the field's name without ``_seconds``."""
     hints = typing.get_type_hints(kind)
     return {field.name.removesuffix(_SECONDS): field.name for field in _fields(kind) if _is_plain(hints[field.name])}
 
@@ -93,7 +93,7 @@ def _value(key: str, word: str, hint: object, flag: str, *, lasts: bool) -> obje
 
 
 def _number(key: str, word: str, flag: str, *, lasts: bool) -> float:
-    """Parse a number, or a duration with a unit as seconds; both may be ``inf``."""
+    """Return a number, or a duration with a unit in seconds; both may be ``inf``."""
     if word == "inf":
         return float(word)
     if lasts:
@@ -104,7 +104,7 @@ def _number(key: str, word: str, flag: str, *, lasts: bool) -> float:
 
 
 def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:
-    """Parse ``APP=FACTOR`` texts as factors by app.
+    """Return factors by app from ``APP=FACTOR`` texts.
 
     Raises:
         InputError: a text has another form, or a factor is not positive.
@@ -119,11 +119,11 @@ def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:
 
 
 def seed_list(text: str) -> tuple[int, ...]:
-    """Parse ``0-4`` or ``0,3,5-7`` as distinct numbers.
+    """Return the distinct seeds of a text such as ``0-4`` or ``0,3,5-7``.
 
     Raises:
-        InputError: the text has another form, a descending range, more than ten thousand seeds, or one too large for
-            tables.
+        InputError: the text has another form, a descending range, more than ten thousand seeds, or a seed above
+            ``LARGEST_SEED``.
     """
     rule = "seeds must be numbers and ranges such as 0-4 or 0,3,5-7"
     found: dict[int, None] = {}
@@ -141,10 +141,10 @@ def seed_list(text: str) -> tuple[int, ...]:
 
 
 def load_list(text: str) -> tuple[float, ...]:
-    """Parse ``1,2`` as distinct factors.
+    """Return the distinct load factors of a text such as ``1,2``.
 
     Raises:
-        InputError: a factor is not positive, or too large or too small for any trace.
+        InputError: a factor is not a positive number within ``LOADS``.
     """
     found: dict[float, None] = {}
     for part in text.split(","):

@@ -11,10 +11,10 @@ from eunomia_testbed.workload import Workload
 
 
 def traces_of(spec: SimulationSpec) -> Sequence[str | Workload] | None:
-    """Return the traces of a spec that gives several; None: one trace, or a generator.
+    """Return the traces of a spec with several traces; None: it has one trace, or a generator.
 
     Raises:
-        InputError: a trace is given twice, or along with a flag that several traces replace.
+        InputError: there is no trace, a trace is given twice, or a flag contradicts several traces.
     """
     given: Sequence[str | Workload]
     if isinstance(spec.trace, tuple):
@@ -40,7 +40,7 @@ def traces_of(spec: SimulationSpec) -> Sequence[str | Workload] | None:
 
 
 def read_several(traces: Sequence[str | Workload], request: Request, where: ClusterFile) -> Source:
-    """Read several traces; the number of a trace takes the place of the seed.
+    """Return the source of several traces, whose workloads have the traces' numbers as seeds.
 
     Raises:
         InputError: a trace is invalid.

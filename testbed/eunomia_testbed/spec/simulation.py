@@ -31,7 +31,7 @@ else:  # `--help` imports no simulator; the planning checks these values
 
 
 def _listed(given: object) -> object:
-    """Return the items of any container as a tuple, and text unchanged."""
+    """Return the items of any iterable as a tuple; None and text are returned unchanged."""
     if given is None or isinstance(given, str | tuple):
         return given
     if not isinstance(given, Iterable):
@@ -40,7 +40,7 @@ def _listed(given: object) -> object:
 
 
 def _one_or_more(given: object) -> object:
-    """Return one trace as text, several traces as a tuple, and None for none."""
+    """Return a single trace as text, several traces as a tuple, and no trace as None."""
     if given is None or isinstance(given, str):
         return given
     several = _listed(given)
@@ -48,7 +48,7 @@ def _one_or_more(given: object) -> object:
 
 
 def _error(given: object) -> object:
-    """Return a number unchanged, and texts as a tuple; 0 if the flag was not given."""
+    """Return a number unchanged and texts as a tuple; for None, 0."""
     return 0.0 if given is None else given if isinstance(given, float | int) else _listed(given)
 
 
@@ -60,7 +60,7 @@ class SimulationSpec(BaseModel):
     """The settings of a simulation: workload, cluster, policies, costs, failures and reports.
 
     A field contains the text of its flag, or in Python the object itself. ``options`` replaces the fields from ``cost``
-    to ``until``, and ``models`` replaces ``speeds``; the command line has no flag for these two.
+    to ``until``, and ``models`` replaces ``speeds``; neither has a command-line flag.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -245,21 +245,21 @@ class SimulationSpec(BaseModel):
 
     @property
     def owner(self) -> str:
-        """Return the prefix of settings for the trace reader or the generator."""
+        """Return the prefix of settings of the trace reader or the generator, such as ``trace.`` or ``gavel.``."""
         return f"{self.workload if isinstance(self.workload, str) else 'trace'}."
 
     def place(self, field: str) -> str:
-        """Return the name of a field for errors, which is its keyword."""
+        """Return the keyword of a field as its place in errors."""
         return field
 
     def command(self) -> tuple[str, ...]:
-        """Return the command as ``run.json`` records it."""
+        """Return the command recorded in ``run.json``."""
         return ("simulate",)
 
     def given(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON values.
 
-        Policies are represented by their names, other objects by their types.
+        Objects are represented by their names if they have one, or else by their types.
         """
         names = SimulationSpec.model_fields
         changed = {name: getattr(self, name) for name, field in names.items() if getattr(self, name) != field.default}
@@ -312,9 +312,9 @@ class SimulateFlags(SimulationSpec):
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False
 
     def place(self, field: str) -> str:
-        """Return the name of a field for errors, which is its flag."""
+        """Return the flag of a field as its place in errors."""
         return flag_name(type(self), field)
 
     def command(self) -> tuple[str, ...]:
-        """Return the command line."""
+        """Return the words of the command line, for ``run.json``."""
         return ("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate")

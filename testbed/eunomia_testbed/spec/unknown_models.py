@@ -1,4 +1,4 @@
-"""Reads ``--unknown-models``: what is assumed of the models that the speed source lacks."""
+"""Reads ``--unknown-models``: the speeds assumed for models that the speed source lacks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -23,9 +23,9 @@ class UnknownModel:
 
     Attributes:
         name: the name in the trace, at the batch size of the jobs; empty: the jobs name no model.
-        jobs: number of its jobs in all workloads.
-        gpu_hours: their GPU-hours by the trace's times; None: the trace lacks times for some of them.
-        timed: whether every job has a time of its own.
+        jobs: number of the model's jobs in all workloads.
+        gpu_hours: GPU-hours of these jobs by the trace's times; None: some of them have no time.
+        timed: whether every such job has a time in the trace.
     """
 
     name: str
@@ -36,18 +36,18 @@ class UnknownModel:
 
 @builds
 class Choices:
-    """The values of the flag: one for all unknown models, and exceptions by name."""
+    """The values of ``--unknown-models``: a default, and exceptions by model name."""
 
     otherwise: str | None
     by_name: Mapping[str, str]
 
     def of(self, name: str) -> str | None:
-        """Return the choice for a model, by its full name or without its batch size; None: there is none."""
+        """Return the choice for a model by its name with or without batch size; None: there is no choice."""
         return self.by_name.get(name, self.by_name.get(split_model(name)[0], self.otherwise))
 
 
 def choices_of(texts: Sequence[str], known: Sequence[str], place: str) -> Choices:
-    """Parse the texts of the flag.
+    """Return the choices given by the texts of ``--unknown-models``.
 
     Args:
         texts: each ``NAME``, ``equal``, ``drop``, or ``MODEL=NAME|equal|drop`` with commas between several.
@@ -77,7 +77,7 @@ def choices_of(texts: Sequence[str], known: Sequence[str], place: str) -> Choice
 def assumed_of(
     unknown: Sequence[UnknownModel], choices: Choices, models: PerformanceModel, place: str
 ) -> tuple[dict[str, str | None], frozenset[str]]:
-    """Return the assumptions: by model the name whose speeds it uses (None: equal speeds), and the models to drop.
+    """Return by model the name whose speeds it takes (None: equal speeds), and the models to drop.
 
     Raises:
         InputErrors: models have no choice, choices are not in the speed source, ``equal`` is chosen for jobs without a
@@ -117,7 +117,7 @@ def _not_known(models: PerformanceModel, chosen: str, name: str, place: str) -> 
 
 
 def _choices_for_nothing(unknown: Sequence[UnknownModel], choices: Choices, place: str) -> list[InputError]:
-    """Return an error for each choice whose model is not among the unknown ones: it is misspelt, or known."""
+    """Return an error for each choice for a model that is misspelt, or that the speed source has."""
     names = {each.name for each in unknown} | {split_model(each.name)[0] for each in unknown}
     rule = "a model with a choice of its own must be one of the trace that the speed source lacks"
     return [
@@ -128,7 +128,7 @@ def _choices_for_nothing(unknown: Sequence[UnknownModel], choices: Choices, plac
 
 
 def _missing(missing: Sequence[UnknownModel], models: PerformanceModel, place: str) -> InputError:
-    """Return the error that lists all unknown models, in descending order of GPU-hours."""
+    """Return the error that lists unknown models by descending GPU-hours, at most ``MOST_LISTED``."""
     worst = sorted(missing, key=lambda each: (-(each.gpu_hours or 0.0), -each.jobs, each.name))
     listed = ", ".join(_listed(each, models.models) for each in worst[:MOST_LISTED])
     listed += f" and {len(worst) - MOST_LISTED} more" if len(worst) > MOST_LISTED else ""
@@ -149,7 +149,7 @@ def _listed(each: UnknownModel, known: Sequence[str]) -> str:
 
 
 def _as_pairs(missing: Sequence[UnknownModel], known: Sequence[str], place: str) -> str:
-    """Return the flag that maps all models, if each equals exactly one known name up to case and punctuation."""
+    """Return a flag that maps all models, if each matches one known name up to case and punctuation."""
     pairs = [(each.name, same_name(known, each.name)) for each in missing[:MOST_LISTED]]
     if len(missing) > MOST_LISTED or not all(name and other for name, other in pairs):
         return ""
