@@ -1,4 +1,4 @@
-"""Runs one cell and writes its files, which are merged when all cells have finished."""
+"""Runs one cell and writes its files, and merges the files of finished cells."""
 
 import contextlib
 import dataclasses
@@ -27,9 +27,9 @@ from eunomia_testbed.simulator import Progress, simulate_one
 from eunomia_testbed.simulator.machine_changes import slot_changes, with_all
 
 CELLS: Final = ".cells"
-"""The subfolder of a result folder that holds finished cells while others run."""
+"""The subfolder of a result folder for the files of finished cells while other cells run."""
 LARGE: Final = 20_000
-"""Number of jobs of a run from which returning memory to the system makes it faster."""
+"""Number of jobs from which a run is faster if free memory is returned to the system."""
 _DONE: Final = "done.json"
 
 
@@ -52,15 +52,15 @@ def run_cell(
     page: CallPage | None = None,
     unreachable: Callable[[CallTooLongError], None] | None = None,
 ) -> None:
-    """Simulate a cell and write its tables, or a resample's metrics; the last file marks the cell as complete.
+    """Simulate a cell, and write its tables or a resample's metrics; the last file marks it as complete.
 
     Args:
         plan: the plan.
         cell: the cell.
         folder: folder of the results.
         progress: called regularly with the progress.
-        page: the page on which plugin calls are recorded; None: one of this process.
-        unreachable: ends the process if a plugin keeps catching the exception that should end its call.
+        page: the shared page on which plugin calls are recorded; None: a page of this process.
+        unreachable: called to end the process if a plugin catches the exception that should end its call.
 
     Raises:
         CallTooLongError: a call of a plugin took longer than the plan allows.
@@ -93,7 +93,7 @@ def run_cell(
         }
         for each in run.dropped
     ]
-    with watch.limited() if metrics else contextlib.nullcontext():  # the tables compute the metrics of plugins
+    with watch.limited() if metrics else contextlib.nullcontext():  # writing the tables computes plugins' metrics
         if cell.resampled:
             _write_figures(plan, cell, frames, cell_path(folder, cell))
         else:
@@ -107,7 +107,7 @@ def _write_figures(plan: Plan, cell: Cell, frames: Frames, path: Path) -> None:
 
 
 def _noted(metrics: Iterable[PluginMetric], notes: CallNotes) -> tuple[PluginMetric, ...]:
-    """Return the same metrics, with each computation recorded as a call of its plugin."""
+    """Return the metrics with each computation recorded as a call of the metric's plugin."""
 
     def noted(each: PluginMetric) -> PluginMetric:
         compute = functools.partial(_compute, each, notes)
@@ -122,7 +122,7 @@ def _compute(each: PluginMetric, notes: CallNotes, tables: Mapping[str, Any]) ->
 
 
 def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]], *, draws: bool) -> None:
-    """Write the results of a cell, in place of those of an interrupted attempt."""
+    """Write the results of a cell, replacing those of an interrupted attempt."""
     shutil.rmtree(path, ignore_errors=True)
     for table, frame in frames.tables.items():
         if frame.height:
@@ -133,13 +133,13 @@ def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]], *, 
 
 
 def write_row(path: Path, row: dict[str, object]) -> None:
-    """Write the metrics of a resample, in place of those of an interrupted attempt."""
+    """Write the metrics of a resample, replacing those of an interrupted attempt."""
     shutil.rmtree(path, ignore_errors=True)
     write_text(json.dumps(row), path / _DONE)
 
 
 def gather_resamples(folder: Path, cells: list[Cell], order: Sequence[str]) -> None:
-    """Move the metrics of finished resamples into the result folder's file.
+    """Move the metrics of finished resamples into ``resamples.parquet`` of the result folder.
 
     Args:
         folder: folder of the results.
@@ -152,7 +152,7 @@ def gather_resamples(folder: Path, cells: list[Cell], order: Sequence[str]) -> N
 
 
 def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
-    """Return the jobs that could not run in this cell."""
+    """Return a row for each job that could not run in a cell, as in ``dropped.csv``."""
     found: list[dict[str, object]] = _done_facts(folder, cell)["dropped"]
     return found
 
@@ -168,13 +168,13 @@ def _done_facts(folder: Path, cell: Cell) -> dict[str, Any]:
 
 
 def assemble(folder: Path, cells: list[Cell], *, csv: bool, keep: bool) -> None:
-    """Merge the tables of finished cells, ordered by policy and seed.
+    """Merge the tables of finished cells into the result folder, ordered by policy and seed.
 
     Args:
         folder: folder of the results.
         cells: the finished cells.
         csv: whether CSV is written in addition to Parquet.
-        keep: whether cells' files are kept, for a run that will be resumed.
+        keep: whether the cells' own files are kept, for a run that may be resumed.
     """
     paths = [cell_path(folder, cell) for cell in sorted(cells, key=lambda cell: (cell.label, cell.seed))]
     names = sorted({str(file.relative_to(path)) for path in paths for file in path.rglob("*.parquet")})

@@ -1,4 +1,4 @@
-"""Hands out the cells of a plan: all in order, or runs and resamples within a budget of CPU time."""
+"""Selects the next cell of a plan to run: all in order, or runs and resamples within a CPU-time budget."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES
 from eunomia_testbed.running.plan import Cell
 
 OVERRUN: Final = 1.1
-"""Factor by which started policies may exceed the budget, in order to reach the fewest resamples for an interval."""
+"""Factor by which the run may exceed the budget to reach the fewest resamples for an interval."""
 GROWTH: Final = 1.5
-"""Factor between the numbers of resamples at which the run checks whether they suffice."""
+"""Factor between successive numbers of resamples at which the run checks whether they suffice."""
 
 
 class Source(Protocol):
-    """A source of cells to run, some of which may depend on the results of earlier ones."""
+    """A source of cells to run; the choice of later cells may depend on the results of earlier ones."""
 
     def next(self) -> Cell | None:
-        """Return the next cell; None: there is none until a running cell ends, or none at all if no cell runs."""
+        """Return the next cell; None: no cell until a running cell ends; if none runs, no more cells."""
         ...
 
     def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
-        """Record that a cell has ended, and its CPU time."""
+        """Record that a cell has ended, with its CPU seconds and whether it failed."""
         ...
 
 
 class InOrder:
-    """A source that hands out all cells in order."""
+    """A source that returns all cells in order."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._left = deque(cells)
         self.spent_seconds = 0.0
 
     def next(self) -> Cell | None:
-        """See ``Source``."""
+        """Return the next cell; None: there is none left."""
         return self._left.popleft() if self._left else None
 
     def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
-        """See ``Source``."""
+        """Add the CPU seconds of an ended cell."""
         self.spent_seconds += cpu_seconds
 
 
@@ -50,8 +50,8 @@ class Limits:
     """The conditions that end resampling before the requested number is reached.
 
     Attributes:
-        budget_seconds: CPU time of the whole run, in all processes; infinite: no limit.
-        enough: whether a number of resamples that all policies have finished suffices; None: only all suffice.
+        budget_seconds: CPU time of the whole run, in all processes; inf: no limit.
+        enough: returns whether a number of resamples, finished by all policies, suffices; None: run all.
     """
 
     budget_seconds: float = math.inf
@@ -61,14 +61,14 @@ class Limits:
 class Rationed:
     """A source of runs of the trace, then of equally many resamples for every policy, within a budget of CPU time.
 
-    If the budget does not suffice for every policy to have the fewest resamples that give an interval, the slowest
-    policies get none, one after another, until it does for the others. The CPU time of a resample is estimated from the
-    run of the trace and from finished resamples, so no policy is resampled before its run of the trace has ended.
+    If the budget is too small for every policy to get the fewest resamples that give an interval, the slowest policies
+    are dropped from resampling, one after another, until it suffices. A resample's CPU time is estimated from the run
+    of the trace and finished resamples, so no policy is resampled before its run of the trace has ended.
 
     Args:
         cells: the cells that have not finished.
         count: the number of resamples requested.
-        done: policy and number of resamples that earlier runs of the folder finished.
+        done: policy and number of each resample that earlier runs of the folder finished.
         limits: the conditions that end resampling earlier.
     """
 
@@ -84,7 +84,7 @@ class Rationed:
         self._over = False
         self.spent_seconds = 0.0
         self.without: list[str] = []
-        """Policies without resamples because of the budget, the slowest first."""
+        """Policies dropped from resampling because of the budget, the slowest first."""
         self.cut = False
         """Whether the budget ended resampling."""
         self.suffice = False
@@ -92,11 +92,11 @@ class Rationed:
 
     @property
     def needed_seconds(self) -> float:
-        """Return the estimated CPU time of a run in which every policy has enough resamples for an interval."""
+        """Return the estimated CPU seconds for every policy to get the fewest resamples for an interval."""
         return self.spent_seconds + math.fsum(self._to_reach(policy, FEWEST_RESAMPLES) for policy in self._reached)
 
     def next(self) -> Cell | None:
-        """See ``Source``."""
+        """Return the next run or resample within the budget; None: as in ``Source``."""
         if self._first:
             return self._given(self._first.popleft())
         while not self._over:
@@ -109,7 +109,7 @@ class Rationed:
                     return None
                 self._next_stage()
             elif number > FEWEST_RESAMPLES and self._on_trace():
-                return None  # what the others take is not known yet
+                return None  # the CPU time of the other policies is not known yet
             elif self._fits(number):
                 self._reached[policy] = number
                 if (policy, number) not in self._done:
@@ -121,7 +121,7 @@ class Rationed:
         return None
 
     def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
-        """See ``Source``; a policy that fails on the trace itself is not resampled."""
+        """Record the CPU seconds of an ended cell; a policy that fails on the trace itself is not resampled."""
         self._running.discard(cell)
         self.spent_seconds += cpu_seconds
         self._costs[cell.policy].append(cpu_seconds)
@@ -133,7 +133,7 @@ class Rationed:
         return cell
 
     def _behind(self) -> str | None:
-        """Return the policy with the fewest resamples, among those whose run of the trace has ended; None: none has."""
+        """Return the policy with the fewest resamples whose run of the trace has ended; None: there is none."""
         waiting = self._on_trace()
         ready = [policy for policy in self._kept if policy not in waiting]
         if not ready and not waiting:
@@ -141,17 +141,17 @@ class Rationed:
         return min(ready, key=self._reached.__getitem__, default=None)
 
     def _on_trace(self) -> set[str]:
-        """Return the policies whose run of the trace is still going on."""
+        """Return the policies whose run of the trace is still running."""
         return {cell.policy for cell in self._running if not cell.resampled}
 
     def _next_stage(self) -> None:
-        """Check whether the resamples suffice; otherwise raise the number to reach."""
+        """Check whether the finished resamples suffice; if not, raise the number of resamples to reach."""
         self.suffice = self._limits.enough is not None and self._limits.enough(self._stage)
         self._over = self.suffice or self._stage >= self._count
         self._stage = min(self._count, math.ceil(GROWTH * self._stage))
 
     def _fits(self, number: int) -> bool:
-        """Return whether the budget suffices for this number of resamples per policy, or the fewest for an interval."""
+        """Return whether the budget suffices for this number of resamples per policy, at least the fewest."""
         under_way = math.fsum(self._cost(cell.policy) for cell in self._running)
         target = max(number, FEWEST_RESAMPLES)
         needed = under_way + math.fsum(self._to_reach(policy, target) for policy in self._kept)
@@ -163,12 +163,12 @@ class Rationed:
         return self._cost(policy) * sum((policy, each) not in self._done for each in left)
 
     def _cost(self, policy: str) -> float:
-        """Return the mean CPU time of a policy's finished runs; 0: there are none."""
+        """Return the mean CPU seconds of a policy's finished cells; 0: none has finished."""
         found = self._costs[policy]
         return math.fsum(found) / len(found) if found else 0.0
 
     def _drop_slowest(self) -> None:
-        """Drop the policy that would take longest to reach the fewest resamples for an interval."""
+        """Drop the policy with the most CPU time left to the fewest resamples for an interval."""
         slowest = max(self._kept, key=lambda policy: self._to_reach(policy, FEWEST_RESAMPLES))
         self._kept.remove(slowest)
         self.without.append(slowest)

@@ -28,7 +28,7 @@ class Display(Silent):
     """A display that shows nothing; the base of the other displays."""
 
     def close(self) -> None:
-        """Clear outdated lines from the screen."""
+        """End the display, and clear its lines from the screen."""
 
 
 class Lines(Display):
@@ -54,14 +54,14 @@ class Lines(Display):
         self._last[cell] = progress
 
     def ended(self, cell: Cell) -> None:
-        """Write a line that the cell has finished."""
+        """Write a line on the finished cell; of resamples, only about every tenth of all cells."""
         self._done += 1
         took = time.monotonic() - self._began.pop(cell, time.monotonic())
         last = self._last.pop(cell, None)
         whole = last is not None and last.finished == last.jobs
         text = f"{last.jobs} jobs, simulated {simulated(last.time_seconds)}, " if last is not None and whole else ""
         if cell.resampled and self._done % max(1, self._total // 10):
-            return  # of hundreds of resamples, a line for each tenth
+            return  # for resamples, only ten lines over the whole plan
         self._write(f"{cell.name}: {text}{took:.1f} s   {self._done} of {self._total} done")
 
 
@@ -126,7 +126,7 @@ class Bars(Display):
 
 
 def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
-    """Return a cell's line: policy, bar, finished jobs, simulated time, and estimated remaining time."""
+    """Return a cell's line of text: policy, bar, finished jobs, simulated time, and estimated seconds left."""
     name = cell.label if cell.seed == 0 else cell.name.replace(",", "")
     finished, jobs = (0, 0) if progress is None else (progress.finished, progress.jobs)
     part = finished / jobs if jobs else 0.0
@@ -140,7 +140,7 @@ def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
 
 
 def simulated(seconds: float) -> str:
-    """Return simulated time since the first arrival as text, such as ``0d 03:07:12``."""
+    """Return simulated seconds as text, such as ``0d 03:07:12``."""
     whole = max(0, int(seconds))
     days, rest = divmod(whole, 86_400)
     return f"{days}d {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"

@@ -2,10 +2,10 @@
 
 It reads from a socket, its only argument: first the packed plan and the folder, then one-byte commands.
 
-- ``FORK`` comes with the ends of two pipes and the call page for a worker. The answer is the worker's process, or
+- ``FORK`` is sent with ends of two pipes and a worker's call page. The answer is the worker's process id, or
   ``REFUSED`` if another thread runs here: a forked process has none of its parent's threads, but all of their locks.
-- ``WORK`` comes with the same, and turns this process into the worker.
-- ``WAIT`` comes with the process of a worker that is ending. The answer is its exit code.
+- ``WORK`` is sent with the same descriptors, and turns this process into the worker.
+- ``WAIT`` is followed by the process id of an ending worker. The answer is that worker's exit code.
 
 When the socket closes or the process is killed, all workers end.
 """
@@ -28,23 +28,23 @@ WORK: Final = b"b"
 WAIT: Final = b"w"
 REFUSED: Final = 0
 IDLE_THREADS: Final = frozenset({"polars-ooc-clea"})
-"""Threads that do not prevent a fork. The one that polars starts on import waits on a channel without a lock until
-memory is spilled to disk; a worker exits without the exit handlers that would wait for it."""
+"""Names of threads that do not prevent a fork. The thread that polars starts on import holds no lock until memory is
+spilled to disk; a worker exits without the exit handlers that would wait for this thread."""
 _CLOSED_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _PR_SET_PDEATHSIG: Final = 1
 _TASKS: Final = Path("/proc/self/task")
 
 
 def main() -> None:
-    """Serve the socket that the argument names."""
-    os.dup2(2, 1)  # what a plugin prints at its import goes to stderr
+    """Serve commands from the socket whose descriptor is the process's argument."""
+    os.dup2(2, 1)  # output of plugins on import goes to stderr
     control = socket.socket(fileno=int(sys.argv[1]))
     with control.makefile("rb", buffering=0) as stream:
         given = worker.received(stream)
     if given is None:
         return  # the command was interrupted before it had written the plan
     gc.collect()
-    gc.freeze()  # objects that all workers share are not touched by their garbage collectors
+    gc.freeze()  # so that workers' garbage collectors leave shared objects untouched
     _Server(control, given).serve()
 
 
@@ -85,7 +85,7 @@ class _Server:
         for process in self._workers:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)  # so that the system counts its CPU time as that of the command
+                os.waitpid(process, 0)  # so that its CPU time counts as that of the command
 
     def _fork(self, files: list[int]) -> int:
         process = os.fork()

@@ -1,4 +1,4 @@
-"""Hashes the inputs of a run, since an interrupted run may be resumed only with equal inputs."""
+"""Hashes a run's inputs, since an interrupted run may be resumed only with the same inputs."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ _WORDS: Final = {
 
 
 def manifest_of(plan: Plan) -> dict[str, str]:
-    """Return hashes of the inputs on which the plan's results depend."""
+    """Return hashes or texts, by kind of input, of all inputs on which the plan's results depend."""
     workloads = {id(workload): workload for workload in plan.workloads.values()}
     return {
         "version": __version__,
@@ -47,7 +47,7 @@ def manifest_of(plan: Plan) -> dict[str, str]:
 
 
 def write_manifest(folder: Path, manifest: dict[str, str]) -> None:
-    """Write the manifest to the folder."""
+    """Write a manifest to a result folder as ``.resume.json``."""
     (folder / NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
@@ -55,7 +55,7 @@ def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
     """Check that a folder's manifest matches the current plan.
 
     Raises:
-        InputError: the folder has no manifest, or it differs from the plan's.
+        InputError: the folder has no manifest, or its manifest differs from the plan's.
     """
     path = folder / NAME
     rule = "--resume must name a folder that an interrupted simulation left"
@@ -72,7 +72,7 @@ def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
 
 
 def workload_hash(workload: Workload) -> str:
-    """Return the SHA-256 of a workload's content."""
+    """Return the SHA-256 of a workload's content as hexadecimal text."""
     digest = hashlib.sha256()
     for part in (workload.users, workload.apps, workload.jobs):
         for name in part.__dataclass_fields__:

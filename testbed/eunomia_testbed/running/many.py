@@ -53,9 +53,9 @@ class Outcome:
         facts: content of ``run.json``.
         metrics: one row for each policy and seed, as in ``summary.csv``.
         ended: ``finished``, or ``interrupted`` by Ctrl-C (finished cells are kept).
-        dropped: the number of dropped trace rows and of jobs that could not run, by violated rule.
+        dropped: number of dropped trace rows and of jobs that could not run, by violated rule.
         cpu_seconds: CPU time of the simulations and their tables, in all processes.
-        suffice: whether the finished resamples suffice.
+        suffice: whether the finished resamples suffice according to ``enough``.
     """
 
     folder: Path
@@ -93,8 +93,8 @@ def run_plan(
         resume: whether an interrupted run's folder is continued.
         report: whether ``report.html`` is written.
         watch: receives the progress.
-        enough: whether the rows of the resamples that all policies have finished suffice; called at the fewest that
-            give an interval, and then whenever their number has grown by half. None: all are simulated.
+        enough: returns whether the rows of the resamples finished by all policies suffice; called first with the
+            fewest that give an interval, then after each growth by half. None: all are simulated.
 
     Raises:
         InputError: the plan or the folder is invalid; nothing was changed.
@@ -134,7 +134,7 @@ def run_plan(
 
 @builds
 class _How:
-    """How the cells of a plan are run; ``whole``: an earlier run has merged all runs of the trace."""
+    """Options for running a plan's cells; ``whole``: an earlier run has merged all runs of the trace."""
 
     whole: bool
     processes: int | None
@@ -144,19 +144,19 @@ class _How:
 
 @builds
 class _Ran:
-    """The state of a plan's cells: the number of finished ones, including earlier runs, and the failed ones."""
+    """The state of a plan's cells: the number of finished cells, including earlier runs, and the failed cells."""
 
     ended: Literal["finished", "interrupted"]
     done: int
     failed: list[FailedCell]
     cells: int
-    """Number of cells needed."""
+    """Number of cells that the plan needs, including finished ones."""
     fixed: tuple[str, ...]
     """Labels of policies whose runs draw no random numbers, so that only one seed was simulated."""
     spent_seconds: float
-    """CPU time of the cells."""
+    """CPU time of the cells that this run simulated."""
     rationed: Rationed | None
-    """The source that selected resamples within the budget; None: there was no budget, and all were run."""
+    """The source that selected resamples within the limits; None: there were no limits, and all were run."""
 
     @property
     def how(self) -> str:
@@ -165,7 +165,7 @@ class _Ran:
 
 
 def _run_left(plan: Plan, folder: ResultFolder, facts: RunFacts, how: _How) -> _Ran:
-    """Run the unfinished cells and merge all finished ones; Ctrl-C keeps the finished cells.
+    """Run the unfinished cells and merge all finished cells; on Ctrl-C the finished cells are kept.
 
     If a policy's run of the first seed draws no random numbers, its other seeds of the same workload are skipped.
     """
@@ -224,7 +224,7 @@ def _run_left(plan: Plan, folder: ResultFolder, facts: RunFacts, how: _How) -> _
 def _source(
     plan: Plan, cells: Sequence[Cell], folder: Path, enough: Callable[["pl.DataFrame"], bool] | None
 ) -> InOrder | Rationed:
-    """Return a source of these cells; it ends early when the budget is spent or ``enough`` resamples have finished."""
+    """Return a source of cells, which ends early if the budget is spent or ``enough`` resamples have finished."""
     if plan.resampling is None or (plan.budget_seconds is None and enough is None):
         return InOrder(cells)
     file = ResampleFile(folder)
@@ -243,7 +243,7 @@ def _source(
 
 
 def _needed(plan: Plan, folder: Path, cells: list[Cell]) -> list[Cell]:
-    """Return the cells without repetitions of a finished run that drew no random numbers."""
+    """Return the cells, except those that would repeat a finished run without random numbers."""
     first = plan.seeds[0]
 
     def is_needed(cell: Cell) -> bool:
@@ -265,7 +265,7 @@ def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, r
 
 
 def _begin(folder: ResultFolder, facts: RunFacts, manifest: dict[str, str], added: Added) -> None:
-    """Write the files that readers and ``--resume`` need before there are tables."""
+    """Write the files that readers and ``--resume`` need before the tables exist."""
     folder.write_facts(facts)
     write_manifest(folder.path, manifest)
     write_added(added, folder.path)
@@ -280,7 +280,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _failures(failed: Sequence[FailedCell]) -> tuple[FailedRun, ...]:
-    """Return the failed runs; of a policy's failed resamples only the first, and none if the trace itself failed."""
+    """Return the failed runs, with at most one resample per policy, and none if its run of the trace failed."""
     named = {each.cell.label for each in failed if not each.cell.resampled}
     made = []
     for each in failed:
@@ -294,7 +294,7 @@ def _failures(failed: Sequence[FailedCell]) -> tuple[FailedRun, ...]:
 
 
 def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:
-    """Merge the finished cells, so that they can be read; their files are kept while other cells are missing.
+    """Merge the finished cells into the tables; the cells' own files are kept while other cells are missing.
 
     Args:
         folder: folder of the results.
@@ -312,7 +312,7 @@ def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: boo
 
 
 def _draws(plan: Plan, folder: Path, ran: _Ran, fixed: tuple[str, ...]) -> Draws:
-    """Return the draws that the finished runs make up.
+    """Return the kind and number of independent draws in the finished runs.
 
     Args:
         plan: the plan.
@@ -339,7 +339,7 @@ def _draws(plan: Plan, folder: Path, ran: _Ran, fixed: tuple[str, ...]) -> Draws
 
 
 def _fixed_before(folder: Path) -> tuple[str, ...]:
-    """Return the policies whose earlier runs in the folder drew no random numbers."""
+    """Return the labels of policies whose earlier runs in the folder drew no random numbers."""
     path = folder / "run.json"
     return RunFacts.from_json(path.read_text(encoding="utf-8")).draws.fixed if path.is_file() else ()
 
@@ -391,7 +391,7 @@ def _facts(plan: Plan) -> RunFacts:
 
 
 def _costs_given(plan: Plan) -> bool | None:
-    """Return whether any change takes time; None: a peer's rules set the times."""
+    """Return whether any change of a job takes time; None: a peer's rules set the times."""
     if plan.peer is not None:
         return None
     costs = plan.options.costs
@@ -399,7 +399,7 @@ def _costs_given(plan: Plan) -> bool | None:
 
 
 def _resizes_free(plan: Plan) -> bool:
-    """Return whether changes take time in general, but growing or shrinking a gang does not."""
+    """Return whether some changes take time, but growing and shrinking a gang do not."""
     costs = plan.options.costs
     free = costs.join == 0.0 and costs.pause == 0.0 and plan.options.resizes != "restart"
     return bool(_costs_given(plan)) and free
@@ -433,6 +433,6 @@ def _utc() -> str:
 
 
 def deciding_seconds(timings: "pl.DataFrame", policy: str, seed: int) -> float | None:
-    """Return the CPU seconds of the arbiter's ``step`` in one cell; None: they were not measured."""
+    """Return the CPU seconds of the arbiter's ``step`` in one cell; None: not measured."""
     mine = timings.filter((timings["policy"] == policy) & (timings["seed"] == seed) & (timings["stage"] == "step"))
     return float(mine["cpu_seconds"].sum()) if mine.height else None

@@ -16,7 +16,7 @@ from eunomia_testbed.workload import Workload
 
 @value
 class Names:
-    """The names of the objects by which a peer's module defines its rules."""
+    """The names of the objects in a peer's module that define the peer's rules."""
 
     module: str
     options: str
@@ -28,10 +28,10 @@ class Names:
     notes: str
     """Name of the function that describes how policies differ from the peer's, given profiles by name."""
     given: str
-    """Name of the collection of plugin options whose values the rules set."""
+    """Name of the collection with the names of plugin options whose values the rules set."""
 
     def get(self, name: str) -> Any:
-        """Return an object of the peer's module by name."""
+        """Import the peer's module, and return its object of this name."""
         return getattr(importlib.import_module(self.module), name)
 
 
@@ -49,7 +49,7 @@ PEERS: Final = {
 
 @value
 class Peer:
-    """A peer's rules with their options."""
+    """A peer (another simulator) by name, with the options of its round rules."""
 
     name: str
     options: Any
@@ -79,7 +79,7 @@ class Peer:
         return made
 
     def notes(self, profiles: Mapping[str, Profile]) -> list[str]:
-        """Return the differences from the peer's policies, one sentence each."""
+        """Return a sentence for each difference of the policies from the peer's."""
         made: list[str] = PEERS[self.name].get(PEERS[self.name].notes)(profiles)
         return made
 

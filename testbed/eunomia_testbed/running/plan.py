@@ -30,10 +30,10 @@ class Cell:
 
     policy: str
     seed: int
-    """The seed; for a resample, its number."""
+    """The seed; for a resample or window, its number."""
     load: float = 1.0
     resampled: bool = False
-    """Whether the workload is a resample of the trace, of which only metrics are kept."""
+    """Whether the workload is a resample or window of the trace, of which only metrics are kept."""
 
     @property
     def name(self) -> str:
@@ -59,9 +59,9 @@ class Plan:
     Attributes:
         workloads: workloads by seed; one object for all seeds, or one generated for each.
         profiles: profiles by name, in the order in which policies are shown.
-        loads: factors by which jobs arrive faster.
+        loads: factors by which arrival times are divided.
         peer: the simulator that defines the round rules; the profiles follow these rules. None: Eunomia's rules.
-        rho: the kind of rho that judges the run.
+        rho: the kind of rho by which apps are judged.
         csv: whether tables are also written as CSV.
         spec: the fields of the spec that differ from their defaults, for ``run.json``.
     """
@@ -81,7 +81,7 @@ class Plan:
     command: tuple[str, ...] = ()
     spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     assumptions: tuple[SpeedAssumption, ...] = ()
-    """The assumptions on speeds that are not given."""
+    """The assumptions on speeds that the speed source lacks."""
     resampling: Resampling | Windows | None = None
     """The resamples or windows of the trace, each simulated under every policy; None: the trace alone is simulated."""
     budget_seconds: float | None = None
@@ -91,11 +91,11 @@ class Plan:
     limits: CallLimits = DEFAULT_LIMITS
     """Limits on the time of a plugin's call."""
     notes: tuple[str, ...] = ()
-    """Sentences on how the plan's parts interact, for ``run.json`` and the page."""
+    """Sentences on the interaction of the plan's parts, for ``run.json`` and the report."""
 
     @property
     def draws(self) -> Draws:
-        """Return how the runs of the trace, or of the generated workloads, are drawn."""
+        """Return the kind and number of draws in the runs of the traces or generated workloads."""
         if not self.several_traces:
             return draws_of_seeds(len(self.seeds))
         names = ", ".join(workload.name for workload in self.workloads.values())
@@ -107,7 +107,7 @@ class Plan:
         return tuple(self.workloads)
 
     def cells(self) -> list[Cell]:
-        """Return every cell: by policy, load and seed, followed by the resamples by number, each under every policy."""
+        """Return all cells: by policy, load and seed, followed by the resamples by number and policy."""
         whole = [
             Cell(policy=policy, seed=seed, load=load)
             for policy in self.profiles
@@ -123,7 +123,7 @@ class Plan:
         return whole + resampled
 
     def repeats(self, cell: Cell) -> bool:
-        """Return whether the cell differs from the first seed's cell only by the seed, not by the workload."""
+        """Return whether the cell has another seed than the first one, but the same workload."""
         first = self.seeds[0]
         return not cell.resampled and cell.seed != first and self.workloads[cell.seed] is self.workloads[first]
 
@@ -140,7 +140,7 @@ class Plan:
         return self.resampling.counted(self.workloads[self.seeds[0]], cell.seed)
 
     def options_of(self, workload: Workload, *, resampled: bool = False) -> SimulationOptions:
-        """Return the options for a workload, with a peer's rules if the plan has any; resamples keep fewer logs."""
+        """Return the options for a workload, with a peer's rules if the plan has any; resamples have fewer logs."""
         options = self.options
         if resampled:
             reports = self._reports_of(workload)
@@ -165,14 +165,14 @@ class Plan:
 
     @property
     def jobs(self) -> int:
-        """Return the largest number of jobs of a cell."""
+        """Return the number of jobs of the largest workload."""
         return max((workload.size for workload in self.workloads.values()), default=0)
 
     def check(self) -> None:
         """Check that the plan can run.
 
         Raises:
-            InputError: there are no cells, two cells have the same name, or a policy does not suit the cluster.
+            InputError: there are no cells, two cells have the same name, a policy is unsuited, or a load is invalid.
         """
         cells = self.cells()
         if not cells:
@@ -197,7 +197,7 @@ class FailedCell:
 
 
 def sped_up(workload: Workload, load: float) -> Workload:
-    """Return the same jobs, arriving faster by the factor ``load``."""
+    """Return the workload with all arrival times divided by ``load``."""
     if load == 1.0:
         return workload
     jobs = dataclasses.replace(workload.jobs, arrival_seconds=workload.jobs.arrival_seconds / load)

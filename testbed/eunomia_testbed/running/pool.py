@@ -1,4 +1,4 @@
-"""Runs cells one after another in this process, or in parallel in worker processes, with the same results."""
+"""Runs cells sequentially in this process, or in parallel in worker processes, with the same results."""
 
 import contextlib
 import functools
@@ -29,8 +29,8 @@ from eunomia_testbed.running.workers import ServerDiedError, Worker, Workers
 from eunomia_testbed.simulator import Progress
 
 WORTH_A_PROCESS = 2_000
-"""Number of jobs in all cells below which two worker processes save no time. They start within 0.7 s, in which one
-process simulates 1,400 jobs under FIFO or 200 under LAS."""
+"""Number of jobs in all cells below which two worker processes save no time. Workers take 0.7 s to start, in which
+one process simulates 1,400 jobs under FIFO or 200 under LAS."""
 
 
 class WorkerDiedError(EunomiaError):
@@ -56,7 +56,7 @@ def has_others(plan: Plan) -> bool:
 
 
 def without_late(failed: Iterable[FailedCell], cells: Iterable[Cell]) -> tuple[list[Cell], list[FailedCell]]:
-    """Return the cells of policies without late calls, and the others as failures with the late call's error."""
+    """Return the cells of policies without late calls, and the other cells as failures with that error."""
     late = {each.cell.policy: each.error for each in failed if isinstance(each.error, CallTooLongError)}
     left = list(cells)
     others = [FailedCell(cell=cell, error=late[cell.policy]) for cell in left if cell.policy in late]
@@ -70,7 +70,7 @@ def run_cells(plan: Plan, cells: Source, folder: Path, *, processes: int, watch:
         plan: the plan of the cells.
         cells: the source of the cells to run.
         folder: folder of the results.
-        processes: number of worker processes; 0: this one runs the cells.
+        processes: number of worker processes; 0: the current process runs the cells.
         watch: receives the progress.
 
     Returns:
@@ -106,7 +106,7 @@ def _run_here(plan: Plan, cells: Source, folder: Path, watch: Watch, page: CallP
 
 
 def _next_in_time(cells: Source, failed: list[FailedCell]) -> Cell | None:
-    """Return the next cell of a policy without late calls; cells of other policies are marked as failed."""
+    """Return the next cell of a policy without late calls; skipped cells are recorded as failed."""
     while (cell := cells.next()) is not None:
         _, late = without_late(failed, [cell])
         if not late:
@@ -117,7 +117,7 @@ def _next_in_time(cells: Source, failed: list[FailedCell]) -> Cell | None:
 
 
 class _Pool:
-    """A dispatcher of cells to worker processes, until all cells are done or one fails."""
+    """Dispatches cells to worker processes until all cells have ended; a disk error or a dead worker ends the run."""
 
     def __init__(self, plan: Plan, source: Source, folder: Path, watch: Watch) -> None:
         self._cells = plan.cells()
@@ -128,7 +128,7 @@ class _Pool:
         self._busy: dict[Worker, int] = {}
         self._calls: dict[Worker, LateCall] = {}
         self._spent_before: dict[Worker, float] = {}
-        """CPU seconds that each worker had used when its cell began."""
+        """CPU seconds that each worker had used when it began its current cell."""
         self._looked_at = 0.0
         self._failed: list[FailedCell] = []
 
@@ -177,7 +177,7 @@ class _Pool:
         self._give()
 
     def _give(self) -> None:
-        """Send cells to idle workers, while there are cells available."""
+        """Send cells to idle workers as long as both are available."""
         while self._idle and (cell := _next_in_time(self._source, self._failed)) is not None:
             self._send(self._idle.pop(), self._numbers[cell])
 
@@ -195,7 +195,7 @@ class _Pool:
         return LateCall(self._limits.cpu_seconds, self._limits.wall_seconds)
 
     def _end_late_calls(self, workers: Workers, tick: float) -> None:
-        """Kill workers whose call continues although an exception should have ended it, and start new ones."""
+        """Kill workers whose plugin call exceeds its limit despite the exception, and start new workers."""
         now = time.monotonic()
         if now - self._looked_at < tick:
             return
@@ -217,7 +217,7 @@ class _Pool:
             self._start(workers)
 
     def _listen(self, worker: Worker) -> None:
-        with contextlib.suppress(ValueError):  # a line that the worker could not write to its end
+        with contextlib.suppress(ValueError):  # an incomplete line of a worker that died
             for line in worker.answers:
                 self._news.put((worker, json.loads(line)))
         self._news.put((worker, None))

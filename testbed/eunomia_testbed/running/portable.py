@@ -11,19 +11,19 @@ _FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "
 
 
 def can_travel(plan: Plan) -> bool:
-    """Return whether another process would find the same plugins: installed, or in files that the environment names."""
+    """Return whether another process finds the same plugins: installed, or in files named in the environment."""
     return all(profile.registry is default_registry() for profile in plan.profiles.values())
 
 
 def packed(plan: Plan) -> bytes:
-    """Return the plan as bytes for ``unpacked``."""
+    """Return a plan as bytes that ``unpacked`` decodes."""
     plain = {name: getattr(plan, name) for name in _FIELDS}
     profiles = {label: (profile.name, profile.resolved()) for label, profile in plan.profiles.items()}
     return pickle.dumps((plain, profiles))
 
 
 def unpacked(data: bytes) -> Plan:
-    """Restore a plan from ``packed``; accept bytes from the parent process only, since unpickling runs code."""
+    """Return the plan encoded by ``packed``; only for bytes of the parent process, since unpickling runs code."""
     plain, profiles = pickle.loads(data)
     made = {label: Profile.parse(text, name=name, place=name) for label, (name, text) in profiles.items()}
     return Plan(profiles=made, **plain)

@@ -1,4 +1,4 @@
-"""Resamples of a plan's trace: how they are drawn, the row of each simulated resample, and the file of all rows."""
+"""Resamples of a plan's trace: their draws, the row of metrics of each one, and the file of all rows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from eunomia_testbed.metrics.frames import Frames
 
 KEPT: Final = Keep(rounds=False, leases=True, waits=True, segments=False, queue=True, records=False, timings=False)
-"""The logs that a resample's simulation keeps: those needed for the metrics that compare policies."""
+"""The logs that a resample's simulation may keep: those needed for the metrics that compare policies."""
 
 
 @value
 class Resampling:
-    """The resamples of a plan.
+    """The resamples of a plan's trace, drawn in blocks of consecutive apps.
 
     Attributes:
         count: number of resamples, numbered from 1.
@@ -47,7 +47,7 @@ class Resampling:
     source: str
 
     def workload(self, trace: Workload, number: int) -> Workload:
-        """Return a resample of the trace."""
+        """Return the resample of the trace with a number from 1."""
         rows, arrivals = draw(np.random.default_rng([self.seed, number]), trace.apps.arrival_seconds, self.blocks)
         return taken(trace, rows, arrivals)
 
@@ -58,11 +58,11 @@ class Resampling:
 
     @property
     def identity(self) -> str:
-        """Return a text of all parameters that determine the resamples, apart from the trace and their number."""
+        """Return, as text, all parameters that determine the resamples, apart from the trace and their number."""
         return repr((self.blocks, self.seed))
 
     def counted(self, trace: Workload, number: int) -> None:
-        """Return None, since all apps of a resample count."""
+        """Return None, since all apps of a resample count in its metrics."""
 
     def draws(self, done: int) -> Draws:
         """Return the draws of a run in which every policy has finished this number of resamples."""
@@ -78,7 +78,7 @@ class Resampling:
 
 
 def resampling_of(trace: Workload, count: int, *, seed: int, block: Blocks | None) -> Resampling:
-    """Return the resampling of a trace, with blocks of automatic length unless a length is given.
+    """Return the resampling of a trace; with ``block`` None, the block length is automatic.
 
     Raises:
         InputError: the trace is too short to be resampled, or too short for the blocks.
@@ -110,7 +110,7 @@ def row_of(
         frames: tables of the simulation.
         policy: label of the policy.
         number: number of the resample or window.
-        facts: fields of the run's facts on which metrics depend.
+        facts: fields of ``RunFacts`` on which metrics depend.
         counted: for a window, the ids of the apps that count; None: all.
     """
     from eunomia_testbed.results.facts import RunFacts
@@ -132,21 +132,21 @@ def row_of(
 
 
 def _only_declared(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """Return the table without the columns of plugins."""
+    """Return a table without the columns that plugins have added."""
     from eunomia_testbed.results.tables import schema_of
 
     return frame.select(schema_of(table).names())
 
 
 class ResampleFile:
-    """The file of a folder's resamples, with a row for each policy and number."""
+    """The file ``resamples.parquet`` of a result folder, with a row for each policy and resample number."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RESAMPLES
 
     @cached_property
     def done(self) -> Collection[tuple[str, int]]:
-        """Return policy and number of each row in the file."""
+        """Return the policy label and resample number of each row in the file."""
         import polars as pl
 
         if not self._path.is_file():
@@ -178,10 +178,10 @@ class ResampleFile:
         return pl.read_parquet(self._path).filter(pl.col("seed") <= most)
 
     def complete(self, without: Collection[str] = ()) -> int:
-        """Return the number of resamples that have finished under every policy that has any.
+        """Return the number of resamples that have finished under every policy that has any resamples.
 
         Args:
-            without: policies to ignore, whose resampling was given up.
+            without: policies to ignore, which were dropped from resampling.
         """
         import polars as pl
 
@@ -193,13 +193,13 @@ class ResampleFile:
 
 
 def read_row(path: Path) -> dict[str, object]:
-    """Read the row that a resample's simulation has written."""
+    """Return the row that a resample's simulation has written."""
     found: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def smaller(keep: Keep) -> Keep:
-    """Return the logs that a resample's simulation keeps, out of those that the plan keeps."""
+    """Return the logs that a resample's simulation keeps: those in both the plan's and ``KEPT``."""
     return Keep(
         **{field.name: getattr(keep, field.name) and getattr(KEPT, field.name) for field in dataclasses.fields(Keep)}
     )

@@ -32,7 +32,7 @@ class SimulationResult:
 
     Args:
         folder: folder of the results.
-        keeper: keeps a temporary folder alive as long as the result exists.
+        keeper: an object, such as a ``TemporaryDirectory``, that keeps the folder as long as the result exists.
     """
 
     def __init__(self, folder: Path, keeper: object = None) -> None:
@@ -40,42 +40,42 @@ class SimulationResult:
 
     @functools.cached_property
     def run(self) -> RunData:
-        """Return all tables, and the facts of the run."""
+        """Return all tables of the run, with its facts."""
         return RunData.load(self._folder)
 
     @property
     def jobs(self) -> "pl.DataFrame":
-        """Return a row for each job."""
+        """Return the table of jobs: a row for each policy, seed and job."""
         return self.run.jobs
 
     @property
     def apps(self) -> "pl.DataFrame":
-        """Return a row for each app."""
+        """Return the table of apps: a row for each policy, seed and app."""
         return self.run.apps
 
     @property
     def users(self) -> "pl.DataFrame":
-        """Return a row for each user."""
+        """Return the table of users: a row for each policy, seed and user."""
         return self.run.users
 
     @property
     def rounds(self) -> "pl.DataFrame":
-        """Return a row for each round."""
+        """Return the table of rounds: a row for each policy, seed and round."""
         return self.run.rounds
 
     @property
     def leases(self) -> "pl.DataFrame":
-        """Return a row for each GPU and lease."""
+        """Return the table of leases: a row for each period in which a lease held a GPU."""
         return self.run.leases
 
     @property
     def waits(self) -> "pl.DataFrame":
-        """Return a row for each period in which a job waited."""
+        """Return the table of waits: a row for each period in which a job waited for one reason."""
         return self.run.waits
 
     @property
     def records(self) -> Mapping[str, "pl.DataFrame"]:
-        """Return the plugins' own records, by plugin."""
+        """Return the tables of plugins' own records, by plugin name."""
         return self.run.records
 
     @functools.cached_property
@@ -107,7 +107,7 @@ class SimulationResult:
         return target
 
     def _repr_html_(self) -> str:
-        """Return the report as HTML, which notebooks display."""
+        """Return the report as HTML for notebooks."""
         import html
 
         from eunomia_testbed.report.page import render
@@ -116,7 +116,7 @@ class SimulationResult:
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 50rem; border: 0"></iframe>'
 
     def __repr__(self) -> str:
-        """Return policies and seeds as text."""
+        """Return the class name with policies and seeds."""
         facts = self.run.facts
         seeds = "" if facts is None else f", seeds {', '.join(map(str, facts.seeds))}"
         return f"SimulationResult({', '.join(dict.fromkeys(policy for policy, _ in self.run.runs()))}{seeds})"
@@ -136,7 +136,7 @@ class SimulationKeywords(TypedDict, total=False):
     windows: int | None
     """Number of consecutive windows into which the trace is cut; None: none."""
     loads: Iterable[float] | str
-    """Factors by which jobs arrive faster; by default 1."""
+    """Factors by which arrival times are divided; by default 1."""
     settings: Sequence[str]
     """Settings ``KEY=VALUE`` that override those of each profile."""
     options: SimulationOptions | None
@@ -162,15 +162,15 @@ class SimulationKeywords(TypedDict, total=False):
     """A peer's round rules, such as ``"gavel"``."""
     rule: Sequence[str]
     rho: str | None
-    """The kind of rho that judges the run: ``themis``, ``static``, ``contention`` or ``exclusive``; None: ``themis``,
-    but ``static`` under a peer's rules."""
+    """The kind of rho by which apps are judged: ``themis``, ``static``, ``contention`` or ``exclusive``; None:
+    ``themis``, but ``static`` under a peer's rules."""
     unfair_above: float
     """The rho above which an app counts as treated unfairly."""
     plain: bool
     call_cpu: str
-    """Limit on the CPU time of a plugin's call, by default ``"60s"``."""
+    """Limit on the CPU time of one call of a plugin, by default ``"60s"``."""
     call_wall: str
-    """Limit on the time of a plugin's call, by default ``"600s"``."""
+    """Limit on the wall time of one call of a plugin, by default ``"600s"``."""
     tolerate_faults: bool
     """Whether a run continues after a plugin's fault; the fallback decides after several faults in a row."""
     progress: bool
@@ -189,7 +189,7 @@ def simulate(
 
     Args:
         workload: a trace, several traces of one cluster (independent draws, numbered from 0 in the column ``seed``), or
-            a function that generates one from a seed.
+            a function that returns a workload for a seed.
         cluster: a cluster, its short form such as ``"4x8 V100"``, or a cluster file.
         policies: presets, profile files, plugins or profiles.
         spec: fields of ``SimulationSpec``, with the meaning of the flags of ``eunomia simulate``; see

@@ -17,13 +17,13 @@ COMPARED: Final = (
 
 
 def over_seeds(metrics: pl.DataFrame, evidence: Evidence) -> pl.DataFrame:
-    """Return a row for each policy: ``seeds``, and the value, ``..._low`` and ``..._high`` of each metric.
+    """Return a row for each policy: ``seeds``, and for each metric its value, ``..._low`` and ``..._high``.
 
-    The last two are null if there is no interval.
+    The interval's bounds ``..._low`` and ``..._high`` are null if there is no interval.
 
     Args:
         metrics: a row for each policy and seed, as in ``summary.csv``.
-        evidence: the figures with their intervals.
+        evidence: the policies' figures with their 95 % intervals.
     """
     rows: list[dict[str, object]] = []
     for policy in metrics["policy"].unique(maintain_order=True):

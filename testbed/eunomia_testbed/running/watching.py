@@ -7,7 +7,7 @@ from eunomia_testbed.simulator import Progress
 
 
 class Watch(Protocol):
-    """An observer of each cell's progress, which never changes a result."""
+    """An observer of the progress of cells, which must not change any result."""
 
     def began(self, cell: Cell) -> None:
         """Observe that a cell begins to run."""
@@ -23,13 +23,13 @@ class Watch(Protocol):
 
 
 class Silent:
-    """An observer that does nothing."""
+    """An observer that ignores all progress."""
 
     def began(self, cell: Cell) -> None:
-        """Do nothing."""
+        """Ignore that a cell begins to run."""
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Do nothing."""
+        """Ignore that a cell has made progress."""
 
     def ended(self, cell: Cell) -> None:
-        """Do nothing."""
+        """Ignore that a cell's files have been written."""

@@ -1,4 +1,4 @@
-"""Windows, the consecutive parts of a plan's trace; each is simulated with half a window before and after it."""
+"""Windows: consecutive parts of a plan's trace, each simulated with the half windows before and after it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.taking import taken
 
 FEWEST_APPS: Final = 200
-"""Fewest apps of a window whose metrics count; smaller windows depend on each other."""
+"""Fewest apps of a window; metrics of smaller windows would not be independent."""
 NOT_OF_A_PART: Final = ("makespan_seconds", "slots_in_use_share", "utilization")
-"""Metrics over the time of a whole run, which would include apps that do not count in a window."""
+"""Metrics over a whole run's time, left out for windows since other apps than the window's affect them."""
 
 
 @value
@@ -39,13 +39,13 @@ class Windows:
 
     @property
     def identity(self) -> str:
-        """Return a text of all parameters that determine the windows, apart from the trace."""
+        """Return, as text, all parameters that determine the windows, apart from the trace."""
         return f"{self.count} windows"
 
     def workload(self, trace: Workload, number: int) -> Workload:
-        """Return a window with the apps of half a window before and after it, as far as the trace has them.
+        """Return a window with the apps of half a window before and after it, if the trace has them.
 
-        The apps before it load the cluster, and those after it keep it loaded until the window's last apps have
+        The earlier apps load the cluster, and the later apps keep it loaded until the window's last apps have
         finished.
         """
         begin, end = self._counted(trace, number)
@@ -86,8 +86,8 @@ def windows_of(trace: Workload, count: int, *, place: str) -> Windows:
 def only_counted(tables: Mapping[str, pl.DataFrame], counted: frozenset[str]) -> dict[str, pl.DataFrame]:
     """Return a window's tables with only the rows of apps that count.
 
-    The queue keeps the rows from the first arrival of such an app to the last finish of one, but at most to the last
-    arrival of all apps, after which the cluster empties.
+    The queue keeps the rows from the first arrival to the last finish of counted apps, but at most up to the last
+    arrival of any app, after which the cluster empties.
     """
     mine = pl.col("app").is_in(list(counted))
     last = tables["jobs"]["arrival_seconds"].max()

@@ -1,7 +1,7 @@
-"""A worker process: it runs the cells whose numbers it reads, one per line, and writes lines of JSON.
+"""A worker process, which reads numbers of cells, one per line, runs these cells, and writes lines of JSON.
 
-A line states the progress of a cell, or its end or error with its CPU time. The worker exits when its input or its
-output is closed.
+A line has the progress of a cell, or its end or error with its CPU seconds. The worker exits when its input or output
+is closed.
 """
 
 import io
@@ -37,8 +37,8 @@ def work(given: Given, requests: int, answers: int, calls: int) -> None:
         given: the plan, and the folder of its results.
         requests: descriptor of the file with the cells' numbers.
         answers: descriptor of the file for lines of JSON.
-        calls: descriptor of the page for the current call; the parent process kills this one if no exception ends the
-            call.
+        calls: descriptor of the page with the current plugin call; the parent process kills this worker if an
+            exception does not end a late call.
     """
     plan, folder = given
     cells, page = plan.cells(), CallPage(calls)
@@ -54,7 +54,7 @@ def work(given: Given, requests: int, answers: int, calls: int) -> None:
 
 
 def received(stream: io.RawIOBase) -> Given | None:
-    """Read what ``hand_over`` sends; None: the stream ended early."""
+    """Return the plan and folder that ``hand_over`` sends; None: the stream ended early."""
     length = int.from_bytes(_read(stream, 8), "big")
     packed = _read(stream, length)
     folder = _read(stream, int.from_bytes(_read(stream, 8), "big"))
@@ -64,7 +64,7 @@ def received(stream: io.RawIOBase) -> Given | None:
 
 
 def hand_over(stream: socket.socket, plan: bytes, folder: Path) -> None:
-    """Send the plan and the folder to a process that calls ``received``."""
+    """Send a packed plan and a folder to a process that calls ``received``."""
     for part in (plan, os.fsencode(folder)):
         stream.sendall(len(part).to_bytes(8, "big"))
         stream.sendall(part)
@@ -79,7 +79,7 @@ def _read(stream: io.RawIOBase, length: int) -> bytes:
 
 
 class _Teller:
-    """A writer of a cell's progress at regular intervals."""
+    """Writes a cell's progress at most every ``TELL_SECONDS``, and at its end."""
 
     def __init__(self, number: int, answers: TextIO) -> None:
         self._number, self._answers, self._written_at = number, answers, 0.0
@@ -98,7 +98,7 @@ def _write(answers: TextIO, facts: dict[str, Any]) -> None:
 
 
 def _plain(error: Exception) -> dict[str, Any]:
-    """Return an error as plain values, from which the parent process can restore it."""
+    """Return an error as JSON values, from which ``raised`` restores it in the parent process."""
     if not isinstance(error, EunomiaError):
         return {"kind": "fault", "text": "".join(traceback.format_exception(error)), "errors": []}
     errors = error.errors if isinstance(error, InputErrors) else [error]
@@ -107,7 +107,7 @@ def _plain(error: Exception) -> dict[str, Any]:
 
 
 def raised(message: dict[str, Any]) -> Exception:
-    """Restore the error that a worker reported."""
+    """Return the error that a worker reported as JSON values."""
     if message["kind"] == "fault":
         return RuntimeError(f"in a worker:\n{message['text']}")
     kind = _KINDS.get(message["kind"], EunomiaError)

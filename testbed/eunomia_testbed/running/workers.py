@@ -20,7 +20,7 @@ _ALLOCATOR: Final = "_RJEM_MALLOC_CONF"
 
 
 class ServerDiedError(Exception):
-    """The process that starts workers has ended; ``code`` is its exit code."""
+    """The server process that starts workers has ended; ``code`` is its exit code."""
 
     def __init__(self, process: int, code: int) -> None:
         super().__init__(f"process {process} ended with {code}")
@@ -31,10 +31,10 @@ class Worker:
     """A worker process, which runs cells.
 
     Attributes:
-        process: its process id.
+        process: process id of the worker.
         requests: file for the numbers of cells, one per line; the worker exits when it is closed.
         answers: file with the worker's lines of JSON.
-        page: names the worker's current plugin call.
+        page: shared page with the worker's current plugin call.
     """
 
     def __init__(self, server: "_Server", process: int, requests: BinaryIO, answers: BinaryIO, page: CallPage) -> None:
@@ -43,7 +43,7 @@ class Worker:
         self._code: int | None = None
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the worker's process, unless it has ended."""
         if self._code is None and self._server.lives():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process, signal.SIGKILL)
@@ -56,7 +56,7 @@ class Worker:
 
 
 class Workers:
-    """A starter of one plan's workers, all of which end with the ``with`` block.
+    """A context manager that starts a plan's workers, all of which are killed at its exit.
 
     The first process imports a simulation's modules, reads the plan and forks the workers. If it cannot fork, for
     example because a plugin starts a thread on import, each worker is a process that imports and reads by itself.
@@ -85,7 +85,7 @@ class Workers:
         """Start a worker.
 
         Raises:
-            ServerDiedError: the process that starts workers has ended.
+            ServerDiedError: the server process has ended.
         """
         if not self._servers or not self._forks:
             self._servers.append(_Server(self._plan, self._folder))
@@ -124,7 +124,7 @@ class _Server:
         return None
 
     def itself(self) -> Worker:
-        """Turn this server process into a worker, and return it."""
+        """Turn the server process itself into a worker, and return that worker."""
         return Worker(self, self._made.pid, *self._send(WORK))
 
     def exit_code(self, process: int) -> int:
@@ -136,16 +136,16 @@ class _Server:
         return self._answer()
 
     def lives(self) -> bool:
-        """Return whether the server process runs; while it does, its workers' process ids are not reused."""
+        """Return whether the server process runs; as long as it runs, process ids of its workers are not reused."""
         return self._made.poll() is None
 
     def close(self) -> None:
-        """Stop the process and its workers."""
+        """Stop the server process and its workers."""
         self._control.close()
         self._made.wait()
 
     def _send(self, command: bytes) -> tuple[BinaryIO, BinaryIO, CallPage]:
-        """Send a command with pipes and a page; return this process's ends of requests and answers, and the page."""
+        """Send a command with two pipes and a page; return this process's ends of the pipes, and the page."""
         read_requests, requests = os.pipe()
         answers, write_answers = os.pipe()
         calls = shared_file()
@@ -174,7 +174,7 @@ class _Server:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which a simulation's imports start no threads, so that the process can fork."""
+    """Return an environment in which a simulation's imports start no threads, so that a process can fork."""
     paths = os.pathsep.join(path for path in sys.path if path)
     allocator = ",".join(filter(None, (os.environ.get(_ALLOCATOR), "background_thread:false")))
     return os.environ | _ONE_THREAD | {"PYTHONPATH": paths, _ALLOCATOR: allocator}
