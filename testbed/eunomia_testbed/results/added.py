@@ -20,7 +20,7 @@ FILE: Final = "columns.json"
 
 
 def read_added(folder: Path) -> Added:
-    """Return the declarations stored in a folder; empty: the folder has none."""
+    """Return the declarations of plugins' columns stored in a folder; empty: none are stored."""
     path = folder / FILE
     if not path.is_file():
         return NO_COLUMNS
@@ -29,7 +29,7 @@ def read_added(folder: Path) -> Added:
 
 
 def write_added(added: Added, folder: Path) -> None:
-    """Write the declarations into a folder; without declarations, no file is written."""
+    """Write the declarations of plugins' columns to a folder; without declarations, no file is written."""
     if added:
         plain = {
             table: {name: dataclasses.asdict(spec) for name, spec in each.items()} for table, each in added.items()

@@ -1,4 +1,4 @@
-"""The assumptions of a simulation on speeds that were not given, in numbers and in the sentences of every output."""
+"""The assumptions of a simulation on speeds that were not given, as numbers and as sentences for every output."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from eunomia.model.shapes import value
 from eunomia.words import shown
 
 MOST_NAMED = 4
-"""Largest number of models that a sentence names."""
+"""Largest number of models named in a sentence."""
 
 
 @value
 class SpeedAssumption:
-    """Jobs of a workload whose speed the performance model does not have, and the speed assumed for them.
+    """The assumption on the speed of a workload's jobs for which the performance model has none.
 
     Attributes:
-        seeds: the seeds that run this workload; empty: all runs, including those of resamples or windows.
+        seeds: the seeds of this workload; empty: all runs, including those of resamples and windows.
         kind: ``equal``: equally fast on all GPU types; ``as``: as fast as ``model``; ``drop``: left out.
-        model: the name whose speeds are taken; empty unless ``kind`` is ``as``.
-        names: the models of these jobs, as in the trace; an empty name: the job has none.
+        model: the model whose speeds are used; empty unless ``kind`` is ``as``.
+        names: the models of these jobs, as in the trace; an empty name: jobs without a model.
         jobs: number of these jobs.
         of_jobs: number of jobs in the trace.
         gpu_hours: GPU-hours of these jobs by the trace's times; None: the trace has no times.
@@ -38,28 +38,28 @@ class SpeedAssumption:
 
     @classmethod
     def from_mapping(cls, tree: Mapping[str, Any]) -> SpeedAssumption:
-        """Return the assumption from a JSON object, as ``run.json`` stores it."""
+        """Return the assumption from a JSON object of ``run.json``."""
         return cls(**{**tree, "seeds": tuple(tree["seeds"]), "names": tuple(tree["names"])})
 
 
 @value
 class AssumedShare:
-    """The number of jobs with assumed speeds, and their fraction of the GPU-hours; None: the trace has no times."""
+    """The number of jobs with assumed speeds, and these jobs' fraction of the GPU-hours (None: unknown)."""
 
     jobs: int
     gpu_hours_share: float | None
 
 
 def share_of(assumptions: Iterable[SpeedAssumption], seed: int) -> AssumedShare:
-    """Return the jobs of a seed's workload that have assumed speeds; jobs that were left out do not count."""
+    """Return the share of jobs with assumed speeds in a seed's workload; left-out jobs do not count."""
     mine = [each for each in assumptions if (seed in each.seeds or not each.seeds) and each.kind != "drop"]
     return AssumedShare(jobs=sum(each.jobs for each in mine), gpu_hours_share=_hours_share(mine) if mine else 0.0)
 
 
 def assumption_sentences(assumptions: Sequence[SpeedAssumption]) -> list[str]:
-    """Return a sentence for each assumption, and one that the results depend on them; empty: nothing was assumed.
+    """Return a sentence for each assumption, with a warning that results depend on them; empty: none was made.
 
-    If there are several workloads (one for each seed), their jobs are added up.
+    The jobs of several workloads (one for each seed) are added up.
     """
     lines, last = [], -1
     for kind, model in dict.fromkeys((each.kind, each.model) for each in _in_order(assumptions)):
@@ -72,7 +72,7 @@ def assumption_sentences(assumptions: Sequence[SpeedAssumption]) -> list[str]:
 
 
 def _in_order(assumptions: Iterable[SpeedAssumption]) -> list[SpeedAssumption]:
-    """Sort assumptions: equal speeds first, as the strongest assumption, and jobs that were left out last."""
+    """Return assumptions in order: equal speeds first, as the strongest assumption, and left-out jobs last."""
     return sorted(assumptions, key=lambda each: ("equal", "as", "drop").index(each.kind))
 
 

@@ -1,7 +1,7 @@
-"""Declarations of columns: unit, meaning, and the figures that ``summary.csv`` and the page derive from them.
+"""Declarations of columns: unit, meaning, and the figures derived from a column for ``summary.csv`` and the page.
 
-A column is declared once, in the annotation of a row's field; schema, frames, summary, reference page and the labels on
-the page are derived from it.
+A column is declared once, in the annotation of a row's field; schema, frames, summary, reference page and labels on the
+report page are derived from that declaration.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final, Literal
 from eunomia.model.shapes import value
 
 Aggregate = Literal["mean", "median", "p95", "p99", "max", "min", "sum", "time_mean"]
-"""How a column is aggregated to one number. ``time_mean`` is the time-weighted mean from the first arrival to the last
-finish, where a value holds until the next row; unknown values are ignored."""
+"""The aggregation of a column to one number. ``time_mean`` is the time-weighted mean from the first arrival to the last
+finish, where a value holds until the next row. Unknown values are ignored."""
 
 Better = Literal["low", "high"]
 
@@ -30,7 +30,7 @@ class Figure:
     Attributes:
         name: name of the column of ``summary.csv``.
         aggregate: how the column is aggregated.
-        label: label on the page; empty: the page does not show it.
+        label: label on the report page; empty: the page does not show the figure.
         better: the direction that is better; None: neither.
     """
 
@@ -48,7 +48,7 @@ class ColumnSpec:
         unit: unit such as ``s``, ``GPU-s``, ``GPUs``, ``share`` (a fraction of 1) or ``jobs``; empty: none.
         meaning: the meaning, as a clause without a full stop.
         summary: the figures computed from the column.
-        label: label on the page, for a column of ``summary.csv`` that is computed in another way.
+        label: label on the page, for a column of ``summary.csv`` that is not an aggregate of a column.
         better: the direction that is better; None: neither.
     """
 

@@ -1,4 +1,4 @@
-"""Computes sums and fractions from a run's tables, reproducible to the last bit.
+"""Computes sums and fractions from a run's tables, reproducibly to the last bit.
 
 ``fsum`` and numpy add in a fixed order; polars adds the rows of a group in a varying order.
 """
@@ -22,24 +22,24 @@ GANGS: Final = ((1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (math.inf, "
 """Classes of gang sizes: the largest size of each, and its name."""
 _PART: Final = 65_536
 _CLEARLY: Final = 1.05
-"""A time alone above this multiple of T_cluster is longer by more than rounding."""
+"""A time alone above this multiple of T_cluster counts as longer, beyond rounding errors."""
 OWN_CHOICE: Final = "paused_by_app"
-"""The reason of a tuner's own pauses, which do not count as waiting."""
+"""The wait reason of pauses by an app's own tuner, which do not count as waiting."""
 
 
 def apps_or_jobs(run: RunData) -> pl.DataFrame:
-    """Return the rows by which fairness is judged: apps, or jobs if the run has no apps."""
+    """Return the rows over which fairness is computed: apps, or jobs if the run has no apps."""
     return run.apps if run.apps.height else run.jobs
 
 
 def rho_column(run: RunData) -> str:
-    """Return the name of the column of apps and jobs with the kind of rho that judges the run."""
+    """Return the name of the column, in apps and jobs, with the run's kind of rho."""
     kind = "themis" if run.facts is None else run.facts.rho
     return "rho" if kind == "themis" else f"rho_{kind}"
 
 
 def slower_alone(run: RunData) -> int | None:
-    """Return the number of apps with a finished job that, when alone, takes clearly longer than its app's T_cluster.
+    """Return the number of apps with a finished job whose time alone is clearly above its app's T_cluster.
 
     T_cluster assumes linear speed-up (Themis, section 4.2), so such an app has a large rho under any policy. None: the
     run has no times alone.
@@ -53,7 +53,7 @@ def slower_alone(run: RunData) -> int | None:
 
 
 def slot_count(run: RunData) -> int | None:
-    """Return the number of slots: from the facts, otherwise from the rounds, otherwise those that were ever leased."""
+    """Return the number of slots: from the facts, or else the rounds, or else the slots that were ever leased."""
     if run.facts is not None and run.facts.slots is not None:
         return run.facts.slots
     counted = number((run.rounds["free_slots"] + run.rounds["busy_slots"]).max())
@@ -94,7 +94,7 @@ def _overlaps(starts: Reals, ends: Reals, epochs: Ints) -> int:
 
 
 def _slots(leases: pl.DataFrame) -> Ints:
-    """Return a number for each lease's slot, which differs across policies and seeds."""
+    """Return an integer for each lease's slot, different for each policy, seed, machine and slot."""
     numbers = numbered(leases["machine"])[0] * (int(number(leases["slot"].max()) or 0) + 1)
     numbers += leases["slot"].to_numpy()
     for name, different in leases.select(pl.col("policy", "seed").n_unique()).row(0, named=True).items():
@@ -130,7 +130,7 @@ def held_seconds(run: RunData) -> float:
 
 
 def busy_seconds(run: RunData) -> float:
-    """Return the slot-seconds in which jobs made progress; a job without this value counts with all that it held."""
+    """Return the slot-seconds in which jobs made progress; if unknown for a job, all its slot-seconds count."""
     return _fsum(run.jobs["busy_slot_seconds"].fill_null(run.jobs["slot_seconds"]).drop_nulls())
 
 
@@ -142,20 +142,20 @@ def by_activity(run: RunData) -> dict[str, float]:
 
 
 def by_reason(run: RunData) -> dict[str, float]:
-    """Return the seconds that jobs waited, by reason; open waits do not count."""
+    """Return the total seconds that jobs waited, by reason; open waits do not count."""
     waits = run.waits.filter(pl.col("end_seconds").is_not_null())
     return _sums(waits["reason"], waits["end_seconds"] - waits["start_seconds"])
 
 
 def waited_seconds(run: RunData, reasons: dict[str, float]) -> float | None:
-    """Return the total seconds that jobs waited, without their apps' own pauses; None: unknown."""
+    """Return the total seconds that jobs waited, without pauses by their own apps; None: unknown."""
     if run.jobs["wait_seconds"].null_count() < run.jobs.height:
         return _fsum(run.jobs["wait_seconds"].drop_nulls())
     return math.fsum(seconds for reason, seconds in reasons.items() if reason != OWN_CHOICE) if reasons else None
 
 
 def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
-    """Return the mean JCT of jobs in seconds, by class of gang size."""
+    """Return the mean JCT of jobs in seconds by class of gang size; None: the class has no known JCT."""
     known = jobs.filter(pl.col("jct_seconds").is_not_null() & pl.col("slots_asked").is_not_null())
     gang, jct = known["slots_asked"].to_numpy(), known["jct_seconds"].to_numpy()
     found, least = {}, 0.0
@@ -167,14 +167,14 @@ def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
 
 
 def extension_share(rounds: pl.DataFrame) -> float | None:
-    """Return the fraction of rounds in which a job that could keep its slots kept exactly these."""
+    """Return the fraction of leases up for renewal that kept exactly their slots; None: there were none."""
     sums = [total(rounds[name]) for name in ("kept", *CHANGED)]
     chances = sum(each or 0 for each in sums)
     return (sums[0] or 0) / chances if chances and sums[0] is not None else None
 
 
 def time_mean(frame: pl.DataFrame, column: str, until: float | None) -> float | None:
-    """Return the time-weighted mean from 0 to ``until`` of a column, whose values hold until the next row."""
+    """Return the time-weighted mean of a column from 0 to ``until`` seconds; a value holds until the next row."""
     known = frame.filter(pl.col(column).is_not_null())
     if known.is_empty() or not until:
         return None
@@ -197,13 +197,13 @@ def efficiency_while_waiting(run: RunData) -> float | None:
 
 
 def share_above(values: pl.Series, limit: float) -> float | None:
-    """Return the fraction of known values above the limit."""
+    """Return the fraction of known values above a limit; None: no value is known."""
     known = values.drop_nulls()
     return int((known > limit).sum()) / known.len() if known.len() else None
 
 
 def mean(column: pl.Series) -> float | None:
-    """Return the mean of the known values; None: no value is known."""
+    """Return the mean of a column's known values; None: no value is known."""
     known = column.drop_nulls()
     return _fsum(known) / known.len() if known.len() else None
 
@@ -215,12 +215,12 @@ def exact_sum(column: pl.Series) -> float | None:
 
 
 def total(column: pl.Series) -> int | None:
-    """Return the sum of the known values; None: no value is known."""
+    """Return the sum of a column's known integers; None: no value is known."""
     return int(column.sum()) if column.null_count() < column.len() else None
 
 
 def number(value: object) -> float | None:
-    """Return a number as a float; None: the value is no number."""
+    """Return a number as a float; None: the value is not a number."""
     return float(value) if isinstance(value, int | float) else None
 
 

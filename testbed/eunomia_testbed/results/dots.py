@@ -5,8 +5,8 @@ from typing import Final
 from eunomia.units import Reals
 
 _BLOCK: Final = 10_000
-"""Up to this length OpenBLAS uses one thread; above it wakes one for each core, which keep spinning afterwards, and the
-last digits of the sum depend on the number of cores."""
+"""Up to this length OpenBLAS uses one thread; for longer columns it uses a thread per core. These threads keep spinning
+afterwards, and the last digits of the sum depend on their number."""
 
 
 def dot(left: Reals, right: Reals) -> float:

@@ -20,7 +20,7 @@ SCHEMA = "eunomia/run@1"
 
 @value
 class InputFile:
-    """A file that the run read, with the hash of its content."""
+    """An input file of a run, with the SHA-256 of its content."""
 
     path: str
     sha256: str
@@ -55,22 +55,22 @@ class RunFacts:
     kind: str  # demo, simulate, replay, ...
     command: tuple[str, ...]
     seeds: tuple[int, ...] = (0,)
-    draws: Draws = NO_DRAWS  # what the runs of a policy are draws of, and so which intervals hold
+    draws: Draws = NO_DRAWS  # the kind and number of a policy's independent draws, which determine its intervals
     profiles: dict[str, str] = dataclasses.field(default_factory=dict)
     cluster: str = ""
-    machine: str = ""  # in words, as `local:` says it
+    machine: str = ""  # as text, in the form of `local:`
     slots: int | None = None
     slot_changes: tuple[tuple[float, int], ...] = ()
-    """Number of slots by which the cluster grows or shrinks, each with the time in seconds."""
+    """Changes of the cluster: time in seconds, and number of slots added (or removed, if negative)."""
     clock: str = "wall"
-    rho: str = "themis"  # the kind of rho that fairness is judged by: one of metrics.fairness.KINDS
+    rho: str = "themis"  # the kind of rho that measures fairness: one of metrics.fairness.KINDS
     unfair_above: float = 1.05  # rho above which an app counts as treated unfairly
-    loads: dict[str, float] = dataclasses.field(default_factory=dict)  # by policy: how much faster jobs arrived
+    loads: dict[str, float] = dataclasses.field(default_factory=dict)  # by policy label: factor on the arrival rate
     costs_given: bool | None = None  # of a simulation: whether starts, saves, restores or moves were given a time
     resizes_free: bool = False  # of a simulation: whether such changes take time, but growing and shrinking do not
-    assumptions: tuple[SpeedAssumption, ...] = ()  # of a simulation: what was assumed of speeds that were not given
-    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a simulation: what differs from the defaults
-    notes: tuple[str, ...] = ()  # what a reader changed, what did not fit: a sentence each
+    assumptions: tuple[SpeedAssumption, ...] = ()  # of a simulation: assumptions on speeds that were not given
+    spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a simulation: all fields that are not default
+    notes: tuple[str, ...] = ()  # sentences on changes by the reader and on omissions
     inputs: tuple[InputFile, ...] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     started_at: str | None = None
@@ -79,13 +79,13 @@ class RunFacts:
     failures: tuple[FailedRun, ...] = ()
 
     def to_json(self) -> str:
-        """Return one indented JSON object, with its keys in the order above."""
+        """Return one indented JSON object, with its keys in the order of the fields."""
         plain = dataclasses.asdict(self) | {"draws": self.draws.to_plain()}
         return json.dumps({"schema": SCHEMA} | plain, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the text that ``to_json`` returns; unknown keys are ignored."""
+        """Return the facts from the text of ``to_json``; unknown keys are ignored."""
         found = json.loads(text)
         known = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
         known["command"] = tuple(known["command"])
@@ -100,7 +100,7 @@ class RunFacts:
 
 
 def _draws(given: dict[str, Any] | None, seeds: tuple[int, ...]) -> Draws:
-    """Return the stored draws; for runs of earlier versions, which did not store them, those of the seeds."""
+    """Return the stored draws; for runs of earlier versions, which stored no draws, those of the seeds."""
     if given is not None:
         return Draws.from_plain(given)
     return draws_of_seeds(len(seeds))

@@ -25,7 +25,7 @@ from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MARK = "run.json"
-"""The file that marks a result folder; ``overwrite`` empties no other folder, such as an arbiter's state folder."""
+"""The file that marks a result folder; ``overwrite`` never empties another folder, such as a state folder."""
 
 
 def new_folder_name(kind: str, now: datetime) -> str:
@@ -42,7 +42,7 @@ def is_there(path: Path) -> bool:
     """Return whether a result folder exists.
 
     Raises:
-        InputError: the path cannot be a folder's.
+        InputError: the path cannot be accessed, for example because it is too long.
     """
     try:
         return path.exists()
@@ -52,18 +52,18 @@ def is_there(path: Path) -> bool:
 
 @value
 class ResultFolder:
-    """A result folder that a run writes to; with ``csv``, each Parquet file has a CSV file too."""
+    """A result folder to which a run writes; with ``csv``, each Parquet file gets a CSV file too."""
 
     path: Path
     csv: bool = False
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False, csv: bool = False) -> Self:
-        """Create the folder, and point the link ``latest`` in its parent to it.
+        """Create a result folder, and point the link ``latest`` in its parent folder to the new folder.
 
         Raises:
-            InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
-            InputError: it cannot be created or written.
+            InputError: the path exists and ``overwrite`` is not set, or the path exists but is not a result folder.
+            InputError: the folder cannot be created or written.
         """
         try:
             check_out(path, overwrite=overwrite)
@@ -78,18 +78,18 @@ class ResultFolder:
         return cls(path=path, csv=csv)
 
     def write(self, table: str, rows: Iterable[Row], *, policy: str, seed: int = 0) -> None:
-        """Write the rows of one policy and seed, which replace their earlier rows; other rows stay."""
+        """Write the rows of one policy and seed to a table; they replace earlier rows of that policy and seed."""
         self.write_frame(table, frame_of(table, rows, policy=policy, seed=seed))
 
     def write_frame(self, table: str, frame: pl.DataFrame) -> None:
-        """Write a frame that already has the table's schema; it replaces the rows of its policies and seeds."""
+        """Write a frame with the table's schema; earlier rows of the frame's policies and seeds are replaced."""
         schema = schema_of(table, tuple(read_added(self.path).get(table, ())))
         if frame.schema != schema:
             raise InputError(f"table {table} must have the columns {list(schema)}", value=str(frame.columns))
         self._merge(f"{table}.parquet", frame)
 
     def write_record(self, plugin: str, rows: Iterable[Mapping[str, object]], *, policy: str, seed: int = 0) -> None:
-        """Write a plugin's own record, whose columns the plugin chooses, such as ``round, app, rho, c``.
+        """Write a plugin's own record, with columns of the plugin's choice, such as ``round, app, rho, c``.
 
         The report shows any record as a table, grouped by ``round`` if it has that column, and draws ``c`` by app if it
         has both. Lists and tables within a cell are written as JSON text.
@@ -103,7 +103,7 @@ class ResultFolder:
             self._merge(f"plugins/{plugin}.parquet", pl.DataFrame(columns, strict=False))
 
     def write_facts(self, facts: RunFacts) -> None:
-        """Write ``run.json``, the resolved profiles and the cluster; this is done at the start and again at the end."""
+        """Write ``run.json``, the resolved profiles and the cluster; called at the start and at the end of a run."""
         write_text(facts.to_json(), self.path / "run.json")
         for name, text in facts.profiles.items():
             write_text(text, self.path / "profiles" / f"{_file_name(name)}.toml")
@@ -119,7 +119,7 @@ class ResultFolder:
 
         Args:
             run: the folder's tables, if they have been read already.
-            counted: their summaries by policy and seed, if they have been computed already.
+            counted: the tables' summaries by policy and seed, if they have been computed already.
         """
         tables = RunData.load(self.path) if run is None else run
         summary = summarise(tables, counted)
@@ -154,10 +154,10 @@ def _no_folder(path: Path, error: OSError) -> InputError:
 
 
 def check_out(path: Path, *, overwrite: bool) -> None:
-    """Check before long work that a result folder can be created at a path, and change nothing.
+    """Check, before long work and without changes, that a result folder can be created at a path.
 
     Raises:
-        InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
+        InputError: the path exists and ``overwrite`` is not set, or the path exists but is not a result folder.
     """
     try:
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
@@ -179,7 +179,7 @@ def _point_latest_at(path: Path) -> None:
     if path.name == "latest" or (link.exists() and not link.is_symlink()):
         return
     part = link.with_name(f".latest.{os.getpid()}.part")
-    with contextlib.suppress(OSError):  # some file systems know no links, and nothing depends on this one
+    with contextlib.suppress(OSError):  # some file systems do not support links, and nothing depends on this link
         part.unlink(missing_ok=True)
         part.symlink_to(path.name, target_is_directory=True)
         part.replace(link)

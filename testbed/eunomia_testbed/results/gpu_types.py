@@ -1,4 +1,4 @@
-"""Computes mean speeds, and the apps that are slow because of their GPU types, from the table ``gpu_types``."""
+"""Computes mean speeds, and finds apps that are slow because of their GPU types, from the table ``gpu_types``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class AppOnTypes:
     """An app with its times and speeds by GPU type.
 
     Attributes:
-        app: its name.
-        run_seconds: total run time of its jobs.
-        wait_seconds: total waiting time of its jobs.
+        app: name of the app.
+        run_seconds: total run time of the app's jobs.
+        wait_seconds: total waiting time of the app's jobs.
         lost_seconds: the part of the run time that would be saved on the reference type.
-        gpu_type: the type on which it lost most.
-        speed: the mean speed of its jobs on that type, relative to the reference type.
-        reference_type: the type to which its times refer; if there are several, the first by name.
-        speed_mean: its mean speed over all its GPU time.
+        gpu_type: the GPU type on which the app lost most.
+        speed: mean speed of the app's jobs on that type, relative to the reference type.
+        reference_type: the GPU type of the app's times; if there are several, the first by name.
+        speed_mean: mean speed over all GPU time of the app, relative to the reference type.
     """
 
     app: str
@@ -48,12 +48,12 @@ class AppOnTypes:
 
     @property
     def why(self) -> str:
-        """Return the reason as text, such as ``on K80 at 0.25 times the speed of V100``."""
+        """Return the app's largest loss as text, such as ``on K80 at 0.25 times the speed of V100``."""
         return f"on {self.gpu_type} at {self.speed:.2f} times the speed of {self.reference_type}"
 
     @property
     def slow(self) -> bool:
-        """Return whether slower types cost the app at least a tenth of its run time, and more than waiting did."""
+        """Return whether slower types cost at least a tenth of the app's run time, and more than its waiting time."""
         return self.lost_seconds >= SLOW_PART * self.run_seconds and self.lost_seconds > self.wait_seconds
 
 
@@ -114,7 +114,7 @@ def mean_speed(rows: pl.DataFrame) -> float | None:
 
 
 def gpus_by_type(facts: RunFacts | None) -> Mapping[str, int]:
-    """Return the number of GPUs of each type, in the order of the cluster's description; empty: it is unknown."""
+    """Return the number of GPUs by type, in the order of the cluster's description; empty: unknown."""
     if facts is None or not facts.cluster:
         return {}
     try:

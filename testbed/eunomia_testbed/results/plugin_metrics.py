@@ -1,4 +1,4 @@
-"""Metrics of plugins, which the hook ``eunomia_metrics`` declares: checked here, and added to the tables of a run."""
+"""Metrics that plugins declare by the hook ``eunomia_metrics``: checks them, and adds them to a run's tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def added_by(registries: Iterable[Registry]) -> Added:
 
 
 def with_metrics(tables: Mapping[str, pl.DataFrame], metrics: Sequence[PluginMetric]) -> Mapping[str, pl.DataFrame]:
-    """Return the tables with the columns of plugins; metrics of tables that the run does not have are skipped."""
+    """Return the tables with the columns of plugins; metrics of tables that the run lacks are skipped."""
     return _Measured(tables, metrics) if metrics else tables
 
 
@@ -81,7 +81,7 @@ class _Measured(Mapping[str, pl.DataFrame]):
 
 
 def _column(each: PluginMetric, tables: Mapping[str, pl.DataFrame], height: int) -> pl.Series:
-    """Return the values of a metric as numbers, with null for unknown ones."""
+    """Return a metric's values as a float64 column, with null for unknown values."""
     name = each.metric.name
     rule = f'metric "{name}" must be computed without an error'
     try:
@@ -114,7 +114,7 @@ def _metrics_of(name: str, registry: Registry) -> list[PluginMetric]:
 
 
 def _check(metric: Any, plugin: str) -> None:
-    """Check that a metric follows the rules."""
+    """Check a metric's type, name, table, unit, direction and figures; otherwise raise ``InputError``."""
     place = f"plugin {plugin}"
     if not isinstance(metric, Metric):
         raise InputError(f"{HOOK} must list eunomia.Metric", value=type(metric).__name__, place=place)

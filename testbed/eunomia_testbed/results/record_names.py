@@ -9,4 +9,4 @@ COLUMNS: Final[Mapping[str, str]] = {
     "gpus_left_over": "leftover_slots", "bid_table": "bid_rows", "gpus_offered": "offered_slots",
     "bidders": "bidders", "apps_active": "apps", "method": "solved_by", "gap": "gap",
 }  # fmt: skip
-"""Names in results for the columns of an auction's record; records of other plugins keep their names."""
+"""Names in results by name in an auction's record; columns of other records keep their names."""

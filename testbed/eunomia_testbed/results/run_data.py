@@ -1,4 +1,4 @@
-"""Reads a result folder: every table as a polars frame, empty if the run wrote none."""
+"""Reads a result folder: every table as a polars frame, which is empty if the run did not write the table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGE: Final = 1024**2
 
 @builds
 class RunData:
-    """A finished or interrupted run: its facts, its tables (columns: ``tables``), and the plugins' own records."""
+    """A finished or interrupted run: facts, tables (see ``tables`` for columns), and the plugins' own records."""
 
     name: str
     facts: RunFacts | None
@@ -52,10 +52,10 @@ class RunData:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a result folder.
+        """Return the run of a result folder.
 
         Raises:
-            InputError: there is no such folder, or a table does not have this version's columns.
+            InputError: there is no such folder, or a table has other columns than this version's.
         """
         if not folder.is_dir():
             raise InputError("a run must be a folder that Eunomia left", value=f'"{folder}"')
@@ -83,7 +83,7 @@ class RunData:
         return [(str(policy), int(seed)) for policy, seed in keys.unique().sort("policy", "seed").iter_rows()]
 
     def only(self, policy: str, seed: int) -> Self:
-        """Return the run with the rows of one policy and seed only."""
+        """Return the run with only the rows of one policy and seed."""
         if self.runs() == [(policy, seed)]:
             return self
         chosen = (pl.col("policy") == policy) & (pl.col("seed") == seed)
@@ -93,7 +93,7 @@ class RunData:
 
 
 def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFrame:
-    """Read one table of a folder; a missing table is empty, and columns that an earlier version lacked are null.
+    """Return one table of a folder; a missing table is empty, and columns of newer versions are null.
 
     Args:
         folder: folder of the run.
@@ -118,7 +118,7 @@ def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFr
 
 
 def _frame(path: Path) -> pl.DataFrame:
-    """Read the table of a file; for a large file of a single run, store the key once instead of in each row."""
+    """Return the table of a file; for a large file of a single run, the key is stored once, not in each row."""
     names = pl.read_parquet_schema(path).keys() if path.stat().st_size >= _LARGE else ()
     if names and KEY.keys() <= names:
         keys = pl.read_parquet(path, columns=list(KEY))

@@ -13,7 +13,7 @@ SLOT: Final = ["machine", "slot"]
 
 
 def numbered(names: pl.Series) -> tuple[Ints, pl.Series]:
-    """Return for each row the index of its name, and the distinct names, sorted."""
+    """Return the index of each row's name in the sorted distinct names, and these names."""
     known = names.unique().sort()
     return names.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64), known
 

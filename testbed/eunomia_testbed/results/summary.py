@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 RHO_WAYS: Final = ("worst", "p99", "p90", "mean", "above_1_share", "unfair_share")
-"""Names of the statistics over apps for each kind of ρ."""
+"""Names of the statistics over apps that are computed for each kind of ρ."""
 OVERHEADS: Final = ("start", "restore", "save", "idle")
 """Activities of a held GPU other than progress."""
 
@@ -45,7 +45,7 @@ class Summary:
     """The metrics of one policy and seed; None: unknown; shares are fractions of 1.
 
     Fields without a declaration are figures that a column of a table declares (``columns.Figure``). ``rho_worst`` to
-    ``rho_jain`` refer to the kind of rho that judges the run, which ``rho_kind`` names.
+    ``rho_jain`` refer to the run's kind of rho, which is ``rho_kind``.
     """
 
     policy: str
@@ -155,11 +155,11 @@ class Summary:
     wait_by_reason: Mapping[str, float]
     """Seconds that jobs waited, by reason; reasons that do not occur are missing."""
     more_by_name: Mapping[str, float | None]
-    """Declared figures without a field of their own, by name."""
+    """Declared figures that have no field in this class, by name."""
 
     @property
     def apps_that_fit(self) -> int:
-        """Return the number of apps without those that can never run on the cluster."""
+        """Return the number of apps, except those that can never run on the cluster."""
         return self.apps - self.apps_left_out
 
     def flat(self) -> dict[str, object]:
@@ -177,7 +177,7 @@ RHO_FIGURES: Final = tuple(f"rho_{kind}_{way}" for kind in KINDS for way in RHO_
 
 
 def summaries_of(run: RunData) -> dict[tuple[str, int], Summary]:
-    """Summarize every policy and seed of a run."""
+    """Return the summary of every policy and seed of a run."""
     return {key: summary_of(run, *key) for key in run.runs()}
 
 
@@ -193,7 +193,7 @@ def summarise(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = 
 
 
 def summary_of(run: RunData, policy: str, seed: int) -> Summary:
-    """Summarize one policy and seed of a run."""
+    """Return the summary of one policy and seed of a run."""
     one = run.only(policy, seed)
     judged = apps_or_jobs(one)
     figures = figures_of(one)
@@ -225,7 +225,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
 
 
 def _assumed(run: RunData, seed: int) -> dict[str, object]:
-    """Return the summary's fields on assumed speeds; None, unless the run is a simulation."""
+    """Return the summary's fields on assumed speeds; their values are None unless the run is a simulation."""
     if run.facts is None or run.facts.kind != "simulate":
         return {"speeds_assumed_jobs": None, "speeds_assumed_share": None}
     found = share_of(run.facts.assumptions, seed)
@@ -233,7 +233,7 @@ def _assumed(run: RunData, seed: int) -> dict[str, object]:
 
 
 def _by_type(run: RunData) -> dict[str, object]:
-    """Return the summary's fields on GPU types; None on a cluster with one type, and without speeds."""
+    """Return the summary's fields on GPU types; their values are None without speeds by GPU type."""
     found = apps_by_type(run)
     return {
         "apps_slow_by_type": None if found is None else sum(each.slow for each in found),
@@ -300,7 +300,7 @@ _RHO: Final = {kind: "rho" if kind == "themis" else f"rho_{kind}" for kind in KI
 
 
 def _spent(run: RunData, held: float) -> dict[str, float]:
-    """Return the fractions of held slot time by activity; without segments, only that of progress, if known."""
+    """Return the fractions of held slot time by activity; without segments, at most the fraction of progress."""
     if run.segments.height:
         found = counting.by_activity(run)
         return {name: found.get(name, 0.0) for name in ("run", *OVERHEADS)} if found else {}

@@ -376,21 +376,21 @@ KEY: Final[dict[str, pl.DataType]] = {"policy": pl.String(), "seed": pl.Int64()}
 """The key columns of every table: the policy and seed of a row."""
 
 _LARGE: Final = 100_000
-"""Number of rows from which keys are added by a lazy query."""
+"""Number of rows from which a frame stores its key columns once instead of in each row."""
 
 _TYPES: Final[dict[object, pl.DataType]] = {str: pl.String(), int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean()}
 
 
 @functools.cache
 def schema_of(table: str, added: tuple[str, ...] = ()) -> pl.Schema:
-    """Return the schema of a table with policy, seed and the columns of plugins; KeyError: there is no such table."""
+    """Return a table's schema with policy, seed and plugins' columns; raise KeyError for an unknown table."""
     hints = typing.get_type_hints(TABLES[table])
     own = {name: _TYPES[plain_type(hint)] for name, hint in hints.items()}
     return pl.Schema(KEY | own | dict.fromkeys(added, pl.Float64()))
 
 
 def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) -> pl.DataFrame:
-    """Return the rows as a frame with the table's schema."""
+    """Return rows of one policy and seed as a frame with the table's schema."""
     schema = schema_of(table)
     names = [name for name in schema if name not in KEY]
     columns: dict[str, list[object]] = {name: [] for name in names}
@@ -428,7 +428,7 @@ def frame_of_columns(
 
 
 def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
-    """Return the frame with policy and seed as first columns; a large frame stores them once, not in each row."""
+    """Return a frame with policy and seed as first columns; a large frame stores these once, not in each row."""
     keys = [pl.Series("policy", [policy], pl.String()), pl.Series("seed", [seed], pl.Int64())]
     if frame.height >= _LARGE:
         return frame.select(*(pl.lit(key).first().alias(key.name) for key in keys), pl.all())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DiskError(EunomiaError):
-    """A result could not be written; earlier files are complete."""
+    """A result file cannot be written; files written earlier are complete."""
 
 
 @contextlib.contextmanager
@@ -41,19 +41,19 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def write_parquet(frame: pl.DataFrame, target: Path) -> None:
-    """Write a frame as Parquet; equal frames give equal bytes."""
-    made = io.BytesIO()  # polars' own writer calls a full disk an error of the format
+    """Write a frame as a Parquet file, atomically; equal frames give equal bytes."""
+    made = io.BytesIO()  # polars' own writer reports a full disk as a format error
     frame.write_parquet(made, compression="zstd", compression_level=1, statistics=False)
     with replacing(target) as part:
         part.write_bytes(made.getbuffer())
 
 
 def write_csv(frame: pl.DataFrame, target: Path) -> None:
-    """Write a frame as CSV, such that spreadsheets interpret no text as a formula."""
+    """Write a frame as a CSV file, atomically, in which spreadsheets interpret no text as a formula."""
     write_text(frame_csv(frame), target)
 
 
 def write_text(text: str, target: Path) -> None:
-    """Write a text as UTF-8."""
+    """Write a text to a file as UTF-8, atomically."""
     with replacing(target) as part:
         part.write_text(text, encoding="utf-8")
