@@ -1,1 +1,1 @@
-"""Reads a live run from its state folder: the arbiter is replayed from the journal; activities and trials are read."""
+"""Reads a live run from its state folder: replays the arbiter from the journal, and reads activities and trials."""

@@ -1,4 +1,4 @@
-"""The activities of jobs on their slots, derived from the events that app masters recorded."""
+"""The activities of jobs on their slots, derived from the events in app masters' activity logs."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ class Segment:
 
 
 def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int], float]) -> list[Line]:
-    """Return the lines with each job running only from the end of its first step, where that is known and later.
+    """Return the lines with each start of running moved to the end of the first step, if that is known and later.
 
-    The app master counts a job as running once its process has started; it may still import modules and read data.
+    The app master counts a job as running once its process has started, which may still import modules and read data.
 
     Args:
         lines: all lines of the run, in order of time.
@@ -39,7 +39,7 @@ def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int]
 
 
 def segments(lines: Sequence[Line], until: float) -> list[Segment]:
-    """Return each job's activities; one without an end lasts until the job's next activity, or ``until``."""
+    """Return all jobs' activities by start; an activity without an end lasts until the job's next one, or ``until``."""
     made: list[Segment] = []
     for job in dict.fromkeys(line.job for line in lines):
         made += _of_job([line for line in lines if line.job == job], until)
@@ -51,7 +51,7 @@ def _of_job(lines: Sequence[Line], until: float) -> Iterator[Segment]:
     first = lines[0]
     for line in [*lines, dataclasses.replace(first, at=until, event="stopped")]:
         activity = _activity(line)
-        if activity is None or (activity == "save" and doing is None):  # the end may have an earlier time, heard late
+        if activity is None or (activity == "save" and doing is None):  # an end reported late has an earlier time
             continue
         if doing is not None and line.at > doing[1]:
             name, start, slots = doing
@@ -61,7 +61,7 @@ def _of_job(lines: Sequence[Line], until: float) -> Iterator[Segment]:
 
 
 def _activity(line: Line) -> str | None:
-    """Return the job's activity after this event; None: the event does not change it."""
+    """Return the job's activity after an event (empty: none); None: the event does not change the activity."""
     match line.event:
         case "start":
             return "restore" if line.step else "start"

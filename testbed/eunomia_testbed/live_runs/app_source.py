@@ -13,7 +13,7 @@ class AppSource:
     """An app file to submit.
 
     Attributes:
-        path: path that errors name; the scripts are in its folder.
+        path: path of the file for errors; the app's scripts are in the same folder.
         text: content of the file.
     """
 
@@ -26,13 +26,13 @@ class AppSource:
         return int(tomllib.loads(self.text)["job"]["max_iterations"])
 
     def with_seed(self, seed: int) -> "AppSource":
-        """Return the same app with another seed for its tuner."""
+        """Return the same app with another seed of its tuner."""
         return dataclasses.replace(self, text=_SEED.sub(f"seed = {seed}", self.text))
 
     def with_setting(self, key: str, value: object) -> "AppSource":
-        """Return the same app with a key at the start of a line set to another plain value.
+        """Return the same app with another value of a key that stands at the start of a line.
 
-        The first rung of a tuner keeps its ratio to ``max_iterations``.
+        If ``max_iterations`` changes, the tuner's ``min_iterations`` (first rung) is scaled by the same ratio.
         """
         text = _put(self.text, key, value)
         first = tomllib.loads(self.text).get("tuner", {}).get("min_iterations")

@@ -15,10 +15,10 @@ def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float
 
 
 def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
-    """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or has not reported its work.
+    """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: not ended, or its work is unknown.
 
-    T_id is the time of the app's total work, as last reported, on all slots that it could use, times N_avg. For an app
-    that was resumed after it had ended, both times count from the resumption.
+    T_id is the time of the app's total work, as last reported, on all slots that the app could use, times N_avg. For an
+    app that was resumed after its end, both times count from the resumption.
     """
     if app.ended_at is None or app.forecast is None or app.forecast.total_gpu_seconds <= 0.0 or not slots:
         return None

@@ -1,4 +1,4 @@
-"""The holder of each slot over time, read from the replayed arbiter after each step.
+"""The holder of each slot over time, taken from the replayed arbiter after each step.
 
 ``eunomia journal check``, which shares no code with the arbiter, checks that no slot has two holders.
 """
@@ -24,11 +24,11 @@ class Hold:
 
     Attributes:
         gpu: number of the slot in the cluster.
-        job: the job that the lease names; None: the app distributes the lease among its jobs.
-        epoch: epoch of the last order that concerns the slot.
+        job: the job of the lease; None: the app divides the lease among its jobs.
+        epoch: epoch of the last order for the slot.
         start: Unix time of the step that granted the slot.
-        end: Unix time at which the slot was free again; None: it is still held.
-        ended_by: expired, preempted, released or lost; the first two are set once the job is ordered to leave.
+        end: Unix time at which the slot was free again; None: the slot is still held.
+        ended_by: expired, preempted, released or lost; the first two are set when the job is ordered to leave.
     """
 
     gpu: int
@@ -42,7 +42,7 @@ class Hold:
 
 
 class Holds:
-    """The slots held over a run, updated step by step.
+    """The periods in which slots were held over a run, updated step by step.
 
     Args:
         gpus: number of slots.
@@ -66,7 +66,7 @@ class Holds:
         for gpu in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
             lease, epoch, kind = now[:, gpu].tolist()
             hold, before = self._now.get(gpu), int(self._seen[2, gpu])
-            # A slot that was leaving and no longer is has come back, also where the same lease gets it again.
+            # A slot that is no longer in the state LEAVING has been released, even if the same lease gets it again.
             if hold is not None and (hold.lease != lease or (before == _LEAVING and kind != _LEAVING)):
                 hold.end, hold.ended_by = step.at, "lost" if lost and kind == _DOWN else hold.ended_by or _RELEASED
                 del self._now[gpu]

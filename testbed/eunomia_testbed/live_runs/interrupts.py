@@ -18,7 +18,7 @@ def ignoring_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C within the block."""
+    """Treat SIGTERM like Ctrl-C within the block: it raises KeyboardInterrupt."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

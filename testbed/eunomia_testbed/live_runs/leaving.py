@@ -15,17 +15,17 @@ _PACKAGES = ("eunomia", "numpy", "grpcio", "polars")
 def leave_served(
     state: Path, folder: ResultFolder, command: tuple[str, ...], started_at: str, ended_at: str
 ) -> Path | None:
-    """Write facts, tables and HTML page from everything in a state folder's journal.
+    """Write facts, tables and HTML page for the whole journal of a state folder.
 
     Args:
         state: the arbiter's state folder.
         folder: the folder for the results.
         command: the command line, as words.
-        started_at: start of this run of the arbiter, UTC; earlier runs of the same state folder are in the tables too.
+        started_at: start of this run of the arbiter, UTC; the tables include earlier runs of the same state folder.
         ended_at: end of this run, UTC.
 
     Returns:
-        The page; None: no app has arrived yet.
+        Path of the page; None: no app has arrived yet.
     """
     record = LiveRecord(state)
     record.poll()

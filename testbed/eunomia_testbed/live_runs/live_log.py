@@ -26,11 +26,11 @@ OVER = frozenset({"finished", "failed", "stopped"})
 
 
 class LiveLog:
-    """A reader of a live run's log.
+    """Computes the columns of a live run's log.
 
     Args:
         record: the record of the run, already read to its end.
-        first_steps: Unix time at which the first step ended, by job and incarnation, where it is known.
+        first_steps: Unix time of the end of the first step, by job and incarnation, if known.
     """
 
     def __init__(self, record: LiveRecord, first_steps: Mapping[tuple[str, int], float] = MappingProxyType({})) -> None:
@@ -50,7 +50,7 @@ class LiveLog:
         self._jobs = {job: row for row, job in enumerate(listed)}
 
     def _waits_without_slots(self) -> list[Spell]:
-        """Return the waits of the journal, without periods in which the job's processes still hold slots."""
+        """Return the waits of the journal, without periods in which the job's processes hold slots."""
         held: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for each in self.segments:
             if each.slots:
@@ -63,11 +63,11 @@ class LiveLog:
         return round(at - self._zero, 6)
 
     def ended(self, at: float | None) -> float | None:
-        """Return the seconds from the first arrival to a Unix time; None: there is no such time."""
+        """Return the seconds from the first arrival to a Unix time; None if ``at`` is None."""
         return None if at is None else self.since(at)
 
     def name(self, job: str) -> str:
-        """Return a job's name, ``app/number``, or the app's name if that is the app's only job."""
+        """Return a job's name in tables: ``app/number``, or the app's name if it is the app's only job."""
         app = job.rpartition("/")[0]
         return app if len(self.trials.get(app, ())) == 1 else job
 
@@ -83,8 +83,8 @@ class LiveLog:
         """Return the columns of the log.
 
         Args:
-            repeated: by job, the number of iterations that occur twice in its event files; for other jobs, the number
-                that their trials report is used.
+            repeated: by job, the number of iterations that occur twice in the job's event files; for other jobs, the
+                number reported in ``trials.csv`` is used.
         """
         arrivals, apps = self._arrivals(repeated), self._app_log()
         leases, waits, activity = self._leases(), self._waits(), self._activity()
@@ -101,7 +101,7 @@ class LiveLog:
         )
 
     def _job(self, job: str) -> int:
-        """Return the number of a job; an unknown job gets the next number."""
+        """Return the row of a job; an unknown job gets the next row."""
         return self._jobs.setdefault(job, len(self._jobs))
 
     def _app(self, app: str) -> int:
@@ -157,7 +157,7 @@ class LiveLog:
         )
 
     def _changes(self) -> list[SizeChange]:
-        """Return the changes of size of running jobs; their machines are left out, since GPUs are numbered."""
+        """Return the changes of size of running jobs; slots are GPU numbers in the cluster, without machines."""
         steps: dict[str, list[tuple[Slot, Span]]] = defaultdict(list)
         for each in self.segments:
             if each.activity == "run":
@@ -200,7 +200,7 @@ class LiveLog:
         )
 
     def _suspensions(self, rounds: Sequence[Round]) -> list[int]:
-        """Return by round the number of unfinished jobs suspended, attributed to the last round that revoked slots."""
+        """Return the number of suspensions by round; each is attributed to the last round that revoked slots."""
         counts = [0] * len(rounds)
         for line in self._record.lines:
             decided = [at for at, made in enumerate(rounds) if (made.decided_at or made.at) <= line.at]
@@ -222,7 +222,7 @@ class LiveLog:
         )
 
     def _job_of(self, hold: Hold) -> int:
-        """Return the row of the lease's job, or of the only job that ran under the lease; -1: there is none."""
+        """Return the row of the lease's job, or of the only job that ran under the lease; -1: no such job."""
         if hold.job is not None:
             return self._job(hold.job)
         ran = {each.job for each in self.segments if _overlaps(each, hold, self.until)}
@@ -284,7 +284,7 @@ def _overlaps(segment: Segment, hold: Hold, until: float) -> bool:
 
 
 def _gaps(start: float, end: float, busy: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the gaps of at least 50 ms between ``start`` and ``end`` (Unix times) that no busy period covers."""
+    """Return the gaps of at least 50 ms from ``start`` to ``end`` (Unix times) outside all busy periods."""
     at, found = start, []
     for begun, over in sorted(busy):
         if over <= at or begun >= end:

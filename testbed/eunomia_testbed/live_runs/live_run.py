@@ -29,7 +29,7 @@ OVER = ("finished", "failed", "cancelled")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The state of a run as seen at one time.
+    """The state of a run at one time, with the news since the last look.
 
     Attributes:
         at: Unix time.
@@ -45,12 +45,12 @@ class Look:
 
 
 def _slots(slot_types: str) -> tuple[str, str]:
-    """Return the launcher's option for control groups, which let jobs on unpaced slots borrow idle cores."""
+    """Return the launcher's option for control groups: none for unpaced slots, whose jobs may use idle cores."""
     return "--control-groups", "auto" if slot_types else "none"
 
 
 class LiveRun:
-    """One run of some apps in its own folder; a context manager that ends all its processes.
+    """A context manager for one live run of apps in its own folder, which ends all processes at its exit.
 
     Args:
         folder: folder for state and results.
@@ -58,7 +58,7 @@ class LiveRun:
         policy: preset, profile file or plugin.
         settings: ``KEY=VALUE`` settings of the profile.
         slots: number of CPU slots if no GPU is found.
-        slot_types: paced CPU slots, as ``2x fast:0.5, 2x slow:0.25``; empty: none.
+        slot_types: paced CPU slots, such as ``2x fast:0.5, 2x slow:0.25``; empty: none.
         seed: seed of the arbiter.
         cpu_only: use CPU slots even on a machine with GPUs.
     """
@@ -117,7 +117,7 @@ class LiveRun:
         self._client = Client(self.supervisor.address, token_file=self.supervisor.token_file)
 
     def settle(self) -> None:
-        """Wait until arbiter and launcher are idle: zygotes have made their imports, by which they are quick."""
+        """Wait until arbiter and launcher are idle, that is, their zygotes have imported all modules."""
         children = (self.supervisor.arbiter, self.supervisor.launcher)
         wait_until_idle([process.pid for child in children if (process := process_of(child)) is not None])
 
@@ -130,13 +130,13 @@ class LiveRun:
         """Submit one more app.
 
         Raises:
-            EunomiaError: the arbiter does not answer.
+            EunomiaError: the arbiter rejects the app, or does not answer.
         """
         self.names.append(self.client.submit(source.path, text=source.text).name)
         self._sources.append(source)
 
     def count_in(self, source: AppSource, name: str) -> None:
-        """Count an app as submitted whose submission was not answered, but which the arbiter lists."""
+        """Record an app as submitted that the arbiter lists, although the submission was not answered."""
         self.names.append(name)
         self._sources.append(source)
 
@@ -162,7 +162,7 @@ class LiveRun:
         return not held or time.time() - max(at for at in ended if at is not None) > SETTLE_SECONDS
 
     def look(self) -> Look:
-        """Read new events and query the arbiter; if the arbiter is restarting, the next call queries it again.
+        """Return the state of the run, from new events and a query of the arbiter; while it restarts, the last answer.
 
         Raises:
             EunomiaError: arbiter or launcher failed too often and was not restarted.
@@ -172,7 +172,7 @@ class LiveRun:
                 raise EunomiaError(
                     "arbiter and launcher must run", value=child.failure, place=str(self.folder / "logs")
                 )
-        with contextlib.suppress(EunomiaError):  # a screen without news must not end the run
+        with contextlib.suppress(EunomiaError):  # a failed query must not end the run
             listed = self.client.list(ended=True, slots=True)
             self._last = tuple(listed.apps), tuple(listed.slots)
         now = time.time()
@@ -183,13 +183,13 @@ class LiveRun:
         return Look(at=now, apps=apps, slots=slots, news=self.record.poll())
 
     def _sample(self, app: pb.App, now: float) -> RhoSample:
-        """Return a sample of the ρ that the arbiter reports; it is None until the app's work is known."""
+        """Return a sample of the ρ that the arbiter reports; its ρ is None until the app's work is known."""
         life = self.record.apps.get(app.app)
         known = life is not None and life.forecast is not None and app.HasField("rho")
         return RhoSample(at=now, app=app.app, rho=app.rho if known else None, slots=app.slots)
 
     def stop(self) -> None:
-        """End every process, read the files of the run, and remove the tokens, which are no longer valid."""
+        """End all processes, read the rest of the run's files, and remove the tokens, which are no longer valid."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,6 +1,6 @@
 """Reads the event files of jobs: logged values, and steps that were executed twice.
 
-When run as root, it reads an app's files with the rights of the folder's owner, so that links cannot reach other files.
+As root, an app's files are read with the rights of the folder's owner, so that links cannot reach other files.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from eunomia_appmaster.profiler import LogFolder
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """The overlap of two incarnations of a job: the first ended at ``reached``, the next began after ``resumed``."""
+    """Two successive incarnations of a job: the first ended at step ``reached``, the next began after ``resumed``."""
 
     incarnation: int
     reached: int
@@ -35,7 +35,7 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppSearch:
-    """The search that an app file describes; without one, ``metric`` is empty and ``max_iterations`` None."""
+    """The search of an app file; without a search, ``metric`` is empty and ``max_iterations`` None."""
 
     metric: str
     mode: str
@@ -58,14 +58,14 @@ class Trial:
 
 
 def read_logs(run_dir: Path) -> LogFolder:
-    """Read a job's event files to their end."""
+    """Return a job's event files, read to their end."""
     logs = LogFolder(run_dir / "logs")
     reading_as_owner(run_dir.parent, logs.poll)
     return logs
 
 
 def tag_of_steps(logs: LogFolder) -> str | None:
-    """Return the tag with the most points, if the job logs it at each iteration; None: there is no such tag."""
+    """Return the tag with the most points if it is logged at each iteration; None: there is no such tag."""
     sizes = {tag: logs.series(tag).step for tag in logs.tags()}
     if not sizes:
         return None
@@ -75,7 +75,7 @@ def tag_of_steps(logs: LogFolder) -> str | None:
 
 
 def overlaps(logs: LogFolder, tag: str) -> list[Overlap]:
-    """Compare the steps that each incarnation logged under a per-iteration tag with those of earlier incarnations."""
+    """Return the overlap of each incarnation's steps, under a per-iteration tag, with those of the previous one."""
     found: list[Overlap] = []
     reached: int | None = None
     for writer in logs.writers():
@@ -89,7 +89,7 @@ def overlaps(logs: LogFolder, tag: str) -> list[Overlap]:
 
 
 def first_steps(logs: LogFolder, tag: str) -> Iterator[tuple[int, int, float]]:
-    """Yield each incarnation with the first step that it logged under a per-iteration tag, and its Unix time."""
+    """Yield each incarnation, its first logged step under a per-iteration tag, and that step's Unix time."""
     for writer in logs.writers():
         series = logs.as_written(tag, writer=writer)
         if len(series):
@@ -98,7 +98,7 @@ def first_steps(logs: LogFolder, tag: str) -> Iterator[tuple[int, int, float]]:
 
 
 def read_trials(app_dir: Path) -> list[Trial]:
-    """Read the app's ``trials.csv``; without such a file, return no trials."""
+    """Return the trials in an app's ``trials.csv``; empty: there is no such file."""
     rows = reading_as_owner(app_dir, lambda: read_trials_file(app_dir))
     return [_trial(row) for row in rows]
 
@@ -117,7 +117,7 @@ def _trial(row: dict[str, str]) -> Trial:
 
 
 def finite(text: str) -> float | None:
-    """Return the text as a finite number; None: it is not one."""
+    """Return a text as a finite number; None: the text is empty or not finite."""
     number = float(text) if text else math.nan
     return number if math.isfinite(number) else None
 
@@ -127,19 +127,19 @@ def _app_file(app_dir: Path) -> dict[str, Any]:
         return tomllib.loads(
             reading_as_owner(app_dir, lambda: (app_dir / "app.toml").read_text(encoding="utf-8")),
         )
-    except (OSError, ValueError):  # ValueError: no TOML, or no UTF-8
+    except (OSError, ValueError):  # ValueError: not TOML, or not UTF-8
         return {}
 
 
 def model_of(app_dir: Path) -> str | None:
-    """Return the name of the job's script, without its suffix, or the last part of its module's name."""
+    """Return the name of an app's script without suffix, or the last part of its module's name; None: neither."""
     words = str(_app_file(app_dir).get("job", {}).get("command", "")).split()
     modules = (module.rpartition(".")[2] for option, module in itertools.pairwise(words) if option == "-m")
     return next((Path(word).stem for word in words if word.endswith(".py")), None) or next(modules, None)
 
 
 def search_of(app_dir: Path) -> AppSearch:
-    """Read the metric that an app's tuner compares, its mode, and the iterations of a complete trial."""
+    """Return the metric that an app's tuner compares, its mode, and the iterations of a complete trial."""
     plain = _app_file(app_dir)
     tuner, most = plain.get("tuner", {}), plain.get("job", {}).get("max_iterations")
     return AppSearch(
@@ -150,6 +150,6 @@ def search_of(app_dir: Path) -> AppSearch:
 
 
 def words_of_failure(app: str, app_dir: Path) -> str:
-    """Return an app's name with the last error of its trials, if one has any."""
+    """Return an app's name, followed by the last error of its trials if there is any."""
     errors = [trial.why for trial in read_trials(app_dir) if trial.why]
     return f"{app}: {errors[-1]}" if errors else app

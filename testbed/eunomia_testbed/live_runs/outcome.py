@@ -19,7 +19,7 @@ FAILED = "failed"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppOutcome:
-    """The results of one app; ``twice`` counts iterations that were executed twice."""
+    """The results of one app; ``twice`` is the number of iterations that were executed twice."""
 
     app: str
     state: str
@@ -47,9 +47,9 @@ class DemoOutcome:
         seconds: time from the first arrival to the last end, or to the interruption.
         contested: number of auctions with at least two bids and some c_i below 1.
         suspensions: number of suspensions of unfinished jobs.
-        resumed: number of suspensions after which the job resumed.
+        resumed: number of suspensions after which the job ran again.
         in_use: fraction of the slot time that was leased.
-        held_twice: evidence, in the journal and in the workers' own files, of slots with two holders.
+        held_twice: findings, in the journal and in the workers' own files, of slots with two holders.
         twice_at_most: largest number of iterations that were repeated after one resumption.
     """
 
@@ -76,12 +76,12 @@ class DemoOutcome:
         return sum(app.state == "finished" for app in self.apps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the results as plain values."""
+        """Return the results as JSON values."""
         return dataclasses.asdict(self)
 
 
 def outcome_of(record: LiveRecord) -> DemoOutcome:
-    """Compute the results of a run from ``record``, already read to its end."""
+    """Return the results of a run from its record, which must be read to its end."""
     start = record.arrived_at or record.last_at
     until = max([record.last_at, *(life.ended_at or 0.0 for life in record.apps.values())])
     ends = [life.ended_at for life in record.apps.values()]
@@ -108,7 +108,7 @@ def outcome_of(record: LiveRecord) -> DemoOutcome:
 
 
 def held_twice(record: LiveRecord) -> tuple[str, ...]:
-    """Return what ``eunomia journal check`` finds on slots with two holders, by the journal and the workers' files."""
+    """Return the findings of ``eunomia journal check`` on slots with two holders, in journal and workers' files."""
     found = check_folder(record.folder).findings
     return tuple(finding.what for finding in found if finding.rule in (Rule.HELD_TWICE, Rule.RAN_TWICE))
 
@@ -149,7 +149,7 @@ def _last_error(record: LiveRecord, app: str, trials: Sequence[Trial]) -> str:
 
 
 def _doubles(record: LiveRecord, app: str, trial: Trial) -> list[int]:
-    """Return the iterations repeated at each resumption of a trial; only their sum, if steps are not all logged."""
+    """Return the iterations repeated at each resumption of a trial, or only their sum if steps are not logged."""
     logs = read_logs(record.app_dir(app) / trial.job.rpartition("/")[2])
     tag = tag_of_steps(logs)
     return [trial.lost] if tag is None else [each.twice for each in overlaps(logs, tag)]

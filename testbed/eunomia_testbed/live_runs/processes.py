@@ -1,4 +1,4 @@
-"""The processes of a live run in containers, each known by its pid and start time, so that no other one is touched."""
+"""The processes of a live run in containers, identified by pid and start time, so that no other is signalled."""
 
 import json
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from eunomia_appmaster.node.supervisor import Child
 
 @value
 class ContainerProcess:
-    """A container whose process lives.
+    """A container whose process is alive.
 
     Attributes:
         container: id of the container.
         app: the app.
-        job: the job, such as ``cnn/3``; for an app master its app.
-        slot: number of its slot; negative: an app master's.
-        trains: whether its worker has said hello to the launcher.
+        job: the job, such as ``cnn/3``; for an app master, the app.
+        slot: number of the container's slot; negative: the container is an app master's.
+        trains: whether the worker has registered with the launcher.
         process: the worker's process, or the app master's.
-        shepherd: the process that starts it and waits for its end; None: it has ended.
+        shepherd: the process that starts the worker and waits for its end; None: the shepherd has ended.
     """
 
     container: str
@@ -34,12 +34,12 @@ class ContainerProcess:
 
     @property
     def is_master(self) -> bool:
-        """Return whether it is an app master's."""
+        """Return whether the container is an app master's."""
         return self.slot < 0
 
 
 def container_processes(folder: Path) -> Iterator[ContainerProcess]:
-    """Yield each container of a state folder whose process lives."""
+    """Yield each container of a state folder whose process is alive."""
     for link in sorted((folder / "launcher" / "live").glob("*")):
         record, worker = _read(link / "container.json"), _read(link / "worker.json")
         if record is None or worker is None or (link / "exit.json").exists():
@@ -61,16 +61,16 @@ def container_processes(folder: Path) -> Iterator[ContainerProcess]:
 
 
 def process_of(child: Child | None) -> ProcessId | None:
-    """Return the present process of a supervised child; None: it is being restarted."""
+    """Return the current process of a supervised child; None: the child is being restarted."""
     pid = None if child is None else child.pid
     if child is None or pid is None:
         return None
     process = identify(pid)
-    return process if child.pid == pid else None  # while the child has not been waited for, its pid is its own
+    return process if child.pid == pid else None  # the pid cannot be reused before the child has been waited for
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object; None: the file has no whole one."""
+    """Return the JSON object in a file; None: the file has no complete object."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -30,7 +30,7 @@ class AppLife:
     again_at: float | None = None
     """Time at which the app was last resumed after it had ended; None: never."""
     away_seconds: float = 0.0
-    """Total seconds between its ends and resumptions."""
+    """Total seconds between the app's ends and resumptions."""
     ended_at: float | None = None
     state: str = "live"
     forecast: Forecast | None = None
@@ -51,7 +51,7 @@ class News:
 
 
 class LiveRecord:
-    """A run's folder, read incrementally, also while the run continues.
+    """The record of a run's folder, which is read incrementally, also while the run continues.
 
     Args:
         folder: the folder with ``journal.sqlite`` and ``apps/``.
@@ -68,11 +68,11 @@ class LiveRecord:
         self.holds = Holds()
         self.rounds = Rounds()
         self.adapted: dict[Adapted, float] = {}
-        """Adaptations of jobs in order, each with its Unix time; a restarted app master reports some again."""
+        """Adaptations of jobs in order, with Unix times; repeated reports of a restarted app master count once."""
         self.refused: list[str] = []
-        """Events that the arbiter refused."""
+        """Reasons for which the arbiter rejected events."""
         self.first_at: float | None = None
-        """Unix time of the first step; None: there is none."""
+        """Unix time of the first step; None: there is no step yet."""
         self.last_at = 0.0
         """Unix time of the last step."""
         self.steps = 0
@@ -102,11 +102,11 @@ class LiveRecord:
 
     @property
     def dropped_steps(self) -> int:
-        """Return the number of early steps that the journal has dropped."""
+        """Return the number of early steps that the journal no longer contains."""
         return 0 if self._journal is None else self._journal.first_step - 1
 
     def meta(self, key: str) -> Any:
-        """Return a setting of the whole run by key; None: it is not set."""
+        """Return a setting of the whole run by key; None: the key is not set."""
         return None if self._journal is None else self._journal.meta.get(key)
 
     def notes(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class LiveRecord:
         return {} if self._journal is None else self._journal.notes("app")
 
     def poll(self) -> News:
-        """Read the new entries of journal and activity logs, and return them."""
+        """Read and return the new entries of the journal and the activity logs."""
         replay = self._replaying()
         steps = () if replay is None or self._journal is None else tuple(self._journal.steps(after=replay.last))
         for step in steps:
@@ -136,7 +136,7 @@ class LiveRecord:
         return self.folder / "apps" / app
 
     def _replaying(self) -> Replay | None:
-        """Return the replay of the journal; None: no machine has registered yet."""
+        """Return the replay of the journal, opened at first use; None: no machine has registered yet."""
         path = self.folder / JOURNAL
         if self._journal is None and path.is_file() and path.stat().st_size:
             self._journal = read_journal(path)

@@ -1,6 +1,6 @@
-"""Work that jobs did again after an incarnation ended.
+"""Work that jobs repeated after an incarnation ended.
 
-Time in which a worker was stopped is no work, nor is the time between two incarnations, as at a rung of the search.
+Time in which a worker was stopped does not count as work, nor does the time between two incarnations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from eunomia_testbed.live_runs.logged import read_logs
 LOSS: Final = "train/loss"
 """Tag that the programs log at each step."""
 Span = tuple[float, float]
-"""Unix times."""
+"""Start and end of a period, as Unix times."""
 
 
 @value
 class Redone:
-    """Steps that ``job`` did again from an earlier incarnation, and the work in them in seconds."""
+    """Steps of an earlier incarnation that a job repeated, and the seconds of work in these steps."""
 
     job: str
     steps: int
@@ -26,13 +26,13 @@ class Redone:
 
 
 def redone(folder: Path, stopped: Mapping[str, Sequence[Span]]) -> Iterator[Redone]:
-    """Yield every resume below a run's folder that did logged steps again.
+    """Yield the repeated work of every resume in a run's folder that repeated logged steps.
 
     Args:
-        folder: of the run.
-        stopped: by job, when one of its workers was stopped.
+        folder: folder of the run.
+        stopped: by job, the periods in which one of the job's workers was stopped.
     """
-    for run_dir in sorted(folder.glob("apps/[!.]*/[0-9]*")):  # .storage has files, some of which begin with a digit
+    for run_dir in sorted(folder.glob("apps/[!.]*/[0-9]*")):  # ``.storage`` has files whose names begin with a digit
         job = f"{run_dir.parent.name}/{run_dir.name}"
         logs = read_logs(run_dir)
         before: dict[int, float] = {}
@@ -51,11 +51,11 @@ def redone(folder: Path, stopped: Mapping[str, Sequence[Span]]) -> Iterator[Redo
 
 
 def _work(logged: Mapping[int, float], after: int, stopped: Sequence[Span]) -> float:
-    """Return the seconds from the end of step ``after`` to the last logged step."""
+    """Return the seconds from the end of step ``after`` to the last logged step, without stopped periods."""
     begun = max((at for step, at in logged.items() if step <= after), default=min(logged.values()))
     ended = max(logged.values())
     idle, reached = 0.0, begun
-    for since, until in sorted(stopped):  # those of one moment count once
+    for since, until in sorted(stopped):  # overlapping periods count once
         idle += max(0.0, min(ended, until) - max(reached, since))
         reached = max(reached, min(ended, until))
     return ended - begun - idle

@@ -12,17 +12,17 @@ from eunomia_testbed.results.record_names import COLUMNS
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Round:
-    """A round of the arbiter, from its trigger to its decision; a round with bids spans two steps of the journal.
+    """A round of the arbiter from trigger to decision; a round with bids spans two steps of the journal.
 
     Attributes:
         at: Unix time at which it began.
-        decided_at: Unix time of the decision; None: not yet.
+        decided_at: Unix time of the decision; None: not decided yet.
         offered: number of slots on offer.
-        shown_to: apps that received the offer; None: all.
+        shown_to: number of apps that received the offer; None: all apps.
         busy: number of slots held when the round began.
         kept: number of leases renewed.
         revoked: number of slots that their holders had to release.
-        changes: number of leases by kind of transition, in the past tense, such as started or grown.
+        changes: number of leases by kind of transition, such as ``started`` or ``grown``.
         records: rows of each plugin's record.
     """
 
@@ -49,7 +49,7 @@ class Round:
 
     @property
     def bidders(self) -> int:
-        """Return the number of apps that bid in its auction."""
+        """Return the number of apps that bid in the round's auction."""
         return sum(bool(row["bidder"]) for row in self.lines)
 
     @property
@@ -75,7 +75,7 @@ class Rounds:
         return [each for each in self.auctions if each.bidders >= 2 and each.paid]
 
     def take(self, step: Step, *, running: int, waiting: int, busy: int) -> None:
-        """Apply one step; the counts describe the state before it."""
+        """Add one step of the journal; the counts of jobs and slots describe the state before the step."""
         decision = step.decision
         if not decision.causes:
             return

@@ -23,7 +23,7 @@ from eunomia_testbed.report.thin import thin
 from eunomia_testbed.results import tables as t
 
 MOST_ROWS: Final = 400_000
-"""Limit on rows over all trials; it is divided equally among trials, and then among each trial's tags."""
+"""Limit on rows over all trials, divided equally among trials, and then among each trial's tags."""
 MOST_POINTS, LEAST_POINTS, MOST_TAGS = 500, 16, 100
 """Upper and lower limit on the points of a series, and limit on the tags of a trial; the app's metric comes first."""
 
@@ -48,7 +48,7 @@ class _Thinned:
 
 
 class Scalars:
-    """The scalars of every trial; its event files are read once.
+    """The logged scalars of every trial; each event file is read once.
 
     Args:
         record: record of the run, already read to its end.
@@ -56,10 +56,10 @@ class Scalars:
 
     def __init__(self, record: LiveRecord) -> None:
         self.repeated: dict[str, int] = {}
-        """By job, the iterations that occur twice in its event files; jobs that do not log each iteration are left
-        out."""
+        """By job, the number of iterations that occur twice in the job's event files; jobs that do not log each
+        iteration are left out."""
         self.first_steps: dict[tuple[str, int], float] = {}
-        """Unix time at which the first step ended, by job and incarnation, for jobs that log each iteration."""
+        """Unix time of the end of the first step, by job and incarnation, for jobs that log each iteration."""
         self._series: list[_Thinned] = []
         self._metrics: dict[str, _Metric] = {}
         trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
@@ -73,7 +73,7 @@ class Scalars:
                 self._take(app, trial.job, metric, logs)
 
     def metric_at(self, job: str, step: int) -> float | None:
-        """Return the last value of the app's metric that a trial logged up to a step; None: it logged none."""
+        """Return a trial's last logged value of the app's metric up to a step; None: there is no such value."""
         found = self._metrics.get(job)
         at = -1 if found is None else int(np.searchsorted(found.step, step, side="right")) - 1
         return None if found is None or at < 0 else finite(str(found.value[at]))

@@ -1,4 +1,4 @@
-"""Waits until a run's processes have made their imports, which would take the cores of the first jobs otherwise."""
+"""Waits until a run's processes have finished their imports, which would slow down the first jobs."""
 
 import time
 from collections.abc import Collection
@@ -13,18 +13,18 @@ log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 0.5
 LOOKS: Final = 2
-"""Number of looks in succession at which the processes must have been idle."""
+"""Number of consecutive samples at which the processes must be idle."""
 IDLE_CORES: Final = 0.25
-"""Cores that idle processes use or wait for at most: heartbeats take less, imports a whole core."""
+"""Most cores that idle processes use or wait for: heartbeats take less, imports a whole core."""
 LIMIT_SECONDS: Final = 120.0
-"""Seconds after which a run begins although its processes are not idle."""
+"""Seconds after which a run begins even if its processes are not idle."""
 
 
 def wait_until_idle(pids: Collection[int], *, limit_seconds: float = LIMIT_SECONDS) -> float:
-    """Wait until processes and their descendants have been idle for a second; return the seconds that passed.
+    """Wait until processes and their descendants have been idle for a second; return the seconds waited.
 
     Args:
-        pids: of the processes; one that has ended counts as idle.
+        pids: process ids; an ended process counts as idle.
         limit_seconds: the longest wait, after which a warning is logged.
     """
     began, idle = time.monotonic(), 0
@@ -42,5 +42,5 @@ def wait_until_idle(pids: Collection[int], *, limit_seconds: float = LIMIT_SECON
 
 
 def _used(pids: Collection[int]) -> dict[int, float]:
-    """Return the seconds for which processes and their descendants had a core or waited for one, by pid."""
+    """Return, by pid, the seconds for which processes and descendants used a core or waited for one."""
     return {pid: sum(core_seconds(pid)) for pid in with_descendants(pids)}

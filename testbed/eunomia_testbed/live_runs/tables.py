@@ -55,10 +55,10 @@ class Tables:
 
     Args:
         record: record of the run, already read to its end.
-        samples: ρ over time, sampled during the run; empty: the values recorded by auctions are used.
-        registry: the plugins whose metrics are added; None: all that are installed.
-        alone: by app, how long its jobs take alone, which all kinds of ρ are held against; None: not known, and
-            Themis' ρ alone is computed, of the work that app masters report.
+        samples: ρ over time, sampled during the run; empty: the values in records of auctions are used.
+        registry: the plugins whose metrics are added; None: all installed plugins.
+        alone: by app, the times alone of its jobs, from which all kinds of ρ are computed; None: only Themis' ρ is
+            computed, from the work that app masters report.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Tables:
         self._live = LiveLog(record, self._scalars.first_steps)
 
     def write(self, folder: ResultFolder, *, policy: str, seed: int) -> None:
-        """Write every table, the plugins' records, and the summary."""
+        """Write all tables, the plugins' records, and the summary to a result folder."""
         added, frames = self._measured(self._tables(policy, seed))
         write_added(added, folder.path)
         for name, frame in frames.items():
@@ -85,7 +85,7 @@ class Tables:
         folder.write_summary()
 
     def _measured(self, tables: MadeTables) -> tuple[Added, Mapping[str, pl.DataFrame]]:
-        """Return the tables with the metrics of plugins, or without them if one fails: a run cannot be repeated."""
+        """Return the tables with plugins' metrics, or without metrics if one fails: a live run cannot be repeated."""
         try:
             added, made = added_by([self._plugins]), with_metrics(tables, metrics_of(self._plugins))
             return added, dict(made.items())
@@ -94,7 +94,7 @@ class Tables:
             return {}, tables
 
     def _tables(self, policy: str, seed: int) -> MadeTables:
-        """Return the tables by name, each made when it is read."""
+        """Return the tables by name; each table is computed when it is read."""
         rows: dict[str, Callable[[], Iterable[Any]]] = {
             "rho": self._rho,
             "searches": self._searches,
@@ -158,7 +158,7 @@ class Tables:
     # -- records of plugins
 
     def records(self) -> dict[str, list[dict[str, Any]]]:
-        """Return every plugin's record, a row for each app and round."""
+        """Return the rows of every plugin's record over all rounds, with round and time, by plugin."""
         made: dict[str, list[dict[str, Any]]] = {}
         for each in self._record.rounds.rounds:
             for plugin, rows in each.records.items():
@@ -171,7 +171,7 @@ class Tables:
     def _rho(self) -> Iterator[t.RhoRow]:
         for sample in self._samples or self._recorded_rho():
             if sample.rho is None:
-                continue  # a policy that knows no ρ, or an app that had not reported its work
+                continue  # the policy computes no ρ, or the app had not reported its work
             yield t.RhoRow(
                 app=sample.app, time_seconds=self._live.since(sample.at), rho=sample.rho, slots=sample.slots
             )  # fmt: skip

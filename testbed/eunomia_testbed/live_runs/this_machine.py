@@ -9,9 +9,9 @@ from eunomia_appmaster.node import local_machine
 
 
 def run_in_this_installation(env: MutableMapping[str, str]) -> None:
-    """Make ``python`` in submissions this process's interpreter, whatever environment the shell has activated.
+    """Make ``python`` in submitted commands this process's interpreter, by changing PATH and VIRTUAL_ENV.
 
-    With another interpreter, no worker could start from the zygote, and modules that the scripts import might be
+    With another interpreter, workers could not be forked from the zygote, and modules that the scripts import might be
     missing.
     """
     env["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), env.get("PATH")]))
@@ -27,7 +27,7 @@ def cluster_text(machine: local_machine.LocalMachine) -> str:
     lines = []
     for name in types:
         slots = [slot for slot in machine.slots if slot.gpu_type == name]
-        host = machine.host if len(types) == 1 else f"{machine.host}-{name}"  # as the arbiter names them
+        host = machine.host if len(types) == 1 else f"{machine.host}-{name}"  # names as in the arbiter
         cpus = sum(slot.cpus for slot in slots) if machine.is_paced else machine.cpus * len(slots) / len(machine.slots)
         memory_gib = machine.memory_gib * len(slots) / len(machine.slots)
         gpus = f'gpus = "{len(slots)}x{name}", cpus = {cpus:g}, memory = "{memory_gib:.1f}GiB"'

@@ -10,7 +10,7 @@ WITHOUT_SLOTS = ("waiting", "stopping", "paused")
 
 
 def waits_of(spells: Iterable[Spell]) -> list[Spell]:
-    """Return the periods in which a job was not running, each with its reason (at first, awaiting a round)."""
+    """Return the periods in which jobs were not running, with reasons; the initial reason is awaiting a round."""
     waits: list[Spell] = []
     last: dict[str, Spell] = {}
     for spell in spells:
@@ -33,10 +33,10 @@ def waits_of(spells: Iterable[Spell]) -> list[Spell]:
 def outside(wait: Spell, held: Iterable[tuple[float, float]], until: float) -> Iterator[Spell]:
     """Yield the parts of a wait that lie outside the periods in which the job's processes hold slots.
 
-    An app master starts and ends processes slightly earlier or later than the journal records it.
+    An app master starts and ends processes slightly earlier or later than the journal records.
 
     Args:
-        wait: the wait, in Unix time; without an end it lasts until ``until`` and beyond.
+        wait: the wait, in Unix time; without an end, it lasts beyond ``until``.
         held: start and end of each period, Unix times.
         until: Unix time of the end of the record.
     """
