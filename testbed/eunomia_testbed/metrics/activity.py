@@ -17,9 +17,9 @@ _SAME = 1e-6
 def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[str]]:
     """Return the columns job (row), GPU, start, end (seconds), activity; empty if no segments were kept.
 
-    A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before. After the last
-    step it is ``save`` if the job lost the lease unfinished, else ``idle``. Periods in between are also ``idle``. A GPU
-    that is added to a running job is in ``start`` until the job uses it (``--cost join``).
+    Before its job's first step, a lease is ``start``, or ``restore`` if the job had held GPUs before. After the last
+    step, the lease is ``save`` if the job lost it unfinished, or else ``idle``. Periods without steps in between are
+    ``idle``. A GPU that is added to a running job is ``start`` until the job uses it (``--cost join``).
     """
     rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
     job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5
@@ -33,7 +33,7 @@ def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[s
 
 
 def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals]:
-    """Merge adjacent running periods of each job; the result is ordered by job and start."""
+    """Return job, start and end of running periods, ordered by job and start, with adjacent ones merged."""
     order = np.lexsort((start, job))
     job, start, end = job[order], start[order], end[order]
     if not job.size:
@@ -108,10 +108,10 @@ def _of_job(job: int, held: _Held) -> Iterator[tuple[int, int, float, float, str
 
 
 def _joins(begin: float, held: _Held) -> float | None:
-    """Return the time at which a run first uses a GPU that was added during an earlier run; None: it was not.
+    """Return the time at which a run first uses a GPU added during an earlier run; None: not added to a run.
 
-    A run uses the GPUs that its job held at its start. If these are as many as the run has, a GPU that the job got
-    later waits for the next run.
+    A run uses the GPUs that its job held at the run's start. If their number equals that of the run, a GPU that the job
+    got later is first used in the next run.
     """
     before = bisect_left(held.starts, begin - _SAME) - 1
     if before < 0 or held.ends[before] <= begin + _SAME:
@@ -126,7 +126,7 @@ def _joins(begin: float, held: _Held) -> float | None:
 
 
 def _cut(begin: float, end: float, held: _Held, *, again: bool, lost: bool) -> list[tuple[float, float, str]]:
-    """Split a lease into periods, each with its activity."""
+    """Return the periods of a lease: start, end and activity of each."""
     inside = slice(bisect_right(held.ends, begin + _SAME), bisect_left(held.starts, end - _SAME))
     pieces: list[tuple[float, float, str]] = []
     at = begin

@@ -1,11 +1,11 @@
-"""The test suite of metrics plugins: a plugin's test class inherits it and runs under plain pytest, without fixtures.
+"""The test suite of metrics plugins: a plugin's test class inherits from it, and runs under pytest without fixtures.
 
 ```python
 class TestTail(MetricsConformance):
     plugin = Tail
 ```
 
-A failure names the plugin, the rule and the value that violates it.
+A failure names the plugin, the rule and the violating value.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ class MetricsConformance:
             self._broken(str(error))
 
     def _computed(self, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.Series]:
-        """Return the columns of the plugin by name."""
+        """Return the plugin's columns by metric name, computed on the tables."""
         metrics = self._metrics()
         made = with_metrics(tables, metrics)
         try:

@@ -16,16 +16,16 @@ from eunomia.units import Ints, Reals
 
 KINDS: Final = ("themis", "static", "contention", "exclusive")
 UNFAIR_RHO: Final = 1.05
-"""An app with a larger rho counts as treated unfairly: 1, plus a margin for whole GPUs and rounds (Shockwave)."""
+"""rho above which an app counts as treated unfairly: 1, plus a margin for whole GPUs and rounds (Shockwave)."""
 
 
 def mean_present(arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-    """Return the mean number of apps (or jobs) present over the life of each, including itself; see ``Presence``."""
+    """Return, for each app (or job), the mean number present over its life, including itself; see ``Presence``."""
     return Presence(arrival_seconds, finish_seconds).over(arrival_seconds, finish_seconds)
 
 
 class Presence:
-    """The number of apps (or jobs) present at any time.
+    """The number of apps (or jobs) present over time, as a step function.
 
     Args:
         start_seconds: start of each app or job.
@@ -37,11 +37,11 @@ class Presence:
         self._area = np.concatenate([[0.0], np.cumsum(self.present[:-1] * np.diff(self.moments))])
 
     def over(self, arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-        """Return the mean number present over each life; for a life of length 0, the number at that time, at least 1.
+        """Return the mean number present over each life; for a life of 0 s, the number at that time, at least 1.
 
         Args:
             arrival_seconds: start of each life.
-            finish_seconds: end of each life; NaN: it does not end, and its mean is NaN.
+            finish_seconds: end of each life; NaN: the life does not end, and its mean is NaN.
         """
         if not self.moments.size:
             return np.ones_like(arrival_seconds)
@@ -57,7 +57,7 @@ class Presence:
 
 
 def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:
-    """Return the number present as a step function: the times of changes, ascending, and the number from each time on.
+    """Return the number present as a step function: ascending times of changes, and the number from each time on.
 
     An end of NaN counts as never.
     """
@@ -80,7 +80,7 @@ def accumulate(moments: Reals, change: Reals) -> tuple[Reals, Reals]:
 
 
 def alone_seconds(work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int) -> Reals:
-    """Return T_cluster: the time of the work on all GPUs that the app can use, with linear speed-up (Themis, 4.2).
+    """Return T_cluster in seconds: each app's work on all GPUs that it can use, at linear speed-up (Themis, 4.2).
 
     Args:
         work_gpu_seconds: by app, GPU-seconds of all its jobs.
@@ -93,14 +93,14 @@ def alone_seconds(work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int
 def exclusive_seconds(
     work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int, app: Ints, job_alone_seconds: Reals
 ) -> Reals:
-    """Return the time of each app alone: all its work on the GPUs that it can use, but at least its longest job.
+    """Return each app's seconds alone: all its work on the GPUs that it can use, but at least its longest job.
 
     Args:
         work_gpu_seconds: by app, GPU-seconds of all its jobs at their own sizes.
         demand_gpus: by app, the most GPUs that its jobs can use together.
         cluster_gpus: number of GPUs of the cluster.
-        app: by job, its app.
-        job_alone_seconds: by job, seconds of its run alone; NaN: unknown.
+        app: by job, the row of its app.
+        job_alone_seconds: by job, the seconds of the job alone; NaN: unknown.
     """
     found = alone_seconds(work_gpu_seconds, demand_gpus, cluster_gpus)
     np.fmax.at(found, app, job_alone_seconds)
@@ -123,9 +123,9 @@ def static_contention(jobs: int, cluster_gpus: int) -> float:
 
 
 def jain(rhos: Reals) -> float | None:
-    """Return Jain's index of x = 1 / rho, the received fraction of the fair share; None: no rho is known.
+    """Return Jain's index of x = 1 / rho, the received fraction of the fair share; None: no positive rho.
 
-    The index (sum x)^2 / (n sum x^2) is 1 if all are equal, and 1 / n if one has everything (Jain, Chiu and Hawe 1984).
+    The index (sum x)^2 / (n sum x^2) is 1 if all x are equal, and 1 / n if one has everything (Jain, Chiu, Hawe 1984).
     """
     with np.errstate(divide="ignore"):
         shares = 1.0 / rhos[rhos > 0.0]

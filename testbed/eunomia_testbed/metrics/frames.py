@@ -1,4 +1,4 @@
-"""Makes the tables of a result folder from a simulated run, column by column instead of an object for each row."""
+"""Computes the tables of a result folder from a simulated run by columns, without an object for each row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,8 +27,8 @@ Columns = Mapping[str, object]
 class Frames:
     """The tables of one policy and seed by name, and the plugins' records by plugin.
 
-    Each table is made when it is read, and is not cached: all tables of a long run together take several times its
-    memory.
+    Each table is computed when it is read, and is not cached: all tables of a long run together take several times the
+    run's memory.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -45,16 +45,16 @@ def frames_of(
     label: str = "",
     metrics: Sequence[PluginMetric] = (),
 ) -> Frames:
-    """Make all tables of a run.
+    """Return all tables of a simulated run, with the plugins' records.
 
     Args:
-        run: the run of that workload on that cluster.
+        run: the simulated run.
         workload: workload of the run.
         cluster: cluster of the run.
-        serial_seconds: by job, the seconds of its work on one GPU; None: linear speed-up.
+        serial_seconds: by job, the seconds of the job's work on one GPU; None: linear speed-up.
         speeds: speeds of jobs by GPU type; None: unknown.
         label: value of the column ``policy``; empty: the run's policy.
-        metrics: columns that plugins add.
+        metrics: metrics whose columns plugins add.
     """
     judged = judge(run, workload, cluster, serial_seconds)
     return _Maker(run, workload, cluster, judged, label or run.policy, speeds).frames(metrics)
@@ -62,7 +62,7 @@ def frames_of(
 
 @builds
 class Alone:
-    """By job, the seconds of a run alone on the cluster; NaN: unknown."""
+    """By job, the seconds of the job alone on the cluster; NaN: unknown."""
 
     ideal_seconds: Reals
     exclusive_seconds: Reals
@@ -160,7 +160,7 @@ class _Maker:
         }
 
     def _record(self, plugin: str) -> pl.DataFrame:
-        """Return a plugin's tables, concatenated, with round and time in each row."""
+        """Return a plugin's record tables as one frame, with policy, seed, round and time in each row."""
         columns: dict[str, list[Any]] = {}
         height = 0
         for at, number, table in self._run.records[plugin]:
@@ -175,6 +175,6 @@ class _Maker:
 
 
 def result_names(table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's columns under their names in results: auctions' are renamed, others keep the plugin's names."""
+    """Return a record's columns by their names in results; only columns of the table ``auction`` are renamed."""
     known = COLUMNS if table == "auction" else {}
     return {known.get(name, name): column for name, column in columns.items()}

@@ -8,7 +8,7 @@ from eunomia.model.shapes import value
 
 @value
 class Interval:
-    """A mean with its 95 % confidence interval; ``low`` and ``high`` are None for one value."""
+    """A mean of ``count`` values with its confidence interval; ``low`` and ``high`` are None for one value."""
 
     mean: float
     low: float | None
@@ -24,7 +24,7 @@ class Interval:
 
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Return the mean of these values with its t interval; None for no values."""
+    """Return the mean of values with its two-sided t interval; None: there are no values."""
     if not values:
         return None
     count = len(values)
@@ -37,13 +37,13 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | No
 
 
 def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
-    """Return how many paired differences with the same mean and spread would exclude 0; None: more than ``most``.
+    """Return the number of paired differences, with equal mean and spread, that excludes 0; None: above ``most``.
 
-    This is the smallest number above the current one whose 95 % t interval excludes 0.
+    The result is the smallest number above the current one for which the 95 % t interval excludes 0.
 
     Args:
-        differences: at least two.
-        most: the largest useful number.
+        differences: the paired differences; at least two.
+        most: the largest number to consider.
     """
     count = len(differences)
     mean = math.fsum(differences) / count
@@ -62,7 +62,7 @@ def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
 
 
 def t_quantile(probability: float, freedom: int) -> float:
-    """Return a quantile, above the median, of Student's t with ``freedom`` degrees of freedom, exact to nine digits."""
+    """Return a quantile above the median of Student's t with ``freedom`` degrees of freedom, to nine digits."""
     low, high = 0.0, 1.0
     while t_below(high, freedom) < probability:
         high *= 2.0
@@ -73,7 +73,7 @@ def t_quantile(probability: float, freedom: int) -> float:
 
 
 def t_below(t: float, freedom: int) -> float:
-    """Return the probability that Student's t is below ``t`` (at least 0), by finite sums for whole degrees of freedom.
+    """Return P(T < t) of Student's t for t >= 0, by finite sums for an integer number of degrees of freedom.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """

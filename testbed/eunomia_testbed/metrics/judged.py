@@ -21,7 +21,7 @@ class JobFigures:
     serial_seconds: Reals
     """Seconds that the job's work takes on one GPU."""
     rho: Reals
-    """Themis's rho; only for apps with a single job, since in others a tuner decides how jobs are treated."""
+    """Themis's rho; NaN for jobs of apps with several jobs, which the app's tuner schedules."""
     rho_static: Reals
     rho_contention: Reals
     rho_exclusive: Reals
@@ -37,7 +37,7 @@ class AppFigures:
     slot_seconds: Reals
     placement_score: Reals
     alone_seconds: Reals
-    """Time of the app when alone on the cluster, in seconds (T_cluster)."""
+    """Seconds that the app takes alone on the cluster (T_cluster)."""
     mean_apps: Reals
     """Mean number of apps present over the app's life (N_avg)."""
     rho: Reals
@@ -53,20 +53,20 @@ class Judged:
     jobs: JobFigures
     apps: AppFigures
     present: Bools
-    """By job, whether it arrived and could run on the cluster."""
+    """Mask by job: the job arrived and could run on the cluster."""
     crowd: fairness.Presence
     """The number of jobs in the cluster over time."""
     static_contention: float
 
 
 def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_seconds: Reals | None = None) -> Judged:
-    """Compute the metrics of each job and app.
+    """Return the metrics of each job and app of a simulated run.
 
     Args:
-        run: the run of that workload on that cluster.
+        run: the simulated run.
         workload: the jobs and apps.
         cluster: cluster of the run.
-        serial_seconds: by job, seconds of its work on one GPU; None: its time alone times its gang (linear scaling).
+        serial_seconds: by job, seconds of its work on one GPU; None: time alone times gang size (linear speed-up).
     """
     jobs = workload.jobs
     present = (run.state != "rejected") & (run.state != "awaited")
@@ -100,7 +100,7 @@ def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_second
 
 
 def done_share(run: SimulatedRun, workload: Workload) -> Reals:
-    """Return the fraction of each job's work that its app needed; below 1 if the tuner ended the job early."""
+    """Return by job the fraction of the work that its app needed; below 1 if the tuner ended the job early."""
     with np.errstate(divide="ignore", invalid="ignore"):
         part = run.iterations_done / workload.jobs.iterations
     early = (run.state == "stopped") & np.isfinite(part)
@@ -108,7 +108,7 @@ def done_share(run: SimulatedRun, workload: Workload) -> Reals:
 
 
 def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
-    """Return each job's GPU-seconds of progress; NaN: its size may have changed, and no segments were kept."""
+    """Return by job the GPU-seconds of progress; NaN: the job is elastic, and no segments were kept."""
     jobs = workload.jobs
     fixed = run.run_seconds * jobs.most
     if not run.segments.job.size:
@@ -121,8 +121,8 @@ def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
 def placement_score(run: SimulatedRun, workload: Workload, busy: Reals) -> Reals:
     """Return each job's mean of 1 / slowdown over its GPU time (Themis, section 6.1).
 
-    This is the GPU time that its steps would take at the best placement, divided by the time that they took. NaN: the
-    job did not run, or its sizes are unknown.
+    This is the GPU time that the job's steps would take at the best placement over the GPU time that they took. NaN:
+    the job did not run, or its sizes are unknown.
     """
     made = run.iterations_done + run.iterations_lost
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -132,7 +132,7 @@ def placement_score(run: SimulatedRun, workload: Workload, busy: Reals) -> Reals
 
 
 def sum_by(rows: Ints, values: Reals, size: int) -> Reals:
-    """Return the sum of the known values by row."""
+    """Return the sums of the known values by group: ``rows`` has the group of each value, from 0 to ``size`` - 1."""
     summed: Reals = np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=size).astype(float)
     return summed
 
@@ -174,12 +174,12 @@ class _Apps:
         )
 
     def _exclusive(self, alone: Reals, demand: Reals) -> Reals:
-        """Return each app's time alone."""
+        """Return each app's seconds alone on the cluster, at least those of its longest job."""
         jobs = self._workload.jobs
         return fairness.exclusive_seconds(self._sum(alone * jobs.most), demand, self._cluster.gpus, jobs.app, alone)
 
     def _means(self, arrival: Reals, finish: Reals) -> tuple[Reals, Reals]:
-        """Return the mean number of apps and of jobs over each app's life."""
+        """Return, by app, the mean number of apps and of jobs present over the app's life."""
         if self._lone:
             return self._mean_jobs, self._mean_jobs
         there = (self._run.app_state != "rejected") & (self._run.app_state != "awaited")
@@ -187,5 +187,5 @@ class _Apps:
         return apps.over(arrival, finish), self._crowd.over(arrival, finish)
 
     def _sum(self, values: Reals) -> Reals:
-        """Return for each app the sum of its jobs' known values."""
+        """Return by app the sum of the known values of the app's jobs."""
         return np.nan_to_num(values, nan=0.0) if self._lone else sum_by(self._workload.jobs.app, values, self._size)

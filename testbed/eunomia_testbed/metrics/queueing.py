@@ -33,7 +33,7 @@ class Series:
         return np.where(piece < 0, 0.0, found)
 
     def areas(self, moments: Reals) -> Reals:
-        """Return the integral from the start to each time."""
+        """Return the integral from the first piece's start to each time."""
         if not self.time_seconds.size:
             return np.zeros_like(moments)
         length = np.diff(self.time_seconds)
@@ -43,9 +43,9 @@ class Series:
         return np.where(piece < 0, 0.0, whole[piece] + self.value[piece] * past + self.slope[piece] * past**2 / 2)
 
     def means(self, moments: Reals, until: float) -> Reals:
-        """Return the mean from each time to the next, and from the last to ``until``.
+        """Return the mean from each time to the next, and from the last time to ``until``.
 
-        For equal times this is the value there.
+        Between equal times, the mean is the value at that time.
         """
         length = np.diff(np.append(moments, max(until, moments[-1] if moments.size else until)))
         area = np.diff(self.areas(np.append(moments, moments[-1:] + length[-1:])))
@@ -61,8 +61,8 @@ def cluster_efficiency(
     Args:
         start_seconds: start of each period in which a job held a GPU.
         end_seconds: end of each period; no NaN.
-        serial_per_gpu_second: the job's mean speed-up per GPU held, 1 if it scales linearly. The mean of CE over time
-            is exact, and each value is exact if jobs keep their size.
+        serial_per_gpu_second: the job's mean speed-up per GPU held; 1 for linear speed-up. The mean of CE over time is
+            exact, and each value is exact if jobs keep their size.
         cluster_gpus: number of GPUs of the cluster (M).
     """
     moments = np.concatenate([start_seconds, end_seconds])
@@ -76,15 +76,15 @@ def blocking_index(
 ) -> Series:
     """Return BI, the mean over pending jobs of their pending time so far / their remaining time on one GPU.
 
-    Pending time is the sum of a job's waits. The fraction of work left is estimated as the fraction left of its time
-    without waits; for a job that never finishes, it is 1.
+    Pending time is the sum of a job's waits. The fraction of work left is estimated as the fraction left of the job's
+    time without waits; for a job that never finishes, the fraction is 1.
 
     Args:
-        waits: in any order.
-        arrival_seconds: by job.
-        finish_seconds: by job; NaN: never.
+        waits: periods in which jobs were pending, in any order.
+        arrival_seconds: arrival of each job.
+        finish_seconds: finish of each job; NaN: never.
         serial_seconds: by job, seconds of its total work on one GPU.
-        until: end of open waits.
+        until: time in seconds at which open waits end.
     """
     if not waits.job.size:
         return Series(time_seconds=np.empty(0), value=np.empty(0), slope=np.empty(0))
@@ -102,7 +102,7 @@ def blocking_index(
 
 
 def _before(job: Ints, amount: Reals) -> Reals:
-    """Return for each row the sum over the same job's earlier rows; the rows of a job must be adjacent."""
+    """Return by row the sum of the same job's earlier rows; rows of a job must be adjacent."""
     total = np.cumsum(amount) - amount
     first = np.concatenate([[True], job[1:] != job[:-1]])
     before: Reals = total - total[np.flatnonzero(first)][np.cumsum(first) - 1]
@@ -110,7 +110,7 @@ def _before(job: Ints, amount: Reals) -> Reals:
 
 
 def _mean_of_lines(start: Reals, end: Reals, value: Reals, slope: Reals) -> Series:
-    """Return the mean of the active lines over time: each starts with ``value`` and rises by ``slope``."""
+    """Return the mean over time of the active lines; each starts at ``value`` and rises by ``slope`` per second."""
     moments = np.concatenate([start, end])
     intercept = value - slope * start
     times, count = accumulate(moments, np.concatenate([np.ones(start.size), -np.ones(end.size)]))

@@ -10,10 +10,10 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def serial_seconds(workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Reals | None:
-    """Return the seconds of each job's total work on one GPU of its own type; NaN: its speed is not known.
+    """Return the seconds of each job's total work on one GPU of the job's own type; NaN: its speed is unknown.
 
-    A job that cannot run on one GPU counts as if it scaled linearly up to its least gang. Without a performance model,
-    None is returned: every job then scales linearly from the workload's time.
+    A job that cannot run on one GPU is assumed to scale linearly up to its smallest gang. Without a performance model,
+    None is returned, since then every job scales linearly from the workload's time.
     """
     if models is None:
         return None

@@ -1,4 +1,4 @@
-"""Makes the log of a simulated run, with the columns that live runs have too."""
+"""Computes the log of a simulated run, with the same columns as the log of a live run."""
 
 import numpy as np
 import polars as pl
@@ -16,10 +16,10 @@ def log_of(run: SimulatedRun, workload: Workload, cluster: Cluster, apps: AppFig
     """Return the log of a run of a workload on a cluster.
 
     Args:
-        run: the run of that workload on that cluster.
+        run: the simulated run.
         workload: the jobs and apps.
         cluster: cluster of the run.
-        apps: by app, its number of jobs and the GPU time that it held.
+        apps: metrics of the apps, of which the log contains some.
     """
     jobs = workload.jobs
     lone = apps.jobs[jobs.app] == 1
@@ -79,7 +79,7 @@ def _apps(run: SimulatedRun, workload: Workload, figures: AppFigures) -> AppLog:
 
 
 def user_names(workload: Workload) -> pl.Series:
-    """Return the users' names as a column, in order of the workload's users."""
+    """Return the names of the workload's users as a column, in their order in the workload."""
     return pl.Series("user", list(workload.users.id), pl.String())
 
 

@@ -1,8 +1,8 @@
-"""Changes of the size of running jobs, found in the tables of a run: how long the jobs stood still, on which slots.
+"""Size changes of running jobs, found in the tables of a run, with the pauses of the jobs and the slots affected.
 
-A job changes its size if it makes steps on other slots than before and has kept one of them under its lease in
-between. Whether it stood still for a moment or saved, started and restored is all the same, so that changes live and
-by restarts, real and simulated, are counted alike.
+A job changes its size if it makes steps on other slots than before and has held one of the earlier slots throughout.
+A live change counts like one by saving, starting and restoring, so that changes in real and simulated runs are counted
+alike.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _MICRO: Final = 1_000_000
 
 @value
 class SizeChange:
-    """A change of size of a job that ran before and after it."""
+    """A change of the size of a job that made steps before and after the change."""
 
     job: str
     before: int
     after: int
     still: Span
-    """The time in which the job made no steps; empty if its tables have it make steps all the time."""
+    """The period without steps in microseconds; empty if the tables show no pause."""
     lost: Mapping[Slot, Span]
-    """By slot the time that the change took: of new slots from their lease, of others from the job's last step."""
+    """By slot, the period lost by the change: from a new slot's lease, or from the job's last step on other slots."""
     unused: Mapping[Slot, Span]
-    """By slot that the job leaves but keeps under its lease, the time until it uses it again: its rate is measured."""
+    """By slot that the job holds but leaves for a rate measurement, the period until the job uses the slot again."""
 
 
 @value
 class _Run:
-    """Steps of a job on the same slots."""
+    """A period in which a job makes steps on a fixed set of slots, in microseconds."""
 
     start: int
     end: int
@@ -50,7 +50,7 @@ class _Run:
 
 @value
 class HeldSlot:
-    """A period in which an app holds a slot for a job; None: for none of its jobs alone."""
+    """A period in which an app holds a slot for a job; None: for no single job."""
 
     job: str | None
     app: str
@@ -58,9 +58,9 @@ class HeldSlot:
 
 
 Steps: TypeAlias = Mapping[str, Sequence[tuple[Slot, Span]]]
-"""By job the slots on which it makes steps, and when."""
+"""By job, the slots on which the job makes steps, with the periods."""
 Held: TypeAlias = Mapping[Slot, Sequence[HeldSlot]]
-"""By slot the periods in which it is held, in order."""
+"""By slot, the periods in which the slot is held, in order."""
 
 
 def size_changes(steps: Steps, held: Held) -> list[SizeChange]:
@@ -81,7 +81,7 @@ def size_changes(steps: Steps, held: Held) -> list[SizeChange]:
 def changes_of(segments: pl.DataFrame, leases: pl.DataFrame, end: int) -> list[SizeChange]:
     """Return the changes of size of a run from its tables of activities and leases.
 
-    ``end`` is the time in microseconds at which leases without an end end.
+    ``end`` is the time in microseconds at which open leases are taken to end.
     """
     steps: dict[str, list[tuple[Slot, Span]]] = defaultdict(list)
     names = ("job", "machine", "slot", "start_seconds", "end_seconds")
@@ -97,7 +97,7 @@ def changes_of(segments: pl.DataFrame, leases: pl.DataFrame, end: int) -> list[S
 
 
 def micro(seconds: float) -> int:
-    """Return a time in microseconds."""
+    """Return a time in seconds as whole microseconds."""
     return round(seconds * _MICRO)
 
 
@@ -119,7 +119,7 @@ def _runs(spans: Iterable[tuple[Slot, Span]]) -> list[_Run]:
 
 
 def _unused(job: str, before: _Run, runs: Sequence[_Run], held: Held) -> dict[Slot, Span]:
-    """Return by slot that a job leaves the time until it uses it again under the same lease."""
+    """Return, by slot that a job leaves, the period until the job uses it again under the same lease."""
     found = {}
     for slot in before.slots - runs[0].slots:
         back = next((run.start for run in runs if slot in run.slots), None)
@@ -133,7 +133,7 @@ def _change(
 ) -> SizeChange | None:
     """Return the change between two runs of a job on different slots; None: no slot was kept.
 
-    ``unused`` are slots that the job leaves but uses again, and ``again`` those that it left so before.
+    ``unused`` are slots that the job leaves but uses again, ``again`` slots that it left so in earlier changes.
     """
     still = before.end, after.start
     kept = [slot for slot in before.slots if _holds(held.get(slot, ()), job, still)]
@@ -149,18 +149,18 @@ def _change(
 
 
 def _holds(leases: Sequence[HeldSlot], job: str, span: Span) -> bool:
-    """Return whether a job has a slot under one lease for a whole period."""
+    """Return whether a job holds a slot under one lease for a whole period."""
     return any(each.job == job and each.span[0] <= span[0] and span[1] <= each.span[1] for each in leases)
 
 
 def _since(leases: Sequence[HeldSlot], job: str, at: int) -> int:
-    """Return the start of a job's lease at some time; the time itself if it has none."""
+    """Return the start of the job's lease that holds at a time; the time itself if there is none."""
     starts = [each.span[0] for each in leases if each.job == job and each.span[0] <= at < each.span[1]]
     return max(starts, default=at)
 
 
 def _until(leases: Sequence[HeldSlot], job: str, at: int) -> int:
-    """Return the end of the lease that a job leaves at some time, with the release of the slot that follows it."""
+    """Return the end of the lease that a job leaves at a time, including the slot's release after the lease."""
     until, app = at, None
     for each in leases:
         if each.job == job and each.span[0] <= at <= each.span[1]:

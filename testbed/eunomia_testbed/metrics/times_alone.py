@@ -1,7 +1,7 @@
-"""Finish-time fairness of a run's apps from its log, where it is known beforehand how long each job takes alone.
+"""Finish-time fairness of a run's apps from its log, if the time of each job alone is known before the run.
 
-A simulation computes it from its own speeds (``metrics.judged``); these are the same definitions for the log of a real
-run whose rates were measured before.
+A simulation computes fairness from its own speeds (``metrics.judged``); these are the same definitions for the log of a
+real run whose rates were measured before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from eunomia_testbed.run_log.log import RunLog
 
 @value
 class TimesAlone:
-    """How long each job of an app takes alone, known before the run.
+    """The work and times alone of each job of an app, known before the run.
 
     Attributes:
-        serial_seconds: seconds of its work on one GPU.
-        exclusive_seconds: seconds of its work at its largest size.
-        most: its largest number of GPUs.
-        iterations: its whole work in iterations.
+        serial_seconds: seconds of the job's work on one GPU; NaN: unknown.
+        exclusive_seconds: seconds of the job's work at its best size and placement.
+        most: the job's largest number of GPUs.
+        iterations: the job's total work in iterations.
     """
 
     serial_seconds: float
@@ -44,11 +44,11 @@ class AppRho:
 
 
 def judge_apps(log: RunLog, alone: Mapping[str, TimesAlone], gpus: int) -> AppRho:
-    """Return every kind of rho of a live run's apps, as ``metrics.judged`` defines them for a simulation.
+    """Return all kinds of rho of a live run's apps, by the same definitions as ``metrics.judged``.
 
     Args:
         log: log of the run.
-        alone: times alone of each app's jobs, by app; those of other apps are unknown.
+        alone: times alone of each app's jobs, by app name; other apps get NaN.
         gpus: number of GPUs of the cluster.
     """
     apps, jobs = log.app_log, log.arrivals
@@ -81,7 +81,7 @@ def judge_apps(log: RunLog, alone: Mapping[str, TimesAlone], gpus: int) -> AppRh
 
 
 def _done_shares(log: RunLog, known: Sequence[TimesAlone | None]) -> Reals:
-    """Return the fraction of each job's work that its app needed; below 1 if the tuner ended the job early."""
+    """Return by job the fraction of the work that its app needed; below 1 if the tuner ended the job early."""
     return np.array(
         [
             1.0 if one is None or state != "stopped" else min(1.0, (iterations or 0) / one.iterations)

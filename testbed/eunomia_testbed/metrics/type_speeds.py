@@ -11,7 +11,7 @@ from eunomia_testbed.workload import Workload
 class TrueTypeSpeeds:
     """The true speeds of a workload's jobs by GPU type, at their largest gang on one machine, in their first regime.
 
-    Speeds are relative to the type of a job's times; for a job without times, to the type on which it is fastest.
+    Speeds are relative to the GPU type of a job's times; without times, to the type on which the job is fastest.
 
     Args:
         workload: the workload with the jobs.
@@ -32,7 +32,7 @@ class TrueTypeSpeeds:
         return self._speeds.reference_type(job)
 
     def speed(self, job: int, kind: int) -> float:
-        """Return a job's speed on a GPU type relative to its reference type; NaN: it cannot run there."""
+        """Return a job's speed on a GPU type relative to its reference type; NaN: the job cannot run on that type."""
         if self._plain:
             return 1.0
         key = (kind, self.reference(job), *(column[job] for column in self._alike))

@@ -33,20 +33,20 @@ def user_columns(run: SimulatedRun, workload: Workload, judged: Judged) -> dict[
 
 
 def _mean(rows: Ints, values: Reals, size: int) -> Reals:
-    """Return the mean of the known values by row; NaN if none is known."""
+    """Return the mean of the known values by user row; NaN if none is known."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return sum_by(rows, values, size) / np.bincount(rows, ~np.isnan(values), minlength=size)
 
 
 def _reduced(reduce: np.ufunc, rows: Ints, values: Reals, size: int) -> Reals:
-    """Return the minimum or maximum of the known values by row; NaN if none is known."""
+    """Return the minimum or maximum of the known values by user row; NaN if none is known."""
     found = np.full(size, np.nan)
     reduce.at(found, rows, values)
     return found
 
 
 def _quantile(rows: Ints, values: Reals, size: int, at: float) -> Reals:
-    """Return a quantile of the known values by row, interpolated linearly between ranks; NaN if none is known."""
+    """Return a quantile of the known values by user row, interpolated linearly between ranks; NaN if unknown."""
     known = ~np.isnan(values)
     order = np.lexsort((values[known], rows[known]))
     ascending, count = values[known][order], np.bincount(rows[known], minlength=size)
