@@ -74,8 +74,8 @@ def run_cells(plan: Plan, cells: Source, folder: Path, *, processes: int, watch:
         watch: receives the progress.
 
     Returns:
-        Failed cells, for example by a plugin's exception; the other cells have finished. After a call that took too
-            long, further cells of its policy fail without being run.
+        Failed cells, for example after a plugin's exception; the other cells have finished. After a call that took
+            too long, further cells of the same policy fail without being run.
 
     Raises:
         DiskError: no more files can be written; finished cells are kept.

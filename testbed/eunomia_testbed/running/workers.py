@@ -58,8 +58,8 @@ class Worker:
 class Workers:
     """A context manager that starts a plan's workers, all of which are killed at its exit.
 
-    The first process imports a simulation's modules, reads the plan and forks the workers. If it cannot fork, for
-    example because a plugin starts a thread on import, each worker is a process that imports and reads by itself.
+    A server process imports a simulation's modules, reads the plan and forks the workers. If it cannot fork, for
+    example because a plugin starts a thread on import, each worker is a new process that imports and reads by itself.
 
     Args:
         plan: the packed plan.

@@ -61,13 +61,13 @@ class JobResults:
     """Number of starts after the first."""
     migrations: Ints
     resizes: Ints
-    """Number of times that a running job's number of GPUs changed."""
+    """Number of times that the job grew or shrank while it ran."""
     probes: Ints
     """Number of measurements of the job's rate in other settings."""
     ideal_seconds: Reals
-    """Seconds that the job would take alone on this cluster, at its largest gang and best placement."""
+    """Seconds that the job would take alone on this cluster, at its best size (least or most) and placement."""
     exclusive_seconds: Reals
-    """Run time alone by the trace's profile, or else ``ideal_seconds``."""
+    """Seconds that the job takes alone by the trace's profile, or else ``ideal_seconds``."""
     app_finish_seconds: Reals
     app_state: Words
 
