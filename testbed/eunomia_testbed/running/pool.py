@@ -40,8 +40,8 @@ class WorkerDiedError(EunomiaError):
 def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
     """Return the number of worker processes: as requested, or one per CPU, but at most one per cell; 0: this process.
 
-    Small plans with only Eunomia's own plugins run in this process, as do plugins that only this process knows. Other
-    plugins run in a worker, which can be killed if a call does not return, unless one process is requested.
+    Small plans with only Eunomia's own plugins run in this process, as do plans with plugins that no other process can
+    load. Other plugins run in a worker, which can be killed if a call does not return, unless one process is requested.
     """
     if not can_travel(plan):
         return 0

@@ -54,7 +54,7 @@ class FailurePlan:
                 self._next(number, Seconds(0.0))
 
     def plan(self, time_seconds: float, happens: Callable[[Seconds], None]) -> None:
-        """Schedule a change of the cluster; a run in which jobs wait goes on until then."""
+        """Schedule a change of the cluster; a run in which jobs wait continues until then."""
 
         def then(now: Seconds) -> None:
             self.planned -= 1

@@ -126,7 +126,7 @@ class RuledRun:
         return np.array(self._engine.arrivals.active(), dtype=np.int64)
 
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
-        """Return the event of the round's end, with the idle seconds of each job that goes on."""
+        """Return the event of the round's end, with the idle seconds of each job that continues."""
         lasted = end - running.began
         idle = np.flatnonzero(~ends & (busy < lasted))
         return RoundEnded(

@@ -348,7 +348,7 @@ class _OwnWork:
         self.num_phases, self.ended = tuner.num_phases, tuner.ended
 
     def jobs_in_phase(self, phase: int, done: Mapping[int, float]) -> Sequence[JobInfo]:
-        """See ``Tuner``."""
+        """Return ``Tuner.jobs_in_phase`` with each trial's iterations capped at the work that the trial has left."""
         return [self._own(info, done) for info in self._tuner.jobs_in_phase(phase, done)]
 
     def _own(self, info: JobInfo, done: Mapping[int, float]) -> JobInfo:

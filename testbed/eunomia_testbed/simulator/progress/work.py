@@ -107,7 +107,7 @@ class Work:
         return self.speeds.regimes(job)[self.regime[job] + 1 :]
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Stop a running job and record its progress; if it leaves its GPUs, its next checkpoint cycle starts anew."""
+        """Stop a running job and record its progress; if it leaves its GPUs, its next run begins a new save cycle."""
         ran = now - self.since[job]
         pace, steps = self.pace[job], ran
         if self._saves is not None:
