@@ -13,7 +13,7 @@ from eunomia_testbed.replay.twin import TwinFigures
 MOST_COST_SHARE: Final = 0.25
 """Largest share of starts, restores, saves and resizes in the slot time, unless ``--anyway`` is given."""
 AIM: Final = 0.9
-"""Fraction of the budget at which a chosen speed aims the simulated makespan."""
+"""Fraction of the budget that the simulated makespan should take at a chosen speed."""
 TRIES: Final = 8
 
 

@@ -172,7 +172,7 @@ def _simulation(plan: ReplayPlan, profiles: Profiles, costs: Costs) -> Plan:
 
 
 def _drawn(workload: Workload, spread: float, seed: int) -> Workload:
-    """Return the workload with speeds of jobs drawn by a seed; their mean is the measured speed."""
+    """Return the workload with each job's work multiplied by a factor of mean 1, drawn by a seed."""
     if spread == 0.0:
         return workload
     drawn = np.random.default_rng(seed).normal(-(spread**2) / 2.0, spread, workload.size)

@@ -164,7 +164,7 @@ class Reports:
         return self.errors.get(what, self.error if what in ("work", "rates") else 0.0)
 
     def check(self) -> None:
-        """Check that names are known, that errors are within 0 to 1, and that none contradicts what is known.
+        """Check that names are known, that errors are in [0, 1), and that no error contradicts a known fact.
 
         Raises:
             InputError: one of these checks fails.

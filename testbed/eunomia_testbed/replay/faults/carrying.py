@@ -114,7 +114,7 @@ class FaultCarrier:
                 return
 
     def _look(self) -> None:
-        """Continue the stopped processes, and carry out the faults, that are due."""
+        """Continue the stopped processes and carry out the faults that are due."""
         now = time.monotonic()
         self._go_on(now)
         for fault in [each for each in self._left if self._began + each.at_seconds <= now]:
