@@ -35,9 +35,9 @@ class Costs:
 
 
 Resizes = Literal["pause", "live", "restart"]
-"""How a job changes its size. ``pause``: a growing job runs on for ``join`` and stands still for ``pause``, a shrinking
-one saves and stands still for ``pause``. ``live``: a job that keeps a GPU never saves; its GPUs leave after ``pause``.
-``restart``: each change saves, and costs ``start`` and ``restore``."""
+"""How a job changes its size. ``pause``: a growing job runs on for ``join`` then pauses for ``pause``; a shrinking
+one saves, then pauses for ``pause``. ``live``: a job that keeps its least gang never saves, and releases GPUs
+after ``pause``. ``restart``: each change saves, and costs ``start`` and ``restore``."""
 
 
 @value
