@@ -41,7 +41,7 @@ class Variant:
 
 
 Guarded = tuple[bool, str, Mapping[str, tuple[float, ...]]]
-"""Whether the workload can show a claim, an explanation, and numbers by seed."""
+"""A guard's result: whether the workload can show a claim, an explanation, and by name the numbers of each seed."""
 
 
 @builds
@@ -61,21 +61,21 @@ class RowPaper(Generic[G, C, F]):
     depends_on: str = ""
     """The quantity in which variants differ, such as ``S``."""
     draws: Callable[[G], bool] = lambda grid: True
-    """Whether seeds draw the input of rows that do not state otherwise."""
+    """Whether seeds draw the input of a row with ``drawn``; otherwise its cells run once."""
     guard: Callable[[Runs[G, C, F], Sequence[Sequence[C]]], Guarded | None] | None = None
-    """Checks, from the own cells of each seed, whether the workload can show a claim with ``floor``."""
+    """Decides from the claim's own cells, [seed][setting], whether the workload can show a claim with ``floor``."""
     behind: Callable[[C], Iterable[C]] = lambda cell: ()
-    """Returns further cells that the guard needs for an own cell."""
+    """Returns further cells that the guard needs for one of the claim's cells."""
     computed: Mapping[str, Callable[[], Mapping[str, float]]] = dataclasses.field(default_factory=dict)
     """Measurements without cells, by name; each returns numbers by label."""
     notes: Mapping[str, Callable[[Mapping[str, Sequence[F]]], str]] = dataclasses.field(default_factory=dict)
-    """Functions that explain a row's cells in words, by the name in the row's ``note``; cells are given by label, one
-    per seed."""
+    """Functions that return a remark on a row's cells, by the name in the row's ``note``; the argument maps each label
+    to the results of every seed."""
     group: Callable[[C], str] | None = None
-    """Returns a cell's group in the file's ``[seconds]``; None: the file has no times."""
+    """Returns the key of a cell in the file's ``[seconds]``; None: the file has no measured times."""
 
     def seconds(self, cell: C) -> float | None:
-        """Return the CPU seconds measured for such a cell; None: none was measured."""
+        """Return the CPU seconds measured for the cell's group and policy; None: not measured."""
         if self.group is None:
             return None
         return self.file.seconds.get(self.group(cell), {}).get(getattr(cell, self.axis))
@@ -84,7 +84,7 @@ class RowPaper(Generic[G, C, F]):
         """Return a claim for each row, in the order of the paper's sections.
 
         Raises:
-            InputError: a row refers to something undefined, or one of its policies knows more than the others.
+            InputError: a row refers to something undefined, or the policies of a row without ``contrast`` know different things.
         """
         rows: list[tuple[str, Claim[G, C, F]]] = []
         for group in self.file.missing:
@@ -128,7 +128,7 @@ class RowPaper(Generic[G, C, F]):
         return {seed: _number(self.numbers[number], runs.done[key]) for seed, key in keys.items() if key in runs.done}
 
     def _line(self, grid: G, labels: tuple[str, str], fields: Fields, base: Fields) -> TableLine:
-        """Return a line of a table; it has no base if its cell is the base's."""
+        """Return a line of a table; its base is None if both are the same cell."""
         first, other = (self.cell(grid, each, grid.seeds[0]) for each in (fields, base))
         return TableLine(labels=labels, fields=fields, base=None if first.key == other.key else base)
 
@@ -202,7 +202,7 @@ class _RowClaim(Generic[G, C, F]):
         )
 
     def cells(self, seed: int) -> Iterator[C]:
-        """Yield the cells of a seed under every variant; cells whose input is not drawn belong to the first seed."""
+        """Yield the cells of a seed under every variant; a row whose input is not drawn has them for the first seed only."""
         if not self._drawn and seed != self._grid.seeds[0]:
             return
         for variant in self._variants:
@@ -268,7 +268,7 @@ class _RowClaim(Generic[G, C, F]):
 
     @property
     def _of_a_group(self) -> int:
-        """Return how many comparisons of a setting have printed values of their own."""
+        """Return the number of printed values for each setting of the row."""
         measure = self._measure
         if measure.join == ENDS:
             return 2
@@ -326,7 +326,7 @@ class _RowClaim(Generic[G, C, F]):
 
 
 def _number(number: Callable[[F], float], figures: F) -> float:
-    """Return a number of a cell's results; NaN: it would divide by 0."""
+    """Return a number computed from a cell's results; NaN: the computation divides by 0."""
     try:
         return float(number(figures))
     except ZeroDivisionError:
@@ -373,9 +373,9 @@ def paper_of(
         figures: the figures of a cell.
         run: simulates a cell; it must be a module's function, since worker processes import it.
         facts: texts to which the file's ``fixed`` refers, in addition to the fields of the grid.
-        shows: numbers in the line about a finished cell, with their units; NaN, for what the cell does not measure, is
-            left out.
-        hidden: fields of a cell that this line leaves out, such as file paths.
+        shows: the numbers, each with its unit, in the line printed for a finished cell; a NaN (not measured) is left
+            out.
+        hidden: fields of a cell that the line leaves out, such as file paths.
         files: returns the third-party files that a cell reads, and its readings of them; a run checks the files and
             makes each reading before its first simulation.
     """

@@ -1,7 +1,7 @@
-"""The fingerprint of the code that a paper's simulations run; a change of this code may change their results.
+"""The fingerprint (a hash) of the code that a paper's simulations run; a change of it may change their results.
 
-Docstrings and comments are left out, and so is what reads the figures afterwards: claims, measures, verdicts, tables,
-commands, reports and the live system.
+It excludes docstrings and comments, and the code that only reads finished results or runs live: claims, measures,
+verdicts, tables, commands, reports and the live system.
 """
 
 import ast
@@ -38,10 +38,10 @@ SIMULATING: Final = (
     "eunomia_testbed.traces",
     "eunomia_testbed.workload",
 )
-"""Packages and modules that a simulation imports; a test runs one and compares."""
+"""Packages and modules that a simulation imports; a test compares them with the imports of an actual run."""
 
 JUDGING: Final = ("paper.py", "claims.toml")
-"""Files in a paper's folder that only read figures."""
+"""Files in a paper's folder that the fingerprint excludes, since they only read finished results."""
 
 _SUFFIXES: Final = (".py", ".toml")
 _DIGITS: Final = 12
@@ -98,7 +98,7 @@ def _roots(name: str) -> list[Path]:
 
 
 def _files(name: str) -> Iterator[Path]:
-    """Yield the source files of a package, sorted, or the file of a module; nothing, if it is not installed."""
+    """Yield the source files of a package, sorted, or the file of a module; yield none if it is not installed."""
     if roots := _roots(name):
         for root in roots:
             yield from sorted(path for path in root.rglob("*.*") if path.suffix in _SUFFIXES)

@@ -68,7 +68,7 @@ def verdict_of(row: ClaimRow, one: Comparison, found: EffectEstimate) -> Verdict
 
 
 def _slack(row: ClaimRow, one: Comparison, found: EffectEstimate) -> float:
-    """Return how far an effect is on the claimed side of the printed value; negative: on the other side."""
+    """Return the distance of an effect from the printed value; positive: on the side that supports the claim."""
     off = found.effect - _printed(one)
     return {"at most": -off, "within": -abs(off)}.get(row.kind, off)
 
@@ -107,7 +107,7 @@ def _reasons(
 
 
 def _evidence(found: Sequence[tuple[Comparison, EffectEstimate]]) -> str:
-    """Return the number of seeds as text, and whether what they draw affects the result."""
+    """Return a text with the number of seeds, which also states if the result is the same for all of them."""
     seeds = found[0][1].seeds
     alike = all(math.isclose(least, most) for least, most in ((min(one.effects), max(one.effects)) for one, _ in found))
     if seeds > 1 and alike:
@@ -116,7 +116,7 @@ def _evidence(found: Sequence[tuple[Comparison, EffectEstimate]]) -> str:
 
 
 def front_words(group: Sequence[Comparison], *, drawn: bool) -> str:
-    """Say whether our policy dominates another, given the other's numbers relative to ours (lower is better)."""
+    """Return as text whether our policy dominates another; ``group``: the other's numbers over ours, lower is better."""
     found = [one.estimate(drawn=drawn) for one in group]
     traces = list(zip(*(one.effects for one in group), strict=True))
     worse, better = (sum(all(sign * each >= 0.0 for each in trace) for trace in traces) for sign in (1.0, -1.0))

@@ -1,7 +1,7 @@
 """The measures that rows refer to: which numbers of which cells are compared, and how comparisons form a claim.
 
-A measure has a form (the others' number over the own one, its inverse, or a level), and a join over the others or over
-the settings of a row. Ratios are judged by their logarithms; effects are paired by seed.
+A row compares its *own* cell with the cells of *other* policies. A measure has a form (other over own, own over other,
+or a level), and a join over others or settings. Ratios are judged by their logarithms; effects are paired by seed.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ LARGEST_RATIO: Final = 100.0
 
 @value
 class Measure:
-    """The way in which a row is measured."""
+    """The form of a row's comparisons, and how they are joined into a claim."""
 
     form: str
     across: str = OTHERS
-    """The dimension over which comparisons are joined: the others, the settings, or the numbers."""
+    """The dimension over which comparisons are joined: the other policies, the settings, or the numbers of a cell."""
     join: str = EACH
     """How comparisons are joined: ``each`` is judged; or the ``mean`` (of logarithms), the ``least`` or the
     ``greatest``; or both ``ends``, the least by the first printed value and the greatest by the second; or the
@@ -58,9 +58,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
 """The measures, by the name that rows of claims use."""
 
 Numbers = Callable[[Mapping[str, Any], str], tuple[float, ...]]
-"""Returns a number of a cell, seed by seed, from the cell's fields and the number's name."""
+"""Returns a number of a cell for each seed, given the cell's fields and the number's name."""
 Labelled = Sequence[tuple[str, Mapping[str, Any]]]
-"""Fields with their labels."""
+"""Pairs of a label and the cell fields that it names."""
 
 
 @value
@@ -107,9 +107,9 @@ def compared(
 
     Args:
         measure: the measure of the row.
-        own: fields of the own cell.
-        others: fields of the others that override the own ones; not used for a level.
-        settings: fields of each setting, which apply to own and others; a row without settings has one without fields.
+        own: fields of the row's own cell.
+        others: by other policy, the fields that override ``own``; not used for a level.
+        settings: fields of each setting, for own and other cells; a row without settings has one without fields.
         names: the numbers to compare.
         of: returns the numbers of a cell by seed.
     """

@@ -18,7 +18,7 @@ from eunomia_testbed.reproduce.verdicts import Measured
 
 MEANING: Final = "meaning"
 LEAST: Final = "least"
-"""Metadata of a grid's field: its meaning in one line, and its least number."""
+"""Metadata keys of a grid's field: its meaning in one line, and the least number that it accepts."""
 
 
 class PaperCell(Protocol):
@@ -93,7 +93,7 @@ class Claim(Generic[G, C, F]):
     printed: str
     """The number or word that the paper prints."""
     measure: Callable[[Runs[G, C, F]], Measured]
-    """Measures the claim; returns ``NOT_RUN`` if its cells are missing."""
+    """Measures the claim from finished cells; returns ``NOT_RUN`` if its cells are missing."""
     cells: Callable[[int], Iterable[C]]
     """Returns the cells that the claim needs for a seed; none if ``measure`` needs no cells."""
     section: str = ""
@@ -122,7 +122,7 @@ class Paper(Generic[G, C, F]):
     claims: Callable[[G], Sequence[Claim[G, C, F]]]
     """Returns all claims in the paper's order."""
     run: Callable[[C], F]
-    """Simulates a cell; it must be a module's function, since worker processes import it."""
+    """Simulates a cell and returns its results; a module-level function, since worker processes import it."""
     fixed: Callable[[G], Sequence[str]]
     """Returns the decisions made before the first run, one sentence each: clusters, sizes, leases, open points."""
     said: Callable[[C, F], str]

@@ -38,7 +38,7 @@ def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: s
 
 
 def merged(rows: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
-    """Return the rows; rows that were not measured this time keep their recorded results."""
+    """Return the rows; one that was not measured this time keeps its recorded result, marked stale if ``aged``."""
     known = {(row["figure"], row["claim"]): row for row in earlier}
     found = []
     for row in rows:
@@ -56,7 +56,7 @@ def _not_run(row: Plain) -> bool:
 
 
 def merged_tables(tables: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
-    """Return the tables; a recorded table is kept if the new one has fewer seeds in a cell."""
+    """Return the tables; a recorded table, stale if ``aged``, is kept if the new one is missing or has fewer seeds."""
     now = {table["title"]: table for table in tables}
     kept = {}
     for before in earlier:

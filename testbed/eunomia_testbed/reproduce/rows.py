@@ -1,7 +1,7 @@
 """Claims as data: the file ``claims.toml`` of a paper, with a row for every number that the paper states.
 
-A row says where the paper states its number, which result of which cells measures it, and the printed value. Rows that
-are not measured are grouped by their common reason. ``claims`` turns rows into claims.
+A row has the place of a number in the paper, the cells and the measure that reproduce it, and the printed value. Rows
+that are not measured are grouped by their common reason. ``claims`` turns rows into claims.
 """
 
 import re
@@ -58,14 +58,14 @@ class ClaimRow(_Part):
     value: Values
     """The printed value, or one for each comparison; changes in percent are converted to ratios."""
     number: Texts = Field(default_factory=list)
-    """Names of numbers of a cell; each makes a comparison."""
+    """Names of a cell's numbers; each number yields a comparison."""
     unit: str = ""
     """Unit in which numbers are shown: empty, ``change``, ``%``, ``h``, ``s``, ``ms``, ``times``."""
     cells: str = ""
     """Name of the cells in the file's ``[cells]``."""
     own: str | Fields = ""
     over: str | list[str | Fields] = Field(default_factory=list)
-    """The others: names of policies, fields, or a name in the file's ``[lists]``."""
+    """What the row's cell is compared with: names of policies, cell fields, or a name in the file's ``[lists]``."""
     at: str | list[Fields] = Field(default_factory=list)
     """Settings: the fields of each, or ``@name`` for a property of the grid that returns them."""
     front: bool = False
@@ -85,8 +85,8 @@ class ClaimRow(_Part):
     construction: str = ""
     """Reason why the claim holds by construction; empty: it does not."""
     contrast: str = ""
-    """What one policy of the row knows beforehand, if the claim is about that knowledge; empty: a row with such
-    knowledge must have a twin."""
+    """What one policy of the row knows beforehand, if the claim is about that knowledge; empty: all policies
+    of the row must know the same."""
     why: str = ""
     """A remark at the beginning of the reason."""
     first_variant: bool = False
@@ -168,7 +168,7 @@ def parse_rows(text: str, *, place: str) -> RowsFile:
 
     Args:
         text: the content of a file ``claims.toml``.
-        place: its origin, for errors.
+        place: the origin of the text, for errors.
 
     Raises:
         InputErrors: all errors in the text.

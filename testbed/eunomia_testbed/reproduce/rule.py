@@ -40,7 +40,7 @@ class ClaimKind(Enum):
     """What a claim states about its number."""
 
     GAIN = "gain"
-    """The number exceeds zero by as much as is printed."""
+    """The number is above zero, by at least about the printed value."""
     AT_LEAST = "at least"
     """The number is at least the printed value; "at most" is judged with all signs reversed."""
     WITHIN = "within"
@@ -85,7 +85,7 @@ def verdict_on(kind: ClaimKind, effect: float, low: float, high: float, printed:
     """Return the verdict on an effect with its interval and printed value.
 
     Args:
-        kind: what the claim says of the number.
+        kind: what the claim states about the number.
         effect: the measured effect.
         low: lower end of its 95 % interval, at most the effect.
         high: upper end, at least the effect.
@@ -93,7 +93,7 @@ def verdict_on(kind: ClaimKind, effect: float, low: float, high: float, printed:
         margin: for ``WITHIN``, the accepted distance from the printed value on the same scale.
 
     Raises:
-        InputError: the interval does not contain the effect, a printed gain is not positive, or the margin is negative.
+        InputError: the interval lacks the effect, ``printed`` is not finite (for a gain: positive), or margin is negative.
     """
     if not low <= effect <= high:
         raise InputError("an interval must hold its effect", value=f"{effect:g} in {low:g} to {high:g}")
@@ -123,7 +123,7 @@ def judged_estimate(kind: ClaimKind, found: EffectEstimate, printed: float, marg
     """Return the verdict on an estimate; it is at most undecided if seeds were drawn and are fewer than five.
 
     Args:
-        kind: what the claim says of the number.
+        kind: what the claim states about the number.
         found: the measured effect with its interval.
         printed: the paper's value on the same scale.
         margin: for ``WITHIN``, the accepted distance.

@@ -99,7 +99,7 @@ def run_cells(
         cells: the cells to run.
         store: the stored results.
         processes: number of processes; 1: this process.
-        seconds: time after which no further cell starts.
+        seconds: wall time from the call, after which no further cell starts.
         done_one: called after each cell with the cell, its results, and the numbers of finished and of all cells.
 
     Raises:

@@ -18,7 +18,7 @@ class Verdict(Enum):
     BY_CONSTRUCTION = "by construction"
     """The number is a constraint of the policy's own optimization problem, or the workload leaves no choice."""
     NOT_MEASURABLE = "not measurable here"
-    """The claim needs special hardware, or the workload determines the number, so that no policy can change it."""
+    """The claim needs special hardware, or the workload alone determines the number, whatever the policy."""
     UNMEASURED = "not measured"
 
 

@@ -31,7 +31,7 @@ CLUSTER = "16x4 V100"
 """The cluster of §5.1: 64 GPUs, four per machine."""
 
 ASKED, ASKED_UP = "asked", "asked to most"
-"""Sizes of jobs: the GPUs of the trace, or a range from these to the model's most."""
+"""Job sizes: the GPUs that the trace requests, or any number from these to the most that the model can use."""
 
 
 POLICIES = read_policies(Path(__file__).parent)
@@ -46,7 +46,7 @@ class AfsCell:
 
     policy: str
     seed: int
-    """Seed of the models: 0 for the models that the authors drew; other seeds draw models."""
+    """Seed that draws the jobs' models; 0: the models that the authors drew."""
     cluster: str
     trace: str
     scaling: str
@@ -73,7 +73,7 @@ class AfsFigures:
     resizes: int
     """Number of changes in the GPUs of running jobs."""
     jct_by_length_seconds: tuple[float, ...]
-    """Mean JCT in each quarter of the jobs, which are ordered by seconds of work on one GPU."""
+    """Mean JCT in each quarter of the jobs, from the least work (in seconds on one GPU) to the most."""
     queue: float
     """Queue length (QL), the mean over time of the number of waiting jobs."""
     efficiency: float
@@ -92,7 +92,7 @@ def files_of(trace: str, scaling: str) -> tuple[NeededFile, ...]:
 
 
 def readings_of(cell: AfsCell) -> tuple[Reading, ...]:
-    """Return the inputs that a cell reads first and shares with others: the curves, the trace's rows, and its jobs."""
+    """Return the inputs to read before a simulation: the scaling curves, the trace's rows, and the cell's jobs."""
     jobs = (cell.trace, cell.scaling, cell.cluster, cell.seed, POLICIES[cell.policy].sizes)
     return (
         Reading(read=AfsScaling.read, arguments=(cell.scaling,)),
@@ -102,11 +102,11 @@ def readings_of(cell: AfsCell) -> tuple[Reading, ...]:
 
 
 def read_strictly(trace: str, told_models: bool) -> Workload:
-    """Read the whole trace strictly: a row that the generator would drop is an error, since jobs would be missing.
+    """Read the whole trace; a row that the generator would drop is an error, since the simulation would lack its job.
 
     Args:
         trace: path of the trace.
-        told_models: whether jobs keep the models of the trace.
+        told_models: whether jobs have the models that the trace's authors drew.
 
     Raises:
         InputError: a line has invalid content.
@@ -157,7 +157,7 @@ def run_cell(cell: AfsCell) -> AfsFigures:
 
 
 def figures_of(run: SimulatedRun, workload: Workload, queue: pl.DataFrame, length: Reals) -> AfsFigures:
-    """Compute the results of a run and its table ``queue``; ``length`` orders the jobs."""
+    """Compute the results of a run from its table ``queue``; ``length`` is [job] work, by which quarters are formed."""
     jct = run.finish_seconds - workload.jobs.arrival_seconds
     by_length = np.array_split(jct[np.argsort(length, kind="stable")], QUARTERS)
     return AfsFigures(

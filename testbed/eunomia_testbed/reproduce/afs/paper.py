@@ -69,12 +69,12 @@ class AfsGrid:
 
     @property
     def each_cluster(self) -> list[Fields]:
-        """Return the selected clusters as settings of a row."""
+        """Return the selected clusters as settings of a row; raise InputError for one that is not in Table 3."""
         return _settings(self.names)
 
     @property
     def with_tiresias(self) -> list[Fields]:
-        """Return the clusters of the rows with Tiresias-L as settings of a row.
+        """Return the clusters for rows that include Tiresias-L, as settings of a row.
 
         Raises:
             InputError: Table 3 has no such cluster.
@@ -83,7 +83,7 @@ class AfsGrid:
 
     @property
     def with_orders(self) -> list[Fields]:
-        """Return the clusters of the rows without costly policies as settings of a row.
+        """Return the selected clusters and ``order_clusters``, for rows with cheap policies only, as settings of a row.
 
         Raises:
             InputError: Table 3 has no such cluster.

@@ -41,7 +41,7 @@ ROUND = "300s"
 RESTART = 10.0
 """Seconds that a start takes (assumed; the paper does not state it)."""
 BEFORE = 1800.0
-"""Seconds before a change over which throughput is measured, since the last jobs of a leaving tenant end one by one."""
+"""Throughput before a change is averaged over the first 1800 s, since a leaving tenant's jobs end one by one."""
 ALLOCATION, ROUNDS, COMPLETION, OVERHEAD = "allocation", "rounds", "completion", "overhead"
 LEAVES, JOINS = "leaves", "joins"
 
@@ -60,14 +60,14 @@ class OefCell:
     throughputs: str = ""
     placement: str = "packed"
     lie: float = 1.0
-    """Factor on the speedups that tenant 1 reports for the fastest type; its square root for the middle type."""
+    """Factor by which tenant 1 misreports its speedup on the fastest type; the square root of it on the middle type."""
     error: float = 0.0
     """Relative error of the reported rates by GPU type."""
     change: str = ""
     """Change in the 40th minute: ``leaves``: tenant 4 leaves; ``joins``: tenant 1 adds jobs of a second model."""
     hours: float = 8.0
     load: float = 1.0
-    """Work of jobs that end, as a fraction of what as many GPUs of the slowest type can do in the three days."""
+    """Total work of jobs that end, over what the cluster does in three days if all GPUs are of the slowest type."""
     one_refiner: bool = False
     """Whether all policies use the refiner ``rounding``, in rounds that may move every job, and Gavel recomputes shares
     at every arrival, so that policies differ only in the allocation."""

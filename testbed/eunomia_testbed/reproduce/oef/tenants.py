@@ -38,7 +38,7 @@ SECOND: Final[dict[str, str]] = {PRINTED: "DenseNet", GAVEL: "Recommendation (ba
 OF_A_TYPE: Final = 8
 """Number of GPUs of each type, with four GPUs per host."""
 JOBS: Final = 16
-"""Number of jobs of a tenant, for jobs that do not end."""
+"""Number of jobs of each tenant in simulations whose jobs do not end."""
 GANGS: Final = ((1, 2, 4), (0.7, 0.1, 0.2))
 """Numbers of GPUs of a job with their probabilities (assumed, as in the generator ``oef``); all tenants draw the
 same."""
@@ -106,7 +106,7 @@ def files_of(throughputs: str) -> tuple[NeededFile, ...]:
 
 
 def readings_of(tenants: Tenants) -> tuple[Reading, ...]:
-    """Return the inputs that a simulation reads before it begins and shares with others; printed speeds need none."""
+    """Return the inputs that are read once, before the first simulation; printed speeds need none."""
     if not tenants.throughputs:
         return ()
     return (
@@ -160,7 +160,7 @@ class Group:
     model: str
     arrives: float = 0.0
     work: float = ENDLESS
-    """Total iterations of its jobs; an iteration takes a second on one GPU of the slowest type."""
+    """Total iterations of the group's jobs; one iteration takes a second on one GPU of the slowest type."""
 
 
 def endless(tenants: Tenants, groups: Sequence[Group]) -> Workload:
@@ -206,7 +206,7 @@ def ending(tenants: Tenants, load: float = 1.0) -> Workload:
 
     Args:
         tenants: the tenants.
-        load: the total work, as a fraction of what as many GPUs of the slowest type can do in that time.
+        load: the total work, over what the cluster does in three days if all GPUs are of the slowest type.
     """
     drawn = generate_workload("oef", {"tenants": tenants.count, "load": load}, tenants.seed)
     models, names = tenants.models, tuple(dict.fromkeys(tenants.models))

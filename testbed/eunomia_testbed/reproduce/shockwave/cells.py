@@ -23,7 +23,7 @@ from eunomia_testbed.workload import Workload
 VERSION = 3
 """Version of the stored results; results of other versions are not reused."""
 PAPER_UNFAIR = 1.0
-"""ρ above which a job counts as treated unfairly in the paper's figures (§8.2); its code uses ``UNFAIR_RHO``."""
+"""ρ above which a job counts as treated unfairly in the paper (§8.2); the authors' code uses ``UNFAIR_RHO``."""
 
 POLICIES = read_policies(Path(__file__).parent)
 """Policies by their names in the paper."""
@@ -52,7 +52,7 @@ class ShockwaveCell:
     error: float = 0.0
     """Relative error of reported work and rates."""
     least_between_seconds: float = 1000.0
-    """Least seconds between solutions of policies that solve rarely; 0: they solve at every event."""
+    """Least seconds between two optimizations, for policies that limit their rate; 0: they optimize at every event."""
     regularizer: float | None = None
     """Shockwave's regularizer λ; None: the preset's."""
     k: float | None = None
@@ -109,7 +109,7 @@ def files_of(throughputs: str) -> tuple[NeededFile, ...]:
 
 
 def readings_of(cell: ShockwaveCell) -> tuple[Reading, ...]:
-    """Return the inputs that a cell reads before its simulation and shares with others: the rates, and its trace."""
+    """Return the inputs that are read once, before the simulations that share them: the rates, and the cell's trace."""
     return (
         Reading(read=make_rates, arguments=(cell.throughputs,)),
         Reading(read=make_workload, arguments=(trace_of(cell),)),

@@ -65,7 +65,7 @@ def scaled(gpus: int) -> Fields:
 def make_cell(grid: ShockwaveGrid, fields: Fields, seed: int) -> ShockwaveCell:
     """Return a cell; ``gap`` is the mean seconds between arrivals, and ``fresh`` selects a trace not used for tuning.
 
-    Fresh traces cycle through three of 120 jobs on 32 GPUs, one of 220 on 64, and one of 460 on 128.
+    Fresh traces cycle through five: three of 120 jobs on 32 GPUs, one of 220 jobs on 64, and one of 460 jobs on 128.
     """
     given = dict(fields)
     fresh = given.pop("fresh", False)
@@ -98,12 +98,12 @@ NUMBERS: Final[Mapping[str, Callable[[ShockwaveFigures], float]]] = {
 
 
 def variants(grid: ShockwaveGrid) -> list[Variant]:
-    """Return the variants: presets as shipped, which count, and presets that know the trace's contention."""
+    """Return the variants: shipped presets, which determine verdicts, and presets that know the trace's contention."""
     return [Variant(name="as shipped"), Variant(name="knowing the trace's contention", fields={"contention": True})]
 
 
 def group(cell: ShockwaveCell) -> str:
-    """Return a cell's group for time estimates: the number of jobs, and the end of a simulation that is cut off."""
+    """Return a cell's group for time estimates: the number of jobs, and the time limit of a simulation in seconds."""
     jobs = f"{cell.jobs} jobs"
     return jobs if cell.until_seconds == math.inf else f"{jobs}, {cell.until_seconds:g} s"
 

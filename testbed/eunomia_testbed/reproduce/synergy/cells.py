@@ -110,7 +110,7 @@ def files_of(cell: SynergyCell) -> tuple[NeededFile, ...]:
 
 
 def readings_of(cell: SynergyCell) -> tuple[Reading, ...]:
-    """Return the inputs that a cell reads before its simulation and shares with others: the profiles, and its jobs."""
+    """Return the inputs that are read once, before the simulations that share them: profiles, and the cell's jobs."""
     return Reading(read=read_profiles, arguments=(cell.data,)), _jobs(cell)
 
 

@@ -76,7 +76,7 @@ def static(data: str) -> Workload:
 def drawn(
     data: str, count: int, jobs_per_hour: float, split: Split, gpu_split: tuple[float, ...], times: float, seed: int
 ) -> Workload:
-    """Return jobs of the generator ``synergy``; ``times`` is a factor on their durations.
+    """Return ``count`` jobs drawn by the generator ``synergy``; ``times`` is a factor on their durations.
 
     Raises:
         InputError: the authors' profiles are not at the grid's path, or lack a model.

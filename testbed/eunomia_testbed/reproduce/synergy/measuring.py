@@ -55,13 +55,13 @@ def use(
 
 
 def needed_cpus(workload: Workload, profiles: SynergyProfiles, jobs: Ints, seconds_per_iteration: Reals) -> Reals:
-    """Return the fewest CPUs per GPU with which jobs reach their speeds, given the most memory that was profiled.
+    """Return [row] the fewest CPUs per GPU with which jobs run as fast as given, at the largest profiled memory.
 
     Args:
         workload: the jobs.
         profiles: speeds by CPUs and memory.
         jobs: [row] index of a job.
-        seconds_per_iteration: [row] the job's speed.
+        seconds_per_iteration: [row] the job's time per iteration, in seconds.
     """
     needed = np.zeros(jobs.size)
     model_of = workload.jobs.model[jobs]

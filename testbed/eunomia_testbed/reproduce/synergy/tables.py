@@ -27,7 +27,7 @@ Placed = dict[str, tuple[int, float, float]]
 
 
 def placed(scheme: Mapping[str, object], order: tuple[str, ...]) -> Placed:
-    """Place the four jobs, which arrive in this order before a single round.
+    """Return the placement of the four jobs by one round, before which they arrive in this order.
 
     Args:
         scheme: settings that override the preset ``synergy``.

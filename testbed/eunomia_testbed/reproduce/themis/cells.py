@@ -51,7 +51,7 @@ class Cell:
     """Divisor of task lengths and of times between arrivals. The paper scales its trace down (§6.1) without stating the
     factor; but 35 s are 0.2 % of its median app's duration (§6.2.3), which is then 4.9 hours."""
     pooled_seconds: float = 60.0
-    """Seconds for which free GPUs and arriving apps are collected before a round, under every policy."""
+    """Seconds during which free GPUs and arriving apps accumulate before a round, under every policy."""
     network_intensive: float | None = None
     slowdowns: str = "footnote"
     """Name of the slowdown model, a key of ``SLOWDOWNS``."""
@@ -95,7 +95,7 @@ class Figures:
     rounds: int
     faults: int
     decision_seconds: float
-    """CPU seconds of all rounds."""
+    """CPU seconds of the arbiter in all rounds."""
     cpu_seconds: float = 0.0
     """CPU seconds of the whole simulation."""
     arbiter_ms: tuple[float, ...] = ()

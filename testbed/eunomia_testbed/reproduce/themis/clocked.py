@@ -15,13 +15,13 @@ class AuctionTimes:
     """CPU milliseconds of each auction in a run."""
 
     arbiter_ms: list[float]
-    """Time for standings, the choice of bidders, and the auction with payments and leftovers."""
+    """Time to value all apps, choose the bidders, and run the auction with its payments and leftovers."""
     agent_ms: list[float]
     """Time to make the bids of an app, the mean over the apps that bid."""
 
 
 def clocked_profile(recipe: Recipe) -> tuple[Profile, AuctionTimes]:
-    """Return the profile of a recipe with a clocked plugin ``themis``, and the times that it records as it runs.
+    """Return the profile of a recipe with a timed plugin ``themis``, and the times that a run appends.
 
     Raises:
         InputErrors: all errors in the recipe's settings.
@@ -33,13 +33,13 @@ def clocked_profile(recipe: Recipe) -> tuple[Profile, AuctionTimes]:
 
 def with_clock(kind: type[Any], times: AuctionTimes) -> type[Any]:
     """Return a subclass of a plugin's class that records the time of each auction's calls in ``times``."""
-    before = [0]  # nanoseconds of this round's standings and choice of bidders
+    before = [0]  # nanoseconds for this round's valuations and choice of bidders
 
     @hookimpl
     def eunomia_offer(self: Any, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
         began, earlier = thread_time_ns(), before[0]
         shown: Offer = kind.eunomia_offer(self, snapshot, menus, offer, standings)
-        before[0] = earlier + thread_time_ns() - began  # with standings that it computed by reading them
+        before[0] = earlier + thread_time_ns() - began  # includes valuations, which are computed when first read
         return shown
 
     @hookimpl

@@ -13,7 +13,7 @@ from eunomia_testbed.reproduce.paper import Runs
 from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures
 
 LARGEST_PART = 0.8
-"""Largest ratio of the floor to the worst ρ at which a claim is measurable."""
+"""Largest ratio of the floor to the worst ρ at which a claim counts as measurable."""
 
 
 @value
@@ -49,16 +49,16 @@ class Floor:
 
     @property
     def by_seed(self) -> Mapping[str, tuple[float, ...]]:
-        """Return the numbers by name."""
+        """Return the ratios, by name one for each seed."""
         return {"floor": self.floor, "ρ alone": self.alone, "T_id over lease": self.leases}
 
 
 def guard(runs: Runs[Any, Cell, Figures], own: Sequence[Sequence[Cell]]) -> Guarded | None:
-    """Return whether the workload can show a claim on ρ; None: no app has been run alone.
+    """Return whether the workload can show a claim on ρ; None: the cells that run apps alone are missing.
 
     Args:
         runs: the finished cells.
-        own: Themis's cells of each seed; if there are several, the least measurable one counts.
+        own: Themis's cells, [seed][setting]; the setting with the least measurable ρ counts.
     """
     floors = floors_of(runs, own)
     if not floors:
