@@ -44,7 +44,7 @@ def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], 
 
 
 def _lease_ends(run: RunData, bars: pl.DataFrame) -> pl.DataFrame:
-    """Return for each bar its job and the end of its lease, which is the first lease that covers the bar's end."""
+    """Return for each bar its job and its lease's end; its lease is the first one that covers the end of the bar."""
     leases = run.leases.select(
         *SLOT, pl.col("start_seconds").alias("lease_start"), pl.col("end_seconds").alias("lease_end"), "ended_by"
     ).drop_nulls("lease_end")
@@ -60,7 +60,7 @@ def _lease_ends(run: RunData, bars: pl.DataFrame) -> pl.DataFrame:
 
 
 def _waits_after(run: RunData, ends: pl.DataFrame) -> pl.DataFrame:
-    """Return by job and end of lease the reasons for the wait until the job's next lease, longest first."""
+    """Return by job and end of lease the reasons for the wait until the job's next lease, the longest wait first."""
     after = ends.select("job", "lease_end").drop_nulls().unique(maintain_order=True).sort("lease_end")
     starts = run.leases.drop_nulls("job").select("job", pl.col("start_seconds").alias("next")).sort("next")
     spans = (

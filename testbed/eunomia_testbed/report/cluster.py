@@ -26,7 +26,7 @@ LINES: Final = (
     ("efficiency", "Cluster efficiency", "throughput of all running jobs in units of a job on one slot, by slot (AFS)"),
     ("blocking_index", "Blocking index", "time waited over time left, on average over waiting jobs (AFS)"),
 )
-"""Columns of the table ``queue`` with their titles, in the order of the drawings."""
+"""Columns of the table ``queue`` with their titles, in the order of the charts."""
 
 
 def cluster(view: View, until: float) -> Part | None:
@@ -75,7 +75,7 @@ def _lines(run: RunData, until: float) -> list[Json]:
 
 
 def _counted(spans: pl.DataFrame, until: float) -> Json:
-    """Return the number of concurrent periods over time."""
+    """Return the number of ``spans`` that are open, over time up to ``until`` seconds, as ``steps`` does."""
     moments, levels = counted(numbers(spans["start_seconds"]), numbers(spans["end_seconds"]))
     return steps(moments, levels, until) if len(moments) else None
 
@@ -106,13 +106,13 @@ def _slot_time(view: View) -> Json:
 
 
 def _words(waits: pl.DataFrame, lone: Set[str]) -> dict[str, str]:
-    """Return the meaning of each reason in words; ``lone`` are the apps that were alone in the cluster."""
+    """Return the clause that explains each reason; ``lone``: the apps that were alone in the cluster."""
     others = set(waits.filter(~pl.col("app").is_in(list(lone)))["reason"].unique())
     return {reason: reason_in_words(reason, alone=reason not in others) for reason in waits["reason"].unique()}
 
 
 def _waited(waits: pl.DataFrame, key: str, words: Mapping[str, str]) -> list[Json]:
-    """Return name, words and hours waited by reason, plugin or user, longest first; a last row may sum up the rest."""
+    """Return name, clause and job-hours waited by each value of ``key``, longest first; a last row may sum the rest."""
     known = waits.filter(pl.col(key).is_not_null())
     by_key = sums_by(known, [key], "seconds").sort("seconds", key, descending=[True, False])
     rows: list[Json] = [

@@ -10,10 +10,10 @@ from eunomia_testbed.results.run_data import RunData
 
 
 def lone_apps(run: RunData) -> frozenset[str]:
-    """Return the apps during whose life no other app was present, except apps whose times are unknown.
+    """Return the apps that were present alone from arrival to finish; apps with unknown times are left out.
 
-    An app that was resumed after it had ended has two lives. Only the last one is judged, since its ρ counts from
-    there; but for other apps it counts as present in both. Its leases show when the first one ended.
+    An app that was resumed after its end has two lifetimes. Whether it was alone depends on the last one, from which
+    its ρ is measured; for other apps, both count. The end of the first one is read from its leases.
     """
     apps = run.apps.select("app", "arrival_seconds", "finish_seconds")
     if apps["arrival_seconds"].null_count() or apps.is_empty():
@@ -31,14 +31,14 @@ def lone_apps(run: RunData) -> frozenset[str]:
 
 
 def _earlier(run: RunData, app: str, arrived: float, resumed: float) -> tuple[float, float]:
-    """Return start and end in seconds of an app's life before it was resumed; an unknown end equals the start."""
+    """Return start and end in seconds of an app's lifetime before it was resumed; an unknown end equals the start."""
     held = run.leases.filter((pl.col("app") == app) & (pl.col("start_seconds") < resumed))
     end = held["end_seconds"].fill_null(resumed).clip(upper_bound=resumed).max()
     return arrived, float(end) if isinstance(end, int | float) else arrived
 
 
 def _present(begun: Reals, over: Reals, starts: Reals, ends: Reals) -> Reals:
-    """Return how many of the lives ``begun`` to ``over`` overlap each period; all arrays (n), in seconds."""
+    """Return for each period ``starts`` to ``ends`` how many lifetimes ``begun`` to ``over`` overlap it, in seconds."""
     before_end = np.searchsorted(np.sort(begun), ends, side="left")
     over_by_start = np.searchsorted(np.sort(over), starts, side="right")
     counted: Reals = (before_end - over_by_start).astype(np.float64)

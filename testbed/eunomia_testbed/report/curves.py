@@ -41,7 +41,7 @@ def distribution(values: Reals) -> Json:
 
 
 def counted(starts: Reals, ends: Reals, weights: Reals | None = None) -> tuple[Reals, Reals]:
-    """Return the times of changes, and the number (or weight) of open periods after each; an end of NaN means never."""
+    """Return the times of changes, and the number (or weight) of open periods after each; an end of NaN: still open."""
     weight = np.ones(len(starts)) if weights is None else weights
     known = np.isfinite(ends)
     moments = np.concatenate([starts, ends[known]])
@@ -51,7 +51,7 @@ def counted(starts: Reals, ends: Reals, weights: Reals | None = None) -> tuple[R
 
 
 def last_of_each(moments: Reals, levels: Reals) -> tuple[Reals, Reals]:
-    """Return the last level at each time; times must be ascending."""
+    """Return the distinct times, each with the last level given for it; times must be ascending."""
     if not len(moments):
         return moments, levels
     last = np.append(moments[1:] != moments[:-1], True)
@@ -88,7 +88,7 @@ def steps(moments: Reals, levels: Reals, until: float) -> Json:
 def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
     """Return the fraction of slots in use while jobs waited; None: no job waited, or the times are unknown.
 
-    It is computed from the queue, or otherwise, as for a live run, from leases and waits, without a tuner's own pauses.
+    Source: the table ``queue``, or if it is empty (a live run) leases and waits, without the tuner's own pauses.
     """
     if not slots:
         return None
@@ -120,7 +120,7 @@ def _waiting_and_busy(run: RunData) -> tuple[Reals, Reals, Reals]:
 
 
 def series(frame: pl.DataFrame, time: str, column: str, until: float) -> Json:
-    """Return ``steps`` of a column over its times; None: no value is known."""
+    """Return ``steps`` of a column against the column ``time``, in seconds; None: no value is known."""
     known = frame.select(time, column).drop_nulls()
     if known.is_empty():
         return None

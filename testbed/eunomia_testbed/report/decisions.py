@@ -1,4 +1,4 @@
-"""Part 8, decisions: the plugins' records, the rounds, and the time that each stage took."""
+"""Part 8, decisions: the plugins' decision records, the rounds, and the time that each stage took."""
 
 from __future__ import annotations
 

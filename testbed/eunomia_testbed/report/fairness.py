@@ -19,14 +19,14 @@ from eunomia_testbed.results.gpu_types import apps_by_type
 
 MOST_POINTS, MOST_LINES, WORST, MOST_DOTS = 300, 100, 10, 400
 KINDS = {"rho": "ρ", "rho_static": "static ρ", "rho_contention": "ρ by contention", "rho_exclusive": "exclusive ρ"}
-"""Names of the kinds of ρ, by column; a run is judged by one of them."""
+"""Names of the kinds of ρ, by column; one of them judges a run."""
 ASKS: Final = {
     "themis": "the time alone on the whole cluster with linear speed-up, times the apps present over its life",
     "static": "the time alone, times all jobs of the trace per GPU",
     "contention": "the time alone, times the jobs per GPU over its life",
     "exclusive": "the time alone",
 }
-"""The reference time to which each kind of ρ relates a JCT."""
+"""The denominator of each kind of ρ: the reference time by which a JCT is divided."""
 
 
 def fairness(view: View) -> Part | None:
@@ -75,7 +75,7 @@ def _by_kind(view: View) -> list[Table]:
 
 
 def _lines(view: View, final: pl.DataFrame) -> list[Json]:
-    """Return points (seconds, ρ, slots) by app; if there are too many apps, only of the worst."""
+    """Return points (seconds, ρ, slots) by app; with too many apps, only of those with the worst ρ."""
     rho, most = view.run.rho, view.most(MOST_LINES)
     if rho["app"].n_unique() > most:
         rho = rho.filter(pl.col("app").is_in(final["app"].head(most).to_list()))

@@ -41,7 +41,7 @@ def gpu_types(view: View) -> Part | None:
 
 
 def slow_sentence(apps: Sequence[AppOnTypes]) -> str:
-    """Say how many apps are slow because of their GPU types, and which one lost most; empty: none is."""
+    """Return a sentence on the number of apps slowed by their GPU types, and the app that lost most; empty: none."""
     slow = [each for each in apps if each.slow]
     if not slow:
         return ""
@@ -60,7 +60,7 @@ def _sentences(apps: Sequence[AppOnTypes]) -> str:
 
 
 def _reference(rows: pl.DataFrame) -> str | None:
-    """Return the type to which all speeds are relative; None: it is unknown, or differs."""
+    """Return the GPU type to which all speeds are relative; None: it is unknown, or differs between rows."""
     known = rows["reference_type"].drop_nulls().unique().to_list()
     return str(known[0]) if len(known) == 1 else None
 
@@ -177,7 +177,7 @@ def _app_table(view: View, apps: Sequence[AppOnTypes], names: Sequence[str]) -> 
 
 
 def _why(app: AppOnTypes) -> str | None:
-    """Return type and speed of a slow app, such as ``K80 at 0.25 of V100``; None: its types do not slow it."""
+    """Return type and speed of a slow app, such as ``K80 at 0.25 of V100``; None: its GPU types do not slow it down."""
     return f"{app.gpu_type} at {app.speed:.2f} of {app.reference_type}" if app.slow else None
 
 

@@ -21,7 +21,7 @@ from eunomia_testbed.spec.cluster_file import parse_cluster
 COLUMNS: Final = 200
 MOST_ROWS: Final = 64
 HELD: Final = ("app", "job", "machine", "start_seconds", "end_seconds")
-"""Columns of a lease that the drawing uses."""
+"""Columns of a lease that the chart uses."""
 MOST_STRIPES: Final = 3000
 """Largest number of leases on a page that can highlight a chosen app; with more, no app can be highlighted."""
 
@@ -31,7 +31,7 @@ _TINY: Final = 1e-9
 
 @builds
 class Machines:
-    """The machines in the order of the drawing, with the slots of each."""
+    """The machines in the order of the chart, with the slots of each."""
 
     names: list[str]
     slots: Ints
@@ -44,9 +44,9 @@ class Machines:
 
 
 def heat_map(view: View, until: float, groups: Groups) -> Json:
-    """Return for each row of machines the fraction of slots in use by time bucket: a digit 0 to 9, or ``A`` for all.
+    """Return for each row of machines the slots in use by time bucket: a digit 0 to 9 (ninths), or ``A`` for all.
 
-    For each grouping of jobs, there is also a letter for each row and bucket: the group that held most of it.
+    For each grouping of jobs, there is also a letter for each row and bucket: the group that held most slots in it.
     """
     leases = _ended_by(view.run.leases.select(HELD), until)
     machines = _machines(view)
@@ -72,7 +72,7 @@ def heat_map(view: View, until: float, groups: Groups) -> Json:
 
 
 def _by_group(view: View, leases: pl.DataFrame, row: Ints, rows: int, until: float, groups: Groups) -> Json:
-    """Return for each grouping the letters of the groups that held most of each row and bucket."""
+    """Return for each grouping the letter of the group that held most slots in each row and bucket."""
     starts, ends = numbers(leases["start_seconds"]), numbers(leases["end_seconds"])
     made: dict[str, list[str]] = {}
     for way, found in groups.of(view.run.jobs, leases["job"]).items():
@@ -95,19 +95,19 @@ def _letters(used: Reals) -> list[str]:
 
 
 def levels_of(shares: Reals) -> list[str]:
-    """Return a string for each row: 0 to 9 for the fraction in use, rounded up, and ``A`` for all of it."""
+    """Return a string for each row of ``shares`` [row, bucket]: 0 to 9 for ninths, rounded up, and ``A`` for full."""
     level = np.ceil(np.clip(shares, 0.0, 1.0) * 9 - 1e-9).astype(np.int64)
     level = np.where(shares > 1 - 1e-6, 10, level)
     return ["".join(row) for row in np.array(list("0123456789A"))[level]]
 
 
 def used_by_bucket(rows: Ints, starts: Reals, ends: Reals, height: int, until: float, columns: int = COLUMNS) -> Reals:
-    """Return the mean number of slots in use by row and bucket of time."""
+    """Return the mean number of slots in use, [row, bucket]; the row, start and end (seconds) of a hold are (n)."""
     width = until / columns
     level = np.zeros(height * (columns + 1))
     for moments, sign in ((starts, 1.0), (ends, -1.0)):
         bucket = np.clip((moments / width).astype(np.int64), 0, columns - 1)
-        rest = np.clip(bucket + 1 - moments / width, 0.0, 1.0)  # of its bucket; all of the later ones
+        rest = np.clip(bucket + 1 - moments / width, 0.0, 1.0)  # of this bucket; later ones count fully
         cell = rows * (columns + 1) + bucket
         level += sign * np.bincount(cell, rest, len(level))
         level += sign * np.bincount(cell + 1, 1.0 - rest, len(level))
@@ -148,12 +148,12 @@ def _row_names(machines: Machines) -> list[str]:
 
 
 def _ended_by(leases: pl.DataFrame, until: float) -> pl.DataFrame:
-    """Return the leases, with open ones ended at ``until``."""
+    """Return the leases; the end of an open one becomes ``until``, in seconds."""
     return leases.with_columns(pl.col("end_seconds").fill_null(until))
 
 
 def _stripes(leases: pl.DataFrame, rows: Ints, slots: Reals) -> Json:
-    """Return row, start, end, app and fraction of the row's slots for each group of equal leases."""
+    """Return row, start, end, app and fraction of the row's slots, for each set of leases that share the first four."""
     named = leases.select(
         pl.Series("row", rows), pl.col("start_seconds").round(2), pl.col("end_seconds").round(2), "app"
     )

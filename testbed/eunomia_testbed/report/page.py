@@ -47,7 +47,7 @@ PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
     lambda whole, _: [decisions(view) for view in whole.views],
     lambda whole, _: [provenance(whole.run)],
 )
-"""The parts in the order of the page: one for each run that the page shows, or one for all of them.
+"""Functions that make the parts, in page order; each returns one part per shown run, or one for all runs.
 
 A part is None if there is no data for it.
 """
@@ -156,7 +156,7 @@ def _section(section: Section, first: int) -> str:
 
 
 def _view(part: Part | None, *, hidden: bool) -> str:
-    """Return one run's view of a part; all but one are hidden until the user chooses them."""
+    """Return a part of one run as HTML; the page shows one run at a time and hides the others."""
     inner = part.html if part is not None else '<p class="asks">This run left nothing for this part.</p>'
     marked = " hidden" if hidden else ""
     return f'<div class="view"{marked}>{inner}<div class="drawn"></div><div class="tables"></div></div>'
@@ -175,7 +175,7 @@ def _table(table: Table) -> Json:
 
 
 def _app_names(whole: Whole, sections: Sequence[Section]) -> list[str]:
-    """Return the apps' names, by which they are coloured; of many apps, only those with a colour or in a table."""
+    """Return the names of apps in order of their colours; of many apps, those with a colour and those in a table."""
     run = whole.run
     frames = next(([frame] for frame in (run.apps, run.jobs) if frame.height), [run.leases, run.segments, run.rho])
     names: list[str] = pl.concat([frame["app"].unique() for frame in frames]).unique().drop_nulls().sort().to_list()
@@ -193,7 +193,7 @@ def _named(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _until(whole: Whole) -> float:
-    """Return the latest time in the tables of the shown runs, in seconds since the first arrival."""
+    """Return the latest time in the shown runs' tables, in seconds since the first arrival."""
     last = [
         end.max()
         for run in (view.run for view in whole.views)

@@ -63,7 +63,7 @@ def browse(page: Path, *options: str, address: str = "", dark: bool = False) -> 
 def take_picture(
     page: Path, picture: Path, *, width: int = 1240, height: int | None = None, dark: bool = False, address: str = ""
 ) -> Path:
-    """Write a PNG of the page; without a height, of the whole page. Raises the errors of ``browse``."""
+    """Write a PNG of the page in pixels; without a height, of the whole page. Raises the errors of ``browse``."""
     if height is None:
         drawn = browse(page, "--dump-dom", f"--window-size={width},900", address=address, dark=dark)
         found = re.search(r'<html[^>]*data-height="(\d+)"', drawn)

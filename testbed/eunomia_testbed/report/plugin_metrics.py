@@ -8,7 +8,7 @@ from eunomia_testbed.results.columns import ColumnSpec, Figure
 
 
 def plugin_metrics(whole: Whole) -> Part | None:
-    """Make the page's part on plugins' metrics; None: no plugin declared a summary figure."""
+    """Make the page's part on plugins' metrics; None: no plugin declared a metric for the summary."""
     declared = [
         (spec, figure) for each in whole.run.added.values() for spec in each.values() for figure in spec.summary
     ]

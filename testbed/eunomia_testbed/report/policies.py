@@ -72,7 +72,7 @@ def _compared(whole: Whole, name: str, spec: ColumnSpec, label: str, better: Bet
 
 
 def _of_draws(whole: Whole) -> str:
-    """Say to which runs a worst ρ refers: the only run, this trace, or the mean over seeds."""
+    """Return as text which runs a worst ρ is from: a single seed, this trace, or the mean over seeds or draws."""
     if whole.evidence.draws.kind is DrawKind.RESAMPLES:
         return ", this trace"
     if whole.evidence.draws.kind in (DrawKind.WINDOWS, DrawKind.TRACES):
@@ -105,7 +105,7 @@ def policies(whole: Whole) -> Part | None:
 
 
 def _kinds(whole: Whole) -> list[Json]:
-    """Return by kind of ρ, the judging one first, every policy's 90th percentile and the Pareto front with mean JCT."""
+    """Return by kind of ρ (first the run's own) each policy's 90th percentile, and the Pareto front with mean JCT."""
     found = []
     for kind in sorted(RHO_NAMES, key=lambda each: each != whole.rho_kind):
         figures = [whole.evidence.figure(policy, f"rho_{kind}_p90") for policy in whole.policies]
@@ -161,7 +161,7 @@ def _sentences(whole: Whole) -> str:
 
 
 def _front_sentence(answers: Answers) -> str:
-    """Name the policies on the Pareto front of mean JCT and the 90th percentile of ρ, by kind of ρ."""
+    """Return a sentence with the policies on the Pareto front of mean JCT and 90th percentile of ρ, by kind of ρ."""
     by_front: dict[tuple[str, ...], list[str]] = {}
     for kind, front in answers.fronts.items():
         by_front.setdefault(front, []).append(RHO_NAMES[kind])

@@ -16,7 +16,7 @@ MOST_TABLE_BYTES, MOST_BYTES = 250_000, 1_000_000
 
 
 def provenance(run: RunData) -> Part | None:
-    """Make the page's part on provenance; None: the run left neither facts nor tables."""
+    """Make the page's part on provenance; None: the run has neither ``run.json`` nor tables."""
     tables, left = _tables(run)
     if run.facts is None and not tables:
         return None

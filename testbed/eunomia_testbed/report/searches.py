@@ -170,7 +170,7 @@ def params_in_words(params: object) -> str:
 def _gains(run: RunData, found: list[Search]) -> Table:
     """Return each search's iterations, compared with those of training every trial to the end.
 
-    The app file states the end. For runs without one, it is where finished trials ended; if none finished, it is
+    The app file states that end. Without one, it is the last iteration of the finished trials; if none finished, it is
     unknown.
     """
     rows: list[list[Json]] = []

@@ -1,4 +1,4 @@
-"""Sums by group in a fixed order; polars adds the rows of a group in varying order."""
+"""Reproducible sums by group: rows are added in a fixed order, unlike in polars, whose order varies."""
 
 from __future__ import annotations
 

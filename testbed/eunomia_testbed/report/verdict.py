@@ -126,7 +126,7 @@ def _fair(view: View) -> Statement | None:
 
 
 def _own(rho: float) -> str:
-    """Explain the large ρ of an app that was alone; empty: its ρ is not large."""
+    """Return a text that explains why an app that was alone has a large ρ; empty: its ρ is not large."""
     return f": {_OWN}" if rho > 1.0 else ""
 
 
@@ -180,13 +180,13 @@ def _by_kind(summary: Summary) -> list[str]:
 
 
 def _slow_by_type(run: RunData, app: str) -> AppOnTypes | None:
-    """Return the app if it is slow because of its GPU types; None: it is not, or its speeds are unknown."""
+    """Return the speeds of an app that is slow because of its GPU types; None: it is not, or they are unknown."""
     found = next((each for each in apps_by_type(run) or () if each.app == app), None)
     return found if found is not None and found.slow else None
 
 
 def _is_simulated(run: RunData) -> bool:
-    """Return whether the run is a simulation, that is, one random draw, whose marks need intervals."""
+    """Return whether the run is a simulation; its marks need intervals, since one run is a single random draw."""
     return run.facts is not None and run.facts.clock == "virtual"
 
 
@@ -293,7 +293,7 @@ def _not_modelled(changes: str) -> Statement:
 
 
 def _uncounted(run: RunData, summary: Summary, changes: str) -> Statement | None:
-    """Return the answer on changes by their number, for a run without measured slot times; None: unknown."""
+    """Return the answer on the cost of changes from their number, for a run without slot times; None: unknown."""
     if summary.restarts is None:
         return None
     if not summary.restarts and not summary.suspensions and not summary.iterations_lost:
@@ -333,7 +333,7 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _which(view: View) -> Statement | None:
-    """Return the answers by goal, marked if intervals show this view's policy to be best; None: there is one policy."""
+    """Return the answers by goal, marked if intervals show that this view's policy is best; None: a single policy."""
     if view.answers is None:
         return None
     draws = view.evidence.draws

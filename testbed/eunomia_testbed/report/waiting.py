@@ -17,14 +17,14 @@ OWN_CHOICE = "paused_by_app"
 
 @value
 class Waiting:
-    """The job-seconds that an app waited in total, and the reason for most of them, with its plugin."""
+    """The total wait of an app in job-seconds, and its main reason, with the plugin that gave the reason."""
 
     seconds: float
     reason: str
     reason_seconds: float
     plugin: str | None
     alone: bool = False
-    """Whether no other app was in the cluster, so that only its own trials were ahead."""
+    """Whether no other app was in the cluster, so that the job waited only for the app's own trials."""
 
     @property
     def words(self) -> str:

@@ -67,7 +67,7 @@ def _gantt(view: View, slots: pl.DataFrame, until: float, groups: Groups) -> Jso
 
 
 def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Return the bars of slots, the leases that are not drawn, and a note on these.
+    """Return the bars of slots, the leases without a bar of their own, and a note on what the bars show.
 
     Bars are periods of activity if the page can hold them all; otherwise leases, the longest ones if there are too
     many. If only leases are known, each is a bar.
@@ -113,7 +113,7 @@ def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:
 
 
 def _packed(bars: pl.DataFrame, known: pl.DataFrame, groups: Groups) -> Json:
-    """Return the bars column by column, with each name stored once."""
+    """Return the bars as columns of indices, with each name stored once."""
     jobs = bars.select("job", "app").unique(maintain_order=True).with_row_index("at")
     activities = bars.select("activity").unique(maintain_order=True).with_row_index("what")
     packed = bars.join(jobs, on=["job", "app"], how="left", maintain_order="left").join(
@@ -133,7 +133,7 @@ def _packed(bars: pl.DataFrame, known: pl.DataFrame, groups: Groups) -> Json:
 
 
 def _rounds(run: RunData, most: int) -> Iterator[Json]:
-    """Yield time, number and changes of each round; of too many rounds, evenly spaced ones."""
+    """Yield time, number and changes of each round; if there are too many, of evenly spaced rounds."""
     changes = (*(name for name in COUNTED if name not in CHANGED), "kept", *CHANGED)
     every = -(-run.rounds.height // most) if run.rounds.height else 1
     for row in run.rounds.sort("round").gather_every(every).iter_rows(named=True):

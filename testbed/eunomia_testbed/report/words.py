@@ -34,7 +34,7 @@ OWN_TRIALS: Final[dict[str, str]] = {
     "outbid": "its own trials gained more from the slots",
     "awaiting_release": "its own trial had not let go yet",
 }
-"""Clauses for an app that was alone in the cluster, in place of those in ``REASONS`` that mention other apps."""
+"""Clauses that replace those of ``REASONS`` that mention other apps, for an app that was alone in the cluster."""
 
 
 RHO_NAMES: Final = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}

@@ -84,7 +84,7 @@ class RowPaper(Generic[G, C, F]):
         """Return a claim for each row, in the order of the paper's sections.
 
         Raises:
-            InputError: a row refers to something undefined, or the policies of a row without ``contrast`` know different things.
+            InputError: a row has an undefined reference, or no ``contrast`` although its policies differ in knowledge.
         """
         rows: list[tuple[str, Claim[G, C, F]]] = []
         for group in self.file.missing:
@@ -202,7 +202,7 @@ class _RowClaim(Generic[G, C, F]):
         )
 
     def cells(self, seed: int) -> Iterator[C]:
-        """Yield the cells of a seed under every variant; a row whose input is not drawn has them for the first seed only."""
+        """Yield the cells of a seed under every variant; if the input is not drawn, only the first seed has cells."""
         if not self._drawn and seed != self._grid.seeds[0]:
             return
         for variant in self._variants:

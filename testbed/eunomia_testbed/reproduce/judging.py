@@ -116,7 +116,7 @@ def _evidence(found: Sequence[tuple[Comparison, EffectEstimate]]) -> str:
 
 
 def front_words(group: Sequence[Comparison], *, drawn: bool) -> str:
-    """Return as text whether our policy dominates another; ``group``: the other's numbers over ours, lower is better."""
+    """Return as text which of two policies dominates; ``group``: the other's numbers over ours, lower is better."""
     found = [one.estimate(drawn=drawn) for one in group]
     traces = list(zip(*(one.effects for one in group), strict=True))
     worse, better = (sum(all(sign * each >= 0.0 for each in trace) for trace in traces) for sign in (1.0, -1.0))

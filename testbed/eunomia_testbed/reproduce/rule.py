@@ -93,7 +93,7 @@ def verdict_on(kind: ClaimKind, effect: float, low: float, high: float, printed:
         margin: for ``WITHIN``, the accepted distance from the printed value on the same scale.
 
     Raises:
-        InputError: the interval lacks the effect, ``printed`` is not finite (for a gain: positive), or margin is negative.
+        InputError: the effect is outside its interval, ``printed`` is not finite or valid, or the margin is negative.
     """
     if not low <= effect <= high:
         raise InputError("an interval must hold its effect", value=f"{effect:g} in {low:g} to {high:g}")
