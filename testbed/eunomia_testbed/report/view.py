@@ -19,9 +19,9 @@ from eunomia_testbed.results.summary import Summary, summary_of
 from eunomia_testbed.results.tables import TABLES
 
 UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 0}
-"""Units of time with their lengths in seconds, largest first."""
+"""Units of time, largest first, with their lengths in seconds; 0 for seconds, the unit of any shorter time."""
 MOST_RUNS, MOST_POLICIES = 6, 12
-"""Largest numbers of runs and of policies that have a view; beyond them, the first seed of the first policies has."""
+"""Largest numbers of runs and policies with views; beyond them, only the first seed of the first policies has one."""
 
 
 @builds
@@ -42,7 +42,7 @@ class View:
     """The answers by goal at this run's load; None: there is only one policy."""
 
     def most(self, rows: int) -> int:
-        """Return this run's part of a limit on rows, at least 20."""
+        """Return this run's share of a limit on rows, at least 20."""
         return max(int(rows * self.share), 20)
 
 

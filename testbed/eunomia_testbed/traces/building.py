@@ -14,7 +14,7 @@ from eunomia_testbed.workload import Regime, Workload
 
 @builds
 class Jobs:
-    """Columns of single jobs, with one row for each row of the file; see ``JobColumns`` for their meaning."""
+    """Columns of a trace whose apps have one job each, a row for each row of the file; ``JobColumns`` defines them."""
 
     ids: Sequence[str]
     arrival_seconds: Reals

@@ -37,11 +37,11 @@ class TraceReader(Protocol):
     format: ClassVar[str]
 
     def matches(self, name: str, head: str) -> bool:
-        """Return whether a trace has this format; the first matching reader reads it.
+        """Return whether a trace has this format; the first reader that returns True reads the trace.
 
         Args:
             name: the file's name, or ``stdin``.
-            head: its first 64 KiB, unpacked, as text; ``PAR1`` for a Parquet file.
+            head: the file's first 64 KiB, decompressed, as text; ``PAR1`` for a Parquet file.
         """
         ...
 
@@ -53,7 +53,7 @@ class TraceReader(Protocol):
             options: the user's options.
 
         Returns:
-            The workload, with every dropped row and the rule that it breaks in ``dropped``.
+            The workload; its ``dropped`` has every dropped row with the rule that the row breaks.
 
         Raises:
             InputError: the trace has another format, no job is left, or, if strict, a row would be dropped.

@@ -36,11 +36,11 @@ class GavelReader:
     format: ClassVar[str] = "gavel"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the first line has the 10 fields of a Gavel trace."""
         return _fields(head) == len(GAVEL)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a Gavel trace; errors and options are those of ``TraceReader.read``."""
         rows = _rows(source, GAVEL, "gavel")
         steps, gpus = rows.numbers("total_steps", above=0.0, most=MOST_ITERATIONS), rows.gpus("scale_factor")
         weight, arrivals = _weights(rows), rows.arrivals("arrival_time")
@@ -72,11 +72,11 @@ class ShockwaveReader:
     format: ClassVar[str] = "shockwave"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the first line has the 12 fields of a Shockwave trace."""
         return _fields(head) == len(SHOCKWAVE)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a Shockwave trace; errors and options are those of ``TraceReader.read``."""
         rows = _rows(source, SHOCKWAVE, "shockwave")
         steps, gpus = rows.numbers("total_steps", above=0.0, most=MOST_ITERATIONS), rows.gpus("scale_factor")
         modes, types = rows.text("mode"), rows.text("job_type")
@@ -112,7 +112,7 @@ class ShockwaveReader:
 
 
 class _Lives:
-    """The batch sizes of each job over its epochs, with their times."""
+    """The regimes of each job, its work, and its run time alone, computed from epochs and batch sizes."""
 
     def __init__(
         self,
@@ -172,12 +172,12 @@ class _Lives:
 
 
 def _passes(types: list[str], steps: Reals) -> Reals:
-    """Return epochs and samples per epoch of each row; NaN: the size of the model's data set is unknown."""
+    """Return [row, (epochs, samples per epoch)]; NaN: the size of the model's data set is unknown."""
     return np.array([passes_of(model, work) for model, work in zip(types, steps.tolist(), strict=True)]).reshape(-1, 2)
 
 
 def _fields(head: str) -> int:
-    """Return the number of fields in the first line if the format is Gavel's or Shockwave's; else 0."""
+    """Return the number of fields in the first line if it resembles a Gavel or Shockwave trace; else 0."""
     fields = head.split("\n", 1)[0].rstrip("\r").split("\t")
     return len(fields) if len(fields) >= len(GAVEL) and "python" in fields[1] else 0
 
@@ -199,7 +199,7 @@ def _rule(rates: GavelThroughputs) -> str:
 
 
 def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions) -> Reals:
-    """Return seconds per step on the reference type; NaN: the job runs only on other types, or has no known time."""
+    """Return [row] seconds per step on the reference type; NaN: the job cannot run on it, or its time is unknown."""
     rates = options.throughputs
     if rates is None:
         return np.full(rows.size, np.nan)

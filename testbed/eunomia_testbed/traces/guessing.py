@@ -55,7 +55,7 @@ _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "d": ("day", "days"),
 }
 _WORDS: Final = {word: unit for unit in SECONDS for word in (unit, *_ALIASES[unit])}
-"""The unit that each word stands for."""
+"""Unit by word: each unit's own name and its aliases."""
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
 _STILL_MISSING: Final[Mapping[str, str]] = {
     "submit": "SUBMISSION",
@@ -67,8 +67,8 @@ _STILL_MISSING: Final[Mapping[str, str]] = {
 def mapping_command(head: str) -> str | None:
     """Return command-line options that map a table's columns; None: the text is not such a table.
 
-    A required key that no column fits gets a placeholder in capitals. The unit of a time column is the one in its name;
-    without one, it is seconds, or milliseconds if the first number is too large for seconds since 1970.
+    A required key that no column fits gets a placeholder in capitals. The unit of a time column is read from its name;
+    without one there, it is seconds, or milliseconds if the first number is too large for seconds since 1970.
 
     Args:
         head: the first lines of the file.
@@ -134,7 +134,7 @@ def _are_numbers(values: Sequence[str]) -> bool:
 
 
 def _stems(name: str) -> tuple[str, str]:
-    """Return a name in lower case without punctuation, in full and without a unit at its end."""
+    """Return a name in lower case without punctuation, twice: in full, and without a unit at its end."""
     words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
     short = words[:-1] if len(words) > 1 and words[-1] in _WORDS else words
     return "".join(words), "".join(short)

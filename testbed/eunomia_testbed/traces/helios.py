@@ -23,11 +23,11 @@ class HeliosReader:
     format: ClassVar[str] = "helios"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the header has at least half of Helios's columns."""
         return resembles(head, COLUMNS)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a Helios trace; errors and options are those of ``TraceReader.read``."""
         rows = Rows.of(read_table(source, required=COLUMNS, format_name=self.format))
         arrivals = rows.stamps("submit_time")
         rows.bounds(

@@ -87,7 +87,7 @@ def _column(key: str, text: str) -> Column:
 
 
 class MappedReader:
-    """A reader of tables with mapped columns, which gives jobs one iteration per second at the requested GPUs."""
+    """A reader of tables with mapped columns; jobs have one iteration per second at the requested GPUs."""
 
     format: ClassVar[str] = "columns"
 
@@ -96,7 +96,7 @@ class MappedReader:
         return False
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a table with mapped columns; errors and options are those of ``TraceReader.read``."""
         columns = mapping_of(options.columns)
         names = [column.name for column in columns.values()]
         separator = next((each for each in SEPARATORS if set(names) <= set(header_of(source.head, each))), ",")

@@ -28,11 +28,11 @@ class OpenbReader:
     format: ClassVar[str] = "openb"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the header has at least half of openb's columns."""
         return resembles(head, COLUMNS)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of an openb trace; errors and options are those of ``TraceReader.read``."""
         rows = Rows.of(read_table(source, required=COLUMNS, format_name=self.format))
         ids, gpus = rows.ids("name"), rows.gpus("num_gpu")
         cpus = rows.numbers("cpu_milli", least=0.0) / 1000.0

@@ -1,4 +1,4 @@
-"""The options of a user for reading a trace."""
+"""The options that a user gives for reading a trace."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class ReadOptions:
     seed: int = 0
     """Seed for drawing models."""
     by_group: bool = False
-    """Whether users are the trace's groups (virtual clusters, queues) instead of its users."""
+    """Whether the trace's groups (virtual clusters, queues) serve as the workload's users, instead of its users."""
     users: tuple[str, ...] = ()
     """Users whose jobs are read; empty: all users."""
     first_jobs: int | None = None

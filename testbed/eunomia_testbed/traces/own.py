@@ -50,11 +50,11 @@ class OwnReader:
     format: ClassVar[str] = "eunomia"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the trace is a Parquet file, or its header has at least half of the required columns."""
         return head == "PAR1" or resembles(head, REQUIRED)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a trace in Eunomia's format; errors and options are those of ``TraceReader.read``."""
         rows = Rows.of(_parquet(source) if source.is_parquet else _csv(source))
         return _Own(rows, options).workload()
 

@@ -25,7 +25,7 @@ TASKS: Final = (
 )
 JOBS: Final = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 UNNAMED: Final = ("", "MISC", None)
-"""Values of ``gpu_type`` that name no type; MISC stands for several older ones."""
+"""Values of ``gpu_type`` that name no type; MISC stands for several older types."""
 MOST_PLAN: Final = 1e8
 _STATUS: Final = "(?:Terminated|Failed|Running|Waiting)"
 _LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*,[\d.]*,[\d.]*,\w*\s*")
@@ -40,11 +40,11 @@ class PaiReader:
     format: ClassVar[str] = "pai"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the first line has PAI's column names, or is a line of a PAI task."""
         return resembles(head, TASKS) or _LINE.fullmatch(head.split("\n", 1)[0]) is not None
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a PAI trace; errors and options are those of ``TraceReader.read``."""
         tasks = _tasks(source)
         rows = _jobs(tasks)
         users, submitted = _submissions(source, rows)
@@ -130,7 +130,7 @@ def _submissions(source: TraceSource, rows: Rows) -> tuple[list[str] | None, Rea
 
 
 def _ran_on(rows: Rows) -> list[str | None]:
-    """Return the GPU type on which all tasks of a job ran; None: there were several, or it is not named."""
+    """Return for each job the GPU type on which all its tasks ran; None: there were several types, or no named one."""
     if rows.frame is None:
         raise LookupError("gpu_type")
     return [

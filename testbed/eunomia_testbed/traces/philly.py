@@ -24,11 +24,11 @@ class PhillyReader:
     format: ClassVar[str] = "philly"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the header has at least half of the trace's columns."""
         return resembles(head, COLUMNS)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a Philly trace in CSV; errors and options are those of ``TraceReader.read``."""
         needed = (*COLUMNS, "afs_model") if options.drawn_models else COLUMNS
         rows = Rows.of(read_table(source, required=needed, format_name=self.format))
         jobs = Jobs(

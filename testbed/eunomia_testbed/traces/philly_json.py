@@ -30,11 +30,11 @@ class PhillyJsonReader:
     format: ClassVar[str] = "philly_json"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the trace is JSON that contains the keys ``attempts`` and ``jobid``."""
         return head.lstrip().startswith(("[", "{")) and '"attempts"' in head and '"jobid"' in head
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a Philly trace in JSON; errors and options are those of ``TraceReader.read``."""
         records = _records(source)
         texts = {key: [_text(record.get(key)) for record in records] for key in ("jobid", "submitted_time")}
         owners = [_text(record.get("vc" if options.by_group else "user")) or "unknown" for record in records]

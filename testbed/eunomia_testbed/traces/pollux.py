@@ -38,11 +38,11 @@ class PolluxPhillyReader:
     format: ClassVar[str] = "pollux_philly"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the header has at least half of the columns of Pollux's ``philly.csv``."""
         return resembles(head, PHILLY)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of ``philly.csv``; errors and options are those of ``TraceReader.read``."""
         rows = Rows.of(read_table(source, required=PHILLY, format_name=self.format))
         arrivals = rows.stamps("timestamp", zone="America/Los_Angeles")
         rows.bounds(
@@ -70,11 +70,11 @@ class PolluxReader:
     format: ClassVar[str] = "pollux"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the header has at least half of the columns of a Pollux workload."""
         return resembles(head, WORKLOAD)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a Pollux workload; errors and options are those of ``TraceReader.read``."""
         rows = Rows.of(read_table(source, required=WORKLOAD, format_name=self.format))
         ids, applications = rows.ids("name"), rows.text("application")
         unknown = np.array([name not in EPOCHS for name in applications])

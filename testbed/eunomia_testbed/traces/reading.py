@@ -18,7 +18,7 @@ from eunomia_testbed.traces.source import TraceSource, open_source
 from eunomia_testbed.workload import Workload
 
 OLD_NAME: Final = ("gavel", "shockwave")
-"""Formats that read ``gpu_type``, the old name of ``reference_type``."""
+"""Formats that accept ``gpu_type``, the old name of ``reference_type``."""
 
 
 class ReadKeywords(TypedDict, total=False):
@@ -39,7 +39,7 @@ class ReadKeywords(TypedDict, total=False):
     seed: int
     """Seed for drawing models."""
     by_group: bool
-    """Whether groups (virtual clusters, queues) are the users."""
+    """Whether the trace's groups (virtual clusters, queues) serve as the workload's users."""
     users: Sequence[str]
     """Users whose jobs are read; empty: all users."""
     first_jobs: int | None
@@ -77,7 +77,7 @@ def read_trace(
 
 
 def _check_types(options: ReadOptions, format: str) -> None:
-    """Check that the old name of ``reference_type`` is given only for formats that use it, and without another type."""
+    """Check that the format accepts ``gpu_type``, if given, and that it does not contradict ``reference_type``."""
     if options.gpu_type is None:
         return
     if format not in OLD_NAME:
@@ -89,7 +89,7 @@ def _check_types(options: ReadOptions, format: str) -> None:
 
 
 def _of_type(workload: Workload, given: str | None) -> Workload:
-    """Return the workload with the GPU type of its times, for jobs without one in the trace.
+    """Return the workload with ``given`` as the GPU type of its times, for jobs without one in the trace.
 
     Raises:
         InputError: the trace states another type for every job.

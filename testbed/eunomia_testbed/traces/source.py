@@ -61,7 +61,7 @@ class TraceSource:
             raise InputError(rule, value=f"byte 0x{self.data[error.start]:02x}", place=self._at(error.start)) from error
 
     def beside(self, name: str) -> "TraceSource | None":
-        """Return another file of the same folder; None: it does not exist, or the trace is not from a file."""
+        """Return the file ``name`` in the trace's folder; None: it does not exist, or the trace is not from a file."""
         if self.path is None:
             return None
         for path in (self.path.parent / name, self.path.parent / f"{name}.gz"):

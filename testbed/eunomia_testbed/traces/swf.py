@@ -24,19 +24,19 @@ FIELDS: Final = (
 class SwfReader:
     """A reader of SWF: the gang is the number of allocated processors, or of requested ones if that is -1.
 
-    The work is the run time.
+    The work is the run time: one iteration per second.
     """
 
     format: ClassVar[str] = "swf"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the first line that is not a comment has 18 numbers."""
         lines = head.splitlines()
         first = next((line.split() for line in lines if line.strip() and not line.lstrip().startswith(";")), [])
         return len(first) == len(FIELDS) and all(_is_number(field) for field in first)
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of an SWF trace; errors and options are those of ``TraceReader.read``."""
         import polars as pl
 
         rows = Rows.of(_table(source))

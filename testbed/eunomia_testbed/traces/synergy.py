@@ -23,11 +23,11 @@ class SynergyReader:
     format: ClassVar[str] = "synergy"
 
     def matches(self, name: str, head: str) -> bool:
-        """See ``TraceReader``."""
+        """Return whether the first line has the form of a job in Synergy's traces."""
         return _LINE.fullmatch(head.split("\n", 1)[0]) is not None
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """See ``TraceReader``."""
+        """Read the jobs of a Synergy trace; errors and options are those of ``TraceReader.read``."""
         rows = Rows.of(read_table(source, required=COLUMNS, names=COLUMNS, format_name=self.format))
         jobs = Jobs(
             ids=rows.ids("id"),

@@ -38,7 +38,7 @@ def header_of(head: str, separator: str = ",") -> list[str]:
 
 
 def resembles(head: str, columns: Sequence[str]) -> bool:
-    """Return whether the first line has at least half of these column names, and at least two."""
+    """Return whether at least half of these column names, and at least two, are in the first line."""
     return len(set(columns) & set(header_of(head))) >= max(2, (len(columns) + 1) // 2)
 
 
@@ -142,7 +142,7 @@ def _careful(file: str, text: str, names: Sequence[str], separator: str, start: 
 def _fields(
     text: str, width: int, separator: str, start: int
 ) -> Iterator[tuple[int, list[str], tuple[str, str] | None]]:
-    """Yield the line number and fields of each line, and for an invalid line the broken rule and the value."""
+    """Yield for each line its number, its fields, and None or, if it is invalid, the broken rule and the value."""
     for line, content in enumerate(text.split("\n"), 1):
         if line <= start or not content.strip():
             continue
@@ -165,11 +165,11 @@ def _split(content: str, separator: str) -> list[str]:
 
 
 def brief(text: object) -> str:
-    """Return a field's text for ``dropped.csv``, shortened if it is long."""
+    """Return a field as text for ``dropped.csv``, cut to ``SHOWN`` characters."""
     words = "" if text is None else str(text)
     return words if len(words) <= SHOWN else words[: SHOWN - 3] + "..."
 
 
 def quoted(value: str) -> str:
-    """Return a field's text for a message."""
+    """Return a field in quotes for a message."""
     return shown(value) if value else "nothing"
