@@ -1,4 +1,4 @@
-"""The true speeds of jobs: declared, measured or from an analytic model; plugins never see them.
+"""The true speeds of jobs: declared, measured or from an analytic model; plugins have no access to them.
 
 Models and the readers of their files are imported on first use.
 """

@@ -35,8 +35,8 @@ class Links:
     """The network between GPUs, by locality: within an island, a machine, a rack, and the cluster."""
 
     gb_per_second: tuple[float, float, float, float] = (20.0, 12.0, 0.852, 0.426)
-    """Bandwidth in 10^9 bytes per second: NVLink 1.0, one link per direction; PCIe 3.0 x16 less a quarter; 10 Gbit
-    Ethernet at 68 %, which Themis's Table 1 implies for VGG16 over two servers; half of that across racks (assumed)."""
+    """Bandwidth in 10^9 bytes per second: NVLink 1.0, one link per direction; 75 % of PCIe 3.0 x16; 10 Gbit Ethernet
+    at 68 %, which Themis's Table 1 implies for VGG16 over two servers; half of that across racks (assumed)."""
     latency_seconds: tuple[float, float, float, float] = (1e-5, 2e-5, 5e-5, 1e-4)
     """Latency of one step around the ring, in seconds (assumed)."""
     overlap: float = 0.5
@@ -49,7 +49,7 @@ class Links:
 
         Args:
             gbit_per_second: bandwidth of a machine's port, in Gbit/s.
-            oversubscription: factor by which a machine's bandwidth is smaller between racks.
+            oversubscription: divisor of a machine's bandwidth for traffic between racks.
         """
         rack = 0.852 * gbit_per_second / 10.0
         default = cls()
@@ -75,7 +75,7 @@ class AnalyticModel:
         Args:
             models: facts of the models by name.
             links: the network; None: ``Links()``.
-            gpu_speed: speed of each GPU type, relative to the others; None: ``GPU_SPEED``.
+            gpu_speed: speed of each GPU type, relative to a common one; None: ``GPU_SPEED``.
 
         Raises:
             InputError: a bandwidth, speed or fact that is not positive, or an overlap outside 0 to 1.
@@ -101,7 +101,7 @@ class AnalyticModel:
         return tuple(self._speed)
 
     def knows(self, model: str, batch_size: float | None) -> bool:
-        """Return whether there are facts on a model; its speed can be computed for any batch size."""
+        """Return whether there are facts on a model; they suffice for any batch size."""
         return self._found(model) is not None
 
     def facts(self, model: str) -> ModelFacts:
@@ -129,7 +129,7 @@ class AnalyticModel:
         return part_of_gpu(setting) / self.step_seconds(model, setting)
 
     def step_seconds(self, model: str, setting: Setting) -> float:
-        """Return the seconds of one iteration, alone on its GPUs.
+        """Return the seconds of one iteration of a job that shares its GPUs with no other job.
 
         Raises:
             InputError: the model or GPU type is unknown.
@@ -181,7 +181,7 @@ class AnalyticModel:
 
 @lru_cache(maxsize=1024)
 def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
-    """Return the longest known GPU type that occurs as whole words in a name; None: there is none.
+    """Return the longest known GPU type that a name contains as whole words; None: it contains none.
 
     ``Tesla V100-SXM2`` and ``V100M32`` (with its memory in GiB at the end) contain V100; ``A10G`` and ``GTX 1080Ti``
     are types of their own and match no shorter name.

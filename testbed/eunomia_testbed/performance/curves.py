@@ -29,7 +29,7 @@ class Curve:
         )
 
     def at(self, gpus: int) -> float:
-        """Return iterations per second; 0 below the first point and next to a point of rate 0."""
+        """Return iterations per second; 0 below the first point, and between two points if either has rate 0."""
         place = int(np.searchsorted(self.gpus, gpus))
         if place == self.gpus.size:
             return float(self.rates[-1])

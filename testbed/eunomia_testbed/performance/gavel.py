@@ -26,7 +26,7 @@ _Key = tuple[str, str]
 
 
 class GavelThroughputs:
-    """Measured steps per second of 26 job types; one step of a gang counts as one, whatever its size.
+    """Measured steps per second of 26 job types; a step of the whole gang counts once, whatever the gang's size.
 
     GPU types are case-insensitive. GPUs on several machines run at the ``_unconsolidated`` rates if the file has them.
     Rates between measured gangs are interpolated linearly, and larger gangs run no faster. ``Setting.batch_size``
@@ -43,7 +43,7 @@ class GavelThroughputs:
     ) -> None:
         self.place = place
         self.placement = placement
-        """Whether the placement of a gang on machines affects its speed; in the published results of peers it does
+        """Whether a gang's placement on machines affects its speed; in the papers' published simulations it does
         not."""
         self._alone = dict(alone)
         self._pairs = dict(pairs)
@@ -126,7 +126,7 @@ class GavelThroughputs:
         return self._pairs.get((kind, name, setting.gpus, self._name(setting.beside, None)), 0.0)
 
     def measured(self, model: str, gpus: int, gpu_type: str) -> float:
-        """Return the measured rate of this gang, alone on one machine; traces compute their jobs' work from it.
+        """Return the measured steps per second of a gang alone on one machine, from which traces compute jobs' work.
 
         Raises:
             InputError: the model or GPU type is unknown, the gang is not measured, or its rate is 0.
@@ -194,7 +194,7 @@ def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
 
 
 class _TwiceError(Exception):
-    """A JSON object has the same key twice; an ordinary reader would silently keep the last one."""
+    """A JSON object has the same key twice, of which Python's reader would silently keep the last."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _pair_rates(rates: Mapping[str, Any], gang: int, place: str) -> Iterator[tup
         if others_gang != gang:
             continue
         own = both[0]
-        if type(own) is not float or not 0.0 <= own < math.inf:  # the fast case: a file has tens of thousands of pairs
+        if type(own) is not float or not 0.0 <= own < math.inf:  # fast path: tens of thousands of pairs
             own = number(own, name="a pair's own rate", place=f"{place}, {text}")
         yield other, own
 
@@ -252,7 +252,7 @@ def _parse(text: str, place: str) -> tuple[str, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> tuple[str, int | str] | None:
-    """Return job type and number of GPUs; GPUs that are not a positive number stay text."""
+    """Return job type and number of GPUs, which stays text if it is 0 or has over 8 digits; None: another format."""
     match = _JOB_TYPE.fullmatch(text)
     if match is None:
         return None

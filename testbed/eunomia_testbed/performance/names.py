@@ -1,4 +1,4 @@
-"""Matches the model names of a trace with those of a performance model, and finds near ones for unknown names."""
+"""Matches a trace's model names with those of a performance model, and suggests similar names for unknown ones."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def ignores_type(speeds: PerformanceModel, model: str) -> bool:
 
 @value
 class Taken:
-    """The name and the batch size with which a job's speed is looked up."""
+    """The model name and global batch size by which a performance model finds a job's speed."""
 
     name: str
     batch_size: float | None = None
@@ -66,8 +66,8 @@ class SpeedNames:
 
     Args:
         speeds: the performance model.
-        assumed: substitute names, by names that the model lacks; None as a substitute: the jobs' own times hold
-            everywhere.
+        assumed: by each name that the model lacks, the name to use instead; None: the jobs' own times apply on every
+            GPU type.
     """
 
     def __init__(self, speeds: PerformanceModel, assumed: Mapping[str, str | None]) -> None:
@@ -76,7 +76,7 @@ class SpeedNames:
         self._has_sizes = any(split_model(name)[1] is not None for name in speeds.models)
 
     def of(self, model: str, batch_size: float | None) -> Taken | None:
-        """Return the name to look up; None: the job's own times hold on every GPU type.
+        """Return the name and batch size to look up; None: the job's own times apply on every GPU type.
 
         Args:
             model: the name in the trace; empty: the job has none.
@@ -91,7 +91,7 @@ class SpeedNames:
         return self._found[key]
 
     def lacked(self, model: str, batch_size: float | None) -> str | None:
-        """Return the name that the performance model lacks, for messages; None: it has the model at that batch size."""
+        """Return the missing name, for messages; None: the performance model has the model at that batch size."""
         if model and knows(self._speeds, model, batch_size):
             return None
         if model and batch_size is not None and (self._has_sizes or knows(self._speeds, model)):
@@ -109,7 +109,7 @@ class SpeedNames:
 
 
 def stand_in(speeds: PerformanceModel, name: str, model: str, batch_size: float | None) -> Taken:
-    """Return the lookup of a substitute model: at the batch size in its own name, otherwise at the job's.
+    """Return the name and batch size to look up for a substitute: the size in its own name, otherwise the job's.
 
     Args:
         speeds: the performance model.
@@ -134,7 +134,7 @@ def stand_in(speeds: PerformanceModel, name: str, model: str, batch_size: float 
 
 
 def nearest(known: Iterable[str], name: str) -> str:
-    """Return as text the known names nearest to a name, ignoring case, punctuation and batch sizes; empty: none.
+    """Return as text the known names most similar to a name, up to case, punctuation and batch sizes; empty: none.
 
     A model at several batch sizes is listed once with all of them: ``"ResNet-50" (batch size 16, 32, 64)``.
     """

@@ -83,7 +83,7 @@ def whole(text: object, *, name: str, place: str) -> int:
 
 
 def unknown(what: str, name: str, known: Sequence[str], place: str) -> InputError:
-    """Return the error for a name that a performance model does not know."""
+    """Return the error for a ``name`` (a ``what``, such as a GPU type) that a performance model does not know."""
     listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
     return InputError(f"{what} must be one that is known: {listed}", value=f'"{name}"', place=place)
 

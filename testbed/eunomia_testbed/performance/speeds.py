@@ -20,11 +20,11 @@ class Setting:
     """CPUs per GPU; None, as for memory: the machine's share in proportion to its GPUs."""
     memory_gib_per_gpu: float | None = None
     beside: str | None = None
-    """Another model with an equally large gang on the same GPUs; None: the job is alone."""
+    """Model of another job of the same gang size on the same GPUs; None: the job is alone."""
 
 
 def part_of_gpu(setting: Setting) -> float:
-    """Return the fraction of a GPU that a job gets if pairs are not measured: two jobs alternate, with half each."""
+    """Return the fraction of a GPU that a job gets if pairs are not measured: 0.5 beside another job, otherwise 1."""
     return 1.0 if setting.beside is None else 0.5
 
 

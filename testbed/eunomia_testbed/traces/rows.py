@@ -1,4 +1,4 @@
-"""Converts and checks the columns of a trace; a row that breaks a rule is dropped, and kept with line and value."""
+"""Converts and checks the columns of a trace; rows that break a rule are dropped, and listed with line and value."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -21,11 +21,11 @@ MOST_STAMP: Final = 1e11
 MOST_ITERATIONS: Final = 1e15
 UNIT_FACTOR: Final = 200.0
 UNIT_FLOOR: Final = 1e7
-"""Seconds. A time counts as being in another unit if its distance from the median exceeds this, and also
+"""A time counts as one in another unit if its distance from the median exceeds this number of seconds, and also
 ``UNIT_FACTOR`` times the median distance."""
 
 Values = Callable[[int], object]
-"""Returns the value of a row that broke the rule."""
+"""Returns the value that broke the rule, given the index of its row."""
 
 
 class Rows:
@@ -64,7 +64,7 @@ class Rows:
         return int(self.lines.size)
 
     def refuse(self, broken: Bools, rule: str, values: Values) -> None:
-        """Drop the rows that break a rule; a dropped row keeps the first rule that it broke."""
+        """Drop the rows in ``broken``, [row], with ``rule``; rows that were dropped before keep their first rule."""
         for row in np.flatnonzero(broken & self.good).tolist():
             entry = Dropped(file=self.file, line=int(self.lines[row]), rule=rule, value=brief(values(row)))
             self.dropped.append(entry)
@@ -147,7 +147,7 @@ class Rows:
             self.refuse(numbers > most, f"{name} must be at most {most:g}", say)
 
     def whole(self, name: str, *, least: int, most: int) -> Ints:
-        """Return a column of whole numbers, which may be written as ``4`` or ``4.0``."""
+        """Return a column of whole numbers, such as ``4`` or ``4.0``; rows with an invalid number are dropped."""
         numbers = self.numbers(name, kind="a whole number", least=least, most=most)
         self.refuse(
             np.isfinite(numbers) & (numbers != np.floor(numbers)),
@@ -157,7 +157,7 @@ class Rows:
         return np.where(self.good, numbers, 0).astype(np.int64)
 
     def gpus(self, name: str) -> Ints:
-        """Return a column of gang sizes: whole numbers of at least 1."""
+        """Return a column of gang sizes; rows whose number is not whole or is below 1 are dropped."""
         return self.whole(name, least=1, most=MAX_GPUS)
 
     def durations(self, name: str, *, zero: bool = False) -> Reals:
@@ -181,7 +181,7 @@ class Rows:
         return seconds_of(self.raw(name), zone)
 
     def one_unit(self, name: str, times: Reals) -> None:
-        """Drop times of another magnitude than the rest, such as milliseconds among seconds."""
+        """Drop rows whose time, in seconds, has another magnitude than the rest, such as milliseconds among seconds."""
         usable = times[self.good]
         if usable.size < 3:
             return
@@ -212,7 +212,7 @@ class Rows:
 
 
 def _median(numbers: Reals) -> float:
-    """Return the same as numpy's ``median``, without importing masked arrays."""
+    """Return the median; unlike numpy's ``median``, it does not import masked arrays."""
     low, high = (numbers.size - 1) // 2, numbers.size // 2
     ordered = np.partition(numbers, (low, high))
     return float((ordered[low] + ordered[high]) / 2)
