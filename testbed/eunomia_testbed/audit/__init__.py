@@ -1,4 +1,4 @@
-"""Tests the properties that a policy claims for its users, on single allocations and over simulated rounds.
+"""Tests the properties that a policy promises its users, on single allocations and over simulated rounds.
 
-Instances are drawn from generators.
+The tested instances (users, GPUs) are drawn by generators.
 """

@@ -1,4 +1,4 @@
-"""Audits a profile: draws instances, judges the GPUs that users receive, and searches for profitable lies."""
+"""Audits a profile: draws instances, judges their allocations, and searches for misreports by which users gain."""
 
 import dataclasses
 import time
@@ -17,7 +17,7 @@ from eunomia_testbed.audit.tally import Tally
 from eunomia_testbed.audit.violations import LYING, Property, Violation
 
 FOR_INSTANCES: Final = 0.8
-"""Fraction of the time limit for instances; the rest is for smaller counterexamples."""
+"""Fraction of the time limit for judging instances; the rest is for shrinking counterexamples."""
 LIES: Final = 0x11E
 """Seed of the random stream that draws lies."""
 
@@ -30,7 +30,7 @@ class Audit:
     tallies: dict[Property, Tally]
     cpu_seconds: float = 0.0
     cut_short: bool = False
-    """Whether the time limit was reached before all instances were judged."""
+    """Whether the time limit was reached before all instances were judged and all counterexamples shrunk."""
     sensitive: bool = False
     """Whether a lie about speedups ever changed the GPUs that users received."""
     lies: int = 0
@@ -38,7 +38,7 @@ class Audit:
 
     @property
     def insensitive(self) -> bool:
-        """Return whether lies were tried and no report changed the GPUs that users received."""
+        """Return whether lies were tried, and none changed the GPUs that users received."""
         return self.lies > 0 and not self.sensitive
 
 
@@ -51,7 +51,7 @@ def audit(
     kinds: Sequence[Property] = tuple(Property),
     said: Callable[[int], None] = lambda done: None,
 ) -> Audit:
-    """Judge a profile on drawn instances.
+    """Judge the allocations of a profile on drawn instances.
 
     Args:
         policy: the profile, with the seed of all draws.
@@ -123,10 +123,10 @@ def _judged(policy: AuditedPolicy, kind: Property, instance: AuditInstance, hone
 
 
 def judged_again(policy: AuditedPolicy, instance: AuditInstance, found: Violation) -> Violation | None:
-    """Judge an instance by the property that a known violation breaks; None: the property does not apply.
+    """Measure on an instance the property that a known violation breaks; None: the property does not apply.
 
-    For a lie, all lies of the instance's users are searched; on the violation's own instance, only the stored lie is
-    tried.
+    For a violation by lying, the best of all lies on the instance counts; on the violation's own instance, only the
+    stored lie is tried.
     """
     honest = policy.outcome(instance)
     if not found.kind.by_lying:
@@ -154,4 +154,4 @@ def _all_lies(instance: AuditInstance, kind: Property) -> Iterator[Lie]:
 
 
 TRIED_AGAIN: Final = 3
-"""Number of lies of each user of a pair that are tried on a smaller instance."""
+"""For a pair of users, the number of each user's lies that are combined on a smaller instance."""

@@ -1,4 +1,4 @@
-"""Audits a profile over simulated rounds by the GPU time that users receive; users lie about rates by type."""
+"""Audits a profile over simulated rounds, by the GPU time that users receive; lies are about rates by GPU type."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -16,7 +16,7 @@ from eunomia_testbed.audit.tally import Tally
 from eunomia_testbed.audit.violations import Property, Violation
 
 LEAST: Final = 0.05
-"""A violation over rounds of at most this size counts as none, since GPU time is granted in whole rounds."""
+"""Largest size of a violation over rounds that is ignored, since GPU time is granted in whole rounds."""
 LIES: Final = 0x11F
 """Seed of the random stream that draws lies over rounds."""
 OVER_ROUNDS: Final = (*JUDGES, Property.OVER_REPORTS, Property.UNDER_REPORTS)
@@ -25,7 +25,7 @@ OVER_ROUNDS: Final = (*JUDGES, Property.OVER_REPORTS, Property.UNDER_REPORTS)
 def over_rounds(
     policy: AuditedPolicy, workload: str, *, count: int, until: float, kinds: Sequence[Property]
 ) -> tuple[dict[Property, Tally], list[OverTime]]:
-    """Judge a profile on simulated instances.
+    """Judge a profile on simulated instances; return the violations by property, and how late users were by instance.
 
     Args:
         policy: the profile, with the seed of all draws.
@@ -61,7 +61,7 @@ def _judged(
     lies: Iterator[Lie],
     until: float,
 ) -> dict[Property, Violation] | None:
-    """Return the largest violation of each property; None: the time limit was reached before all lies were tried."""
+    """Return each property's largest violation; None: the time limit was reached before all lies were tried."""
     best = {kind: judged_over_rounds(policy, kind, instance, honest) for kind in JUDGES if kind in kinds}
     for lie in lies:
         if lie.kind not in kinds:
@@ -84,7 +84,7 @@ def _lies(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
 
 
 def judged_over_rounds(policy: AuditedPolicy, kind: Property, instance: AuditInstance, honest: Received) -> Violation:
-    """Measure the violation of one property by the GPU time received."""
+    """Return the violation of one property by the GPU time received (size 0 or less: none)."""
     size, users, other = JUDGES[kind](instance, honest)
     return Violation(
         kind=kind,
@@ -99,13 +99,13 @@ def judged_over_rounds(policy: AuditedPolicy, kind: Property, instance: AuditIns
 
 
 def lied_over_rounds(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
-    """Measure a user's gain in throughput over the run from a lie."""
+    """Return the gain of a lie, in the lying users' throughput over the run, as a violation."""
     outcome = received(policy, instance, lie.reports(instance))
     return violation_of(instance, (honest, outcome), lie, seed=policy.seed, over_rounds=True)
 
 
 def judged_again_over_rounds(policy: AuditedPolicy, found: Violation) -> Violation:
-    """Judge a stored violation over rounds again."""
+    """Simulate the instance of a stored violation over rounds again, and return the violation found now."""
     honest = received(policy, found.instance)
     if not found.kind.by_lying or found.reports is None:
         return judged_over_rounds(policy, found.kind, found.instance, honest)

@@ -1,4 +1,4 @@
-"""Stores counterexamples as files, which a later audit reads and judges again."""
+"""Stores counterexamples as JSON files, which ``eunomia audit`` can read and judge again."""
 
 import json
 from pathlib import Path

@@ -13,9 +13,9 @@ from eunomia_testbed.audit.tally import Tally
 from eunomia_testbed.audit.violations import Property, Violation
 
 ONCE: Final = 0.75
-"""Fraction of the time limit for one-shot instances, if others are simulated."""
+"""Fraction of the time limit for instances with a single allocation, if others are simulated over rounds."""
 BEGUN: Final = 0.95
-"""Fraction of the time limit after which nothing new starts, so that whatever runs then can finish."""
+"""Fraction of the time limit after which no further run starts, so that the current one can finish."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class FullAudit:
     """The results of an audit of one profile.
 
     Attributes:
-        once: violations by a single allocation of each instance.
-        over_rounds: violations by the GPU time received in simulated rounds.
-        times: how late users were, by simulated instance.
+        once: violations in the single allocation of each instance.
+        over_rounds: by property, violations in the GPU time received over simulated rounds.
+        times: by simulated instance, finish-time fairness and deviation from ideal shares.
         cpu_seconds: CPU time of the whole audit, in seconds.
-        cut_short: whether the time limit was reached before all instances were judged.
+        cut_short: whether the time limit was reached before the audit was complete.
     """
 
     once: Audit
@@ -56,7 +56,7 @@ def full_audit(
     kinds: Sequence[Property] = tuple(Property),
     said: Callable[[int], None] = lambda done: None,
 ) -> FullAudit:
-    """Judge a profile on drawn instances.
+    """Judge a profile on drawn instances, by single allocations and over simulated rounds.
 
     Args:
         policy: the profile, with the seed of all draws.
@@ -81,5 +81,5 @@ def full_audit(
 
 
 def replayed(policy: AuditedPolicy, found: Violation) -> Violation | None:
-    """Judge a stored violation again, by a single allocation or over rounds as when it was found."""
+    """Judge a stored violation again, by the method that found it: a single allocation, or simulated rounds."""
     return judged_again_over_rounds(policy, found) if found.over_rounds else judged_again(policy, found.instance, found)

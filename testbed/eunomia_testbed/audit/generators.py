@@ -1,4 +1,4 @@
-"""Generators of instances: ordered users, noisy catalogues of models, adversarial corner cases."""
+"""Generators of instances: users with ordered speedups, noisy speedups of models, adversarial corner cases."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -13,13 +13,13 @@ from eunomia_testbed.audit.instances import AuditInstance
 TYPE_SPEEDS: Final = (1.0, 1.7, 2.6, 4.0)
 """Speed of each GPU type relative to the slowest; a user's speedup is a power of it."""
 NOISE: Final = 0.15
-"""Standard deviation of the logarithm of the noise on a catalogue's speedups."""
+"""Standard deviation of the log-normal noise on the speedups of ``models``."""
 
 
 def _ordered(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Return speedups that are powers of the type's speed.
+    """Return [user, type] speedups that are powers of the type's speed.
 
-    A user that gains more from one type gains more from each faster type.
+    A user that gains more from one faster type than another user does gains more from all of them.
     """
     power = np.sort(luck.uniform(0.1, 1.6, users))
     found: Reals = np.array(TYPE_SPEEDS[:types])[None, :] ** power[:, None]
@@ -27,13 +27,13 @@ def _ordered(luck: np.random.Generator, users: int, types: int) -> Reals:
 
 
 def _models(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Return noisy power laws, so that users differ in their slowest type and in how they rank types."""
+    """Return [user, type] noisy powers of the types' speeds, so that users rank the types differently."""
     found: Reals = _ordered(luck, users, types) * luck.lognormal(0.0, NOISE, (users, types))
     return found
 
 
 def _corners(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Return nearly equal users, one with extreme speedups, reversed orders, or a type on which a user cannot run."""
+    """Return [user, type] speedups of one corner case: near-equal users, an extreme one, reversed orders, a zero."""
     kind = int(luck.integers(4))
     table = _ordered(luck, users, types)
     if kind == 0:
@@ -49,10 +49,10 @@ def _corners(luck: np.random.Generator, users: int, types: int) -> Reals:
 
 Draw = Callable[[np.random.Generator, int, int], Reals]
 FEW_JOBS: Final = "few_jobs"
-"""The generator like ``models`` in which users have no more jobs than their share of the GPUs."""
+"""Generator of instances like those of ``models``, in which users have at most as many jobs as their GPU share."""
 GENERATORS: Final[Mapping[str, Draw]] = {"ordered": _ordered, "models": _models, "corners": _corners, FEW_JOBS: _models}
 MIXED: Final = "mixed"
-"""The name of all generators in which users have enough jobs, used in turn."""
+"""Name that selects all generators in which users have enough jobs; they alternate."""
 
 
 def chosen_generators(name: str) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def chosen_generators(name: str) -> tuple[str, ...]:
 
 
 def instances(workload: str, seed: int, *, whole: bool) -> Iterator[AuditInstance]:
-    """Yield instances without end; the n-th depends only on the seed and n.
+    """Yield an endless sequence of instances; the n-th depends only on the arguments and n.
 
     Args:
         workload: a generator, or ``mixed``.

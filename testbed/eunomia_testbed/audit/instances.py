@@ -21,7 +21,7 @@ class AuditInstance:
         speedup: [user, type] true speed of one GPU, relative to the user's slowest type; 0: its jobs do not run there.
         weight: [user] positive.
         gpus: [type] number of GPUs.
-        jobs: [user] number of jobs, and so the most GPUs that the user can use at a time.
+        jobs: [user] number of jobs, which is the most GPUs that the user can use at a time.
         source: the generator.
     """
 
@@ -51,12 +51,12 @@ class AuditInstance:
         return np.array(self.speedup, dtype=float).reshape(self.users, self.types)
 
     def throughput(self, gpus: Reals) -> Reals:
-        """Return each user's throughput on the fastest of its GPUs that its jobs can use; ``gpus`` is [user, type]."""
+        """Return [user] throughput if each job uses one of the user's fastest GPUs; ``gpus`` is [user, type]."""
         speeds = self.speeds()
         return np.array([_best(speeds[user], gpus[user], self.jobs[user]) for user in range(self.users)])
 
     def throughput_of(self, user: int, gpus: Reals) -> float:
-        """Return a user's throughput from GPUs by type."""
+        """Return a user's throughput on ``gpus``, [type] numbers of GPUs."""
         return _best(np.array(self.speedup[user]), gpus, self.jobs[user])
 
     def equal_share(self) -> Reals:

@@ -1,4 +1,4 @@
-"""Searches for profitable lies: users that report other speedups than their own, alone and in pairs."""
+"""Searches for profitable lies: misreported speedups by which a user, or both users of a pair, gain."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -14,18 +14,18 @@ from eunomia_testbed.audit.properties import table
 from eunomia_testbed.audit.violations import Property, Violation
 
 OVER: Final = (1.25, 2.0, 4.0)
-"""Factors by which a lie raises the speedups of all types but the slowest."""
+"""Factors on the speedups of all types but the slowest, in lies that overstate."""
 UNDER: Final = (0.02, 0.25, 0.5, 0.9)
-"""Factors by which a lie scales how far a speedup exceeds that of the slowest type."""
+"""Factors on the excess of each speedup over that of the slowest type, in lies that understate."""
 BESIDES: Final = 1.005
-"""Factor by which a lie exceeds, or stays below, another user's speedups."""
+"""Factor between a lie and another user's speedups, just above or just below which it reports."""
 TRIED: Final = 3
 """Greatest number of lies tried for each user and kind of lie."""
 
 
 @value
 class Lie:
-    """Reports of users that lie together, and the property that their profit violates."""
+    """The reports of one user, or of two that lie together, and the property that a gain from them violates."""
 
     kind: Property
     users: tuple[int, ...]
@@ -33,13 +33,13 @@ class Lie:
     """The reported speedups, one row for each user in ``users``."""
 
     def reports(self, instance: AuditInstance) -> Table:
-        """Return the reports of all users."""
+        """Return [user, type] the reports of all users: the lies, and the others' true speedups."""
         stated = dict(zip(self.users, self.rows, strict=True))
         return tuple(stated.get(user, row) for user, row in enumerate(instance.speedup))
 
 
 def over_reports(instance: AuditInstance, user: int) -> list[Row]:
-    """Return reports that overstate a user's speedups, and state the slowest type's truthfully.
+    """Return reports, each [type], that overstate a user's speedups except on its slowest type.
 
     Faster types are scaled by a factor, or set just above another user's speedups.
     """
@@ -51,7 +51,7 @@ def over_reports(instance: AuditInstance, user: int) -> list[Row]:
 
 
 def under_reports(instance: AuditInstance, user: int) -> list[Row]:
-    """Return reports that understate a user's speedups: scaled down, or close to another user's."""
+    """Return reports, each [type], that understate a user's speedups: scaled down, or close to another user's."""
     own, slowest = _own(instance, user)
     least = own[slowest]
     rows = [np.where(own > 0.0, least + (own - least) * factor, 0.0) for factor in UNDER]
@@ -83,11 +83,11 @@ KINDS: Final = (
 
 
 def lies_of(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
-    """Yield a few lies of each user and of each pair of users; over-reports and under-reports are separate.
+    """Yield a few lies of each user and of each pair of users; a lie either overstates or understates.
 
     Args:
         instance: the instance with the true speedups.
-        luck: draws the lies to try.
+        luck: random generator that chooses the lies to try.
     """
     for make, alone, in_pairs in KINDS:
         rows = [make(instance, user) for user in range(instance.users)]
@@ -101,7 +101,7 @@ def lies_of(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]
 
 
 def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
-    """Return the gain of a lie in true throughput relative to honesty; for a pair, the smaller gain."""
+    """Return as a violation the relative gain in true throughput from a lie; for a pair, the smaller gain."""
     outcome = policy.outcome(instance, lie.reports(instance))
     return violation_of(instance, (honest, outcome), lie, seed=policy.seed)
 
@@ -109,7 +109,7 @@ def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, li
 def violation_of(
     instance: AuditInstance, given: tuple[Received, Received], lie: Lie, *, seed: int, over_rounds: bool = False
 ) -> Violation:
-    """Return a lie as a violation, whose size is the gain over honest reports."""
+    """Return a lie as a violation, sized by the gain; ``given``: the allocations without and with the lie."""
     honest, outcome = given
     before, after = instance.throughput(honest.gpus), instance.throughput(outcome.gpus)
     share = instance.equal_share()

@@ -43,7 +43,7 @@ def page(audits: Sequence[FullAudit], title: str) -> str:
 
 
 def _table(rows: Sequence[tuple[FullAudit, Mapping[Property, Tally]]]) -> str:
-    """Return the table; a property by which no profile was judged has no column."""
+    """Return the table as HTML; a property by which no profile was judged has no column."""
     kinds = [kind for kind in Property if any(kind in tallies for _, tallies in rows)]
     if not kinds:
         return "<p>not simulated</p>"

@@ -24,7 +24,7 @@ from eunomia.units import AppId, JobId, Locality, Reals, Seconds, Unit, UserId
 from eunomia_testbed.audit.instances import AuditInstance, Table
 
 WORK: Final = 1e6
-"""Iterations of each job: more than any audit runs."""
+"""Iterations of each job, so many that no job ends in an audit."""
 SMALLEST: Final = AuditInstance(speedup=((1.0, 1.5), (1.0, 1.5)), weight=(1.0, 1.0), gpus=(2, 2), jobs=(4, 4))
 """An instance of identical users, which shows whether a policy grants whole GPUs or shares."""
 
@@ -43,7 +43,7 @@ class Received:
 
 
 class AuditedPolicy:
-    """A profile that answers one round at a time.
+    """A profile under audit: it runs single rounds on instances, and reports the GPUs that users receive.
 
     Args:
         profile: any profile.
@@ -92,7 +92,7 @@ def cluster_of(gpus: tuple[int, ...]) -> Cluster:
 
 
 def user_name(user: int) -> str:
-    """Return the name of a user and its app, also in errors and texts."""
+    """Return the name of the user with this index, which is also the name of its app."""
     return f"user{user + 1}"
 
 
@@ -117,7 +117,7 @@ def _rate(job: JobId, kind: int, rate: float) -> RateMeasured:
 
 
 class _Watch:
-    """A wrapper around the allocation stage that records the shares it returns."""
+    """A wrapper around the allocation stage that records the shares that the stage returns."""
 
     def __init__(self, stage: AllocationStage) -> None:
         self._stage = stage
@@ -164,7 +164,7 @@ def _padded(shares: dict[str, Reals], instance: AuditInstance) -> Reals:
 
 
 def _granted(decision: Decision, cluster: Cluster, instance: AuditInstance) -> Reals:
-    """Return the GPUs on which the decision starts jobs or apps, [user, type]; an app is named like its user."""
+    """Return [user, type] the number of GPUs that the decision grants; an app has the name of its user."""
     rows = {user_name(user): user for user in range(instance.users)}
     found = np.zeros((instance.users, instance.types))
     for order in decision.transitions:

@@ -19,12 +19,12 @@ class Best(NamedTuple):
 
 
 def dominating(instance: AuditInstance, least: Reals, *, whole: bool) -> Best:
-    """Maximise the sum of throughputs, in equal shares, such that no user falls below its lower bound.
+    """Return the allocation with the greatest sum of throughputs (in equal shares) in which no user is below its bound.
 
     Args:
         instance: users and GPUs.
         least: [user] lower bound of the user's throughput.
-        whole: whether GPUs are whole.
+        whole: whether users get whole GPUs only.
     """
     return _solved(instance, 1.0 / np.maximum(instance.equal_share(), 1e-12), least * (1.0 - 1e-9), whole=whole)
 
@@ -35,7 +35,7 @@ def optimum(instance: AuditInstance, *, whole: bool) -> Best:
 
 
 def _solved(instance: AuditInstance, value: Reals, least: Reals | None, *, whole: bool) -> Best:
-    """Maximise the sum of value times throughput; the variable ``user * types + type`` is a number of GPUs."""
+    """Maximise the sum of value x throughput; variable ``user * types + type`` is the user's number of such GPUs."""
     users, types, speeds = instance.users, instance.types, instance.speeds()
     count = users * types
     blocks = [np.kron(np.ones((1, users)), np.eye(types)), np.kron(np.eye(users), np.ones((1, types)))]

@@ -29,8 +29,8 @@ def broken_promises(profile: Profile, promised: Iterable[Promise], *, seconds: f
 
     Args:
         profile: the profile that uses the allocation.
-        promised: promises of the allocation; those that are not made to users are ignored.
-        seconds: time after which no further instance is drawn.
+        promised: promises of the allocation; those without an entry in ``AUDITED`` are ignored.
+        seconds: limit on the CPU time of the audit.
     """
     kinds = [AUDITED[promise] for promise in promised if promise in AUDITED]
     if not kinds:

@@ -12,11 +12,11 @@ from eunomia_testbed.audit.programmes import dominating, optimum
 from eunomia_testbed.audit.violations import Property
 
 NOTHING: Final = 1e-4
-"""A violation of at most this size counts as none: solvers are exact to about a millionth."""
+"""Largest size of a violation that is ignored, well above the solvers' error of about a millionth."""
 
 
 class Judged(NamedTuple):
-    """The size of a violation of a property."""
+    """The size of a violation, the users concerned, and the allocation that proves it, if there is one."""
 
     size: float
     users: tuple[int, ...] = ()
@@ -24,7 +24,7 @@ class Judged(NamedTuple):
 
 
 def sharing_incentive(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure the fraction of its equal share that the worst-off user lacks (OEF, §2.3)."""
+    """Return how far the worst-off user's throughput is below its equal share, as a fraction of it (OEF, §2.3)."""
     share = instance.equal_share()
     lacks = 1.0 - instance.throughput(outcome.gpus) / np.maximum(share, 1e-12)
     worst = int(lacks.argmax())
@@ -32,7 +32,7 @@ def sharing_incentive(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def envy_freeness(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure how much more, in equal shares, a user would have with the GPUs of another, each per unit of weight."""
+    """Return the largest gain, in equal shares, of a user with another's GPUs, scaled by the ratio of their weights."""
     own, share = instance.throughput(outcome.gpus), np.maximum(instance.equal_share(), 1e-12)
     worst = Judged(0.0)
     for user in range(instance.users):
@@ -45,7 +45,7 @@ def envy_freeness(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def pareto_efficiency(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure how much more users could get in total, in equal shares of one user, if no user gets less."""
+    """Return the largest total gain in throughput, in equal shares, of an allocation in which no user gets less."""
     own, share = instance.throughput(outcome.gpus), np.maximum(instance.equal_share(), 1e-12)
     best = dominating(instance, own, whole=outcome.whole)
     gain = (best.throughput - own) / share
@@ -54,7 +54,7 @@ def pareto_efficiency(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def work_conservation(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure the fraction of the GPUs that are idle while a user has a waiting job that could run there."""
+    """Return the fraction of the GPUs that are idle although a user has a waiting job that could run on them."""
     idle = np.maximum(np.array(instance.gpus, float) - outcome.gpus.sum(axis=0), 0.0)
     left = np.array(instance.jobs, float) - outcome.gpus.sum(axis=1)
     runs = instance.speeds() > 0.0
@@ -64,7 +64,7 @@ def work_conservation(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def efficiency(instance: AuditInstance, outcome: Received) -> Judged:
-    """Measure the fraction by which the sum of throughputs falls short of the greatest possible one."""
+    """Return the relative shortfall of the sum of throughputs from the greatest possible sum."""
     best = optimum(instance, whole=outcome.whole)
     missing = 1.0 - float(instance.throughput(outcome.gpus).sum()) / max(float(best.throughput.sum()), 1e-12)
     return Judged(missing, (), table(best.gpus))

@@ -19,9 +19,9 @@ from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumn
 ROUND: Final = 360.0
 """Longest time between rounds that an audit simulates, in seconds."""
 ROUNDS: Final = 60
-"""Number of rounds in a run whose jobs do not end."""
+"""Number of rounds to simulate if jobs do not end."""
 SHARED_ROUNDS: Final = 20
-"""Number of rounds that each user's work takes on an equal share of the cluster, in a run whose jobs end."""
+"""Number of rounds that each user's work takes on an equal share of the cluster, if jobs end."""
 NOWHERE: Final = 1e-9
 """Speed declared for types on which a job cannot run, since a speed must be positive."""
 
@@ -31,9 +31,9 @@ class OverTime:
     """The users' finish times and GPU time over a run, compared with their shares.
 
     Attributes:
-        rho: [user] the time of the user's work, relative to its time on an equal share of the cluster.
-        deviation: fraction of the GPU time that other users received than according to the ideal shares. Ideal shares
-            are those of the allocation before rounding, or equal shares where the policy grants whole GPUs.
+        rho: [user] finish time over the time that the work takes on an equal share of the cluster.
+        deviation: fraction of the GPU time that went to other users than under ideal shares, which are those of the
+            allocation before rounding, or equal shares for a policy that grants whole GPUs.
     """
 
     rho: tuple[float, ...]
@@ -46,14 +46,14 @@ class OverTime:
 
 
 def round_seconds(policy: AuditedPolicy) -> float:
-    """Return seconds between rounds of the profile, or the length of a lease if that is shorter; at most 360."""
+    """Return the seconds between the profile's rounds, or its lease if that is shorter; at most 360."""
     rounds = policy.profile.rounds
     given = (each for each in (rounds.every, rounds.lease) if each is not None and each > 0.0)
     return min([ROUND, *map(float, given)])
 
 
 def received(policy: AuditedPolicy, instance: AuditInstance, reports: Table | None = None) -> Received:
-    """Return the mean number of GPUs that each user held, [user, type], where jobs do not end.
+    """Return [user, type] the mean number of GPUs that users held over 60 rounds in which no job ends.
 
     Args:
         policy: the profile.
@@ -85,7 +85,7 @@ def over_time(policy: AuditedPolicy, instance: AuditInstance, time_received: Rec
 def _run(
     policy: AuditedPolicy, instance: AuditInstance, iterations: Reals, reports: Table | None, *, until: float
 ) -> SimulatedRun:
-    """Simulate a policy that knows the true rates, or the rates that users report.
+    """Simulate a policy that is given the true rates, or the rates that users report.
 
     Raises:
         RunErrors: a stage failed.
@@ -110,7 +110,7 @@ def _run(
 
 
 def _factors(instance: AuditInstance, reports: Table) -> dict[str, dict[str, float]]:
-    """Return the factors on an app's true rates by GPU type, for each app."""
+    """Return for each app and GPU type the factor of the reported over the true rate, where both differ."""
     pairs = enumerate(zip(instance.speedup, reports, strict=True))
     return {
         user_name(user): {

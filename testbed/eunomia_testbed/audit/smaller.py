@@ -10,15 +10,15 @@ from eunomia_testbed.audit.violations import Violation
 
 ROUNDS: Final = 12
 Judge = Callable[[AuditInstance, Violation], Violation | None]
-"""Judges an instance by the property of a violation; None where it does not apply."""
+"""Measures a violation's property on an instance; returns None if the property does not apply."""
 
 
 def smaller(found: Violation, judge: Judge) -> Violation:
-    """Return the smallest counterexample that one-step changes reach; each keeps at least a fifth of the violation.
+    """Shrink a counterexample step by step, as long as a fifth of the violation remains, and return the last one.
 
     Args:
         found: the first counterexample.
-        judge: judges a changed instance.
+        judge: measures the violation on a changed instance.
     """
     for _ in range(ROUNDS):
         simpler = next((other for other in _tried(found, judge) if other is not None), None)
@@ -52,7 +52,7 @@ def _simpler(instance: AuditInstance) -> Iterator[AuditInstance]:
 
 
 def _fitted(instance: AuditInstance, before: AuditInstance) -> AuditInstance:
-    """Scale the GPUs to the number of users, and the jobs to the GPUs, if they matched before."""
+    """Scale GPUs to the number of users, and jobs to GPUs, if ``before`` had multiples of users and enough jobs."""
     gpus = instance.gpus
     if all(count % before.users == 0 for count in before.gpus):
         gpus = tuple(count // before.users * instance.users for count in gpus)

@@ -18,7 +18,7 @@ def file_name(found: Violation) -> str:
 
 
 def screen_lines(made: FullAudit) -> list[str]:
-    """Return the table of a profile, its counterexamples in words, and why it cannot have some properties."""
+    """Return as lines a profile's table, its counterexamples, and why it cannot have some of the properties."""
     lines = [f"{'property':<40} {'instances':>9} {'violated':>9}   {'largest':<28} smallest counterexample"]
     lines += [_line(tally) for tally in made.once.tallies.values()]
     if made.over_rounds:
@@ -34,7 +34,7 @@ def screen_lines(made: FullAudit) -> list[str]:
 
 
 def times_text(made: FullAudit) -> str:
-    """Return how late users were over rounds, and how far their time was from ideal shares; empty: no simulation."""
+    """Return as text rho and the deviation from ideal shares over rounds; empty: no rounds were simulated."""
     if not made.times:
         return ""
     worst = max(rho for each in made.times for rho in each.rho)

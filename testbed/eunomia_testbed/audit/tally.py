@@ -18,10 +18,10 @@ class Tally:
     largest: Violation | None = None
     smallest: Violation | None = None
     least: float = NOTHING
-    """A violation of at most this size counts as none."""
+    """Largest size of a violation that counts as none."""
 
     def note(self, found: Violation | None) -> None:
-        """Count an instance, with its violation, or with None if the property holds."""
+        """Count a judged instance; ``found`` is its violation, which may be below ``least``, or None."""
         self.instances += 1
         if found is None or not found.size > self.least:
             return

@@ -29,7 +29,7 @@ class Property(Enum):
 
     @property
     def by_lying(self) -> bool:
-        """Return whether a profitable lie violates it."""
+        """Return whether violations of the property are profitable lies."""
         return self in LYING
 
     @property
@@ -72,9 +72,9 @@ class Violation:
         size: the size of the violation; see ``Property.unit``.
         instance: the instance.
         gpus: [user, type] the policy's allocation when all users are honest.
-        users: the users that are worse off, that envy and are envied, or that lie.
+        users: the users that are worse off, the envious and the envied user, or the users that lie.
         reports: [user, type] the reported speedups; None: the true ones.
-        other: [user, type] the dominating or best allocation, or the policy's allocation after the lie.
+        other: [user, type] the dominating or best allocation, or the policy's allocation with the lie; None: none.
         seed: seed of the audit.
         over_rounds: whether GPU time in simulated rounds was judged instead of one allocation.
     """

@@ -31,7 +31,7 @@ class DeclaredModel:
 
 
 class DeclaredSpeeds:
-    """Speeds linear in GPUs, with a slowdown by locality; CPUs and memory have no effect; jobs on one GPU alternate."""
+    """Speeds linear in GPUs, with a slowdown by locality; CPUs and memory have no effect; two jobs halve a GPU."""
 
     def __init__(self, models: Mapping[str, DeclaredModel], *, place: str = "declared speeds") -> None:
         for name, model in models.items():

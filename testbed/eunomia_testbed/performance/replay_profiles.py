@@ -26,25 +26,25 @@ class ProgramRate:
     slots: int
     slot_type: str
     iterations_per_second: float
-    """Iterations per second of the whole job, without its start and its saves."""
+    """Iterations per second of the whole job while it trains, excluding its start and its saves."""
     samples: int = 1
     """Number of starts of jobs that were measured."""
     spread: float = 0.0
-    """Standard deviation of the starts' times per iteration, as a fraction of their mean; 0: of a single start."""
+    """Standard deviation of the time per iteration over starts, as a fraction of the mean; 0 for a single start."""
 
 
 @value
 class Costs:
-    """What changes of a job cost, in seconds."""
+    """The durations, in seconds, of a job's transitions and of the arbiter's decisions."""
 
     start_seconds: float = 0.0
     """Seconds from the order to the first step of a job that the launcher's zygote starts."""
     exec_start_seconds: float = 0.0
-    """Seconds from the order to the first step of a job whose interpreter is started from nothing."""
+    """Seconds from the order to the first step of a job that starts in a new interpreter."""
     save_seconds: float = 0.0
     """Seconds from the order to suspend a job until its checkpoint is complete."""
     restore_seconds: float = 0.0
-    """Seconds in addition to ``start_seconds`` at a start that reads a checkpoint."""
+    """Seconds that reading a checkpoint adds to ``start_seconds``."""
     release_seconds: float = 0.0
     """Seconds from the end of a job's processes until its slots can be leased again."""
     decide_seconds: float = 0.0
@@ -54,9 +54,9 @@ class Costs:
     finish_seconds: float = 0.0
     """Seconds from a job's last step until its processes have ended: evaluation and last checkpoint."""
     pause_seconds: float = 0.0
-    """Seconds that a job stands still in a live change of its size."""
+    """Seconds for which a job does not train during a live resize."""
     join_seconds: float = 0.0
-    """Seconds for which a job that grows live trains on at its old size, until its newcomers are ready."""
+    """Seconds for which a growing job still trains at its old size, until its new workers are ready (live resize)."""
 
 
 @value
@@ -85,13 +85,13 @@ class Profiles:
 
     @property
     def spread(self) -> float:
-        """Return the spread of the times per iteration of a setting's starts, pooled over the settings; 0: unknown."""
+        """Return the relative standard deviation of the time per iteration over starts in all settings; 0: unknown."""
         free = sum(rate.samples - 1 for rate in self.rates)
         squares = math.fsum((rate.samples - 1) * rate.spread**2 for rate in self.rates)
         return math.sqrt(squares / free) if free else 0.0
 
     def without_spread(self) -> Self:
-        """Return the same rates as if every start had them."""
+        """Return the profiles with all spreads 0, so that every start runs at the mean rate."""
         return dataclasses.replace(self, rates=tuple(dataclasses.replace(rate, spread=0.0) for rate in self.rates))
 
     @property
@@ -100,7 +100,7 @@ class Profiles:
         return tuple(dict.fromkeys(rate.program for rate in self.rates))
 
     def points(self, program: str, batch_size: int, slot_type: str) -> dict[int, float]:
-        """Return the measured iterations per second by number of slots; empty: the program is not measured so."""
+        """Return the measured iterations per second by number of slots; empty: none are measured."""
         key = (program, batch_size, slot_type)
         return {
             rate.slots: rate.iterations_per_second
@@ -115,7 +115,7 @@ class Profiles:
         it faster.
 
         Raises:
-            InputError: the program is not measured at this batch size on this slot type, or only on more slots.
+            InputError: the program has no rate at this batch size on this slot type, or only for more slots.
         """
         from eunomia_testbed.performance.curves import Curve
 
@@ -132,7 +132,7 @@ class Profiles:
 
 @value
 class Measurements:
-    """The profiles and costs of a machine, as a file keeps them."""
+    """The profiles and costs of a machine, as stored in a file."""
 
     profiles: Profiles
     costs: Costs
@@ -143,13 +143,13 @@ class Measurements:
     measured_at: str
     """Time of the measurement, UTC."""
     program_costs: Mapping[str, Costs]
-    """Costs by program, as far as they were measured separately."""
+    """Costs by program, for programs whose costs were measured separately."""
     spreads: tuple[CostSpread, ...] = ()
-    """Median, 95th percentile and number of samples of each cost."""
+    """Mean, median, 95th percentile and number of samples of each cost."""
     loop_seconds: float | None = None
-    """CPU time of the pace meter's calibrating loop during the measurement; None: not known."""
+    """CPU seconds of the pace meter's calibration loop during the measurement; None: unknown."""
     pace: float | None = None
-    """The least part of its pace that a slot had during the measurement; None: not known, or slots without a pace."""
+    """Lowest pace of a slot in the measurement, as a fraction of its nominal pace; None: unknown, or unpaced slots."""
 
     def costs_of(self, program: str) -> Costs:
         """Return the costs of a program; if they were not measured separately, those of all programs."""

@@ -2,7 +2,7 @@
 
 A table has the throughput relative to the GPU-proportional share of their servers (3 CPUs, 62.5 GB per GPU) at 9
 numbers of CPUs and 5 amounts of memory per GPU; values between these points are interpolated linearly. Source of the
-format and of the columns: ``msr-fiddle/synergy``. Like here, their simulator uses the tables of one GPU for all gangs.
+format and of the columns: ``msr-fiddle/synergy``. Their simulator, too, uses the tables of one GPU for all gangs.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Grid:
     relative: Reals
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return relative throughput, interpolated; proportional to CPUs below the first point, flat after the last."""
+        """Return relative throughput, interpolated; proportional to CPUs below the first point, then constant."""
         by_cpus = [float(np.interp(memory_gb, self.memory_gb, row)) for row in self.relative]
         return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
 
@@ -109,7 +109,7 @@ class SynergyProfiles:
         return self._grids[model].cpus, self._grids[model].memory_gb / GB_PER_GIB
 
     def relative(self, model: str, cpus_per_gpu: float | None, memory_gib_per_gpu: float | None) -> float:
-        """Return throughput relative to the GPU-proportional share, which None stands for.
+        """Return throughput relative to that at the GPU-proportional share; an amount of None means that share.
 
         Raises:
             InputError: the model is not profiled.
