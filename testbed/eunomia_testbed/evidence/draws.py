@@ -1,4 +1,4 @@
-"""How the runs of a policy were drawn: by seeds, as resamples of one trace, as its windows, or from several traces."""
+"""How a policy's runs were drawn: by seeds, as resamples or windows of one trace, or from several traces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METHODS: Final[Mapping[DrawKind, str]] = {
 
 @value
 class Draws:
-    """The draws of a run, as ``run.json`` keeps them.
+    """The draws of a run, as stored in ``run.json``.
 
     Attributes:
         kind: how the runs of a policy were drawn.
@@ -45,7 +45,7 @@ class Draws:
         block_seconds: seconds in a block of a resample that begins at the same time of day; None: blocks of apps.
         seed: the seed of the resamples.
         asked: number of resamples requested, if a budget of CPU time allowed fewer; else None.
-        budget_seconds: that budget; None: all requested resamples were made.
+        budget_seconds: that budget in CPU seconds; None: all requested resamples were made.
         without: policies without resamples because of the budget, the slowest first.
         needed_seconds: CPU time that would probably suffice for every policy to have the fewest resamples for an
             interval; None: every policy has them.
@@ -66,7 +66,7 @@ class Draws:
 
     @property
     def shows_chance(self) -> bool:
-        """Return whether there are intervals, which can distinguish a difference from chance."""
+        """Return whether the draws give intervals, which show if a difference may be due to chance."""
         return self.kind is not DrawKind.ONE and self.count > 1
 
     def to_plain(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Draws:
 
     @classmethod
     def from_plain(cls, given: Mapping[str, Any]) -> Self:
-        """Return the draws from a JSON object as ``to_plain`` returns it."""
+        """Return the draws that a result of ``to_plain`` describes."""
         lists = {name: tuple(given.get(name, ())) for name in ("without", "fixed")}
         return cls(**{**given, "kind": DrawKind(given["kind"]), **lists})
 

@@ -1,4 +1,4 @@
-"""The figures of every policy by draw, with estimates of each figure and of its difference between two policies."""
+"""Every policy's metrics (figures) by draw, with estimates of them and of differences between two policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RESAMPLES: Final = "resamples.parquet"
 """The file of a result folder with a row for each policy and resample."""
 MAXIMA: Final = frozenset({"makespan_seconds", "queue_length_max"})
-"""Figures that are maxima over a trace, like those that end in ``_worst``: resampling gives them no interval."""
+"""Figures that are maxima over a trace, for which (as for those that end in ``_worst``) resamples give no interval."""
 
 
 @builds
@@ -37,7 +37,7 @@ class Evidence:
     whole: pl.DataFrame | None = None
 
     def figure(self, policy: str, name: str) -> Estimate | None:
-        """Return a policy's figure with its interval; None: not known.
+        """Return a policy's figure with its interval; None: the figure is unknown.
 
         With resamples, a maximum has no interval, and neither has the 99th percentile of fewer than 300 apps: they
         describe this trace only.
@@ -48,15 +48,15 @@ class Evidence:
         return estimate(list(self._by_draw(policy, name).values()), self.draws, whole=whole)
 
     def ratio(self, one: str, other: str, name: str) -> Estimate | None:
-        """Return ln(other's figure / one's figure), paired by draw; None: not known."""
+        """Return the estimate of ln(figure of ``other`` / figure of ``one``), paired by draw; None: unknown."""
         return self._paired(one, other, name, relative=True)
 
     def difference(self, one: str, other: str, name: str) -> Estimate | None:
-        """Return other's figure - one's figure, paired by draw; None: not known."""
+        """Return the estimate of figure of ``other`` - figure of ``one``, paired by draw; None: unknown."""
         return self._paired(one, other, name, relative=False)
 
     def log_ratios(self, one: str, other: str, name: str) -> list[float]:
-        """Return ln(other's figure / one's figure) by draw, in order of the draws."""
+        """Return ln(figure of ``other`` / figure of ``one``) for each draw, in order of the draws."""
         mine, others = self._by_draw(one, name), self._by_draw(other, name)
         both = sorted(mine.keys() & others.keys())
         return [math.log(others[draw] / mine[draw]) for draw in both if mine[draw] > 0.0 and others[draw] > 0.0]
@@ -74,7 +74,7 @@ class Evidence:
         return (log_ratio if relative else difference)(first, second, self.draws, whole=whole)
 
     def _repeated(self, policy: str, mine: dict[int, float], others: dict[int, float]) -> dict[int, float]:
-        """Repeat the figure of a policy without randomness for each draw of the other policy."""
+        """Return ``mine`` by draw; a policy without randomness repeats its figure for the draws of ``others``."""
         if policy not in self.draws.fixed or len(mine) != 1:
             return mine
         return dict.fromkeys(others, next(iter(mine.values()))) if others else mine
@@ -109,7 +109,7 @@ def evidence_of(facts: RunFacts | None, summaries: pl.DataFrame, resamples: pl.D
     """Return the evidence of a run.
 
     Args:
-        facts: the facts of the run; None: a run of one draw.
+        facts: the facts of the run; None: the run has a single draw.
         summaries: a row for each policy and seed, as in ``summary.csv``.
         resamples: a row for each policy and resample, for a run that resamples a trace.
     """
@@ -121,7 +121,7 @@ def evidence_of(facts: RunFacts | None, summaries: pl.DataFrame, resamples: pl.D
 
 
 def _complete(rows: pl.DataFrame, draws: Draws) -> pl.DataFrame:
-    """Return the rows of the draws that all policies with resamples have finished."""
+    """Return the rows of draws that are complete, that is, finished under all policies that have resamples."""
     rows = rows.filter(~pl.col("policy").is_in(list(draws.without)))
     policies = rows["policy"].n_unique()
     whole = rows.group_by("seed").len().filter(pl.col("len") == policies)
@@ -129,6 +129,6 @@ def _complete(rows: pl.DataFrame, draws: Draws) -> pl.DataFrame:
 
 
 def evidence_in(folder: Path, facts: RunFacts | None, summaries: pl.DataFrame) -> Evidence:
-    """Return the evidence of a run's folder, whose resamples are read from it."""
+    """Return the evidence of a run; its resamples are read from its result folder."""
     path = folder / RESAMPLES
     return evidence_of(facts, summaries, pl.read_parquet(path) if path.exists() else None)

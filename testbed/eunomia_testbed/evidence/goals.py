@@ -15,10 +15,10 @@ class Goal:
     """A goal of the cluster's owner, by which policies are compared.
 
     Attributes:
-        name: the value of ``--goal``.
+        name: the goal as a value of ``--goal``.
         label: the goal in words, such as ``shortest mean JCT``.
-        figure: the column of ``summary.csv`` that measures it.
-        more_is_better: the direction.
+        figure: the column of ``summary.csv`` that measures the goal.
+        more_is_better: whether a larger figure is better.
         relative: whether policies are compared by ratios; otherwise by differences, for figures that may be 0.
         unit: ``s``, or empty for a plain number.
     """
@@ -37,7 +37,7 @@ _END: Final = Goal(name="end", label="Earliest end", figure="makespan_seconds", 
 _WORK: Final = Goal(name="work", label="Most work while jobs waited", figure="work_while_waiting", more_is_better=True)
 _MOVES: Final = Goal(name="moves", label="Fewest moves", figure="moves_per_job", relative=False)
 FAIRNESS: Final = "fairness"
-"""The value of ``--goal`` for the fairest policy; its figure depends on the kind of ρ."""
+"""The value of ``--goal`` for the fairest policy; the kind of ρ determines the goal's figure."""
 GOALS: Final = ("mean_jct", "p99_jct", "end", "work", FAIRNESS, "moves")
 """The values of ``--goal``, in the order of screens and pages."""
 
@@ -45,11 +45,11 @@ GOALS: Final = ("mean_jct", "p99_jct", "end", "work", FAIRNESS, "moves")
 def fairness_goals(kind: str, apps: int) -> tuple[Goal, ...]:
     """Return the fairness goals for one kind of ρ: mean, 90th and 99th percentile, and the fraction of apps above 1.
 
-    The worst ρ is not a goal, since it is the figure of a single app. Screens show the first goal, the 90th percentile.
+    The worst ρ is not a goal, since a single app determines it. Screens show the 90th percentile.
 
     Args:
         kind: themis, static, contention or exclusive.
-        apps: apps of the workload; the 99th percentile judges from ``FEWEST_APPS_FOR_P99`` on.
+        apps: number of apps; the 99th percentile is a goal from ``FEWEST_APPS_FOR_P99`` apps on.
     """
     ways = [("p90", "90th percentile of ρ", True), ("mean", "mean ρ", True), ("above_1_share", "part above 1", False)]
     if apps >= FEWEST_APPS_FOR_P99:

@@ -1,7 +1,7 @@
 """Estimates with 95 % intervals: percentiles over resamples of one trace, Student's t over independent draws.
 
-Resamples of one trace are not independent observations: a t interval over N resamples shrinks as N grows, and covers
-the true value far less often than in 95 % of cases. Percentiles of the resampled figures do not shrink (Efron and
+Resamples of one trace are not independent observations: a t interval over N resamples shrinks as N grows, so that it
+covers the true value in far fewer than 95 % of cases. Percentile intervals do not shrink with N (Efron and
 Tibshirani, An Introduction to the Bootstrap, 13.3).
 """
 
@@ -24,7 +24,7 @@ LOW, HIGH = 2.5, 97.5
 
 
 CLEAR: Final = 2.0
-"""Number of Monte Carlo errors by which an end must differ from 0 to exclude it clearly."""
+"""Least distance from 0, in Monte Carlo errors, at which an end is unlikely to cross 0 in other resamples."""
 _BOOTSTRAPS: Final = 200
 
 
@@ -37,7 +37,7 @@ class Estimate:
         low: lower end of the interval; None: there is no interval.
         high: upper end.
         count: number of draws.
-        near_zero: whether the interval only just excludes 0, so that other resamples of the trace might not.
+        near_zero: whether the interval excludes 0 so narrowly that other resamples of the trace might include it.
     """
 
     value: float
@@ -53,7 +53,7 @@ class Estimate:
 
     @property
     def holds_zero(self) -> bool:
-        """Return whether the interval contains 0; True without an interval, since chance may explain any value."""
+        """Return whether the interval contains 0; True if there is no interval, since chance may explain any value."""
         return self.low is None or self.high is None or self.low <= 0.0 <= self.high
 
 
@@ -77,7 +77,7 @@ def estimate(values: Sequence[float], draws: Draws, *, whole: float | None = Non
 def log_ratio(
     first: Sequence[float], second: Sequence[float], draws: Draws, *, whole: tuple[float, float] | None = None
 ) -> Estimate | None:
-    """Return the estimate of ln(second / first), paired by draw; None: no pair of positive values.
+    """Return the estimate of ln(second / first), paired by draw; None: no draw has positive values of both.
 
     Args:
         first: a figure of one policy, by draw.
@@ -109,7 +109,7 @@ def _percentiles(values: Sequence[float], whole: float | None) -> Estimate:
 
 
 def clear_of_zero(values: Sequence[float], low: float, high: float) -> bool:
-    """Return whether a percentile interval is clear of 0: its nearer end would hardly cross 0 in other resamples.
+    """Return whether an interval's end nearest to 0 is at least two Monte Carlo errors from 0, on either side.
 
     Args:
         values: the figure by resample.
@@ -124,7 +124,7 @@ def clear_of_zero(values: Sequence[float], low: float, high: float) -> bool:
 
 
 def end_error(values: Sequence[float]) -> float:
-    """Return the larger Monte Carlo error of both ends, as a fraction of the interval's width: see ``end_errors``."""
+    """Return the larger of the ends' Monte Carlo errors, as a fraction of the interval's width: see ``end_errors``."""
     return max(end_errors(values))
 
 

@@ -1,4 +1,4 @@
-"""Judges policies by goal: finds the best, and estimates how much more evidence would decide."""
+"""Judges policies by goal: finds the best, and estimates how much more evidence would separate them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_MORE: Final = 100.0
 """The largest factor of additional evidence that an answer states; beyond it, policies count as equally good."""
 EQUAL: Final = 1e-9
-"""Relative differences up to this size are rounding errors."""
+"""Largest relative difference that counts as a rounding error."""
 
 
 @builds
@@ -29,14 +29,14 @@ class GoalAnswer:
 
     Attributes:
         goal: the goal.
-        best: the policies that the runs cannot distinguish from the best, sorted by their figures: the interval of the
+        best: the best policy and those not distinguishable from it, sorted by their figures: the interval of the
             difference contains 0, or might with other resamples. For a single run, the policies with the best figure.
         decided: whether intervals show one policy, or several equal ones, to be better than all others.
         figures: by policy, its figure with the interval; policies without a known figure are left out.
         against: by policy other than the best, its difference from the best; for relative goals ln(policy / best).
-        factor: how many times as much evidence would probably distinguish all of ``best``; None: decided, or more than
-            ``MOST_MORE``.
-        shows_chance: whether there are intervals at all.
+        factor: multiple of the present evidence that would probably separate the policies in ``best``; None: decided,
+            or more than ``MOST_MORE``.
+        shows_chance: whether the figures have intervals.
     """
 
     goal: Goal
@@ -66,7 +66,7 @@ class Answers:
         fairness: by kind of ρ, an answer for each of its figures; the first is the 90th percentile.
         fronts: by kind of ρ, the Pareto front of mean JCT and the 90th percentile of ρ.
         kind: the kind of ρ that judges the run.
-        unfinished: policies that are left out.
+        unfinished: policies that are left out since fewer apps finished under them.
     """
 
     goals: Sequence[GoalAnswer]
@@ -83,7 +83,7 @@ class Answers:
         return self.fronts.get(self.kind, ())
 
     def of(self, name: str) -> GoalAnswer | None:
-        """Return the answer to a goal by its ``--goal`` value; None: no policy has the figure."""
+        """Return the answer to the goal with this ``--goal`` value; None: no policy has a known figure."""
         if name == FAIRNESS:
             return next(iter(self.fairness.get(self.kind, ())), None)
         return next((each for each in self.goals if each.goal.name == name), None)
@@ -94,10 +94,10 @@ class Answers:
 
 
 def judge(evidence: Evidence, policies: Sequence[str], *, kind: str = "themis") -> Answers:
-    """Judge policies by every goal.
+    """Return the answers to every goal.
 
-    A policy is left out if fewer apps finished under it than under another. Without intervals, an answer names the
-    policy with the best figure as undecided.
+    A policy is left out if fewer apps finished under it than under another. Without intervals, an answer is undecided,
+    and names the policy with the best figure.
 
     Args:
         evidence: the figures of every policy.
@@ -122,7 +122,7 @@ def judge(evidence: Evidence, policies: Sequence[str], *, kind: str = "themis") 
 
 
 def judge_goal(evidence: Evidence, policies: Sequence[str], goal: Goal) -> GoalAnswer | None:
-    """Judge policies by one goal; None: no policy has the figure."""
+    """Return the answer to one goal; None: no policy has a known figure."""
     figures = {each: found for each in policies if (found := evidence.figure(each, goal.figure)) is not None}
     if not figures:
         return None
@@ -209,7 +209,7 @@ def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[
     """
     rows = _rows(evidence)
     resampled = [each for each in policies if each not in evidence.draws.without]
-    policies = resampled if len(resampled) > 1 else policies  # a single one with resamples is no comparison
+    policies = resampled if len(resampled) > 1 else policies  # a single policy with resamples cannot be compared
     if not {"apps", "apps_finished"} <= set(rows.columns):
         return list(policies), []
     sums = {

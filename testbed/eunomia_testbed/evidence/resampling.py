@@ -70,11 +70,11 @@ def _last_lag(correlation: Reals, close: int, size: int) -> int:
 
 
 def automatic_blocks(gaps: Reals, work: Reals) -> Blocks:
-    """Return blocks of apps with the longer length of both series by the automatic rule, at least the root of the apps.
+    """Return blocks of apps: the longer of both series' automatic lengths, from the root to a fifth of the apps.
 
     Args:
-        gaps: by app in order of arrival, the seconds since the previous app.
-        work: by app, its GPU-seconds.
+        gaps: [app] in order of arrival, seconds since the previous app.
+        work: [app] GPU-seconds.
     """
     by_rule = max(block_length(gaps), block_length(work))
     return Blocks(apps=min(max(math.ceil(math.sqrt(gaps.size)), math.ceil(by_rule)), gaps.size // FEWEST_BLOCKS))
@@ -102,7 +102,7 @@ def check_blocks(blocks: Blocks, arrival_seconds: Reals, *, place: str = "--bloc
 
 
 def gaps_of(arrival_seconds: Reals) -> Reals:
-    """Return for each app the seconds since the previous app; the first app gets the mean gap."""
+    """Return [app] the seconds since the previous app; for the first app, the mean gap."""
     gaps = np.diff(arrival_seconds)
     return np.concatenate([[gaps.mean() if gaps.size else 0.0], gaps])
 
@@ -111,8 +111,8 @@ def draw(rng: np.random.Generator, arrival_seconds: Reals, blocks: Blocks) -> tu
     """Draw a resample with as many apps as the trace, by circular blocks.
 
     Args:
-        rng: the source of the draw.
-        arrival_seconds: by app, ascending.
+        rng: the random generator.
+        arrival_seconds: [app] ascending.
         blocks: the blocks to draw.
 
     Returns:
@@ -131,7 +131,7 @@ def draw(rng: np.random.Generator, arrival_seconds: Reals, blocks: Blocks) -> tu
 def _draw_by_time(rng: np.random.Generator, arrival_seconds: Reals, seconds: float) -> tuple[Ints, Reals]:
     """Draw periods that begin at the same time of day as the periods they replace, until there are enough apps.
 
-    The trace is treated as a circle of whole days, so that the time of day is kept where the circle closes.
+    The trace is treated as a circle of whole days, so that periods across its end keep their time of day.
     """
     size, first = arrival_seconds.size, arrival_seconds[0]
     since = arrival_seconds - first

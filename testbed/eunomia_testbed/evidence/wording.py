@@ -1,4 +1,4 @@
-"""Words the answers for the screen and the page: the answer to each goal, and what remains open."""
+"""Formats answers as text for the screen and the page: the answer to each goal, and what remains undecided."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND_WORDS: Final = {"themis": "Themis'", "static": "static", "contention": "con
 """The kinds of ρ as adjectives that precede it."""
 DRAW_WORDS: Final = {DrawKind.SEEDS: "seeds", DrawKind.WINDOWS: "windows", DrawKind.TRACES: "traces"}
 EQUAL_PART: Final = 0.05
-"""Policies are practically equal if no interval of their differences exceeds 5 %, or 0.05 in the goal's unit."""
+"""Policies are practically equal if no interval of their differences extends beyond 5 %, or 0.05 in goal units."""
 TIME_UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "s": 1.0}
 
 
@@ -33,12 +33,12 @@ class AnswerLine:
 
 
 def unit_of(least_seconds: float) -> str:
-    """Return the largest unit of time in which the least value to show is at least 3."""
+    """Return the largest unit of time in which ``least_seconds``, the least value to show, is at least 3."""
     return next((name for name, size in TIME_UNITS.items() if least_seconds >= 3 * size), "s")
 
 
 def seconds_in(unit: str) -> Callable[[float], str]:
-    """Return a function that shows seconds in a unit, with two to three digits."""
+    """Return a function that formats seconds in a unit, with two to three digits."""
     size = TIME_UNITS[unit]
 
     def show(seconds: float) -> str:
@@ -49,7 +49,7 @@ def seconds_in(unit: str) -> Callable[[float], str]:
 
 
 def with_interval(found: Estimate | None, show: Callable[[float], str], unit: str = "") -> str:
-    """Return a figure such as ``9.4 h (8.6 to 10.3)``; ``-``: not known."""
+    """Return an estimate as text, such as ``9.4 h (8.6 to 10.3)``; ``-`` if it is unknown."""
     if found is None:
         return "-"
     text = f"{show(found.value)}{f' {unit}' if unit else ''}"
@@ -69,7 +69,7 @@ def _percent(log_ratio: float) -> str:
 
 
 def difference(found: Estimate, goal: Goal) -> str:
-    """Return a policy's difference from another by a goal, relative or in the goal's own unit."""
+    """Return as text the difference of two policies by a goal, as a percentage or in the goal's unit."""
     if goal.relative:
         return relative(found)
     text = f"{found.value:+.2f}"
@@ -110,7 +110,7 @@ def _line(found: GoalAnswer, draws: Draws, apps: int) -> AnswerLine:
 
 
 def _decided(found: GoalAnswer) -> str:
-    """Return the best policies, and the next one's difference from them."""
+    """Return as text the best policies, and how much the next one differs from them."""
     rest = {policy: each for policy, each in found.against.items() if policy not in found.best}
     best = _listed(found.best)
     if not rest:
@@ -121,7 +121,7 @@ def _decided(found: GoalAnswer) -> str:
 
 
 def _further(found: GoalAnswer, draws: Draws, apps: int) -> str:
-    """Return the additional evidence that would decide: more resamples, a longer trace, more seeds, or none."""
+    """Return as text the evidence that would decide: more resamples, a longer trace or more seeds; else why not."""
     alike = [found.against[policy] for policy in found.best if policy in found.against]
     if alike and all(each.near_zero for each in alike):
         return "tied, as an interval ends near 0; further resamples might decide"
@@ -176,7 +176,7 @@ def _fairness(answers: Answers, draws: Draws, apps: int) -> list[AnswerLine]:
 
 
 def _agree(sets: Sequence[tuple[str, ...]]) -> bool:
-    """Return whether some policy is among the fairest by every kind of ρ."""
+    """Return whether at least one policy is among the fairest by every kind of ρ."""
     return bool(set(sets[0]).intersection(*map(set, sets[1:]))) if sets else False
 
 

@@ -40,7 +40,7 @@ class GavelOptions(GeneratorOptions):
 
 
 class SynergyOptions(GeneratorOptions):
-    """Number of jobs; the paper measures 1000 jobs."""
+    """Options of ``synergy``."""
 
     jobs: Count = 1000
     """Number of jobs; the paper measures 1000."""
@@ -125,7 +125,7 @@ def _kinds(gpus: Ints, place: Reals, rates: GavelThroughputs | None, gpu_type: s
 
 
 def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[JobType]:
-    """Return the job types that can run on ``gang`` GPUs; raise an error if none of them has a rate."""
+    """Return the job types that can run on ``gang`` GPUs; raise InputError if none of them has a rate."""
     kinds = [kind for kind in GAVEL if gang == 1 or kind.distributed]
     if rates is None:
         return kinds
@@ -136,7 +136,7 @@ def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[
 
 
 def _steps(seconds: Reals, per_step: Reals) -> Reals:
-    """Return each job's work as a whole number of steps."""
+    """Return [job] work as a whole number of steps, from durations and seconds per step."""
     return np.maximum(1.0, np.floor(seconds / per_step))
 
 

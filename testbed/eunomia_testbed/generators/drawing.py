@@ -1,4 +1,4 @@
-"""Random draws that generators share: one stream per quantity, so that one option never changes another's draws."""
+"""Random draws that generators share: one stream per quantity, so that an option affects only its own draws."""
 
 import zlib
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ from eunomia.units import Ints, Reals
 
 @value
 class Steps:
-    """A distribution given as points ``(value, cumulative probability)``, linear between them."""
+    """A distribution whose CDF is given at points ``(value, cumulative probability)`` and is linear between them."""
 
     points: tuple[tuple[float, float], ...]
     source: str
 
     def at(self, uniform: Reals) -> Reals:
-        """Return the values at these cumulative probabilities; below the first point's, the first value."""
+        """Return the quantiles at probabilities ``uniform``; below the first point's probability, the first value."""
         values, chances = zip(*self.points, strict=True)
         found: Reals = np.interp(uniform, chances, values)
         return found
 
     def cdf(self, value: Reals) -> Reals:
-        """Return the probability that a draw is at most each of these values."""
+        """Return for each value the probability that a draw is at most that value."""
         values, chances = zip(*self.points, strict=True)
         found: Reals = np.interp(value, values, chances, left=0.0)
         return found
@@ -39,7 +39,7 @@ class Steps:
 
 
 def stream(seed: int, quantity: str) -> np.random.Generator:
-    """Return the random generator of one quantity, such as ``arrivals``; it depends on the seed only.
+    """Return the random generator of one quantity, such as ``arrivals``; it depends only on the seed and the quantity.
 
     Raises:
         InputError: the seed is negative.
@@ -67,7 +67,7 @@ def derived_minutes(draws: np.random.Generator, count: int) -> Reals:
 
 
 def picked(draws: np.random.Generator, count: int, chances: Sequence[float]) -> Ints:
-    """Return indices drawn with the probabilities ``chances``, which need not sum to 1."""
+    """Return ``count`` indices drawn with probabilities proportional to ``chances``."""
     bounds = np.cumsum(np.asarray(chances, float))
     rows = np.searchsorted(bounds / bounds[-1], draws.random(count), side="right")
     return np.minimum(rows, len(chances) - 1).astype(np.int64)

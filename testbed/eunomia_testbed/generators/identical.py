@@ -1,4 +1,4 @@
-"""Generates identical apps that arrive together, for experiments in which differences between apps would be noise.
+"""Generates identical apps that arrive together, for experiments in which apps must not differ.
 
 Themis's experiment on truth-telling (§6.3) uses eight apps with equal preferences on one machine of 8 GPUs and 28
 machines of 2; the paper does not state the number and length of their jobs.

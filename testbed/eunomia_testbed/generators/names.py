@@ -100,7 +100,7 @@ def generate_workload(name: str, settings: Mapping[str, object] | None = None, s
 
 
 def generated_speeds(name: str, settings: Mapping[str, object] | None = None) -> PerformanceModel | None:
-    """Return the performance model of a generated workload; None: the workload's own times are used.
+    """Return the performance model for a generated workload; None: the workload's own times are used.
 
     Args:
         name: a key of ``GENERATORS``.

@@ -1,6 +1,6 @@
 """OEF's tenants, each with many jobs of one model, whose speed-up on faster GPUs differs by model (OEF, §6).
 
-The paper gives two speed-ups of the RTX 3090 over the 3070: 1.39 for VGG and 2.15 for LSTM. The memory bandwidths of
+The paper gives the speed-up of the RTX 3090 over the 3070 for two models: VGG 1.39, LSTM 2.15. The memory bandwidths of
 these GPUs, 448 and 936 GB/s (data sheets; 760 GB/s for the 3080), have the ratio 2.09. A speed-up is assumed to be a
 power of that ratio: 0.45 for VGG, 1.04 for LSTM, and evenly spaced exponents between them for the four other models.
 """

@@ -26,7 +26,7 @@ def draw_curves(draws: np.random.Generator, trials: int) -> Reals:
 
 
 def losses(curves: Reals, iteration: int) -> Reals:
-    """Return every trial's loss after a number of iterations."""
+    """Return [trial] loss after a number of iterations, from ``curves`` as ``draw_curves`` returns them."""
     asymptote, amplitude, exponent = curves.T
     loss: Reals = asymptote + amplitude * (iteration + 1.0) ** -exponent
     return loss
@@ -40,7 +40,7 @@ def halving_rungs(trials: int, iterations: int, reduction_factor: int, rungs: Ru
 
 
 def halving_iterations(curves: Reals, iterations: int, reduction_factor: int, rungs: Rungs) -> Ints:
-    """Return the number of iterations that each trial runs under successive halving, given its loss curve."""
+    """Return [trial] the iterations that each trial runs under successive halving, given all loss curves."""
     sizes, ends = halving_rungs(len(curves), iterations, reduction_factor, rungs)
     done = np.zeros(len(curves), dtype=np.int64)
     members: Sequence[int] = range(len(curves))

@@ -97,7 +97,7 @@ def generate(options: ShockwaveOptions, seed: int) -> Workload:
 
 
 def trace_lines(options: ShockwaveOptions, seed: int, rates: GavelThroughputs) -> Iterator[str]:
-    """Yield the lines of a trace, with twelve columns; values that only a real run needs are abbreviated.
+    """Yield the lines of a trace, with twelve columns; values that only a real run uses are shortened.
 
     Raises:
         InputError: a job type has no rate.

@@ -126,7 +126,7 @@ def _generate(number: int, options: ThemisOptions, seed: int) -> Workload:
 
 
 def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
-    """Draw models in the proportions of Table 4, or with a given fraction of network-intensive ones."""
+    """Draw ``count`` model indices by Table 4's proportions, or with a given fraction of network-intensive ones."""
     draws = stream(seed, "models")
     if network_intensive is None:
         return picked(draws, count, SHARES)
@@ -144,7 +144,7 @@ def _app(options: ThemisOptions, draws: np.random.Generator, jobs: int, gpus: in
         draws: random numbers of the app.
         jobs: number of jobs.
         gpus: number of tasks of each job, one per GPU.
-        task_seconds: typical GPU time of a task, roughly the app's median.
+        task_seconds: typical GPU time of a task, in seconds, roughly the app's median.
     """
     pace = 1.0 + options.spread * (2.0 * draws.random(jobs) - 1.0)
     curves = draw_curves(draws, jobs)
@@ -189,7 +189,7 @@ def _laid_out(name: str, options: ThemisOptions, arrivals: Reals, apps: Sequence
 
 
 def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
-    """Return the search of an app; an app without a search still has loss curves, which SLAQ uses."""
+    """Return the simulated search of an app; without a tuner it still has loss curves, which SLAQ uses."""
     kind = options.search if app.iterations.size > 1 else "none"
     details: dict[str, object] = {}
     if kind == "successive_halving":
@@ -205,6 +205,6 @@ def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
 def _rounded_up(amount: Reals) -> Ints:
     """Round amounts up to whole numbers, ignoring rounding noise.
 
-    Rounding up keeps the distribution at or below the curve at each of its points.
+    Rounding up keeps the distribution's CDF at or below the curve at each of its points.
     """
     return np.ceil(amount - 1e-9).astype(np.int64)

@@ -38,7 +38,7 @@ TASK_SECONDS: Final = Steps(
         "chosen so that the sums over an app agree with Figure 3, with 11.5 GPU-days and with 0.2 % and 2 % of §6.2.3"
     ),
 )
-"""GPU time of a task in seconds, which is a job's time on one of its GPUs."""
+"""GPU time of a task in seconds: the time that a job runs on one of its GPUs."""
 GPU_SECONDS_PER_APP: Final = Steps(
     points=(
         *((3_600, 0), (9_216, 0.01), (40_284, 0.11), (108_864, 0.28), (297_072, 0.35), (447_552, 0.45)),
