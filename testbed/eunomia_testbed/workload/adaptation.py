@@ -31,7 +31,7 @@ LARGEST_BATCH: Final[Mapping[str, int]] = {"ResNet-18": 256, "ResNet-50": 128, "
 """The largest batch size of each model that adapts; other models keep their batch size."""
 
 CRITICAL_SHARE: Final = 0.3
-"""Fraction of the epochs at the beginning, including the last one of them, that Accordion always counts as critical."""
+"""Fraction f; of n epochs, Accordion always counts the first floor(f n) + 1 as critical."""
 
 TABLE_STEP: Final = 10
 """Number of epochs to which an entry of Accordion's table applies."""
@@ -109,7 +109,7 @@ def named_model(family: str, batch: int | None) -> str:
 
 
 def epochs_of(model: str, batch: int, total_steps: float) -> int:
-    """Return the number of epochs that ``total_steps`` steps at the first batch size make up, rounded up.
+    """Return the number of epochs in ``total_steps`` steps at batch size ``batch``, rounded up.
 
     Raises:
         InputError: the model's data set is unknown, or the batch size is below 1.
@@ -118,7 +118,7 @@ def epochs_of(model: str, batch: int, total_steps: float) -> int:
 
 
 def passes_of(model: str, total_steps: float) -> tuple[float, float]:
-    """Return the epochs that ``total_steps`` steps at the model's batch size make up, and the samples per epoch.
+    """Return the number of epochs in ``total_steps`` steps at the model's batch size, and the samples per epoch.
 
     Both are NaN if the model's name has no batch size, or its data set is unknown.
     """
@@ -148,7 +148,7 @@ def regimes_of(
     Args:
         model: model family, such as ``ResNet-18``, or full name with the batch size.
         batch: the first batch size, as in the throughput tables.
-        gpus: gang of the job; GNS's tables have 1, 2 and 4 GPUs, other gangs keep their batch size.
+        gpus: gang size of the job; GNS's tables have 1, 2 and 4 GPUs, and jobs of other sizes keep their batch size.
         mode: ``static``, ``accordion`` or ``gns``.
         total_steps: work in steps at the first batch size.
         last_as_first: whether the last epoch of a GNS job that grew more than once has the first batch size again, as
@@ -196,7 +196,7 @@ def is_critical(family: str, batch: int, epoch: int) -> bool:
 
 
 def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
-    """Return GNS's batch sizes for a job by their first epoch; empty: the batch never grows."""
+    """Return GNS's batch sizes for a job by the epoch from which each applies; empty: the batch never grows."""
     return _GNS.get(family, {}).get(gpus, {}).get(batch, {})
 
 

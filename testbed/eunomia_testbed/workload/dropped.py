@@ -1,4 +1,4 @@
-"""Dropped rows of a trace with the rules that they break, for ``dropped.csv``."""
+"""The dropped rows of a trace, each with the rule that it breaks, for ``dropped.csv``."""
 
 from eunomia.model.shapes import value
 

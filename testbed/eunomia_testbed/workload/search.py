@@ -17,6 +17,6 @@ class SimulatedSearch:
     mode: str = "min"
     """Direction in which the metric improves: ``min`` or ``max``."""
     curves: tuple[tuple[float, ...], ...] = ()
-    """Asymptote, amplitude and exponent of each trial's ``asymptote + amplitude * (iteration + 1) ** -exponent``."""
+    """[trial] (asymptote, amplitude, exponent) of the loss ``asymptote + amplitude * (iteration + 1) ** -exponent``."""
     every: int = 1
     """Number of iterations between two points of a curve."""

@@ -1,4 +1,4 @@
-"""Makes a workload of apps drawn from another one, each with its jobs, user, search and regimes at a new arrival."""
+"""Makes a workload of apps drawn from another workload; apps keep jobs, user, search and regimes, but not arrivals."""
 
 import dataclasses
 from collections import Counter
@@ -18,8 +18,8 @@ def taken(workload: Workload, apps: Ints, arrival_seconds: Reals) -> Workload:
 
     Args:
         workload: the workload to draw from.
-        apps: [drawn app] its row in the workload, in order of arrival.
-        arrival_seconds: [drawn app] its arrival, ascending.
+        apps: [drawn app] the app's row in ``workload``, in order of arrival.
+        arrival_seconds: [drawn app] the new arrival, ascending.
     """
     names = _names(workload.apps.id, apps)
     starts, jobs_by_app = _jobs_by_app(workload)
@@ -53,7 +53,7 @@ def taken(workload: Workload, apps: Ints, arrival_seconds: Reals) -> Workload:
 
 
 def _names(ids: Sequence[str], apps: Ints) -> list[str]:
-    """Return distinct names for drawn apps, numbered from the second copy of an app on."""
+    """Return distinct names for drawn apps; from its second copy on, an app's name gets a number."""
     known, drawn, names = set(ids), Counter[str](), []
     for app in apps.tolist():
         name = ids[app]
@@ -66,7 +66,7 @@ def _names(ids: Sequence[str], apps: Ints) -> list[str]:
 
 
 def original_of(app: str) -> str:
-    """Return the original app of a name that ``taken`` made up (the trace itself must not have this name)."""
+    """Return the original app of a copy that ``taken`` named; ``app`` must not be a name in the trace itself."""
     return app.rstrip("~").rpartition("~")[0]
 
 
@@ -78,7 +78,7 @@ def _jobs_by_app(workload: Workload) -> tuple[Ints, Ints]:
 
 
 def rows_of(column: Any, rows: Ints) -> Any:
-    """Return the given rows of a workload's column; None: the column is missing."""
+    """Return the given rows of a workload's column; None if the column is None."""
     if column is None:
         return None
     if isinstance(column, np.ndarray):

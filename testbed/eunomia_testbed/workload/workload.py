@@ -1,6 +1,6 @@
 """A workload: users, apps and jobs with their demands and arrivals, as columns instead of an object for each job.
 
-It has the arrivals and values of the trace; the true speeds of jobs are in ``eunomia_testbed.performance``.
+It has the arrivals and times stated by the trace; the true speeds of jobs are in ``eunomia_testbed.performance``.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class JobColumns:
     batch_size: Reals | None = None
     """Global batch size at the start; None: unknown."""
     epochs: Reals | None = None
-    """Number of passes over the data set that a job makes; None or NaN: unknown."""
+    """Number of passes over its data set that a job makes; None or NaN: unknown."""
     samples_per_epoch: Reals | None = None
     weight: Reals | None = None
     gpu_share: Reals | None = None
@@ -99,11 +99,11 @@ class Workload:
     models: tuple[str, ...] = ()
     """Model names as in performance models, such as ``ResNet-18 (batch size 32)``."""
     regimes: Mapping[int, tuple[Regime, ...]] = dataclasses.field(default_factory=dict)
-    """Regimes, the batch sizes over time, by job row; a job without an entry has a single one."""
+    """Regimes (batch sizes over time) by job row; a job without an entry keeps its batch size."""
     searches: Mapping[int, SimulatedSearch] = dataclasses.field(default_factory=dict)
     """Searches by app row; the jobs of an app without an entry are independent runs."""
     exclusive_seconds: Reals | None = None
-    """[job] run time alone by the trace's own profile (rho's denominator); None: computed from the true speeds."""
+    """[job] seconds to run alone by the trace's own profile (rho's denominator); None: computed from true speeds."""
     reference_type: str | None = None
     """The GPU type to which ``seconds_per_iteration`` refers (case-insensitive); None: unknown, which is an error on a
     cluster of several types with a performance model whose speeds depend on the type."""
@@ -114,7 +114,7 @@ class Workload:
     """The format or the generator, as text."""
     dropped: tuple[Dropped, ...] = ()
     notes: tuple[str, ...] = ()
-    """Changes by a reader that did not drop rows, one sentence each: sorted arrivals, drawn models."""
+    """Changes that a reader made without dropping rows, a sentence each, such as sorted arrivals or drawn models."""
 
     @property
     def size(self) -> int:
@@ -141,8 +141,8 @@ class Workload:
             name: name of the workload, such as the file's.
             ids: distinct ids of the apps.
             users: user of each app; None: one user, ``all``.
-            arrival_seconds: arrival of each app.
-            gpus: gang of each app.
+            arrival_seconds: arrival of each app, in seconds.
+            gpus: gang size of each app.
             iterations: iterations of each app.
             seconds_per_iteration: seconds per iteration of each app at its gang; NaN: from the performance model.
             models: model of each app; None: unknown.

@@ -1,4 +1,4 @@
-"""Training programs to copy from: small models of several tasks, which ``replay`` trains in place of a trace's models.
+"""Example training programs: small models of several tasks, which ``replay`` trains in place of a trace's models.
 
-Each program is a script, which runs under Eunomia and without it, and whose module is in ``programs.PROGRAMS``.
+Each program is a script that runs with or without Eunomia; ``programs.PROGRAMS`` lists them.
 """

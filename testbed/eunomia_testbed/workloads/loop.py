@@ -1,6 +1,6 @@
 """The training loop of all programs, with the options that they share.
 
-A loop of one's own needs the lines with ``run`` alone; see "Make a training script elastic" in the documentation.
+Another training loop needs only the lines that use ``run``; see "Make a training script elastic" in the documentation.
 """
 
 import argparse
@@ -21,14 +21,14 @@ MOST_EPOCHS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Data and measures of a training.
+    """The data, loss and metrics of a training task.
 
     Attributes:
         data: training samples, each of inputs and targets.
         inputs: inputs of held-out samples, (n, ...).
         targets: targets of held-out samples, (n, ...).
         loss: the mean loss of a batch's outputs against its targets.
-        score: by tag, what is measured on held-out samples beside the loss; larger is better.
+        score: by tag, a metric on held-out samples in addition to the loss; larger is better.
     """
 
     data: TensorDataset
@@ -39,11 +39,11 @@ class Task:
 
 
 def arguments(*, batch_size: int, **defaults: float) -> argparse.Namespace:
-    """Read the command line. The learning rate ``lr`` is that at the program's own batch size, and grows with the size.
+    """Parse the command line; ``lr``, given for the program's own batch size, is scaled with the batch size.
 
     Args:
-        batch_size: the program's own global batch size, which holds unless another is given.
-        defaults: the program's own options, the learning rate among them, with their defaults.
+        batch_size: the program's own global batch size, the default of ``--batch-size``.
+        defaults: default values of the program's further options, which include ``lr``.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-size", type=int, default=batch_size, help="global batch size, at first")
@@ -91,7 +91,7 @@ def _rule(args: argparse.Namespace) -> training.Accordion | training.Gns:
 
 @torch.no_grad()
 def _evaluate(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
-    """Return loss and scores on held-out samples."""
+    """Return by tag the loss and the scores on held-out samples."""
     model.eval()
     outputs = model(inputs)
     scores = {tag: score(outputs, targets) for tag, score in task.score.items()}
@@ -99,5 +99,5 @@ def _evaluate(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> 
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the fraction of targets that have the largest score; outputs (n, classes, ...), targets (n, ...)."""
+    """Return the fraction of targets with the largest score; outputs (n, classes, ...), targets (n, ...)."""
     return (outputs.argmax(1) == targets).float().mean()

@@ -1,7 +1,7 @@
-"""The program that is trained in place of a trace's model, and the batch size that stands for the model's.
+"""Chooses the program that is trained in place of a trace's model, and the batch size of that program.
 
-A match is exact if the program is the model's own kind of network, however small. Otherwise the program is a stand-in,
-with the reason why it was chosen. This module needs no torch.
+A match is exact if the program is the model's kind of network, if smaller. Otherwise the program is a stand-in, with
+the reason for its choice. This module needs no torch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ EXACT: Final[Mapping[str, str]] = {
     "Recommendation": "autoencoder",
     "Autoencoder": "autoencoder",
 }
-"""Programs by the model whose kind of network they are."""
+"""Exact matches: the program for each model of the same kind of network."""
 
 STAND_INS: Final[Mapping[str, tuple[str, str]]] = {
     "AlexNet": ("cnn", "convolutions and dense layers after each other, with fewer of both"),
@@ -59,7 +59,7 @@ STAND_INS: Final[Mapping[str, tuple[str, str]]] = {
     "NCF": ("autoencoder", "recommendations from ratings, by users' rows instead of pairs"),
     "VAE": ("autoencoder", "an autoencoder without random codes"),
 }
-"""For models that no program has exactly: a program, and in what it is like the model and in what it is not."""
+"""Stand-ins for models without an exact match: the program, and how it resembles and differs from the model."""
 
 OTHER_NAMES: Final[Mapping[str, str]] = {
     **ALIASES,
@@ -74,18 +74,18 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "AutoencoderModel51200": "Autoencoder",
     "TransformerModel4096": "Transformer (IWSLT)",
 }
-"""Other names of models, as traces and profiles have them."""
+"""Other names of models, as used in traces and profiles."""
 
 
 @value
 class ScaledBatch:
-    """The batch size of a program that stands for a model's."""
+    """The batch size of a program, derived from that of a model."""
 
     size: int
     divisor: int
-    """The power of two by which the batch sizes of the model are divided."""
+    """The power of two by which the model's batch sizes are divided."""
     rule: str
-    """How the size was found, for reports."""
+    """The rule that gave the size, for reports."""
 
 
 @value
@@ -97,15 +97,15 @@ class Match:
     program: Program
     is_stand_in: bool
     why: str
-    """For a stand-in, in what it is like the model and in what it is not; otherwise empty."""
+    """For a stand-in, how it resembles and differs from the model; otherwise empty."""
     largest_known: int
     """The largest batch size of the model in published job types; 0: none is known."""
 
     def batch(self, given: float | None = None) -> ScaledBatch:
-        """Return the program's batch size for one of the model.
+        """Return the program's batch size for a batch size of the model.
 
-        The model's batch sizes are divided by the smallest power of two that brings the largest known one within the
-        program's bounds, so that the batch sizes of an adapting job keep their ratios.
+        The model's batch sizes are divided by the smallest power of two that brings the largest known one down to the
+        program's largest, so that the batch sizes of an adapting job keep their ratios.
 
         Args:
             given: global batch size in the trace; None: the one in the model's name, if there is one.
@@ -125,7 +125,7 @@ class Match:
         return ScaledBatch(size=scaled, divisor=divisor, rule=rule)
 
     def largest_batch(self, given: float | None = None) -> int | None:
-        """Return the program's batch size up to which the model adapts in Shockwave's traces; None: it keeps its own.
+        """Return the largest batch size, scaled to the program, to which a job adapts; None: the model does not adapt.
 
         Args:
             given: global batch size in the trace, as for ``batch``.
@@ -157,7 +157,7 @@ def programs_of(models: Iterable[str], *, stand_ins: bool = True, place: str = "
     Args:
         models: the names in the trace.
         stand_ins: whether a program may stand in for a model of another kind.
-        place: where the models stand, for errors.
+        place: the origin of the names, for errors.
 
     Raises:
         InputError: stand-ins are forbidden, and no program is of the kind of a model; all such models are named.
@@ -187,7 +187,7 @@ def _match(model: str, program: str, why: str | None) -> Match:
 
 
 def _canonical(model: str) -> str:
-    """Return a model's name in the table; empty: it has none. Synergy's ``transformer`` is not ``Transformer``."""
+    """Return a model's name in the table; empty: none. Synergy's ``transformer`` is not ``Transformer``."""
     family = split_model(model)[0]
     return OTHER_NAMES.get(family) or _PLAIN.get(plain(family), "")
 

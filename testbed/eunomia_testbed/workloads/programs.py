@@ -1,4 +1,4 @@
-"""The training programs, each with the batch sizes, modes and metrics that it has. This module needs no torch."""
+"""The training programs, each with its batch sizes, modes and metric. This module does not import torch."""
 
 import shlex
 from collections.abc import Mapping
@@ -28,20 +28,20 @@ class Program:
     module: str
     """The module to start, as ``python -m MODULE``."""
     summary: str
-    """What the model is, in a few words."""
+    """The model in a few words."""
     batch_size: int
-    """Global batch size unless given."""
+    """Default global batch size."""
     smallest_batch: int
     largest_batch: int
     """The smallest and the largest global batch size with which the loss falls and an epoch has several steps."""
     samples: int
-    """Training samples, which are the samples of an epoch."""
+    """Number of training samples, which is also the number of samples per epoch."""
     metric: str = "val/accuracy"
-    """Tag of what the program measures after each epoch on data that it does not train on; larger is better."""
+    """Tag of the metric that the program logs after each epoch, on held-out data; larger is better."""
     modes: tuple[str, ...] = MODES
     elastic: tuple[str, ...] = ELASTIC
     cost_option: str = "width"
-    """The option, a number, by which an iteration takes longer."""
+    """The numeric option that makes an iteration more expensive, such as the network's width."""
 
     def takes(self, batch_size: int) -> bool:
         """Return whether a global batch size is within the program's bounds."""
@@ -56,7 +56,7 @@ class Program:
         epochs: int | None = None,
         options: Mapping[str, object] | None = None,
     ) -> str:
-        """Return ``python -m MODULE`` and the options as one line, as ``command`` of an app file has it.
+        """Return ``python -m MODULE`` with the options as one line, for ``command`` of an app file.
 
         Args:
             batch_size: global batch size; the first one if the mode is not ``static``. None: the program's own.
@@ -66,7 +66,7 @@ class Program:
             options: further options of the program by name, such as its width.
 
         Raises:
-            InputError: the program lacks the mode, or a batch size is out of its bounds.
+            InputError: the program lacks the mode, a batch size is out of bounds, or an adapting one cannot grow.
         """
         size = self._checked(batch_size or self.batch_size)
         words = ["python", "-m", self.module, f"--batch-size={size}"]
@@ -91,7 +91,7 @@ class Program:
 
 
 def _image(name: str, summary: str, *, batch_size: int = 32, cost_option: str = "width") -> Program:
-    """Return a program that classifies scikit-learn's digits, of which four in five are trained on."""
+    """Return a program that classifies scikit-learn's digits, of which 80 % are training samples."""
     return Program(
         name=name,
         task="image",
@@ -106,7 +106,7 @@ def _image(name: str, summary: str, *, batch_size: int = 32, cost_option: str = 
 
 
 def _language(name: str, summary: str, *, batch_size: int = 32) -> Program:
-    """Return a program that learns drawn sentences of a made-up language."""
+    """Return a program that learns sentences drawn from a synthetic language."""
     return Program(
         name=name,
         task="language",
@@ -158,7 +158,7 @@ def program_named(name: str) -> Program:
     """Return the program with this name.
 
     Raises:
-        InputError: no program has it.
+        InputError: no program has this name.
     """
     found = next((program for program in PROGRAMS if program.name == name), None)
     if found is None:

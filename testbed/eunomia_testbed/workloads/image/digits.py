@@ -1,4 +1,4 @@
-"""Handwritten digits, of 8 x 8 pixels: the data of all image programs."""
+"""Handwritten digits of 8 x 8 pixels: the data set of all image programs."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -12,7 +12,7 @@ BATCH_SIZE = 96
 
 
 def digits() -> Task:
-    """Return the digits; images of shape (n, 64), values 0 to 1; every fifth one is held out."""
+    """Return the task of classifying the digits: images (n, 64) with values 0 to 1; every fifth image is held out."""
     images, labels = (torch.tensor(column) for column in load_digits(return_X_y=True))
     images, held_out = images.float() / 16, torch.arange(len(images)) % 5 == 0
     return Task(

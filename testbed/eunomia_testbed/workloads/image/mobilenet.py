@@ -9,7 +9,7 @@ from eunomia_testbed.workloads.loop import arguments, train
 
 
 class InvertedBlock(nn.Module):
-    """A pointwise convolution to four times the width, a depthwise one, and a pointwise one back."""
+    """Three convolutions: pointwise to four times the width, depthwise, and pointwise to the output width."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small residual network with batch norm, as ResNet-18 has it."""
+"""A small residual network with batch norm, like ResNet-18."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from eunomia_testbed.workloads.loop import arguments, train
 
 
 class Block(nn.Module):
-    """Two convolutions, whose result is added to the input; with another width the image's sides are halved."""
+    """Two convolutions with a residual connection; if the width changes, height and width of the image are halved."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small network like VGG: pairs of convolutions without norm, each with a pooling, and dense layers."""
+"""A small network like VGG: pairs of convolutions without batch norm, each followed by pooling, and dense layers."""
 
 import torch
 from torch import nn
@@ -20,6 +20,6 @@ model = nn.Sequential(
 )  # fmt: skip
 for layer in model:
     if isinstance(layer, nn.Conv2d | nn.Linear):
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")  # without norm, torch's own start is too small
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")  # without norm, torch's default init is too small
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
 train(model, optimizer, digits(), args, run)

@@ -1,4 +1,4 @@
-"""A vision transformer that reads an image as eight rows of pixels."""
+"""A vision transformer whose tokens are the eight pixel rows of an image."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from eunomia_testbed.workloads.loop import arguments, train
 
 
 class RowTransformer(nn.Module):
-    """A classifier whose tokens are the rows of an image; it classifies their mean after two layers."""
+    """A transformer encoder over the rows of an image, with two layers and a linear classifier on the mean token."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Programs that learn the words of a made-up language: the next word, or a translation."""
+"""Programs that learn a synthetic language: to predict the next word, or to translate sentences."""

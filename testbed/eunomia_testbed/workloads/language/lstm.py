@@ -1,4 +1,4 @@
-"""A language model of LSTM cells, which foretells each next word."""
+"""A language model of LSTM cells, which predicts the next word at each position."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from eunomia_testbed.workloads.loop import arguments, train
 
 
 class LanguageModel(nn.Module):
-    """Embedded words, two layers of LSTM cells, and scores of the next word."""
+    """An embedding, two LSTM layers, and a linear layer that scores the next word."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

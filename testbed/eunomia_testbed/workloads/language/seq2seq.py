@@ -1,4 +1,4 @@
-"""A sequence-to-sequence translator of LSTM cells with attention, as GNMT is."""
+"""A sequence-to-sequence translator of LSTM cells with attention, like GNMT."""
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class Translator(nn.Module):
         self.head = nn.Linear(2 * width, WORDS)
 
     def forward(self, words: Tensor) -> Tensor:
-        """Map sentences and translations begun, (n, 2 length), to scores of the translation (n, WORDS, length)."""
+        """Map sentences with shifted translations, (n, 2 length), to scores of the translation (n, WORDS, length)."""
         sentence, begun = words.chunk(2, dim=1)
         encoded, state = self.encoder(self.embed(sentence))
         decoded, _ = self.decoder(self.embed(begun), state)

@@ -1,6 +1,6 @@
-"""Sentences of a made-up language: each word is followed by one of four others, two of which are frequent.
+"""Sentences of a synthetic language: each word is followed by one of four others, two of which are frequent.
 
-The same sentences are drawn at every start. A sentence's translation has its words in reverse order, each replaced.
+Every start draws the same sentences. A translation has the sentence's words in reverse order, each replaced.
 """
 
 import torch
@@ -12,19 +12,19 @@ from eunomia_testbed.workloads.loop import Task, accuracy
 WORDS = 32
 """Size of the vocabulary; the word 0 begins a translation and is in no sentence."""
 SAMPLES = 2048
-"""Sentences to train on."""
+"""Number of training sentences."""
 _HELD_OUT = 256
 _SEED = 7
 
 
 def continuation(length: int) -> Task:
-    """Return the task to foretell each next word of a sentence: inputs and targets of shape (n, length)."""
+    """Return the task of predicting each next word of a sentence: inputs and targets of shape (n, length)."""
     sentences = _sentences(length + 1)
     return _task(sentences[:, :-1], sentences[:, 1:])
 
 
 def translation(length: int) -> Task:
-    """Return the task to translate sentences.
+    """Return the task of translating sentences.
 
     Inputs of shape (n, 2 length) are a sentence and its translation, which is shifted by one word to begin with 0;
     targets of shape (n, length) are the translation.
@@ -37,7 +37,7 @@ def translation(length: int) -> Task:
 
 
 def _sentences(length: int) -> Tensor:
-    """Draw sentences, shape (SAMPLES + _HELD_OUT, length), of words from 1."""
+    """Draw sentences, shape (SAMPLES + _HELD_OUT, length), of the words 1 to WORDS - 1."""
     generator = torch.Generator().manual_seed(_SEED)
     followers = torch.stack([torch.randperm(WORDS - 1, generator=generator)[:4] + 1 for _ in range(WORDS)])
     word = torch.randint(1, WORDS, (SAMPLES + _HELD_OUT,), generator=generator)

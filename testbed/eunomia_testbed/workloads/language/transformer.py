@@ -1,4 +1,4 @@
-"""A transformer of encoder and decoder, which translates sentences."""
+"""An encoder-decoder transformer that translates sentences."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from eunomia_testbed.workloads.loop import arguments, train
 
 
 class Translator(nn.Module):
-    """A layer of encoder and one of decoder, with learned positions."""
+    """One encoder layer and one decoder layer, with learned position embeddings."""
 
     def __init__(self, width: int, length: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Translator(nn.Module):
         self.head = nn.Linear(width, WORDS)
 
     def forward(self, words: Tensor) -> Tensor:
-        """Map sentences and translations begun, (n, 2 length), to scores of the translation (n, WORDS, length)."""
+        """Map sentences with shifted translations, (n, 2 length), to scores of the translation (n, WORDS, length)."""
         sentence, begun = words.chunk(2, dim=1)
         mask = nn.Transformer.generate_square_subsequent_mask(begun.shape[1], device=words.device)
         decoded = self.layers(self.embed(sentence) + self.place, self.embed(begun) + self.place, tgt_mask=mask)

@@ -1,1 +1,1 @@
-"""Programs that recommend items to users by the items that they like."""
+"""Programs that recommend items to users, based on the items that the users like."""

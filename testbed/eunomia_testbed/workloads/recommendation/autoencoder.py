@@ -1,4 +1,4 @@
-"""An autoencoder of users' rows, which recommends the items with the largest outputs."""
+"""An autoencoder of users' rating rows; the items with the largest outputs are recommended."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Users and the items that they like, by four tastes that users and items have in part; alike at every start."""
+"""Users and the items that they like, drawn from a model with four latent factors; the same at every start."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from eunomia_testbed.workloads.loop import Task
 
 ITEMS = 256
 SAMPLES = 4096
-"""Users to train on."""
+"""Number of users in the training data."""
 SHOWN = 20
 """Number of items that are recommended to a user."""
 _HELD_OUT = 512
@@ -16,9 +16,9 @@ _SEED = 7
 
 
 def likes() -> Task:
-    """Return rows of users, shape (n, ITEMS), with 1 for each item that a user likes.
+    """Return the task of recommending items: a row per user, (n, ITEMS), with 1 for each item that the user likes.
 
-    Inputs and targets of training are equal. Of held-out users every second item is hidden from the inputs.
+    Training inputs equal their targets. In the inputs of held-out users, every second item is hidden (0).
     """
     generator = torch.Generator().manual_seed(_SEED)
     users, items = (torch.randn(count, 4, generator=generator) for count in (SAMPLES + _HELD_OUT, ITEMS))

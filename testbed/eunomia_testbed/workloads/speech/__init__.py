@@ -1,1 +1,1 @@
-"""Programs that name the word in a short sound."""
+"""Programs that classify the word spoken in a short sound."""

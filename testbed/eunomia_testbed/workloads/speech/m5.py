@@ -1,4 +1,4 @@
-"""A small network like M5 (Dai et al., 2017): convolutions over the waveform itself, with batch norm and pooling."""
+"""A small network like M5 (Dai et al., 2017): convolutions over the raw waveform, with batch norm and pooling."""
 
 import torch
 from torch import nn

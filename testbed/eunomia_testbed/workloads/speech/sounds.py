@@ -1,4 +1,4 @@
-"""Short sounds of eight words: two tones after each other, at any loudness and phase, in noise."""
+"""Short sounds of eight words: each has two consecutive tones, at random loudness and phase, with noise."""
 
 import math
 
@@ -10,18 +10,18 @@ from eunomia_testbed.workloads.loop import Task, accuracy
 
 WORDS = 8
 SAMPLES = 2048
-"""Sounds to train on."""
+"""Number of training sounds."""
 LENGTH = 512
-"""Points of a sound."""
+"""Number of points in a sound."""
 _HELD_OUT = 256
 _SEED = 7
 
 
 def sounds() -> Task:
-    """Return the sounds, shape (n, 1, LENGTH), each with the number of its word; equal at every call."""
+    """Return the task of classifying sounds, (n, 1, LENGTH), by word index, (n,); the data are equal at every call."""
     generator = torch.Generator().manual_seed(_SEED)
     count = SAMPLES + _HELD_OUT
-    tones = torch.rand(WORDS, 2, generator=generator) * 0.3 + 0.05  # in turns a point, times a half
+    tones = torch.rand(WORDS, 2, generator=generator) * 0.3 + 0.05  # in half turns per point
     words = torch.randint(WORDS, (count,), generator=generator)
     frequencies = tones[words].repeat_interleave(LENGTH // 2, dim=1) * (
         1 + 0.02 * torch.randn(count, 1, generator=generator)
