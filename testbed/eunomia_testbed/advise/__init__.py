@@ -1,1 +1,1 @@
-"""Advice on a policy for a trace: which presets fit, what the runs show by goal, and what would change it."""
+"""Advice on a policy for a trace: which presets fit, which policy is best by each goal, and what would change that."""

@@ -14,7 +14,7 @@ from eunomia_testbed.evidence.goals import GOALS
 from eunomia_testbed.spec.simulation import SimulateFlags
 
 NOT_HERE = ("workload", "seeds", "resample", "windows")
-"""Fields of ``SimulateFlags`` that advice sets itself and refuses as flags."""
+"""Fields of ``SimulateFlags`` that ``advise`` sets itself and rejects as flags."""
 
 
 class AdviseFlags(SimulateFlags):
@@ -40,10 +40,10 @@ class AdviseFlags(SimulateFlags):
         return parse_duration(self.budget or "30m", name="budget", place="--budget")
 
     def check(self) -> None:
-        """Check that no flag is given that advice sets itself, and that the goals are known.
+        """Check that no flag of ``NOT_HERE`` is given, that there is one trace, and that goals and budget are valid.
 
         Raises:
-            InputError: such a flag was given, or a goal is unknown.
+            InputError: one of these rules is broken.
         """
         for name in NOT_HERE:
             if getattr(self, name) is not None:
@@ -58,5 +58,5 @@ class AdviseFlags(SimulateFlags):
         self.budget_seconds()
 
     def command(self) -> tuple[str, ...]:
-        """Return the command line."""
+        """Return the command line that repeats the advice, as words."""
         return ("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "advise")

@@ -31,18 +31,18 @@ from eunomia_testbed.workload import Workload
 
 MOST_RESAMPLES: Final = 400
 STILL: Final = 0.1
-"""Largest Monte Carlo error of an interval's ends, as a fraction of its width, at which the interval has converged."""
+"""Largest Monte Carlo error of an interval's ends, as a fraction of its width, at which it counts as converged."""
 PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
-"""Fractions of the budget for the trace with its resamples, and for the variations; the rest is for trials."""
+"""Fractions of the budget for the trace and its resamples, and for the variations; the rest is for trials."""
 LEAST_TRIAL_SECONDS: Final = 5.0
-"""Least limit on a trial run's CPU time, in seconds, however small the budget."""
+"""Lower bound on the CPU time limit of a trial, in seconds, regardless of the budget."""
 FEWEST_POLICIES: Final = 3
-"""Number of policies, the fastest ones, that are compared whatever the budget."""
+"""Number of policies (those that simulate fastest) that are compared regardless of the budget."""
 
 
 @builds
 class Turn:
-    """A variation of the plan, and the answers among the contending policies under it, on the same resamples."""
+    """A variation of the plan in words, with the answers that judge the contending policies under it."""
 
     text: str
     answers: Answers
@@ -55,16 +55,16 @@ class Study:
 
     Attributes:
         plan: the plan of the trace, with the policies that were compared.
-        outcome: the run of the trace and its resamples.
-        evidence: its figures.
+        outcome: the result of simulating the trace and its resamples.
+        evidence: the figures of ``outcome``.
         answers: the judgement by goal.
         left_out: policies that were not compared, each with its reason.
         trials: the trial of each compared policy.
-        turns: the variations that were run.
-        without_lengths: the judgement among policies that do not use lengths; None: all or none use them.
-        still: whether the intervals have converged; otherwise the budget was spent first.
+        turns: the results of the variations that were run.
+        without_lengths: the answers among policies that do not use job lengths; None: all or none use them.
+        still: whether the intervals converged before the budget or the largest number of resamples was reached.
         spent_seconds: CPU time of all simulations.
-        limits: sentences on what the budget or the trace did not allow.
+        limits: sentences on what the budget or the trace was too small for.
         failed: errors of failed runs, such as a plugin's exception; their policies are left out.
     """
 
@@ -84,7 +84,7 @@ class Study:
 
 @builds
 class Means:
-    """The folder, budget, processes and display with which a study runs its simulations."""
+    """The resources of a study: result folder, budget of CPU time, worker processes and progress display."""
 
     folder: Path
     budget_seconds: float
@@ -93,7 +93,7 @@ class Means:
 
 
 def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -> Study:
-    """Run the policies of a plan on its trace, its resamples and the variations, within the budget.
+    """Run a plan's policies on its trace, resamples and variations, within the budget; EunomiaError: none can run.
 
     Args:
         plan: the plan of the trace, with one seed.
@@ -145,9 +145,9 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
 
 
 def _broken(plan: Plan, trace: Workload, spender: _Spender) -> list[LeftOut]:
-    """Return the policies that fail on the start of the trace; they are tried only if third-party plugins are in use.
+    """Return the policies that fail on the start of the trace; none are tried if no third-party plugin is in use.
 
-    They run in another process, which can be killed if a plugin's call does not return.
+    The trials run in another process, which can be killed if a plugin's call does not return.
     """
     if not has_others(plan):
         return []
@@ -159,7 +159,7 @@ def _broken(plan: Plan, trace: Workload, spender: _Spender) -> list[LeftOut]:
 def _too_slow(trials: Mapping[str, FirstRun], seconds: float) -> list[str]:
     """Return the policies whose resamples, added to those of all faster policies, exceed the budget.
 
-    The three fastest policies are kept in any case.
+    The three fastest policies are never returned.
 
     Args:
         trials: the trial of each policy.
@@ -187,7 +187,7 @@ def _limits(apps: int, draws: Draws, outcome: Outcome) -> list[str]:
 
 
 class _Spender:
-    """A runner of plans that adds up their CPU time."""
+    """Runs plans, and sums the CPU seconds that they take in ``spent``."""
 
     def __init__(self, means: Means) -> None:
         self.means, self.spent = means, 0.0
@@ -228,7 +228,7 @@ def _only(plan: Plan, names: Sequence[str]) -> Plan:
 
 
 def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Outcome:
-    """Run the trace, and resamples until the intervals have converged or their part of the budget is spent."""
+    """Run the trace, then resamples until the intervals have converged or their part of the budget is spent."""
     if len(trace.apps.id) < FEWEST_APPS:
         return spender.run(plan, "trace", report=True)
     resampled = dataclasses.replace(
@@ -259,7 +259,7 @@ def stand_still(rows: pl.DataFrame) -> bool:
 
 
 def _stands_still(ratios: Sequence[float]) -> bool:
-    """Return whether the interval of these ratios, one for each resample, has converged, with its ends away from 0."""
+    """Return whether the interval of log ratios, one per resample, has converged, with its ends clearly away from 0."""
     found = estimate(ratios, Draws(kind=DrawKind.RESAMPLES, count=len(ratios)))
     if found is None or found.low is None or found.high is None:
         return False
@@ -301,7 +301,7 @@ def _turn(variation: Variation, names: Sequence[str], trace: Workload, seed: int
 
 
 def _contenders(answers: Answers, names: list[str]) -> list[str]:
-    """Return the policies that rank first or second by any goal."""
+    """Return the policies that rank first or second by any goal, and up to three that tie for the best."""
     wanted: set[str] = set()
     for each in [*answers.goals, *(found for by_kind in answers.fairness.values() for found in by_kind)]:
         sign = -1.0 if each.goal.more_is_better else 1.0

@@ -32,24 +32,24 @@ class FirstRun:
     """A policy's trial on the beginning of the trace."""
 
     cpu_seconds: float
-    """Expected CPU time of one run of the whole trace."""
+    """Expected CPU seconds of one run of the whole trace."""
     uses_lengths: bool
     """Whether wrong reports of the jobs' work change the policy's decisions."""
     spent_seconds: float
-    """CPU time of the trial itself."""
+    """CPU seconds of the trial itself."""
     failure: str = ""
     """Why the policy cannot run on the trace; empty: it can."""
 
 
 class _TooLongError(Exception):
-    """The trial has used up its CPU time."""
+    """A run of the trial exceeded its limit of CPU time."""
 
 
 def trial(plan: Plan, name: str, trace: Workload, most_seconds: float) -> FirstRun:
     """Run a policy on the first apps of the trace, with true and with wrong reports of work.
 
-    A run that takes more than ``most_seconds`` of CPU time is cut off, and the policy is assumed to be at least that
-    slow.
+    A run that takes more than ``most_seconds`` of CPU time is cut off: of the first run, the limit counts as its time;
+    if only the second run is cut off, the policy counts as one that uses lengths.
     """
     start = start_of(trace)
     longer = (len(trace.apps.id) / len(start.apps.id)) ** GROWTH
@@ -98,13 +98,13 @@ def _seconds(run: SimulatedRun) -> float:
 
 
 def start_of(trace: Workload) -> Workload:
-    """Return the first apps of a trace, on which policies are tried."""
+    """Return the workload of the first ``TRIAL_APPS`` apps of a trace."""
     apps = min(TRIAL_APPS, len(trace.apps.id))
     return taken(trace, np.arange(apps, dtype=np.int64), trace.apps.arrival_seconds[:apps])
 
 
 def too_slow(name: str, tried: FirstRun, resamples: int) -> LeftOut:
-    """Return a policy as left out because its resamples do not fit the budget.
+    """Return the entry of a policy that is left out, because its resamples exceed the budget.
 
     Args:
         name: the policy.

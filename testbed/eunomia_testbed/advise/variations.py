@@ -1,4 +1,4 @@
-"""Variations of a plan that might change its answer: costs doubled, job lengths misreported, one more machine."""
+"""Variations of a plan that might change its answer: doubled costs, one more machine, misreported job lengths."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from eunomia_testbed.simulator import Costs
 from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml
 
 USUAL_COSTS: Final = Costs(start=30.0, checkpoint=20.0, restore=20.0)
-"""Costs that are tried if none are given. Themis (NSDI'20, §8.3.2) measures 5 to 10 s for a checkpoint and 35 to 50 s
+"""Costs (seconds) tried if none are given. Themis (NSDI'20, §8.3.2) measures 5 to 10 s for a checkpoint and 35 to 50 s
 for a change of containers."""
 LENGTH_ERROR: Final = 0.5
-"""Largest relative error of reported work in the variation with wrong job lengths."""
+"""Largest relative error of reported work, under ``with_wrong_lengths``."""
 
 
 @builds
@@ -25,7 +25,7 @@ class Variation:
     """A plan that differs from the advised one in one respect.
 
     Attributes:
-        name: a short name, unique among the variations: ``costs``, ``lengths``, ``machine``.
+        name: a short name, unique among the variations: ``costs`` or ``machine``.
         text: the difference in words, such as ``costs doubled``.
         plan: the plan to run.
     """
@@ -36,7 +36,7 @@ class Variation:
 
 
 def variations_of(plan: Plan) -> list[Variation]:
-    """Return the variations of a plan; under a peer simulator's rules, which fix the costs, costs are not varied."""
+    """Return the variations of costs and machines; costs do not vary under a peer simulator's rules, which fix them."""
     return [*_costs(plan), _one_more_machine(plan)]
 
 
@@ -66,7 +66,7 @@ def _costs(plan: Plan) -> Iterator[Variation]:
 
 
 def _one_more_machine(plan: Plan) -> Variation:
-    """Add a machine like the most frequent one of the cluster, the first of equally frequent ones."""
+    """Return the plan with one more machine of the most frequent kind (of several such kinds, the first)."""
     machines = plan.cluster.machines
     kinds = Counter(_unnamed(machine) for machine in machines)
     usual = max(machines, key=lambda machine: kinds[_unnamed(machine)])

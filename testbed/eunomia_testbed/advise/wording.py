@@ -1,4 +1,4 @@
-"""Advice in words: what fits, the answer by goal, its conditions, and what would change it."""
+"""Formats advice as text: the policies that fit, the answer by goal, its conditions, and what would change it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def worded(study: Study, goals: Sequence[str], command: Sequence[str]) -> Advice
     """Return the findings of a study as text.
 
     Args:
-        study: what the runs show.
-        goals: words of ``--goal``; empty: all.
+        study: the findings of the simulations.
+        goals: values of ``--goal``; empty: all.
         command: the command that repeats the advice.
     """
     draws = study.evidence.draws
@@ -56,7 +56,7 @@ def worded(study: Study, goals: Sequence[str], command: Sequence[str]) -> Advice
 
 
 def _label(answers: Answers, goal: str) -> str:
-    """Return the label of a goal's line."""
+    """Return the label of the answer line for a value of ``--goal``."""
     found = answers.of(goal)
     return "Fairest" if goal == FAIRNESS else found.goal.label if found is not None else ""
 
@@ -87,7 +87,7 @@ def _cost(seconds: float) -> str:
 
 
 def _turns(study: Study, goals: Sequence[str]) -> list[str]:
-    """Return, for each variation, the goals for which other policies are best."""
+    """Return a sentence for each variation: the goals for which other policies are best under it."""
     lines = [_changed(f"With {turn.text}", study.answers, turn.answers, goals) for turn in study.turns]
     if study.without_lengths is not None:
         lines.append(_changed("With lengths unknown", study.answers, study.without_lengths, goals))

@@ -1,1 +1,1 @@
-"""Limits on the time of plugin calls: each call is recorded and timed, and one that takes too long is ended."""
+"""Limits on the time of plugin calls: each call is recorded and timed, and a call that takes too long is aborted."""

@@ -5,14 +5,14 @@ from typing import Final
 CPU: Final = "cpu"
 WALL: Final = "wall"
 TICKS: Final = 5
-"""Number of polls within the shorter of the two limits."""
+"""Number of polls during the shorter of the CPU and wall time limits."""
 LONGEST_TICK: Final = 1.0
 
 
 class CallClock:
-    """The CPU time and wall time that the current call has taken.
+    """Measures the CPU time and wall time of the current call, by polling.
 
-    A gap between two polls, as while the process or the machine is suspended, counts as at most two ticks.
+    A gap between two polls (the process or the machine was suspended) counts as at most two ticks of wall time.
 
     Args:
         cpu_limit: seconds of CPU time that a call may take.
@@ -26,7 +26,7 @@ class CallClock:
         self._cpu_at = self._seen_at = self._waited = 0.0
 
     def look(self, number: int, cpu: float, wall: float) -> str | None:
-        """Return the limit that the current call exceeds, ``CPU`` or ``WALL``; None: neither.
+        """Poll: return the limit that the current call exceeds, ``CPU`` or ``WALL``; None: neither.
 
         Args:
             number: number of the current call; 0: no call.
@@ -49,7 +49,7 @@ def tick_of(cpu_limit: float, wall_limit: float) -> float:
 
 
 class LateCall:
-    """A detector of calls in another process that continue although an exception should have ended them.
+    """Detects calls in another process that continue although an exception should have ended them.
 
     Args:
         cpu_limit: seconds of CPU time that a call may take.
@@ -59,7 +59,7 @@ class LateCall:
     def __init__(self, cpu_limit: float, wall_limit: float) -> None:
         self._clock = CallClock(cpu_limit, wall_limit)
         self.grace = 2.0 + TICKS * self._clock.tick
-        """Seconds that the exception has to end the call."""
+        """Seconds within which the exception must end the call."""
         self._number, self._since, self._limit = 0, 0.0, CPU
 
     @property
@@ -68,7 +68,7 @@ class LateCall:
         return self._clock.tick
 
     def look(self, number: int, cpu: float, wall: float) -> str | None:
-        """Return the limit that the call exceeded, if it outlasts the grace period too; None otherwise."""
+        """Poll, as ``CallClock.look``; return an exceeded limit only once the call also outlasts the grace period."""
         exceeded = self._clock.look(number, cpu, wall)
         if exceeded is None:
             self._number = 0

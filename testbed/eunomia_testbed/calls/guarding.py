@@ -1,4 +1,4 @@
-"""Ends this process if a plugin's call in it does not end by an exception."""
+"""Kills this process if an exception cannot end a plugin's call in it."""
 
 import contextlib
 import os
@@ -14,13 +14,13 @@ from eunomia_testbed.calls.page import CallPage, shared_file
 
 @contextlib.contextmanager
 def guarded(limits: CallLimits, folder: Path) -> Iterator[CallPage | None]:
-    """Watch this process from another one within the block; yield the page that names the current call.
+    """Start a guardian process that watches this one within the block; yield the page of calls (None: not on Linux).
 
     Args:
         limits: how long a call may take.
         folder: folder of the results, for the message.
     """
-    if sys.platform != "linux":  # the CPU time of another process is read as Linux gives it
+    if sys.platform != "linux":  # the guardian reads the CPU time of this process by a clock that only Linux has
         yield None
         return
     file, rules = shared_file(), rules_of(limits)

@@ -1,4 +1,4 @@
-"""How long a plugin's call may take, and the error of a run that ends because one took longer."""
+"""The time limits of a plugin's call, and the error that ends a run in which a call exceeds them."""
 
 from typing import Final
 
@@ -14,9 +14,9 @@ class CallLimits:
     """Limits on the time of one call of a plugin."""
 
     cpu_seconds: float = 60.0
-    """Seconds of CPU time of the process."""
+    """Limit on the CPU seconds of the process during the call."""
     wall_seconds: float = 600.0
-    """Seconds, for a call that sleeps or waits."""
+    """Limit in seconds of wall time, for a call that sleeps or waits."""
 
 
 DEFAULT_LIMITS: Final = CallLimits()
@@ -34,8 +34,8 @@ def too_long(limits: CallLimits, exceeded: str, page: CallPage, *, line: str = "
     Args:
         limits: the limits.
         exceeded: the limit that the call exceeded, ``CPU`` or ``WALL``.
-        page: names the call.
-        line: the line of the plugin's file; empty: unknown.
+        page: the page on which the current call is recorded.
+        line: file and line in the plugin, such as `` at half.py:12``; empty: unknown.
     """
     plugin, what = page.call()
     value = f"no answer from {plugin} ({what}{line})"
@@ -43,7 +43,7 @@ def too_long(limits: CallLimits, exceeded: str, page: CallPage, *, line: str = "
 
 
 def rules_of(limits: CallLimits) -> dict[str, str]:
-    """Return the rule that an error states, by limit."""
+    """Return by limit (``CPU``, ``WALL``) the rule that an error states."""
     rule = "a call of a plugin must take at most"
     return {
         CPU: f"{rule} {format_duration(limits.cpu_seconds)} of CPU time (--call-cpu)",

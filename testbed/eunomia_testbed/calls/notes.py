@@ -13,10 +13,10 @@ class CallNotes:
     """A recorder of the current plugin call on a page.
 
     Attributes:
-        numbers: the numbers of the page; the first is 0 when there is no current call.
+        numbers: ``CallPage.numbers`` of the page; the first is 0 when there is no current call.
 
     Args:
-        place: policy and seed, for errors.
+        place: policy and seed as text, for errors.
         page: the page; None: a page in this process's memory.
     """
 
@@ -25,11 +25,11 @@ class CallNotes:
         self.page.begin(place)
         self.numbers = self.page.numbers
         self._next = itertools.count(-1, -1).__next__
-        """Returns the number of a call outside the stages of a round; those of stages are positive."""
+        """Returns the next number, a negative one, for a call outside a round's stages; stages have positive ones."""
         self._codes: dict[tuple[str, str], int] = {}
 
     def of_rounds(self, names: Mapping[Stage, str]) -> CallNote:
-        """Return the note on which an arbiter's rounds record each call of a stage before it starts.
+        """Return the ``CallNote`` on which an arbiter records each call of a stage before the call starts.
 
         Args:
             names: the plugins' names by stage, which are written on the page before the first call.
@@ -41,7 +41,7 @@ class CallNotes:
 
     @contextlib.contextmanager
     def asking(self, plugin: str, what: str) -> Iterator[None]:
-        """Record one call outside the stages of a round, for the duration of the block."""
+        """Record a call outside the stages as the current one within the block; ``what`` is the purpose of the call."""
         self.numbers[1] = self._code(plugin, what)
         self.numbers[0] = self._next()
         try:
@@ -56,7 +56,7 @@ class CallNotes:
 
 
 class _Codes(dict[tuple[str, Stage], int]):
-    """Codes by plugin and stage; a missing one is registered when it is looked up."""
+    """Codes by plugin and stage; a pair without a code is registered when looked up."""
 
     def __init__(self, register: Callable[[str, str], int]) -> None:
         self._register = register

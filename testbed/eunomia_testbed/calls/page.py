@@ -8,11 +8,11 @@ from typing import Final
 
 SIZE: Final = 4096
 NUMBERS: Final = 24
-"""Size in bytes of the three numbers; the rest of the page is text."""
+"""Size in bytes of the three 8-byte numbers; the rest of the page is text."""
 
 
 class CallPage:
-    """A page, in memory of this process or of a file that several processes share.
+    """A memory page, private to this process or mapped from a file that several processes share.
 
     Attributes:
         numbers: the number of the current call (0: none), the code of its plugin, and its round.
@@ -35,7 +35,7 @@ class CallPage:
         return self._write(f"{plugin}\t{what}\n")
 
     def place(self) -> str:
-        """Return policy, seed and round of the current call."""
+        """Return policy, seed and round of the current call as text."""
         return f"{self._lines()[0]}, round {self.numbers[2]}"
 
     def call(self) -> tuple[str, str]:

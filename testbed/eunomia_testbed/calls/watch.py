@@ -1,4 +1,4 @@
-"""Ends a plugin's call in this process by an exception, when it exceeds its limit."""
+"""Ends a plugin's call in this process by an exception when the call exceeds a limit."""
 
 import contextlib
 import signal
@@ -14,11 +14,11 @@ from eunomia_testbed.calls.limits import CallLimits, CallTooLongError, too_long
 from eunomia_testbed.calls.notes import CallNotes
 
 TRIES: Final = 5
-"""Number of exceptions that a plugin may catch before its call counts as unstoppable."""
+"""Number of exceptions that a plugin may suppress before ``unreachable`` is called."""
 
 
 class OverLimitError(BaseException):
-    """Raised within a plugin's call; a plugin cannot catch it by ``except Exception``."""
+    """Raised within a plugin's call that exceeds its limit; ``except Exception`` does not catch it."""
 
 
 class CallWatch:
@@ -27,7 +27,7 @@ class CallWatch:
     Timers exist only in the main thread; calls in other threads have no limit.
 
     Args:
-        limits: how long a call may take.
+        limits: time limits of a call.
         notes: the simulation's record of its calls.
         unreachable: called when the plugin has caught the exception more than ``TRIES`` times; it ends the process.
             None: another process does so.
@@ -44,7 +44,7 @@ class CallWatch:
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """Limit the calls within the block.
+        """Apply the limits to plugin calls within the block.
 
         Raises:
             CallTooLongError: a call took longer.
@@ -64,7 +64,7 @@ class CallWatch:
             self.notes.numbers[0] = 0
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
-            if left:  # the timer was another's, such as a test runner's
+            if left:  # restore a timer that was set before, such as by a test runner
                 signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
         if self._error is not None:
             raise self._error
