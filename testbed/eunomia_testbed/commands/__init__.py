@@ -1,1 +1,1 @@
-"""The testbed's commands, such as ``eunomia simulate`` and ``eunomia compare``; each is imported when it is called."""
+"""The testbed's commands, such as ``eunomia simulate`` and ``eunomia compare``, which are imported on first use."""

@@ -27,7 +27,7 @@ CANDIDATES: Final = (
     *("fifo", "srtf", "las", "tiresias", "themis", "max_min_fairness", "oef", "gandiva_fair", "allox"),
     *("synergy", "shockwave", "afs", "afs_p"),
 )
-"""The policies compared unless ``--policy`` names others: the main policy of each paper, and common queue orders."""
+"""The policies to compare unless ``--policy`` is given: the main policy of each paper, and common queue orders."""
 
 
 @with_flags(AdviseFlags)
@@ -52,7 +52,7 @@ def _plan(flags: AdviseFlags) -> tuple["Plan", list["LeftOut"]]:
     from eunomia_testbed.spec.planning import plan_of
 
     names = tuple(str(each) for each in flags.policies or CANDIDATES)
-    asked = flags.model_copy(update={"budget": None})  # it is the budget of the advice, not of one simulation
+    asked = flags.model_copy(update={"budget": None})  # the budget is for all of the advice
     first, _ = plan_of(asked.model_copy(update={"policies": ("fifo",), "skip_unfit": False}))
     kept, left = fitting_presets(names, first.cluster, list(first.workloads.values()))
     if not kept:
@@ -101,7 +101,7 @@ def _tell(flags: AdviseFlags, study: "Study", folder: Path) -> int:
     outcome = study.outcome
     timings = read_table(outcome.folder, "timings")
     compared = {name: text for name, text in outcome.facts.profiles.items() if name in study.plan.profiles}
-    run = dataclasses.replace(outcome.facts, profiles=compared, failures=())  # without policies that are left out
+    run = dataclasses.replace(outcome.facts, profiles=compared, failures=())  # only the compared policies
     table = table_lines(outcome.metrics, timings, run, study.evidence)
     title = f"{Path(str(flags.trace) if flags.trace else '-').name} on {study.plan.cluster.gpus} GPUs"
     facts = _facts(advice, study) | answers_json(study.evidence, run) | {"out": str(folder)}

@@ -1,4 +1,4 @@
-"""``eunomia audit``: tests the properties that a policy claims for its users, and searches for lies that pay."""
+"""``eunomia audit``: tests the properties that a policy promises its users, and searches for profitable lies."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OK, ANSWER_IS_NO = 0, 1
 SAME_WITHIN = 1e-6
-"""Largest difference between a replayed violation and the stored one at which both count as the same."""
+"""Largest difference in size at which a replayed violation counts as equal to the stored one."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ()), FlagType(list[str] | None)]
 
 
@@ -80,7 +80,7 @@ def audit(flags: AuditFlags) -> int:
 
 
 def _profiles(flags: AuditFlags) -> "list[Profile]":
-    """Return the profiles; all are checked before the first is audited.
+    """Load and check all profiles, before the first one is audited.
 
     Raises:
         InputErrors: all errors of one profile.
@@ -155,7 +155,7 @@ def _write(audits: "Sequence[FullAudit]", folder: Path, flags: AuditFlags) -> No
 
 
 def _store(made: "FullAudit", name: str, folder: Path, flags: AuditFlags) -> None:
-    """Write the smallest counterexample of each property."""
+    """Write the smallest counterexample of each property to a file."""
     from eunomia_testbed.audit.files import Stored, write
     from eunomia_testbed.audit.table import file_name
 
@@ -166,7 +166,7 @@ def _store(made: "FullAudit", name: str, folder: Path, flags: AuditFlags) -> Non
 
 
 def _replay(path: Path, flags: AuditFlags) -> int:
-    """Judge a stored counterexample again, with its own profile or the given one."""
+    """Judge a stored counterexample again, with its own profile or a given one, and return the exit code."""
     from eunomia.platform.profiles import Profile
     from eunomia_testbed.audit.files import read
     from eunomia_testbed.audit.full import replayed

@@ -1,4 +1,4 @@
-"""Disables garbage collection while a command imports and reads, since those objects live until the command ends."""
+"""Disables garbage collection while a command imports and reads, since the objects live until the command ends."""
 
 import contextlib
 import gc
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable garbage collection within the block, and exempt the objects it creates from later collections."""
+    """Disable garbage collection within the block, and exempt the objects created there from later collections."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -25,7 +25,7 @@ from eunomia_testbed.results.facts import FailedRun, RunFacts
 
 @value
 class Metric:
-    """A metric to compare, by log ratios in per cent of the first policy's value; shares are compared in points."""
+    """A metric to compare, by the change in per cent of the first policy's value, or for shares in points."""
 
     name: str
     label: str
@@ -33,11 +33,11 @@ class Metric:
     share: bool = False
     more_is_better: bool = False
     difference: bool = False
-    """Whether policies are compared by the difference instead of the ratio, since the value may be 0."""
+    """Whether policies are compared by difference instead of by ratio, since the metric may be 0."""
 
 
 def _of_rho() -> list[Metric]:
-    """Return the metrics of every kind of ρ: worst, 99th and 90th percentile, and the fraction above 1."""
+    """Return the metrics for each kind of ρ: worst, 99th and 90th percentile, and the fraction of apps above 1."""
     shown = {"themis": "ρ", "static": "static ρ", "contention": "contention ρ"}
     ways = (("worst", "worst {}", False), ("p99", "p99 of {}", False), ("p90", "p90 of {}", False))
     return [
@@ -77,7 +77,7 @@ ANSWER_IS_NO: Final = 1
 
 @builds
 class Side:
-    """One of the two compared policies, with its run."""
+    """One of the two policies in a comparison, with the data of its run."""
 
     folder: Path
     policy: str
@@ -138,7 +138,7 @@ def compare(
 
 
 def _common_seeds(first: Side, second: Side) -> list[int]:
-    """Return the seeds that both sides have; a policy without randomness is compared with every seed of the other."""
+    """Return the seeds to compare: those of both sides, or if one policy has no randomness, those of the other."""
     mine, others = (set(side.metrics["seed"].to_list()) for side in (first, second))
     if _is_fixed(first) != _is_fixed(second) and mine and others:
         return sorted(others if _is_fixed(first) else mine)
@@ -156,7 +156,7 @@ def sides(runs: list[str]) -> tuple[Side, Side]:
     """Return the two policies to compare.
 
     Raises:
-        InputError: not a result folder, or not two policies.
+        InputError: a path is not a result folder, or the arguments do not name two policies.
     """
     found = [side for text in runs for side in _sides(text)]
     if len(found) != 2:
@@ -213,7 +213,7 @@ def _failures(side: Side) -> list[FailedRun]:
 
 
 def _faults(side: Side) -> list[str]:
-    """Return a line for each run of the policy that failed, or in which faults of a plugin were tolerated."""
+    """Return a line for each of the policy's runs that failed or tolerated faults of a plugin."""
     failed = [f"{side.name}, seed {each.seed}: failed: {each.error}" for each in _failures(side)]
     known = {"faults", "first_fault", "fallback_round"} <= set(side.metrics.columns)
     return failed + (faults_told(side.metrics) if known else [])
@@ -231,7 +231,7 @@ def _draws(side: Side) -> Draws:
 
 
 def _joint(first: Side, second: Side, seeds: list[int]) -> Evidence:
-    """Return the evidence of both sides, in which a policy is called by the name of its side.
+    """Return the joint evidence of both sides, with the sides' names in place of the policies' names.
 
     Raises:
         InputError: the runs are draws of different kinds, or resamples of different traces.
@@ -262,7 +262,7 @@ def _called(side: Side, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _drawn_as(draws: Draws) -> str:
-    """Describe what the runs are draws of; comparable resamples have the same text."""
+    """Return as text how the runs were drawn; comparable runs have equal texts."""
     if draws.kind is DrawKind.RESAMPLES:
         block = f"{draws.block_apps} apps" if draws.block_seconds is None else f"{draws.block_seconds:g} s"
         return f"resamples of {draws.source} in blocks of {block}, seed {draws.seed}"
@@ -275,9 +275,9 @@ def _drawn_as(draws: Draws) -> str:
 
 @value
 class Compared:
-    """A metric of both policies, and the second's difference from the first.
+    """The values of a metric for both policies, and the difference of the second from the first.
 
-    The difference is a log ratio, or the plain difference for shares and values that may be 0.
+    The difference is ln(second / first), or second - first for shares and metrics that may be 0.
     """
 
     metric: Metric
@@ -327,7 +327,7 @@ def _values(side: Side, name: str) -> Mapping[int, float | None]:
 
 
 def _verdict(metric: Metric, difference: Estimate, first: str, second: str) -> str:
-    """Say which policy is better if the draws show it; without an interval, say only whether the values are equal."""
+    """Return as text which policy is better, if the interval shows it; without one, only whether both are equal."""
     if not difference.known:
         return "equal" if abs(difference.value) < NOTHING else ""
     if abs(difference.value) < NOTHING and difference.low == difference.high:
@@ -375,14 +375,14 @@ def _difference(row: Compared) -> str:
 
 
 def _number(row: Compared, difference: float) -> str:
-    """Return a difference in per cent, points or the metric's own unit."""
+    """Return a difference as text, in per cent, percentage points or the metric's own unit."""
     if row.relative:
         return f"{100.0 * math.expm1(difference):+.1f}"
     return f"{difference * 100:+.1f}" if row.metric.share else f"{difference:+.2f}"
 
 
 def _same(first: Side, second: Side) -> str:
-    """Say whether trace, cluster and kind of ρ are the same for both runs; only the policies should differ."""
+    """Return as text whether both runs have the same trace, cluster and kind of ρ; only policies should differ."""
     if first.facts is None or second.facts is None:
         return "trace and cluster not known"
     trace = [(each.sha256) for each in first.facts.inputs] == [(each.sha256) for each in second.facts.inputs]
@@ -393,7 +393,7 @@ def _same(first: Side, second: Side) -> str:
 
 
 def _differences(first: Side, second: Side) -> list[str]:
-    """List the spec fields other than policies in which the runs differ, one line each."""
+    """Return a line for each field of ``WORLD`` in which the specs of the two runs differ."""
     if first.facts is None or second.facts is None or not (first.facts.spec and second.facts.spec):
         return []
     one, other = first.facts.spec, second.facts.spec
@@ -409,7 +409,7 @@ def _written(given: object) -> str:
 
 
 def _assumed(first: Side, second: Side) -> list[str]:
-    """Return the assumptions on speeds, once if both runs share them, otherwise for each side."""
+    """Return the assumptions on speeds as sentences: once if both runs share them, otherwise by side."""
     one, other = (assumption_sentences(side.facts.assumptions) if side.facts else [] for side in (first, second))
     if one == other:
         return one

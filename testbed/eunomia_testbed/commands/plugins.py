@@ -42,10 +42,10 @@ def plugins(
 
 
 def _tell_paper(paper: str, registry: Registry, *, as_json: bool) -> None:
-    """Print the presets of a paper, its default first.
+    """Print the presets of a paper with their summaries, the default first.
 
     Raises:
-        InputError: no preset names the paper.
+        InputError: no preset is of that paper.
     """
     papers = presets_by_paper(registry.presets())
     if paper.lower() not in papers:

@@ -57,7 +57,7 @@ def _check_state(state: Path) -> None:
     """Check that a folder is an arbiter's state folder.
 
     Raises:
-        InputError: the folder is not one.
+        InputError: the folder is not an arbiter's state folder.
     """
     rule = f"a state folder must be one that `eunomia serve` writes, with {JOURNAL}"
     try:
@@ -72,10 +72,10 @@ def _check_state(state: Path) -> None:
 
 
 def _check_apart(state: Path, target: Path) -> None:
-    """Check that the results folder neither is the state folder nor contains it or lies within it.
+    """Check that the results folder is not the state folder, not within it, and does not contain it.
 
     Raises:
-        InputError: it is, contains or lies within the state folder.
+        InputError: the folders overlap.
     """
     home, there = state.resolve(), target.resolve()
     if there == home or home in there.parents or there in home.parents:
@@ -84,7 +84,7 @@ def _check_apart(state: Path, target: Path) -> None:
 
 
 def _check_record(record: LiveRecord) -> None:
-    """Check that an app has arrived, and that the journal still has all of its steps.
+    """Check that an app has arrived, and that the journal is complete from its first step.
 
     Raises:
         InputError: no app has arrived, or the journal has dropped its first steps.

@@ -16,9 +16,9 @@ def rho_lines(facts: RunFacts, evidence: Evidence, policies: Sequence[str]) -> l
     """Return the lines of the table: a row for each policy, and a column for each kind of ρ; empty: no ρ is known.
 
     Args:
-        facts: facts of the run; the kind of ρ that judges the run comes first.
-        evidence: the figures.
-        policies: the policies of the table.
+        facts: facts of the run; its kind of ρ comes first.
+        evidence: the policies' figures.
+        policies: the policies to show, in order.
     """
     kinds = [facts.rho, *(kind for kind in KINDS if kind != facts.rho)]
     cells = {policy: [_cell(evidence, policy, kind) for kind in kinds] for policy in policies}

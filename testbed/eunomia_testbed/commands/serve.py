@@ -40,8 +40,8 @@ def serve(flags: ServeAndReportFlags) -> int:
         rule = "--out must have a journal with all its steps"
         raise InputError(rule, value=f"--journal-keep {flags.journal_keep.value}", place="serve")
     if flags.on is None:
-        serving.checked(flags)  # what is refused leaves no folder
-    if flags.on is not None and flags.out.exists():  # what that refuses is known only as it begins
+        serving.checked(flags)  # checked first, so that an error leaves no folder
+    if flags.on is not None and flags.out.exists():  # with --on, errors show only at the start
         raise InputError("--out must name a new folder with --on", value=str(flags.out), place="--out")
     folder = ResultFolder.create(flags.out, overwrite=flags.overwrite)
     begun = _utc()
@@ -51,7 +51,7 @@ def serve(flags: ServeAndReportFlags) -> int:
 
 
 def _serve(flags: ServeAndReportFlags) -> int:
-    """Serve on this machine's slots, or on the nodes that this shell has of an engine; returns the exit code."""
+    """Serve on this machine's slots, or with ``--on`` on the nodes of a cluster engine; return the exit code."""
     if flags.on is None:
         return serving.serve(flags)
     from eunomia.platform.registry import default_registry

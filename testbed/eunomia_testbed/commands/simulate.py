@@ -40,7 +40,7 @@ def simulate(flags: SimulateFlags) -> int:
     try:
         with own_stdout():
             outcome = _run(plan, folder, flags)
-    except KeyboardInterrupt:  # before the first simulation began, or after the last one ended
+    except KeyboardInterrupt:  # outside of a simulation: before the first, or after the last
         _say([_interrupted(sum(is_done(folder, cell) for cell in plan.cells()), len(plan.cells()), folder)])
         return INTERRUPTED
     return _tell(outcome, flags)
@@ -132,7 +132,7 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
 
 
 def _dropped(rules: Mapping[str, int]) -> list[str]:
-    """Return a line on the jobs and apps that were dropped, with the most frequent reason; empty: none were."""
+    """Return a line with the number of dropped jobs and apps and the most frequent reason; empty: none were dropped."""
     if not rules:
         return []
     rule, count = next(iter(rules.items()))

@@ -70,7 +70,7 @@ def _rho_named(kind: str) -> str:
 
 
 def _rho(evidence: Evidence, policy: str, kind: str, *, worst: bool) -> str:
-    """Return the 90th percentile of ρ with its interval, the fraction of apps above 1, and the worst ρ of this run."""
+    """Return as text the 90th percentile of ρ with its interval, the fraction of apps above 1, and the worst ρ."""
     above, most = (evidence.figure(policy, f"rho_{kind}_{way}") for way in ("above_1_share", "worst"))
     parts = [with_interval(evidence.figure(policy, f"rho_{kind}_p90"), lambda number: f"{number:.2f}")]
     parts.append("-" if above is None else _percent(above.value))
@@ -132,7 +132,7 @@ def faults_told(metrics: pl.DataFrame) -> list[str]:
 
 
 def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
-    """Return notes below the table: the kind of rho, the number of seeds, and failures."""
+    """Return the notes below the table: the kind of ρ, the seeds, failed runs, unfinished apps, and free changes."""
     draws = facts.draws
     seeds = f"; means of {draws.count} seeds" if draws.kind is DrawKind.SEEDS else ""
     lines = [f"ρ: finish time over that on an equal share of one's own ({LEGEND[facts.rho]}); at most 1 is fair{seeds}"]
@@ -160,7 +160,7 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
 
 
 def slower_alone(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
-    """Return a line on apps for which any policy has a high Themis ρ, since their speedup is sublinear; empty: none."""
+    """Return a line on apps whose Themis ρ is high under any policy since their speedup is sublinear; empty: none."""
     if facts.rho != "themis" or "apps_slower_alone" not in metrics.columns:
         return []
     found = known(metrics.filter(pl.col("apps_slower_alone") > 0)["apps_slower_alone"].to_list())
@@ -190,7 +190,7 @@ def slow_by_type(metrics: pl.DataFrame) -> list[str]:
 
 
 def free_resizes(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
-    """Return a line for each policy with resizes, in a run whose costs leave resizes free."""
+    """Return a line for each policy that resized jobs, in a run whose costs do not charge for resizes."""
     if not facts.resizes_free or "resizes" not in metrics.columns:
         return []
     counted = metrics.group_by("policy", maintain_order=True).agg(pl.col("resizes").sum()).filter(pl.col("resizes") > 0)
@@ -212,7 +212,7 @@ def probed(metrics: pl.DataFrame) -> list[str]:
 
 
 def json_rows(metrics: pl.DataFrame, timings: pl.DataFrame) -> Sequence[dict[str, object]]:
-    """Return every metric of each policy and seed, with the CPU seconds of decisions."""
+    """Return a row for each policy and seed, with every metric and the CPU seconds of decisions."""
     return [
         {**row, "deciding_seconds": deciding_seconds(timings, row["policy"], row["seed"])}
         for row in metrics.iter_rows(named=True)

@@ -10,15 +10,15 @@ SEED = 7
 """The seed in the app files."""
 PRESET = "demo"
 ONE_SLOT = ("plugins.themis.fairness_knob=0.75", "rounds.lease=15s")
-"""Settings for the preset on a machine with one slot: each offer goes to the worst-off app alone.
+"""Overrides of the preset for a machine with one slot: each offer goes to the worst-off app only.
 
-One slot cannot be divided. If several apps bid for it, the winner gets it with a probability equal to its fraction;
-otherwise the best-off app, which is not in the auction, gets it again. On a GPU a start takes up to six seconds.
+One slot is indivisible. If several apps bid for the slot, the winner gets it with a probability equal to its fraction;
+otherwise the best-off app, which is not in the auction, gets the slot. On a GPU a start takes up to six seconds.
 """
 
 
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:
-    """Adapt the apps to a machine: gangs fit its number of slots, and trials have more work the more GPUs there are.
+    """Adapt the apps to a machine: gangs fit its slots, and on GPUs the work of trials grows with the number of slots.
 
     For these small models a step takes 4 to 9 ms on one H200 and about 30 ms on half a core, and a start takes longer
     on a GPU, so each GPU gets the work of eight such CPU slots.
@@ -29,7 +29,7 @@ def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[A
 
 
 def settings_for(policy: str, *, slots: int) -> tuple[str, ...]:
-    """Return the settings that the demo's preset needs on a machine with this many slots; none for other policies."""
+    """Return the settings that the demo's preset needs on so many slots; other policies need none."""
     return ONE_SLOT if slots == 1 and policy == PRESET else ()
 
 

@@ -103,7 +103,7 @@ class _View:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Show the screen within the block."""
+        """Show the live screen within the block, if stderr is a terminal."""
         from eunomia_testbed.demo.screen import Screen
 
         heading = _heading(self._profile, self._machine, self._seed)
@@ -138,7 +138,7 @@ class _View:
 
 
 def _watch(run: Any, view: _View) -> str:
-    """Run until the end and return how the run ended; SIGTERM counts as Ctrl-C."""
+    """Run until the end; return ``finished`` or ``interrupted``. SIGTERM counts as Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with view.open():
@@ -151,7 +151,7 @@ def _watch(run: Any, view: _View) -> str:
     except KeyboardInterrupt:
         return "interrupted"
     finally:
-        with ignoring_interrupts():  # a second Ctrl-C does not break off the stopping
+        with ignoring_interrupts():  # a second Ctrl-C must not abort the shutdown
             run.stop()
         signal.signal(signal.SIGTERM, before)
 

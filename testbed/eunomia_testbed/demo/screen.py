@@ -18,7 +18,7 @@ from eunomia_testbed.report.words import count, percent
 
 MARK_SECONDS = 2.0
 MARKS = 30
-"""Marks in a slot's history, which covers the last minute."""
+"""Number of marks in a slot's history, which covers the last minute."""
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 """The colours of Okabe and Ito, assigned to apps in order of their names, as in the report."""
 BUSY, IDLE = "~", "·"
@@ -42,7 +42,7 @@ def clock(seconds: float) -> str:
 
 
 def letters(apps: Iterable[str]) -> dict[str, str]:
-    """Return a distinct capital letter for each app, the first free one in its name or else in the alphabet."""
+    """Return by app a distinct capital letter: the first unused one of its name, else of the alphabet; ``?``: none."""
     taken: dict[str, str] = {}
     for app in sorted(apps):
         free = [letter for letter in [*app.upper(), *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"] if letter.isalpha()]
@@ -51,12 +51,12 @@ def letters(apps: Iterable[str]) -> dict[str, str]:
 
 
 def about_seconds(apps: Sequence[pb.App], passed: float, usual: float) -> float:
-    """Estimate a run's total seconds from the progress of its apps; without progress, return the usual duration."""
+    """Estimate a run's total seconds from ``passed`` seconds and the apps' progress; without progress, ``usual``."""
     done = [1.0 if app.state in OVER else min(max(app.done, 0.0), 1.0) for app in apps]
     share = sum(done) / len(done) if done else 0.0
     if done and share >= 1.0:
         return max(passed, 1.0)
-    # The more is done, the more the run itself is believed, and the less the usual time.
+    # As progress grows, the weight shifts from the usual duration to the one extrapolated from this run.
     by_itself = passed / share if share > 0.0 else usual
     return max((1.0 - share) * usual + share * by_itself, passed + LEAST_LEFT_SECONDS)
 
@@ -81,7 +81,7 @@ class History:
         self._marked_at = -math.inf
 
     def take(self, lines: Sequence[Line], now: float, letter: dict[str, str]) -> None:
-        """Record events, and add a mark if it is due."""
+        """Record events, and every two seconds add a mark to each slot's history."""
         for line in lines:
             self._follow(line, letter)
         if now - self._marked_at >= MARK_SECONDS:
@@ -219,7 +219,7 @@ def title_of(made: Round) -> str:
 
 
 def bid_of(row: dict[str, object], letter: dict[str, str]) -> str:
-    """Return the line of one bid in an auction."""
+    """Return one app's bid in an auction, with its result, as a line of the screen."""
     app = str(row["app"])
     least = row["won_slots"] or row["asked_least"]
     then = row["rho_won"] if row["rho_won"] is not None else row["rho_least"]

@@ -30,7 +30,7 @@ LIMIT_SECONDS = 1200.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The time of a search while it shares the machine, and alone on its share.
+    """The completion time of a search while it shares the machine, and alone on an equal share, with the predicted ρ.
 
     Attributes:
         app: name of the search.
@@ -38,7 +38,7 @@ class Share:
         alone_seconds: seconds from submission to end, alone.
         first: the first ρ that the arbiter reported.
         middle: the median of the reported ρ, sampled once a second.
-        last: ρ from the total work, as known at the end, and the number of apps (Themis eq. 1 and 2).
+        last: ρ computed at the end, from the total work and the number of apps (Themis eq. 1 and 2).
     """
 
     app: str
@@ -50,7 +50,7 @@ class Share:
 
     @property
     def measured(self) -> float:
-        """Return the measured ρ: T_sh over the time on 1/N of the machine."""
+        """Return the measured ρ: the time together (T_sh) over the time alone on 1/N of the machine."""
         return self.together_seconds / self.alone_seconds
 
 
@@ -138,7 +138,7 @@ HEADINGS = (
 
 
 def table(shares: Sequence[Share]) -> list[tuple[str, ...]]:
-    """Return the headings, and a row of text for each search."""
+    """Return the table as rows of text: the headings, then a row for each search."""
     return [
         HEADINGS,
         *(

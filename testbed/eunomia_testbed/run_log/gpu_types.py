@@ -14,7 +14,7 @@ from eunomia_testbed.run_log.log import Column, RunLog, WaitLog
 
 
 class TypeSpeeds(Protocol):
-    """The speeds of jobs by GPU type, relative to the type to which their times refer."""
+    """The speeds of jobs by GPU type, relative to each job's reference type."""
 
     def reference(self, job: int) -> str | None:
         """Return the GPU type to which a job's speeds are relative; None: unknown."""
@@ -25,18 +25,18 @@ class TypeSpeeds(Protocol):
 
 @builds
 class HeldByType:
-    """GPU time by type, with a row for each job and GPU type, ordered by app, job and type; NaN: unknown."""
+    """GPU time by type: a row for each app, job and GPU type, in that order; NaN: unknown."""
 
     app: Ints
     job: Ints
-    """Index of the job; -1: a lease of several jobs, or of none."""
+    """Index of the job; -1: leases of an app that belong to several jobs or to none."""
     kind: Ints
     """Index into the cluster's GPU types."""
     slot_seconds: Reals
     run_seconds: Reals
-    """The job's run time, divided among types in proportion to the GPU time held."""
+    """Seconds that the job ran, divided among the types in proportion to the GPU time held."""
     wait_seconds: Reals
-    """Seconds that the job waited before it got GPUs of this type."""
+    """Seconds of the job's waits that ended with a lease of this type."""
 
 
 def held_by_type(log: RunLog, cluster: Cluster) -> HeldByType:
@@ -63,7 +63,7 @@ def held_by_type(log: RunLog, cluster: Cluster) -> HeldByType:
 
 
 def speed_columns(held: HeldByType, speeds: TypeSpeeds | None) -> dict[str, Column]:
-    """Return reference type, speed and lost time of each row; empty: no speeds are known."""
+    """Return for each row reference type, speed and lost seconds, as table columns; empty: no speeds are known."""
     if speeds is None:
         return {}
     rows = list(zip(held.job.tolist(), held.kind.tolist(), strict=True))
@@ -94,7 +94,7 @@ def _run_seconds(given: Column, job: Ints, held: Reals) -> Reals:
 
 
 def _ended_waits(log: RunLog) -> tuple[Ints, Reals]:
-    """Return the lease that ended each wait, and the seconds waited; waits that no lease ended are left out."""
+    """Return for each wait that a lease ended the row of that lease, and the seconds waited."""
     waits: WaitLog = log.waits
     kept = np.isfinite(waits.end_seconds) & (waits.reason != OWN_CHOICE)
     job, start = waits.job[kept], waits.start_seconds[kept]

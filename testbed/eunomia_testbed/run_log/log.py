@@ -10,7 +10,7 @@ from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 
 Words = NDArray[Any]
-"""An object array of texts."""
+"""A numpy object array of strings."""
 
 Column: TypeAlias = Any
 """A column of a table: array, list or series, with NaN and None for unknown values; None: all unknown."""
@@ -18,16 +18,16 @@ Column: TypeAlias = Any
 
 @builds
 class Leases:
-    """Held GPUs, one row for each GPU and lease, from the time at which the lease got the GPU until it was free."""
+    """Leased GPUs: a row for each lease and GPU, from the start of the lease until the GPU was free again."""
 
     app: Ints
     job: Ints
-    """Index of the job; -1: none (the app reassigned the GPU among jobs, or no job ran on it)."""
+    """Index of the job; -1: none (the app moved the GPU between jobs, or no job ran on it)."""
     gpu: Ints
     lease: Ints
     start_seconds: Reals
     end_seconds: Reals
-    """End of each lease; NaN: the GPU was still held at the end of the run."""
+    """Time at which the GPU was free again; NaN: it was still held at the end of the run."""
     ended_by: Words
     """``released``, ``expired``, ``preempted`` or ``lost``; empty: still held at the end."""
 
@@ -53,9 +53,9 @@ class RoundLog:
     fault: Words
     """Fault of a plugin, as ``plugin (stage): error``; empty: none."""
     busy_gpus: Column = None
-    """Number of GPUs held; None: all that were not free."""
+    """Number of GPUs held; a column of None: all GPUs that were not free."""
     kept: Column = None
-    """Number of jobs that kept exactly their GPUs; None: all running jobs that did not change."""
+    """Number of jobs that kept exactly their GPUs; a column of None: all running jobs without a change."""
     gap: Column = None
     """Relative optimality gap that the solver certified; None: unknown."""
 
@@ -84,7 +84,7 @@ class QueueLog:
 
 @builds
 class Activity:
-    """Activities of GPUs, one row for each period: ``start``, ``restore``, ``run``, ``save`` or ``idle``."""
+    """Activities of GPUs, a row for each GPU and period: ``start``, ``restore``, ``run``, ``save`` or ``idle``."""
 
     job: Ints
     """Index of the job; -1: no single job."""
@@ -145,7 +145,7 @@ class RunLog:
         jobs: names of the jobs in tables; the first ones are the rows of ``arrivals``.
         cluster: the cluster in which GPUs are numbered; None: no GPU was held.
         queue: the queue over time; None: unknown.
-        activity: computes the activities of GPUs at each call.
+        activity: returns the activities of GPUs, which it computes at each call.
         end_seconds: time of the last event; None: the last time in the log.
     """
 

@@ -17,7 +17,7 @@ Maker = Callable[[], pl.DataFrame]
 
 
 class MadeTables(Mapping[str, pl.DataFrame]):
-    """Tables by name; each is made when it is read."""
+    """Tables by name; each access makes the table."""
 
     def __init__(self, makers: Mapping[str, Maker]) -> None:
         self._makers = makers
@@ -33,14 +33,14 @@ class MadeTables(Mapping[str, pl.DataFrame]):
 
 
 class LogTables:
-    """A maker of a log's tables ``jobs``, ``apps``, ``rounds``, ``leases``, ``waits``, ``gpu_types`` and ``segments``.
+    """Makes a log's tables ``jobs``, ``apps``, ``rounds``, ``leases``, ``waits``, ``gpu_types`` and ``segments``.
 
     Args:
         log: log of the run.
         policy: value of the column ``policy``.
         seed: value of the column ``seed``.
-        jobs: dataclasses with more columns by job, one for each field; fields that are not columns are ignored.
-        apps: dataclasses with more columns by app.
+        jobs: dataclasses whose fields are further columns by job; fields that are not columns are ignored.
+        apps: dataclasses whose fields are further columns by app.
         speeds: speeds of jobs by GPU type; None: unknown.
     """
 
@@ -64,7 +64,7 @@ class LogTables:
         self.jobs = own if self.lone else names
 
     def makers(self) -> dict[str, Maker]:
-        """Return the function that makes each table, by name."""
+        """Return by table name the function that makes the table."""
         return {
             "jobs": self._job_table,
             "apps": self._app_table,
@@ -76,7 +76,7 @@ class LogTables:
         }
 
     def frame(self, table: str, columns: Mapping[str, Column], height: int) -> pl.DataFrame:
-        """Return a table made from its columns."""
+        """Return ``table`` as a frame of ``height`` rows, from its columns; policy and seed are added."""
         return frame_of_columns(table, columns, policy=self._policy, seed=self._seed, height=height)
 
     def _job_table(self) -> pl.DataFrame:
@@ -171,17 +171,17 @@ def fields_of(table: str, *parts: Any) -> dict[str, Column]:
 
 
 def gathered(names: pl.Series, rows: Ints) -> pl.Series:
-    """Return names by index; null where the index is -1."""
+    """Return the name at each index in ``rows``; null where the index is -1."""
     index = pl.Series("row", rows)
     return names.gather(index.set(index < 0, None))
 
 
 def words(texts: Any) -> pl.Series:
-    """Return an array or a list of texts as a column."""
+    """Return an array or a list of strings as a polars column."""
     return pl.Series("words", texts if isinstance(texts, list) else texts.tolist(), pl.String())
 
 
 def or_null(texts: Any) -> pl.Series:
-    """Return texts as a column, with null for empty ones."""
+    """Return strings as a polars column, with null for empty ones."""
     series = words(texts)
     return series.set(series == "", None)
