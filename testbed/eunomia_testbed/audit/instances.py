@@ -65,7 +65,7 @@ class AuditInstance:
         return self.throughput(part[:, None] * np.array(self.gpus, dtype=float))
 
     def without_user(self, user: int) -> Self:
-        """Return the instance without one user."""
+        """Return the instance without the user at this index; the GPUs stay the same."""
         kept = [row for row in range(self.users) if row != user]
         return type(self)(
             speedup=tuple(self.speedup[row] for row in kept),

@@ -162,7 +162,7 @@ def _speeds(instance: AuditInstance) -> DeclaredSpeeds:
 
 
 def _held(run: SimulatedRun, instance: AuditInstance, horizon: float) -> Reals:
-    """Return GPU-seconds held until the horizon, [user, type]."""
+    """Return [user, type] GPU-seconds that users held until ``horizon``, in seconds."""
     cluster, leases = cluster_of(instance.gpus), run.leases
     end = np.minimum(np.where(np.isnan(leases.end_seconds), horizon, leases.end_seconds), horizon)
     found = np.zeros((instance.users, instance.types))

@@ -149,7 +149,7 @@ def _is_fixed(side: Side) -> bool:
     return side.facts is not None and side.policy in side.facts.draws.fixed
 
 
-# -- which two
+# -- the two sides
 
 
 def sides(runs: list[str]) -> tuple[Side, Side]:
@@ -223,7 +223,7 @@ def _seeds(side: Side) -> str:
     return ", ".join(map(str, side.metrics["seed"].to_list())) or "none"
 
 
-# -- what is found
+# -- the comparison
 
 
 def _draws(side: Side) -> Draws:

@@ -52,7 +52,7 @@ def _new_name() -> str:
     return new_folder_name("simulate", datetime.now(UTC))
 
 
-# -- running and telling
+# -- running and output
 
 
 def _run(plan: "Plan", folder: Path, flags: SimulateFlags) -> "Outcome":

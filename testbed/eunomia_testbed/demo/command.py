@@ -49,7 +49,7 @@ def demo(flags: DemoFlags) -> int:
     profile = Profile.load(flags.policy, settings=settings)
     name = flags.out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC))
     if machine.is_paced:
-        choose(name, paced=True).close()  # refused before anything is written; v2 moves this process
+        choose(name, paced=True).close()  # fails before any file is written; with cgroup v2, it moves this process
     folder = ResultFolder.create(name, overwrite=flags.overwrite)
     on_gpus = bool(machine.slots[0].uuid)
     sources = fitted(app_sources(seed), slots=len(machine.slots), on_gpus=on_gpus)

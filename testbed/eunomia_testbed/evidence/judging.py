@@ -65,7 +65,7 @@ class Answers:
         goals: an answer for each goal that does not depend on the kind of ρ.
         fairness: by kind of ρ, an answer for each of its figures; the first is the 90th percentile.
         fronts: by kind of ρ, the Pareto front of mean JCT and the 90th percentile of ρ.
-        kind: the kind of ρ that judges the run.
+        kind: the kind of ρ by which the run is judged.
         unfinished: policies that are left out since fewer apps finished under them.
     """
 
@@ -79,7 +79,7 @@ class Answers:
 
     @property
     def front(self) -> tuple[str, ...]:
-        """Return the Pareto front for the kind of ρ that judges the run."""
+        """Return the Pareto front for the kind of ρ by which the run is judged."""
         return self.fronts.get(self.kind, ())
 
     def of(self, name: str) -> GoalAnswer | None:
@@ -102,7 +102,7 @@ def judge(evidence: Evidence, policies: Sequence[str], *, kind: str = "themis") 
     Args:
         evidence: the figures of every policy.
         policies: the policies to compare, in the order in which ties are shown.
-        kind: the kind of ρ that judges the run.
+        kind: the kind of ρ by which the run is judged.
     """
     able, unfinished = _able(evidence, policies)
     apps = _apps(evidence)

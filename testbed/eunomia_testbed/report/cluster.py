@@ -30,7 +30,7 @@ LINES: Final = (
 
 
 def cluster(view: View, until: float) -> Part | None:
-    """Make the page's part on cluster and queue; None: nothing is known about them.
+    """Make the page's part on cluster and queue; None: there are no data on either.
 
     Args:
         view: the run.

@@ -19,7 +19,7 @@ from eunomia_testbed.results.gpu_types import apps_by_type
 
 MOST_POINTS, MOST_LINES, WORST, MOST_DOTS = 300, 100, 10, 400
 KINDS = {"rho": "ρ", "rho_static": "static ρ", "rho_contention": "ρ by contention", "rho_exclusive": "exclusive ρ"}
-"""Names of the kinds of ρ, by column; one of them judges a run."""
+"""Names of the kinds of ρ, by column; a run is judged by one of the kinds."""
 ASKS: Final = {
     "themis": "the time alone on the whole cluster with linear speed-up, times the apps present over its life",
     "static": "the time alone, times all jobs of the trace per GPU",

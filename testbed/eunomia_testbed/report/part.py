@@ -11,7 +11,7 @@ import polars as pl
 from eunomia.model.shapes import value
 
 Json: TypeAlias = Any
-"""JSON for the page; the scripts under ``assets`` document what they expect."""
+"""JSON values for the page; the scripts under ``assets`` document the expected form."""
 
 Kind: TypeAlias = Literal["text", "app", "policy", "code", "number", "seconds", "percent", "flag"]
 

@@ -193,7 +193,7 @@ def _price_table(load: float, answers: Answers, several: bool) -> Table:
 
 
 def _headed(goal: Goal) -> str:
-    """Return the heading of a goal's column; a fairness goal's names its kind of ρ."""
+    """Return the heading of a goal's column; for a fairness goal, it includes the kind of ρ."""
     kind = next((kind for kind in RHO_NAMES if f"_{kind}_" in goal.figure), None)
     return goal.label if kind is None else f"Fairest, {RHO_NAMES[kind]}"
 

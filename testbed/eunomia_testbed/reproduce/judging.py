@@ -56,7 +56,7 @@ def measured_row(
 
 
 def verdict_of(row: ClaimRow, one: Comparison, found: EffectEstimate) -> Verdict:
-    """Return the verdict on one comparison of a row."""
+    """Return the verdict on one comparison, by the row's kind and margin; ``found``: the comparison's estimate."""
     printed = _printed(one)
     if row.kind == "at most":
         return judged_estimate(ClaimKind.AT_LEAST, found.negated(), -printed)

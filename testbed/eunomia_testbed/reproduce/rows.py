@@ -42,7 +42,7 @@ class _Part(BaseModel):
 
 
 class ClaimRow(_Part):
-    """A claim with the cells and the measure behind it."""
+    """A claim: its place and printed value in the paper, and the cells and the measure that reproduce it."""
 
     where: str
     """Figure, table or section, by which ``--only`` selects the claim."""

@@ -32,13 +32,13 @@ class Measured:
     reason: str
     """The reason for the verdict: each comparison with its spread over seeds."""
     values: tuple[float, ...] = ()
-    """The numbers behind the result."""
+    """The measured ratios or levels, one for each comparison."""
     by_seed: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     """Numbers by name, one for each seed that has been run, in order of seeds."""
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Verdict and result under the paper's other settings, such as another model of S, by setting."""
     depends_on: str = ""
-    """The setting on which the verdict depends; empty: it is the same under all."""
+    """The setting on which the verdict depends; empty: all settings give the same verdict."""
     stale: bool = False
     """Whether a simulation behind the result was run by a different version of the code."""
 

@@ -97,7 +97,7 @@ class Activity:
 
 @builds
 class Arrivals:
-    """Jobs, one row each in the order of ``RunLog.jobs``: their requests and their ends."""
+    """Jobs, one row each in the order of ``RunLog.jobs``: requests, times, work and numbers of transitions."""
 
     app: Ints
     user: Column

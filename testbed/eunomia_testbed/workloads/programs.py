@@ -11,7 +11,7 @@ from eunomia.words import did_you_mean
 MODES: Final = ("static", "accordion", "gns")
 """Ways to choose batch sizes: one for the whole training, or by the rule Accordion or Gns of the training helper."""
 ELASTIC: Final = ("restart", "live")
-"""Ways to change the number of workers, as ``elastic`` of an app file names them."""
+"""Values of ``elastic`` in an app file: how the number of workers changes, by restart or live."""
 _HERE: Final = "eunomia_testbed.workloads"
 
 
@@ -44,7 +44,7 @@ class Program:
     """The numeric option that makes an iteration more expensive, such as the network's width."""
 
     def takes(self, batch_size: int) -> bool:
-        """Return whether a global batch size is within the program's bounds."""
+        """Return whether the program accepts a global batch size, that is, whether the size is within its bounds."""
         return self.smallest_batch <= batch_size <= self.largest_batch
 
     def command(

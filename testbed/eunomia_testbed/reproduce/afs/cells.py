@@ -42,7 +42,7 @@ ELASTIC = ("max_min", "max_min_turns", "optimus", "afs_l", "afs_p", "afs_s")
 
 @value
 class AfsCell:
-    """The inputs of one simulation."""
+    """The inputs of one simulation: policy, cluster of the trace, seed of the models, files and costs."""
 
     policy: str
     seed: int

@@ -28,7 +28,7 @@ VERSION = 5
 COSTS = Costs(start=35.0, checkpoint=7.5)
 """Costs of a change of GPUs (§6.2.3: 35 s at the median to start; 5 to 10 s for a checkpoint)."""
 FORECAST_SECONDS = 120.0
-"""Least seconds between two forecasts of an app."""
+"""Shortest time between two forecasts of an app, in seconds."""
 HORIZON_SECONDS = 400 * 86_400.0
 TESTBED_GPUS = 64
 

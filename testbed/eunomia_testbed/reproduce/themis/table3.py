@@ -38,7 +38,7 @@ def example() -> Workload:
             0: SimulatedSearch(
                 tuner="successive_halving",
                 options={"rungs": "equal_budget", "demand": "full"},
-                # The trials of 120 and of one 100 s go on.
+                # The trial of 120 s and one of 100 s continue.
                 curves=((0.1, 1.0, 0.5), (0.2, 1.0, 0.5), (0.3, 1.0, 0.5), (0.4, 1.0, 0.5)),
             )
         },
