@@ -18,7 +18,7 @@ OVER: Final = (1.25, 2.0, 4.0)
 UNDER: Final = (0.02, 0.25, 0.5, 0.9)
 """Factors on the excess of each speedup over that of the slowest type, in lies that understate."""
 BESIDES: Final = 1.005
-"""Factor between a lie and another user's speedups, just above or just below which it reports."""
+"""Factor by which a lie is above, or below, another user's speedups."""
 TRIED: Final = 3
 """Greatest number of lies tried for each user and kind of lie."""
 

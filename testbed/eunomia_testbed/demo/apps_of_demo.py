@@ -29,7 +29,7 @@ def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[A
 
 
 def settings_for(policy: str, *, slots: int) -> tuple[str, ...]:
-    """Return the settings that the demo's preset needs on so many slots; other policies need none."""
+    """Return the settings that the demo's preset needs on ``slots`` slots; other policies need none."""
     return ONE_SLOT if slots == 1 and policy == PRESET else ()
 
 
