@@ -126,7 +126,7 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
     end = _signalled()
     beats = asyncio.create_task(beat())
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only, slot_types=options.slot_types)
-    if not options.end:  # one that only ends what is left offers nothing
+    if not options.end:  # a launcher that only ends old containers offers no slots
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
     with contextlib.ExitStack() as ends:
@@ -209,10 +209,10 @@ async def _run(
 
 
 async def _part(node: Node, tracker: Tracker, life: "asyncio.Task[None]", joined: OwnJoin | None) -> None:
-    """Tell the arbiter that this launcher ends, once everything that ran here has ended."""
+    """Report to the arbiter that this launcher ends, after all of its containers have ended; forget a refused join."""
     if _is_removed(life) and joined is not None:
         joined.forget()  # its credential is refused: it joins again with another token
-    elif not node.is_head and not life.done():  # the head's is replaced at once, and its leases go on
+    elif not node.is_head and not life.done():  # the head's launcher is replaced at once, and its leases continue
         await tracker.leave()
 
 
@@ -224,11 +224,10 @@ def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
         node: this machine.
 
     Raises:
-        InputError: there is no token of any kind, or the arbiter refuses it; or the folder is of another arbiter's
-            node.
+        InputError: no token is given, the arbiter refuses it, or the folder belongs to a node of another arbiter.
     """
     if options.token_file is not None:
-        if not node.is_head:  # the head's launcher waits for the arbiter, which writes it again
+        if not node.is_head:  # the head's launcher waits for the arbiter, which writes the file again
             check_token_file(options.token_file)
         return TokenFileAccess(options.arbiter, options.token_file)
     joined, user = OwnJoin(node.folder, node.name, options.arbiter), FolderUser.of(node.folder)

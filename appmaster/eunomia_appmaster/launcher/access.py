@@ -19,7 +19,7 @@ _ROLES: Final = {"eu1.": "user"}
 
 
 class ArbiterAccess(Protocol):
-    """The arbiter's address, and the metadata of calls to it; a protocol."""
+    """Protocol for access to the arbiter: its address, and the metadata (token) of calls to it."""
 
     @property
     def address(self) -> Address:
@@ -65,10 +65,10 @@ class TokenFileAccess:
 
 
 def check_token_file(path: Path) -> None:
-    """Check that a file holds no other token than the arbiter's for launchers; a damaged file passes, to be repaired.
+    """Check that a file holds the arbiter's token for launchers; a damaged file passes, since the arbiter repairs it.
 
     Raises:
-        InputError: the file cannot be read, or holds another token.
+        InputError: the file cannot be read, or holds a token of another kind.
     """
     rule = "--token-file must be the arbiter's token for launchers, run/launcher.token in its state folder"
     try:
@@ -84,5 +84,5 @@ def check_token_file(path: Path) -> None:
 
 
 def ca_environment(address: Address) -> Mapping[str, str]:
-    """Return the variable with the path of the arbiter's CA on this machine."""
+    """Return the environment variable with the path of the arbiter's CA on this machine; empty without a CA."""
     return {} if address.ca_file is None else {CA_VARIABLE: str(address.ca_file)}

@@ -1,4 +1,4 @@
-"""App masters: started on the arbiter's order as containers without a slot, restarted with growing pauses, adopted."""
+"""Runs app masters in containers without a slot: starts on the arbiter's order, restarts after pauses, adoption."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ HASTY_SECONDS = 10.0
 MOST_PAUSE_SECONDS = 30.0
 """Longest pause in seconds before a restart of an app master that is not suspended."""
 MOST_ENDED = 1000
-"""Most records of ended app masters that are kept, so that the arbiter learns of ends after a long absence."""
+"""Maximum number of kept records of ended app masters; an arbiter that was away for long gets its reports from them."""
 UNFINISHED = 1
 """Exit code that stands for an app master that exited with 0 although its app has not ended."""
 LEASE_LOOK_SECONDS = 0.5
@@ -49,7 +49,7 @@ class AppMasterRecord:
     """An app's master with all its attempts; its record on disk survives the launcher.
 
     Attributes:
-        own_ends: those ends of attempts that count against it.
+        own_ends: the ends of attempts that count against the app master.
         hasty: number of consecutive attempts that ended within ``HASTY_SECONDS``.
         stopped: set when no further attempt may follow.
         hurried: set when the next attempt is to start without a pause.
@@ -143,7 +143,7 @@ class AppMasters:
         containers: runs them.
         arbiter: its address, passed to each app master.
         pause_seconds: seconds before the first restart; doubled after each short attempt, up to a limit.
-        keep_seconds: for which the record of an ended app master is kept.
+        keep_seconds: seconds for which the record of an ended app master is kept.
         stalls: ends app masters that hang.
         reaches: returns the variables with which app masters here reach the arbiter, in addition to its address.
     """
@@ -169,7 +169,7 @@ class AppMasters:
         self.draining = False
         """Whether this launcher was ordered to drain, so that it starts nothing more."""
         self.registered = asyncio.Event()
-        """Set once the arbiter accepts this launcher; one with a copied state folder starts no app master before."""
+        """Set once the arbiter accepts this launcher; with a copied state folder, no app master starts before that."""
         self._all: dict[str, AppMasterRecord] = {}
         self._lives: set[asyncio.Task[None]] = set()
 
@@ -182,7 +182,7 @@ class AppMasters:
         known = self._all.get(order.app)
         if self.draining or (known is not None and known.status.attempt >= order.attempt):
             return
-        with contextlib.suppress(EunomiaError):  # of its account: the attempt reports it
+        with contextlib.suppress(EunomiaError):  # an invalid account: the attempt reports it
             self._write_tokens(order)  # a full disk refuses the order here, and the arbiter repeats it
         kept = pb.AppMasterOrder()
         kept.CopyFrom(order)
@@ -195,7 +195,7 @@ class AppMasters:
         if known is not None:
             status.stalls, status.last_stall = known.status.stalls, known.status.last_stall
         master = AppMasterRecord(kept, status, self._node.folder / "app_masters" / f"{order.app}.json")
-        if status.state == pb.APP_MASTER_COMPLETED:  # the arbiter hears of it, and orders a later attempt
+        if status.state == pb.APP_MASTER_COMPLETED:  # the arbiter gets this report, and orders a later attempt
             self._all[order.app] = master
             self._changed(master, status.state)
             return
@@ -217,7 +217,7 @@ class AppMasters:
                 refuted, master.limit(self._node.limits.own_ends), lasted=_lasted(status), now=status.ended_at
             )
             if master.own_ends.suspended:
-                master.status.attempt, master.status.part = status.attempt, status.part  # it is still that one's end
+                master.status.attempt, master.status.part = status.attempt, status.part  # the earlier attempt's
                 master.status.exit.CopyFrom(status.exit)
                 self._suspend(master, "its app is not over")
 
@@ -233,7 +233,7 @@ class AppMasters:
             self._containers.stop(master.container, order.deadline_seconds, "the arbiter stopped it")
 
     async def end_stalled(self, order: pb.StalledAppMaster) -> None:
-        """End an attempt that hangs, once; the next one follows. A process stopped by a signal gets more time."""
+        """End an attempt that hangs, once; the next attempt follows. A process stopped by a signal gets more time."""
         master = self._all.get(order.app)
         runs = master is not None and master.status.state == pb.APP_MASTER_RUNNING
         if master is None or not runs or master.container is None:
@@ -347,7 +347,7 @@ class AppMasters:
             master.hurried.set()
 
     def forget(self, is_acknowledged: Callable[[pb.AppMasterStatus], bool]) -> None:
-        """Drop the app masters, with their records, that ended long ago and whose ends the arbiter has acknowledged."""
+        """Delete the records of app masters that ended long ago and whose ends the arbiter has acknowledged."""
         before = self._node.system.unix_time() - self._keep_seconds
         self._drop([one for one in self._ended() if one.status.ended_at < before and is_acknowledged(one.status)])
 
@@ -393,7 +393,7 @@ class AppMasters:
         seconds: float | None = master.pause_seconds(self._pause_seconds)
         if master.held_back:
             seconds = None
-        elif status.HasField("again_at"):  # whatever was done to the machine's clock meanwhile
+        elif status.HasField("again_at"):  # the machine's clock may have been set meanwhile
             seconds = min(seconds or 0.0, max(0.0, status.again_at - self._node.system.unix_time()))
         await self._first_of(master.stopped, master.hurried, seconds=seconds)
         master.hurried.clear()

@@ -1,4 +1,4 @@
-"""The highest attempt of each app's master that a node has seen, so that an earlier one can order nothing any more."""
+"""The highest attempt of each app's master that a node has seen; the node refuses orders of earlier attempts."""
 
 from pathlib import Path
 
@@ -10,18 +10,18 @@ from eunomia_appmaster.launcher.files import read_json, write_json
 log = structlog.get_logger()
 
 MOST_APPS = 1000
-"""Maximum number of apps whose attempts are kept: those whose number rose last."""
+"""Maximum number of apps whose attempts are kept: those whose attempt number rose last."""
 MOST_ATTEMPTS = 1_000_000
-"""Highest attempt that is kept: the arbiter numbers the next one above it, and a false one must use up no numbers."""
+"""Highest attempt that is kept. The arbiter's next number is above it, so a forged order must not use up numbers."""
 
 
 class Attempts:
     """The highest attempts by app, in a file that survives the launcher.
 
-    Attempt 1 refuses nothing, so only apps with a later one are kept.
+    Attempt 1 refuses nothing, so only apps with a later attempt are kept.
 
     Args:
-        path: of the file; one that is damaged is put aside, and attempts are learned again.
+        path: of the file; a damaged file is put aside, and attempts are recorded from zero again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,14 +44,14 @@ class Attempts:
         log.info("attempt.seen", app=app, attempt=attempt)
         try:
             write_json(self._path, self._highest)
-        except OSError as error:  # a full disk: the next write has it
+        except OSError as error:  # a full disk: the next write includes it
             log.warning("attempts.not_saved", app=app, attempt=attempt, error=str(error))
 
     def check(self, app: str, attempt: int) -> None:
-        """Check an order's attempt, and refuse lower ones from now on; 0: an app master that does not say it.
+        """Check an order's attempt, and refuse lower ones from now on; 0: the app master does not report its attempt.
 
         Raises:
-            OldAttemptError: a higher one was seen.
+            OldAttemptError: a higher attempt was seen.
         """
         if attempt and attempt < self[app]:
             rule = f"an order for app {app} must be of attempt {self[app]} of its app master, the highest that was seen"

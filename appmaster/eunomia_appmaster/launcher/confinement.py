@@ -29,7 +29,7 @@ class Confinement:
         groups: the control groups of this machine.
         machine: its slots; a lease has their CPUs and memory unless the arbiter orders other amounts.
         limits: returns the cluster's limits on jobs.
-        system: has the machine's clocks.
+        system: provides the machine's clocks.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Confinement:
         return dataclasses.replace(limits, cpu_weight=PACED_WEIGHT) if slot.is_paced else limits
 
     def admits(self, container: Container | None, slot: int, cpus: float, memory_gib: float) -> bool:
-        """Apply an order's CPU and memory limits to a slot; False: they cannot be set, and the cause is logged once."""
+        """Set a slot's CPU and memory limits; returns False if they cannot be set, whose cause is logged once."""
         refusal = None if container is None else self._change(container, cpus, memory_gib)
         if refusal is None:
             self.refusals.pop(slot, None)
@@ -128,7 +128,7 @@ def processes_of(container: Container) -> list[ProcessId]:
 def kill_short_of_memory(containers: "list[Container]") -> None:
     """Kill the remaining processes of each group in which the kernel has killed one for lack of memory.
 
-    Control groups version 2 do so themselves; otherwise a worker could wait forever for a child that was killed.
+    The kernel does so itself in version 2; in version 1, a worker could wait forever for a child that was killed.
     """
     for container in containers:
         if not container.completed and container.group.out_of_memory_kills() and not container.group.is_empty():
@@ -140,7 +140,7 @@ def note_lack_of_memory(container: Container) -> None:
     """Record lack of memory as the cause if a worker failed without an order and the kernel killed for lack of memory.
 
     With a control group, the kernel counts its kills in that group, including kills of the worker's children. Without
-    one, a SIGKILL while the machine's count of such kills rose is taken as one.
+    one, a SIGKILL while the machine's count of such kills rose counts as a kill for lack of memory.
     """
     status, group = container.status, container.group
     failed = status.exit.signal or status.exit.code not in (0, SUSPENDED)
@@ -157,7 +157,7 @@ def note_lack_of_memory(container: Container) -> None:
 
 
 def _lack_of_memory(container: Container) -> str | None:
-    """Return text on the kernel's kills for lack of memory in the container's group; None: there were none."""
+    """Return a message about the kernel's kills for lack of memory in the container's group; None: there were none."""
     if not container.group.out_of_memory_kills():
         return None
     limit = container.group.memory_limit()
@@ -165,9 +165,9 @@ def _lack_of_memory(container: Container) -> str | None:
 
 
 def drop_lost(link: Path) -> None:
-    """Forget a container whose record is missing, because the launcher was killed before it wrote one or power failed.
+    """Remove the link of a container whose record is missing, after a kill of the launcher or a power failure.
 
-    In the first case nothing was started, in the second nothing runs any more; any process that does run is killed.
+    In the first case nothing was started, in the second nothing runs any more; any process that still runs is killed.
     """
     lost = Container(pb.ContainerStatus(container_id=link.name), link.resolve())
     lost.read_worker()

@@ -45,14 +45,14 @@ class Container:
         folder: absolute path of the folder with its records; if it has an account, only the launcher may write there.
         account: the account that it runs under; None: the launcher's own.
         run_folder: folder of its job, or of its app master's attempts; None: the parent of ``folder``.
-        system: has the machine's clocks.
+        system: provides the machine's clocks.
 
     Attributes:
         worker: the worker's process, once it is known.
         shepherd: the worker's parent process, once it is known.
         kill_at: time at which it is killed, in seconds of ``System.uptime``.
         stop_at: the step of the last ``stop_at`` order, sent again to a worker that connects.
-        change: the newest ``change`` order, likewise.
+        change: the newest ``change`` order, also sent again to a worker that connects.
         members: the ids of its gang's containers on all machines when it started, if the gang changes its size live; a
             restarted launcher does not know them.
         group: its control group.
@@ -142,12 +142,12 @@ class Container:
         return False
 
     def give_up(self) -> None:
-        """Cancel a prepared container that is stopped, or whose lease ends, before its start; nothing needs saving."""
+        """Cancel the start of a prepared container, because the container is stopped or its lease ends."""
         if self.prepared is not None:
             self.prepared.give_up()
 
     def never_began(self, why: str) -> None:
-        """Complete a container that certainly never started as suspended, since no work is lost."""
+        """Record the exit code of a suspension for a container that never started, since no work is lost."""
         self.status.exit.code = SUSPENDED
         self.status.diagnostics = why
 
@@ -218,12 +218,12 @@ class Container:
         return container
 
     def unseen_end(self, now: float, left: int) -> float:
-        """Return the Unix time of an end that no shepherd reported.
+        """Return the Unix time in seconds at which a container ended whose shepherd reported no end.
 
         On a machine that was switched off, all processes ended together with the launcher.
 
         Args:
-            now: the present Unix time.
+            now: the present Unix time in seconds.
             left: number of the container's processes that lived until now.
         """
         if self.seen_before is None or left:
@@ -242,9 +242,9 @@ class Container:
         return True
 
     def keeps(self, order: dict[str, Any]) -> bool:
-        """Store an order that a worker gets again whenever it connects; returns whether the order is such a one.
+        """Store an order of a kind that workers get again whenever they connect; returns whether it is of such a kind.
 
-        Of several changes, the one of the highest generation counts.
+        Of several ``change`` orders, the one with the highest generation is kept.
         """
         if "change" in order:
             if order["change"]["generation"] >= self.status.live.ordered:

@@ -51,7 +51,7 @@ _STUCK_SECONDS = 5.0  # from the last process of a killed container to its sheph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCommand:
-    """A command: ``argv[0]`` is resolved, paths are absolute, ``env`` is complete; no ``zygote``: it starts by exec."""
+    """The command of a container: resolved ``argv[0]``, absolute paths, complete ``env``; ``zygote`` None: no fork."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -104,7 +104,7 @@ class Containers:
         return [container for container in self if container.status.slot != NO_SLOT]
 
     def holder(self, slot: int) -> Container | None:
-        """Return the container that has a process on the slot, or is about to start one; None if there is none."""
+        """Return the container on a slot, started or about to start, that is not COMPLETED; None if there is none."""
         return next((known for known in self if known.status.slot == slot and not known.completed), None)
 
     def tune(self, slot: int, epoch: int, cpus: float, memory_gib: float = 0.0) -> None:
@@ -176,7 +176,7 @@ class Containers:
             return False
         if fork and await self._start_shepherd(container, command, zygote):
             return True
-        if (container.folder / CLAIM).is_symlink():  # it began, and went without a word
+        if (container.folder / CLAIM).is_symlink():  # it began, and ended without a report
             return container.read_worker()
         return await self._start_shepherd(container, command, None)
 
@@ -430,14 +430,14 @@ class Containers:
             pid, _, start_time = str(claim.readlink()).partition(":")
         except OSError:  # no link any more: what has begun is found by its mark, and killed
             return
-        if not (pid.isdecimal() and start_time.isdecimal()):  # forbidden, now or by an earlier launcher
+        if not (pid.isdecimal() and start_time.isdecimal()):  # a launcher's claim: the start is prevented
             container.never_began("the launcher was killed before its worker was started")
             return
         claimant = ProcessId(int(pid), int(start_time))
         deadline = self.node.system.uptime() + _ADOPTION_SECONDS
         while not container.read_worker() and claimant.alive and self.node.system.uptime() < deadline:
             await asyncio.sleep(0.02)
-        container.read_worker()  # it may have written it as its last deed
+        container.read_worker()  # the shepherd may have written it just before its end
 
     def forget(self, keep_seconds: float) -> None:
         """Drop containers that ended more than ``keep_seconds`` ago; their folders stay."""
@@ -496,5 +496,5 @@ class Containers:
 
 
 def _threads(cores: frozenset[int]) -> dict[str, Any]:
-    """Return the order that tells a worker to use as many threads as it has cores."""
+    """Return the order that sets a worker's number of threads to its number of cores."""
     return {"order": "threads", "count": len(cores)}

@@ -1,4 +1,4 @@
-"""The owner of a node's folder, which serves one joined node and one arbiter.
+"""The node and the arbiter that a node's folder belongs to: each folder serves one joined node of one arbiter.
 
 Joining another arbiter would overwrite the credential, and that arbiter's orders would be refused because their epochs
 are lower than those recorded; so such a join is refused before anything is sent or written.
@@ -116,6 +116,6 @@ def _read(path: Path) -> bytes:
 
 
 def _plain(target: str) -> str:
-    """Return an address in which all names of the loopback interface are the same."""
+    """Return an address with each name of the loopback interface replaced by the same one, for comparison."""
     host = host_of(target)
     return f"{LOOPBACK[0]}:{target.rpartition(':')[2]}" if host in LOOPBACK else target

@@ -40,7 +40,7 @@ def pids_by_gpu() -> PidsByGpu:
 
 
 class ForeignGpus:
-    """Checks every few seconds which workers run on which GPUs.
+    """Checks every few seconds whether workers use GPUs of other slots.
 
     Args:
         machine: its slots.

@@ -28,7 +28,7 @@ from eunomia_appmaster.protocol.tokens import check_container_token
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of a gang over several nodes; an app file may set them
 MAX_WAIT_SECONDS = 60.0
-MOST_PATH_BYTES, MOST_NAME_BYTES = 3000, 255  # Linux takes 4096; containers' own files stand below
+MOST_PATH_BYTES, MOST_NAME_BYTES = 3000, 255  # Linux takes 4096; containers' own files are below
 
 
 async def start_gang(
@@ -63,13 +63,13 @@ async def start_gang(
     node.attempts.check(request.app, request.attempt)  # while this waited, a later one may have come
     for wanted in request.containers:  # and a lease may have ended
         node.epochs.check(wanted.slot, wanted.epoch)
-    if known := _already_known(request, containers):  # or the same request have come a second time
+    if known := _already_known(request, containers):  # or the same request may have come a second time
         return known
     return _launch(request, node, containers)
 
 
 def as_seen_here(request: pb.StartContainersRequest, node: Node) -> pb.StartContainersRequest:
-    """Return a request with the path of the app's folder on this node.
+    """Return a request in which paths in the app's folder are replaced by the paths on this node.
 
     Its app master may run on a node that mounts the apps' folders at another path.
     """
@@ -123,7 +123,7 @@ def run_folder(request: pb.StartContainersRequest, node: Node) -> Path:
 
 
 def check_request(request: pb.StartContainersRequest, node: Node) -> None:
-    """Check a request's form, ownership and tokens, without changing anything."""
+    """Check a request's form, ownership and tokens, without changing anything; errors as for ``start_gang``."""
     check_name(request.app, "an app's name")
     if not request.command:
         raise InputError("a command must not be empty", place=f"{request.app}/{request.job}")
@@ -266,7 +266,7 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
 def _store(
     request: pb.StartContainersRequest, node: Node, containers: Containers, first: Container, master_port: int
 ) -> str:
-    """Return where the gang's store listens, and start it if it is of this node; empty: the gang has none.
+    """Return host:port of the gang's store, and start the store if it belongs on this node; empty: there is none.
 
     Raises:
         OSError: it could not be started; nothing was started.
@@ -295,7 +295,7 @@ def live_environment(request: pb.StartContainersRequest, store: str) -> dict[str
 
 
 def _output(request: pb.StartContainersRequest, node: Node, folder: Path, stream: str) -> Path:
-    """Return the output file of a stream: one of this start's own, if the app master has made the folder for it."""
+    """Return the output file of a stream: separate for each start if the app master has created the folder for it."""
     attempt = request.env.get("EUNOMIA_ATTEMPT", "")
     with as_owner(node.app_folder(request.app)):
         if attempt.isdecimal() and (folder / OUTPUT_FOLDER).is_dir():

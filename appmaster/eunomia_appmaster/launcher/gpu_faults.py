@@ -21,7 +21,7 @@ _SECONDS = 5.0
 
 
 class NvmlFaults:
-    """Asks NVML for faults since the last call; there are none without a driver.
+    """Reads from NVML the faults of GPUs since the last call; without a driver there are none.
 
     Args:
         uuids: of the GPUs.
@@ -55,7 +55,7 @@ class NvmlFaults:
                 pynvml.nvmlDeviceRegisterEvents(self._handles[uuid], pynvml.nvmlEventTypeXidCriticalError, self._events)
 
     def _state(self, uuid: str, handle: Any) -> str:
-        """Return why a GPU is broken, as it answers NVML; uncorrected errors before the first call do not count."""
+        """Return why a GPU is broken; empty: it works. Uncorrected errors before the first call do not count."""
         nvml = self._nvml
         try:
             kinds = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)

@@ -174,7 +174,7 @@ class OwnJoin:
         return certificates_of(self.folder / CERTIFICATE)[0]
 
     def shown(self) -> Mapping[str, str]:
-        """Return the name in the node's certificate, and the CA, with which app masters verify it."""
+        """Return the name in the node's certificate and the CA (PEM), with which app masters verify the certificate."""
         authority = (self.folder / NODE_CA).read_text(encoding="ascii")
         return {"certificate_name": tls_name(self.node, self.number), "authority": authority}
 

@@ -57,7 +57,7 @@ class ListenAddress:
         return cls(host=host, ports=ports_of(ports) if ports else (int(port),), announced=announced, joined=joined)
 
     def addresses(self, last: str | None) -> Sequence[str]:
-        """Return the addresses to try, in order; the first has the port of the previous launcher."""
+        """Return the host:port pairs to try, in order: first the port of ``last``, the previous launcher's address."""
         tried = [f"{self.host}:{port}" for port in self.ports]
         port = int(last.rpartition(":")[2]) if last and last.rpartition(":")[2].isdecimal() else 0
         if port and (port in self.ports or self.ports == (0,)):

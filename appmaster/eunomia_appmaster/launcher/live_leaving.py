@@ -1,4 +1,4 @@
-"""Workers of jobs that change their size live, when their lease ends: their app master orders the change.
+"""The end of a lease in a job that changes its size live: the app master orders the lease's worker to leave.
 
 Such a worker leaves at a step boundary, and the rest of its gang goes on. Where no order to leave has come by half of
 the time until the kill, since the app master is away, the gang is ordered to suspend as any other.
@@ -16,7 +16,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 log = structlog.get_logger()
 
 PATIENCE: Final = 0.5
-"""Part of the time until the kill for which a worker waits for its app master."""
+"""Fraction of the time until the kill for which a worker waits for its app master's order."""
 
 
 def leaves_live(container: Container) -> bool:
@@ -49,7 +49,7 @@ def all_leave(mates: Collection[Container], leaving: Collection[str]) -> bool:
 
 
 async def wait_for_change(container: Container, seconds: float, suspend: Callable[[], None]) -> None:
-    """Call ``suspend`` unless the worker leaves, or is ordered to, in part of the seconds until it is killed."""
+    """Call ``suspend`` unless the worker leaves, or is ordered to, in the fraction ``PATIENCE`` of its seconds."""
     try:
         await asyncio.wait_for(container.done.wait(), PATIENCE * seconds)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""What workers of a job that changes its size live hear and say on their container's socket."""
+"""Orders to, and messages from, workers of a job that changes its size live, on their container's socket."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 MOST_GENERATION: Final = 1_000_000_000
 """Highest number of a generation that is accepted."""
 MOST_WHY: Final = 400
-"""Most characters of a reason that a worker gives; longer ones are cut."""
+"""Maximum characters of a reason in a worker's message; longer reasons are truncated."""
 MOST_SECONDS: Final = 1e9
 SAID: Final = ("ready", "resized", "leaving", "broken", "unfit", "store_lost")
 """Kinds of messages of such a worker."""
@@ -40,7 +40,7 @@ def order_of(request: pb.OrderContainersRequest) -> dict[str, Any]:
 
 
 def hear(live: pb.LiveStatus, kind: str, content: Mapping[str, Any]) -> None:
-    """Store a message of a worker in its status.
+    """Store a worker's message in its container's status.
 
     Args:
         live: part of the container's status.

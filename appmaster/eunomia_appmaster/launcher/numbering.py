@@ -1,4 +1,4 @@
-"""The numbers of this machine's GPUs, the same over restarts: leases, epochs and containers refer to them."""
+"""The numbers of this machine's GPUs, which stay the same over restarts, since leases and epochs refer to them."""
 
 import dataclasses
 import itertools

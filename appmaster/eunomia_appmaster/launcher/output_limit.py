@@ -50,7 +50,7 @@ async def watch_output(folders: Callable[[], Mapping[Path, Path]], node: str, li
                 if path not in refused:
                     log.warning("output.unbounded", file=str(path), why=why)
                     refused.add(path)
-        before = now  # once more after the end of a job: its last second
+        before = now  # one more pass after a job's end, for the output of its last second
 
 
 def _bound_as_owner(owned: Path, folder: Path, node: str, most: int) -> list[tuple[Path, str]]:
@@ -123,7 +123,7 @@ def first_byte(number: int) -> int:
     """Return the offset at which the content of an open file begins, after a hole if there is one."""
     try:
         place = os.lseek(number, 0, os.SEEK_DATA)
-    except OSError:  # nothing but a hole, or no file system that knows
+    except OSError:  # the file is only a hole, or its file system cannot report holes
         return 0
     if place == 0 and os.pread(number, 1, 0) != b"\0":
         return 0

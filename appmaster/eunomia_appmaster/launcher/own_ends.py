@@ -21,7 +21,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def is_own(exit_: pb.Exit) -> bool:
-    """Return whether an app master ended by itself: with an exit code, or by a signal for a fault of its own.
+    """Return whether an app master caused its end: by a failing exit code, or by a signal for a fault of its own.
 
     An unknown exit does not count: its shepherd was lost, or its start failed.
     """
@@ -31,10 +31,10 @@ def is_own(exit_: pb.Exit) -> bool:
 
 
 class OwnEnds:
-    """The ends of one app's master that it caused itself; times are Unix seconds, since they survive the launcher.
+    """The ends that an app's master caused itself; times are Unix seconds, since the record outlives the launcher.
 
     Attributes:
-        times: of those ends within the window.
+        times: of the ends within the window.
         suspensions: number of consecutive suspensions; an attempt as long as the window resets it.
         suspended: whether the last end suspended the app.
     """
@@ -53,7 +53,7 @@ class OwnEnds:
         now: float,
         stall: "pb.Stall.ValueType" = pb.NO_STALL,
     ) -> None:
-        """Count an attempt that ends now if it caused its end itself; one that hung counts in any case."""
+        """Count an attempt that ends now, after ``lasted`` seconds, if it caused its end itself or hung."""
         self.suspended = False
         if lasted >= limit.seconds:
             self.suspensions = 0
@@ -70,7 +70,7 @@ class OwnEnds:
         return min(MOST_SUSPENDED_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(max(self.suspensions - 1, 0), 30))
 
     def words(self, limit: OwnEndsLimit, exit_: pb.Exit, said: str) -> str:
-        """Return text about a suspension: number of counted ends, the last end, and the last line of the log."""
+        """Return a message about a suspension: number of counted ends, the last end, and the last line of the log."""
         how = f"exit code {exit_.code}" if exit_.HasField("code") else f"signal {exit_.signal}"
         if len(self.times) > limit.ends:
             times = "once" if len(self.times) == 1 else f"{len(self.times)} times"

@@ -117,7 +117,7 @@ def environment_mark(pid: int) -> str:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """Return the living ones of some processes, and all processes below them."""
+    """Return the pids of those processes that are alive, and of all their living descendants."""
     return _descendants(_table(), set(pids))
 
 

@@ -30,7 +30,7 @@ GRACE_SECONDS: Final = 10.0
 
 
 class Quotas:
-    """Measures the folders of live apps, and suspends apps beyond the quota.
+    """Measures the folders of live apps, and suspends apps above a quota.
 
     Args:
         node: the machine, with the folders of all apps and the quotas.
@@ -58,7 +58,7 @@ class Quotas:
         self.of_users: tuple[pb.DiskLimit, ...] | None = None
 
     def limit_users(self, limits: Sequence[pb.DiskLimit]) -> None:
-        """Replace the users' limits."""
+        """Replace all users' limits by those of the arbiter's last answer."""
         self.of_users = tuple(limits)
 
     async def run(self, look_seconds: float = LOOK_SECONDS) -> None:
@@ -85,7 +85,7 @@ class Quotas:
                 self._judge(app, why.get(app, ""))
 
     async def _beyond(self, limit: pb.DiskLimit) -> str:
-        """Return text about the amount by which a user's apps exceed its limit; empty: they do not."""
+        """Return a message about the use of a user's apps above the user's limit; empty: they are within the limit."""
         sizes = [await self._size(app) for app in limit.apps]
         taken = sum(size for size in sizes if size is not None)
         if taken <= limit.bytes:

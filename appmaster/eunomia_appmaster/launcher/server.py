@@ -52,7 +52,7 @@ MOST_CALLS = 5000
 """Most calls of all app masters that may wait at the same time."""
 MOST_SECONDS = 1e9
 MOST_LETTERS = 500
-"""Most characters of a text in a report: the arbiter rejects a machine's whole report if a text is longer."""
+"""Maximum characters of a text in a report: the arbiter rejects a machine's whole report if a text is longer."""
 OwnContainers = pb.GoContainersRequest | pb.StopContainersRequest | pb.EndStalledRequest | pb.OrderContainersRequest
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -150,7 +150,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
         except EunomiaError as error:
             await _refuse(context, error)
         self._vouch(context)
-        self._node.attempts.saw(request.app, request.attempt)  # an earlier one may watch
+        self._node.attempts.saw(request.app, request.attempt)  # an earlier attempt may still watch
         since = request.since_version if request.launcher_id == self._node.launcher_id else -1
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.wait_seconds, 0.0), MAX_WAIT_SECONDS)

@@ -39,7 +39,7 @@ _MOST_WHY = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
 _NOT_JOINED = 71  # EX_OSERR: the machine refused something
 LEASE_BYTES = 512  # of the file with the node's lease, which is written in place
-_LOOK_SECONDS = 1.0  # between two looks at it
+_LOOK_SECONDS = 1.0  # between two reads of that file
 
 
 def tend(folder: str, report_fd: int) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def change_account(account: dict[str, Any]) -> None:
         raise ValueError("the change was not made")
     if _regains(os.setresuid, 0) or _regains(os.setresgid, 0) or _has_capabilities():
         raise ValueError("the change could be taken back")
-    prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own tools may look at it, as at any process of the account
+    prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # debuggers of the account may attach, as to its other processes
 
 
 def _regains(change: Any, number: int) -> bool:
@@ -261,7 +261,7 @@ def read_lease(path: str) -> dict[str, Any] | None:
 
 
 def _wait(worker: int, lease: _Lease) -> int:
-    """Wait for the worker's end, which is at the latest the lease's."""
+    """Wait until the worker ends, killing it at the end of the lease; returns its status as from waitpid(2)."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == worker:

@@ -55,7 +55,7 @@ def write_stacks(
         why: reason, the first line of the file.
         owned: the folder whose owner's rights are used to write the file and delete older ones; None: this process's
             rights.
-        system: has the machine's clocks.
+        system: provides the machine's clocks.
 
     Raises:
         OSError: it cannot be written.
@@ -100,7 +100,7 @@ def _of_process(folder: Path, process: ProcessId, system: System) -> Iterator[st
 
 
 def _own_words(folder: Path, process: ProcessId, system: System) -> str:
-    """Let a process write its Python stacks, and return them; empty: it ignores the signal, or is too slow."""
+    """Signal a process to write its Python stacks, and return them; empty: it ignores the signal, or is too slow."""
     file = folder / STACKS_FILE
     if not catches(process.pid):
         return ""

@@ -29,7 +29,7 @@ DEFAULT_GRACE_SECONDS: Final = 10.0
 STACKS_SECONDS: Final = 30.0
 """Most seconds for collecting stacks; the kill follows after this time and the grace at the latest."""
 STOPPED_STORE_SECONDS: Final = 10.0
-"""Seconds after which the store of a job is ended whose process is stopped: whatever asks it waits for its answer."""
+"""Seconds after which a job's store is ended if its process is stopped, since the store's clients wait for it."""
 _LOOK_SECONDS: Final = 1.0
 _MOST_GAP_SECONDS: Final = 3.0
 _SECOND_LOOK_SECONDS: Final = 0.3
@@ -97,11 +97,11 @@ class Stalls:
         return waits and self._stops[container.id].seconds >= STOPPED_STORE_SECONDS
 
     def app_master_hangs(self, container: Container, limit: float) -> bool:
-        """Return whether an app master that the arbiter does not hear from hangs, judged by its process's state.
+        """Return whether an app master that does not call the arbiter hangs, judged by its process's state.
 
         Args:
             container: of the app master.
-            limit: seconds of silence; if its process is or was stopped, they are counted here from then on.
+            limit: seconds of silence; if its process is or was stopped, the launcher counts them from then on.
         """
         self.look()
         stops = self._stops.get(container.id)
@@ -146,7 +146,7 @@ class Stalls:
         return True
 
     async def end_now(self, chosen: Sequence[Container], why: str) -> bool:
-        """Record what the containers' processes do, and end them in the background; returns whether any end is new."""
+        """Classify each container's stall, and end the containers in the background; returns whether any end is new."""
         new = [container for container in chosen if container.id not in self._ending]
         self._ending |= {container.id for container in new}
         found = {container.id: _members(container) for container in new}
@@ -178,7 +178,7 @@ class Stalls:
             log.warning("container.no_stacks", container=container.id, why=str(error) or "it took too long")
         finally:
             self._containers.stop(container, self._grace_seconds, why)
-            if container.worker is not None:  # it may hear its signals, though not its socket
+            if container.worker is not None:  # it may handle signals, though not its socket
                 container.worker.signal(signal.SIGTERM)
 
 

@@ -23,7 +23,7 @@ def name_of(status: pb.AppMasterStatus) -> str:
 
 def container_id(status: pb.AppMasterStatus) -> str:
     """Return the container id of a start."""
-    return f"appmaster:{status.app}:{name_of(status)}"  # a colon stands in no app master's own ids
+    return f"appmaster:{status.app}:{name_of(status)}"  # app masters' own ids contain no colon
 
 
 def set_next(status: pb.AppMasterStatus, order: pb.AppMasterOrder) -> None:
@@ -37,9 +37,9 @@ def set_next(status: pb.AppMasterStatus, order: pb.AppMasterOrder) -> None:
 def first_of(order: pb.AppMasterOrder, folder: Path, containers: Containers) -> pb.AppMasterStatus:
     """Return the first start of an order, for an app master of which the launcher has no record.
 
-    Records may be lost, so a start with a folder has begun, and a start whose container runs is that start. If there
-    was a start or an order of a later attempt than the ordered one, that one is COMPLETED, so that nothing is started
-    and the arbiter uses a higher number.
+    Records may be lost, so a start counts as begun if it has a folder, and as running if its container runs. If there
+    was a start or an order of a later attempt, that attempt's status is returned as COMPLETED, so that nothing is
+    started and the arbiter uses a higher number.
 
     Args:
         order: the arbiter's.

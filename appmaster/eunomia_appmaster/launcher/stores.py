@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 MODULE: Final = "eunomia_appmaster.launcher.store_process"
 LOOPBACK: Final = "127.0.0.1"
-_PREFIX = "store:"  # a colon stands in no app master's own ids
+_PREFIX = "store:"  # app masters' own ids contain no colon
 
 
 def store_id(app: str, job: int, incarnation: int) -> str:
@@ -77,7 +77,7 @@ def start_store(
     return f"{where}:{store.port.number}"
 
 
-_OF_WORKERS = ("EUNOMIA_CONTAINER_DIR", "CUDA_VISIBLE_DEVICES")  # it beats no pulse, and touches no GPU
+_OF_WORKERS = ("EUNOMIA_CONTAINER_DIR", "CUDA_VISIBLE_DEVICES")  # it writes no pulse, and uses no GPU
 
 
 def is_store(container: Container) -> bool:
@@ -93,7 +93,7 @@ async def keep_stores(containers: Containers) -> None:
 
 
 def look(containers: Containers) -> None:
-    """End the stores of jobs without workers here; tell the workers' app masters of stores that have ended."""
+    """End the stores of jobs without workers here; report stores that have ended to the workers' app masters."""
     for store in list(containers):
         if not is_store(store):
             continue

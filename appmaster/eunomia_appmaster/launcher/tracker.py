@@ -94,7 +94,7 @@ class Tracker:
         self._said_away: tuple[str, str | None] = ("", None)
         self._said_away_at = 0.0
         self._leaving_live: set[str] = set()
-        """Workers that their app masters are to tell to leave their gangs."""
+        """Ids of containers whose app masters must order the workers to leave their gangs."""
         self._without_master: set[str] = set()
         """Apps whose app masters here were stopped."""
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
@@ -105,7 +105,7 @@ class Tracker:
         Raises:
             InputError: the arbiter refused this launcher's first registration.
             RemovedError: the operator has removed the node.
-            SupersededError: another machine has joined with its token, so that it never was a node.
+            SupersededError: another machine has joined with this one's token, so that this one never was a node.
         """
         try:
             while True:
@@ -117,7 +117,7 @@ class Tracker:
             await self._channel.close(None)
 
     async def leave(self) -> None:
-        """Tell the arbiter that this launcher ends now, with no container left on its slots."""
+        """Report to the arbiter that this launcher ends now, with no container left on its slots."""
         self._leaves = True
         request = self._news()
         request.leaving = True
@@ -277,7 +277,7 @@ class Tracker:
                 self._limit_disks(answer.disk_limits)
             if self._obey(answer):
                 response_id, pause = answer.response_id, 0.1
-            else:  # the arbiter repeats orders that do not count as heard
+            else:  # the arbiter repeats orders that are not acknowledged
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._max_pause_seconds)
 
@@ -392,9 +392,9 @@ class Tracker:
         self._suspend_gang(holder, reason)
 
     def _suspend_leaving(self, app: str) -> None:
-        """Order the live gangs of an app whose app master was stopped to suspend, where all their workers must leave.
+        """Order suspension of those live gangs of an app, after a stop of its app master, whose workers all must leave.
 
-        With an app master, a worker may have to stay until a newcomer elsewhere has its state.
+        While the app master runs, a worker may have to stay until a newcomer elsewhere has the worker's state.
         """
         for holder in self._containers.on_slots() if app in self._without_master else ():
             if holder.status.app == app and all_leave(self._mates(holder), self._leaving_live):

@@ -1,4 +1,4 @@
-"""Processes of a container that have not ended long after SIGKILL: they sleep on dead storage, and keep its slot."""
+"""Processes of a container that survive SIGKILL, as they wait for storage that is gone; the slot stays occupied."""
 
 import structlog
 
@@ -10,9 +10,9 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 log = structlog.get_logger()
 
 UNKILLED_SECONDS = 10.0
-"""Seconds after SIGKILL from which a process that has not ended is named."""
+"""Seconds after SIGKILL from which a process that has not ended is reported."""
 MOST_NAMED = 5
-"""Most processes of a container that are named."""
+"""Maximum number of processes of a container that are reported by name."""
 
 
 class Unkilled:
@@ -20,7 +20,7 @@ class Unkilled:
 
     Args:
         container_id: for the log.
-        system: has the machine's clock.
+        system: provides the machine's clock.
     """
 
     def __init__(self, container_id: str, system: System) -> None:
@@ -29,7 +29,7 @@ class Unkilled:
         self._logged: set[ProcessId] = set()
 
     def kill(self, found: list[ProcessId]) -> None:
-        """Send SIGKILL to all processes of the container that were found; those that are missing have ended."""
+        """Send SIGKILL to the processes found in the container, which replace those of the previous call."""
         kill(found)
         now = self._system.uptime()
         self._since = {process: self._since.get(process, now) for process in found}
@@ -38,12 +38,12 @@ class Unkilled:
             log.warning("process.not_killed", container=self._id, pid=process.pid, state=process_state(process.pid))
 
     def overdue(self) -> list[ProcessId]:
-        """Return those that have not ended for ``UNKILLED_SECONDS``."""
+        """Return the processes that have not ended within ``UNKILLED_SECONDS`` of SIGKILL."""
         before = self._system.uptime() - UNKILLED_SECONDS
         return [process for process, since in self._since.items() if since <= before]
 
     def report(self, status: pb.ContainerStatus) -> list[pb.UnkilledProcess]:
-        """Return the message for the arbiter about the first of them."""
+        """Return the message for the arbiter about overdue processes, at most ``MOST_NAMED``."""
         return [
             pb.UnkilledProcess(pid=one.pid, state=process_state(one.pid), app=status.app, job=status.job)
             for one in sorted(self.overdue(), key=lambda one: one.pid)[:MOST_NAMED]

@@ -12,7 +12,7 @@ eunomia_appmaster.launcher.zygote FD KIND MODULE...``: FD is one end of a SOCK_S
 CUDA is never initialised here: neither a context nor the driver's own initialisation survives a fork. The launcher sets
 ``PYTORCH_NVML_BASED_CUDA_CHECK``, so that imports that ask torch for GPUs do not initialise it.
 """
-# Strings as the interpreter has them.
+# Paths are strings, as in the interpreter.
 # ruff: noqa: PTH109, PTH120, PTH123, PTH208
 
 import array
@@ -206,7 +206,7 @@ def _leave(code: object) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined] # waits for threads that are no daemons
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        # Older than the worker, and frozen with the zygote's objects: the collector does not list them.
+        # They are older than the worker and frozen with the zygote's objects, so gc does not list them.
         with contextlib.suppress(Exception):  # closed, or none
             stream.flush()  # type: ignore[union-attr]
     for kind in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):

@@ -43,7 +43,7 @@ class Zygotes:
         self._of_account = of_account
         self._of_app_masters = of_app_masters
         self._others: dict[int, ZygoteClient] = {}
-        """By account, that of app masters under ``_APP_MASTERS``."""
+        """Zygotes by user id of their account; the one for app masters under ``_APP_MASTERS``."""
         self._used: dict[int, float] = {}
         self._clock = LoopClock(most_gap=6 * _LOOK_SECONDS)
 
@@ -80,7 +80,7 @@ class Zygotes:
         return {pid for each in self for pid in each.process_ids}
 
     async def end_idle(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """End zygotes that were idle for ``idle_seconds``, but for the first, until cancelled."""
+        """End zygotes that were idle for ``idle_seconds``, except the one for own workers, until cancelled."""
         while True:
             await asyncio.sleep(min(_LOOK_SECONDS, idle_seconds))
             self._clock.tick()
