@@ -111,7 +111,7 @@ class Node:
 
     @property
     def mark(self) -> str:
-        """The mark of the arbiter's journal (how far it was written) in its last answer; empty: not known."""
+        """The mark of the arbiter's journal (how far it was written), from the arbiter's last answer; empty: none."""
         return self._mark.text
 
     @mark.setter

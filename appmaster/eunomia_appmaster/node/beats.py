@@ -44,10 +44,10 @@ async def beat() -> None:
     os.set_inheritable(fd, False)
     os.set_blocking(fd, False)
     while True:
-        with contextlib.suppress(BlockingIOError):  # a supervisor that was stopped finds enough of them
+        with contextlib.suppress(BlockingIOError):  # a stopped supervisor has enough bytes to read
             try:
                 os.write(fd, b".")
-            except OSError:  # it has gone
+            except OSError:  # the supervisor has ended
                 return
         await asyncio.sleep(BEAT_SECONDS)
 
@@ -72,7 +72,7 @@ class Beats:
         """Seconds for which the process had waited for a core until its last heartbeat."""
 
     def wait(self, pid: int) -> float | None:
-        """Wait until a process has ended or its loop hangs; returns the seconds of silence, or None for an end."""
+        """Wait until a process has ended or its loop hangs; returns the seconds of silence; None: it has ended."""
         ended = os.pidfd_open(pid)
         self._waited = waited_seconds(pid)
         try:

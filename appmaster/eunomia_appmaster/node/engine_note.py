@@ -1,7 +1,7 @@
-"""The note on an engine in an arbiter's state folder: which engine gives its nodes, and which it was asked for.
+"""A file in an arbiter's state folder about its engine: which engine provides the nodes, and which nodes it still owes.
 
-The arbiter and its journal know nothing of engines. The keeper of the nodes, a process beside the arbiter, writes the
-note; commands on its machine read it.
+The arbiter and its journal contain nothing about engines. The keeper of the nodes, a process beside the arbiter, writes
+the file; commands on the keeper's machine read it.
 """
 
 import json
@@ -23,8 +23,8 @@ class AskedNode(BaseModel):
     """A node that waits in an engine's queue.
 
     Attributes:
-        id: the engine's own, such as the id of a Slurm job.
-        why: the engine's own word for its wait, such as ``Priority``; empty: it says none.
+        id: the engine's id of the node, such as the id of a Slurm job.
+        why: the engine's reason for the wait, such as ``Priority``; empty: none is given.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -34,16 +34,16 @@ class AskedNode(BaseModel):
 
 
 class EngineNote(BaseModel):
-    """The engine of a state folder.
+    """Facts about the engine that provides the nodes of a state folder.
 
     Attributes:
         engine: its name, such as ``slurm``.
         up: the command that serves the state folder.
-        down: the command after which another one may serve it.
+        down: the command after which another command may serve the state folder.
         unit: what a node is at the engine, such as a job.
-        at: when the engine was looked at, as Unix time in seconds.
-        asked: nodes that wait in its queue, as the engine said then.
-        is_beside: the keeper runs beside an arbiter that `eunomia serve` serves.
+        at: Unix time in seconds at which the engine was queried.
+        asked: nodes in the engine's queue at that time.
+        is_beside: whether the keeper runs beside an arbiter that `eunomia serve` serves.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -67,7 +67,7 @@ class EngineNote(BaseModel):
 
     @property
     def lines(self) -> list[str]:
-        """What waits in the engine's queue, as lines of text with one for each reason."""
+        """The nodes in the engine's queue as lines of text, one line for each reason."""
         by_why: dict[str, list[str]] = {}
         for node in self.asked:
             by_why.setdefault(" ".join(node.why.split()), []).append(node.id)
@@ -79,7 +79,7 @@ class EngineNote(BaseModel):
 
 
 def read_note(state: Path) -> EngineNote | None:
-    """Return the note of a state folder; None: no engine gives its nodes, or the note cannot be read."""
+    """Return the note of a state folder; None: no engine provides its nodes, or the note cannot be read."""
     try:
         return EngineNote(**json.loads((state / NOTE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, ValidationError):
@@ -87,12 +87,12 @@ def read_note(state: Path) -> EngineNote | None:
 
 
 def drop_note(state: Path) -> None:
-    """Remove the note of a state folder: the engine has no node of it any more."""
+    """Remove the note of a state folder, once the engine has none of its nodes any more."""
     (state / NOTE).unlink(missing_ok=True)
 
 
 def note_here(address: str | None, state: Path | None) -> EngineNote | None:
-    """Return the note of the arbiter that a command asks; None: there is none, or it is named by its address.
+    """Return the note of the arbiter that a command calls; None: there is none, or the command names an address.
 
     Args:
         address: the command's ``--address``.
@@ -104,10 +104,10 @@ def note_here(address: str | None, state: Path | None) -> EngineNote | None:
 
 
 def check_no_engine(state: Path) -> None:
-    """Check that no engine gives the nodes of a state folder.
+    """Check that no engine provides the nodes of a state folder.
 
     Raises:
-        InputError: one does, so that its nodes would call an address at which this arbiter is not.
+        InputError: an engine does, so its nodes would call an address at which this arbiter does not listen.
     """
     note = read_note(state)
     if note is not None and not note.is_beside:

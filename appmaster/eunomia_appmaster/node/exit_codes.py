@@ -1,4 +1,4 @@
-"""Exit codes by which a process tells its supervisor why it ended."""
+"""Exit codes by which a process reports to its supervisor why it ended."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """A clock for a loop that watches other processes: their silence counts only while the loop itself runs.
 
-A watcher that was stopped, starved or asleep could not hear anything meanwhile, which is no fault of the processes that
-it watches. So its loop ticks this clock, and after a gap between two ticks all silence is counted from zero.
+A watcher that was stopped, starved or asleep received nothing meanwhile, which is no fault of the processes that it
+watches. So the watcher's loop ticks this clock, and after a gap between two ticks all silence is counted from zero.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ MOST_GAP_SECONDS: Final = 5.0
 
 
 class LoopClock:
-    """A clock in seconds that knows since when its loop has run without a gap.
+    """A clock in seconds that records since when its loop has run without a gap.
 
     Args:
         clock: returns seconds; the machine's uptime includes sleep, so that a sleep is a gap.

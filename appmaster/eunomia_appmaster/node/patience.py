@@ -1,8 +1,8 @@
 """Decides how long to wait for processes to start or end, on a machine that may have too few cores.
 
 A start may take any time: only time in which no process makes progress counts. A process makes progress while it uses a
-core, waits for one or for the disk, or is stopped from outside; one that sleeps all the time waits for something that
-never comes. For an end, time in which the process waits for a core does not count.
+core, waits for one or for the disk, or is stopped from outside; one that only sleeps waits for an event that never
+comes. For an end, time in which the process waits for a core does not count.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from eunomia_appmaster.node.system import MACHINE
 log = structlog.get_logger()
 
 STILL_SECONDS: Final = 60.0
-"""Seconds for which all processes may be idle."""
+"""Seconds for which all processes may be idle before the wait fails."""
 MOST_ENDS: Final = 8
 """Number of ends of one process during a wait, however long, after which the wait fails."""
 SAY_SECONDS: Final = 10.0
@@ -48,7 +48,7 @@ class Starting(Protocol):
 
 
 class Patience:
-    """Measures for how long processes made no progress; its caller polls several times per second.
+    """Measures for how long processes made no progress; the caller must poll several times per second.
 
     Args:
         clock: returns the machine's uptime in seconds.

@@ -33,7 +33,7 @@ class PulseWriter:
 
     Args:
         folder: the container's; None: the worker has none.
-        system: has the machine's clock.
+        system: provides the machine's clock.
     """
 
     def __init__(self, folder: Path | None, *, system: System = MACHINE) -> None:

@@ -19,7 +19,7 @@ class Phase(enum.IntEnum):
     """What a worker does, as its helper reports it; the numbers are those in pulses and in launcher.proto."""
 
     UNKNOWN = 0
-    """The worker does not use the helper."""
+    """The worker does not use the training helper."""
     START = 1
     """From the start of its process to the first batch or forward pass."""
     FIRST_STEP = 2
@@ -32,7 +32,7 @@ class Phase(enum.IntEnum):
     STOPPED = 6
     """Its process is stopped (SIGSTOP, a debugger), as the launcher observes."""
     PEERS = 7
-    """It waits for other workers of its gang, which changes live."""
+    """It waits for other workers of its gang, which changes its size live."""
 
     @property
     def words(self) -> str:
@@ -62,9 +62,9 @@ DEFAULT_STEPS: Final = 20.0
 LEAST_AFTER_SECONDS: Final = 5.0
 """Shortest ``stall_after`` in seconds, since workers report once per second."""
 PEERS_MARGIN_SECONDS: Final = 60.0
-"""Seconds for which a worker waits longer for its peers than the longest limit, since its app master ends a stall."""
+"""Seconds added to the longest limit for a worker's wait for its peers, since its app master must end a stall first."""
 PEERS_WITHOUT_LIMIT_SECONDS: Final = 30 * 86400.0
-"""The same where jobs are never ended as stalled: some limit must be given."""
+"""Seconds of a worker's wait for its peers if jobs are never ended as stalled; workers need some limit."""
 LEAST_STEPS: Final = 3.0
 """Shortest limit in steps, even with a shorter ``stall_after``, since a shorter one would end healthy jobs."""
 
@@ -94,15 +94,15 @@ class StallLimits:
             return max(ALLOWANCES[phase], self.after or 0.0, slow)
         if self.after is not None:
             return max(self.after, slow)
-        if step_seconds is None:  # no speed is known, as after one step; a stop needs none
+        if step_seconds is None:  # the speed is unknown, as after one step; STOPPED needs none
             return LEAST_SECONDS if phase is Phase.STOPPED else ALLOWANCES[Phase.FIRST_STEP]
         return max(LEAST_SECONDS, self.steps * step_seconds)
 
     @property
     def peers_seconds(self) -> float:
-        """Seconds for which a worker waits for its peers: in any of their phases, the app master ends a stall before.
+        """Seconds for which a worker waits for its peers, longer than the limit of any phase that a peer may be in.
 
-        Only where steps are so slow that the multiple of their time is the longest limit, this is shorter.
+        Only if steps are so slow that the multiple of their time is the longest limit, the wait is shorter than it.
         """
         if self.off:
             return PEERS_WITHOUT_LIMIT_SECONDS

@@ -159,7 +159,7 @@ class Child:
             began = time.monotonic()
             try:
                 code = self._run_once()
-            except OSError as error:  # out of processes or files: try again later
+            except OSError as error:  # no process or file is available: try again later
                 code = NOT_STARTED
                 with _unheard():
                     log.error("process.not_started", name=self.name, why=str(error))
@@ -308,20 +308,20 @@ class Supervisor:
         return self.run_dir / "token"
 
     def start(self, *, still_seconds: float = STILL_SECONDS) -> None:
-        """Start both, and wait until the machine is registered or the arbiter asks whether steps may be lost.
+        """Start arbiter and launcher, and wait until the machine is registered or the arbiter asks to accept a loss.
 
         There is no limit on the whole time, for slow machines; the log names what is waited for.
 
         Args:
-            still_seconds: limit on the time in which neither of them uses a core, waits for one or for the disk, or is
-                stopped (``Patience``).
+            still_seconds: limit in seconds on the time in which neither process uses a core, waits for one or for the
+                disk, or is stopped (``Patience``).
 
         Raises:
             InputError: another arbiter has locked the journal or a GPU; or the journal is empty although it had steps.
             StopAskedError: ``stop_asked`` returned True.
             EunomiaError: one of them ended too often, or both were idle too long.
         """
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # otherwise gRPC logs every start of a process
         check_writable(self.state_dir)
         with Journal.open(self.state_dir / "journal.sqlite") as journal:
             Marks(journal, self.state_dir / MARK).check_begun(accepted=ACCEPT_LOSS in self._serving.arbiter_options)
@@ -352,7 +352,7 @@ class Supervisor:
         for child in (self.arbiter, self.launcher):
             if child is not None:
                 child.stop()
-        if self.launcher is not None and left_running(self.state_dir):  # it was killed itself before it had ended all
+        if self.launcher is not None and left_running(self.state_dir):  # the launcher was killed before ending all
             log.warning("containers.left", state_dir=str(self.state_dir))
             self.launcher.run_once_more("--end", seconds=END_SECONDS)
         (self.run_dir / "address").unlink(missing_ok=True)
@@ -386,7 +386,7 @@ class Supervisor:
             log.info("cpus.shared", by=other.words())
 
     def _left_address(self) -> str | None:
-        """Return the address of an arbiter that was killed with its supervisor, as app masters still call it there."""
+        """Return the address of an arbiter that was killed with its supervisor, since app masters still call there."""
         host, _, port = self._address.rpartition(":")
         try:
             left = self.address
@@ -478,7 +478,7 @@ def left_running(state_dir: Path) -> bool:
 
     try:
         return any(_may_run(link / RECORD) for link in (state_dir / "launcher" / "live").iterdir())
-    except OSError:  # no launcher has run; or a file that may not be read, which the next one says
+    except OSError:  # no launcher has run; or a file is not readable, which the next launcher reports
         return False
 
 
@@ -491,7 +491,7 @@ def _may_run(record: Path) -> bool:
 
 
 def _unheard() -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that ignores a closed output, which must not end the supervision."""
+    """Return a context manager that ignores errors of a closed output, which must not end the supervision."""
     return contextlib.suppress(OSError, ValueError)
 
 

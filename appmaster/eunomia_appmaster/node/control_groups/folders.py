@@ -35,7 +35,7 @@ def counted(path: Path, *names: str) -> int | None:
 
 
 def stalled_seconds(path: Path) -> float | None:
-    """Return the total of the line "full" of a file of pressure (kernel documentation, ``accounting/psi``), or None."""
+    """Return the total of line "full" of a pressure file in seconds (kernel: ``accounting/psi``); None: not counted."""
     for line in (read(path) or "").splitlines():
         if line.startswith("full "):
             return int(line.rpartition("total=")[2]) / 1e6

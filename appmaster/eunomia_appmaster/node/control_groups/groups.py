@@ -33,7 +33,7 @@ class GroupLimits:
     closed_devices: tuple[str, ...] = ()
     """Devices that its processes may not open, as ``c MAJOR:MINOR``."""
     cpu_weight: int | None = None
-    """Weight for a core that others want as well; 100 is a process's without a group. None: it stays as it is."""
+    """CPU weight for a contended core; 100 is the weight of a process without a group. None: unchanged."""
 
     @property
     def weighs_more(self) -> bool:
@@ -43,10 +43,10 @@ class GroupLimits:
 
 USUAL_WEIGHT: Final = 100
 BESIDE_PACED_WEIGHT: Final = 10
-"""Weight of an app master's group beside paced slots: dozens of them that start at once still take no slot's quota."""
+"""CPU weight of an app master's group beside paced slots: even dozens that start at once reduce no slot's quota."""
 PACED_WEIGHT: Final = 800
-"""Weight of a group with the pace of a slot, and of all groups of its launcher together. A core's other processes, such
-as starting app masters, then do not take a slot's quota; they keep the cores that the quotas of all slots leave."""
+"""CPU weight of a paced slot's group, and of all groups of its launcher together. A core's other processes, such as
+starting app masters, then do not reduce a slot's quota; they get the CPU time that the quotas leave."""
 
 
 def quota(cpus: float) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def quota(cpus: float) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuQuota:
-    """A limit on CPU time: so many CPU-seconds in each period."""
+    """A limit on CPU time: ``amount_seconds`` CPU-seconds in each period of ``period_seconds``."""
 
     amount_seconds: float
     period_seconds: float
@@ -75,22 +75,22 @@ class CpuQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttled:
-    """How often and for how long a quota has held back the processes of a group, since the group exists.
+    """How often and for how long a CPU quota has throttled the processes of a group, since the group was created.
 
-    Kernels that throttle each task by itself (Linux 6.18) count a part of the seconds alone.
+    Kernels that throttle each task separately (Linux 6.18) count only a part of the seconds.
     """
 
     periods: int
     """Periods in which the quota was used up while a process was ready to run."""
     seconds: float
-    """Time from there to the end of these periods, summed over CPUs."""
+    """Seconds from the use of the quota to the end of each such period, summed over CPUs."""
 
 
 class ControlGroup(Protocol):
     """The control group of one container.
 
-    If its folder disappears while the container runs, it has no more processes; the methods then answer as for an empty
-    group, except ``limit``, which raises ``OSError``.
+    If its folder disappears while the container runs, it has no more processes; the methods then return what they do
+    for an empty group, except ``limit``, which raises ``OSError``.
     """
 
     @property
@@ -130,7 +130,7 @@ class ControlGroup(Protocol):
         ...
 
     def out_of_memory_kills(self) -> int | None:
-        """Return how many of its processes the kernel has killed for lack of memory; None: it does not count them."""
+        """Return how many of the group's processes the kernel has killed for lack of memory; None: not counted."""
         ...
 
     def cpu_quota(self) -> CpuQuota | None:
@@ -138,13 +138,13 @@ class ControlGroup(Protocol):
         ...
 
     def throttled(self) -> Throttled | None:
-        """Return how much its quota has held its processes back; None: it is not counted."""
+        """Return how often and how long the group's CPU quota has throttled it; None: it is not counted."""
         ...
 
     def stalled_seconds(self) -> float | None:
-        """Return for how long processes of it were ready to run and none of them ran; None: it is not counted.
+        """Return the seconds in which processes of the group were ready but none ran; None: they are not counted.
 
-        The kernel adds to it every two seconds.
+        The kernel updates the count every two seconds.
         """
         ...
 

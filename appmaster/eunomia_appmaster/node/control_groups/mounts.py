@@ -11,7 +11,7 @@ UNIFIED = "unified"
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The own group of this process in each hierarchy: its folder by controller, and by ``UNIFIED`` for version 2."""
+    """Folders of this process's group in each hierarchy, by controller (version 1) or ``UNIFIED`` (version 2)."""
 
     own: dict[str, Path]
 

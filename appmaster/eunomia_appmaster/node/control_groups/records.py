@@ -1,4 +1,4 @@
-"""Stores a container's group in its record, so that a later launcher finds it even if that uses another kind."""
+"""Stores a container's group in its record, so that a later launcher finds the group even if its own kind differs."""
 
 from pathlib import Path
 from typing import Any

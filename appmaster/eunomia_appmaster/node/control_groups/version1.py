@@ -1,7 +1,7 @@
 """Control groups of version 1: one hierarchy per controller, and the unified one if it is mounted as well.
 
-The unified hierarchy has no controllers then, but it can kill a group at once and tell whether it is empty. Without it,
-a group is killed by forbidding new processes and sending a signal to each.
+The unified hierarchy has no controllers then, but it can kill a group at once and report whether the group is empty.
+Without it, a group is killed by forbidding new processes and sending SIGKILL to each one.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class Version1Group:
                 files.write(self.folders[DEVICES] / "devices.deny", f"{device} rwm")
 
     def _limit_memory(self, limit: int | None) -> None:
-        """Set the limits on memory, and on memory with swap if that is counted, which must never be the lower one."""
+        """Set the limit on memory, and that on memory with swap if counted, which must never be below the first."""
         folder, value = self.folders[MEMORY], _NO_LIMIT if limit is None else limit
         names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
         if not (folder / names[1]).exists():
@@ -80,7 +80,7 @@ class Version1Group:
             return
         amount, period = quota(cpus)
         if files.number(folder / "cpu.cfs_period_us") != period:
-            files.write(folder / "cpu.cfs_quota_us", _NO_LIMIT)  # no share above the parent's in between
+            files.write(folder / "cpu.cfs_quota_us", _NO_LIMIT)  # the ratio must never exceed the parent's
             files.write(folder / "cpu.cfs_period_us", period)
         files.write(folder / "cpu.cfs_quota_us", amount)
 
@@ -112,7 +112,7 @@ class Version1Group:
         return CpuQuota(amount_seconds=amount / 1e6, period_seconds=period / 1e6) if amount and period else None
 
     def throttled(self) -> Throttled | None:
-        """Return the counters of cpu.stat, whose time is in nanoseconds."""
+        """Return the counters of cpu.stat, whose time is in nanoseconds, converted to seconds."""
         if CPU not in self.folders:
             return None
         stat = self.folders[CPU] / "cpu.stat"
@@ -120,7 +120,7 @@ class Version1Group:
         return None if periods is None or spent is None else Throttled(periods=periods, seconds=spent / 1e9)
 
     def stalled_seconds(self) -> float | None:
-        """Return the time in cpu.pressure, which the unified hierarchy alone has."""
+        """Return the seconds in cpu.pressure, a file that only the unified hierarchy has."""
         return files.stalled_seconds(self.folders[UNIFIED] / "cpu.pressure") if UNIFIED in self.folders else None
 
     def processes(self) -> list[int]:

@@ -98,13 +98,13 @@ class Version2Group:
         return CpuQuota(amount_seconds=int(amount) / 1e6, period_seconds=int(period) / 1e6)
 
     def throttled(self) -> Throttled | None:
-        """Return the counters of cpu.stat, whose time is in microseconds."""
+        """Return the counters of cpu.stat, whose time is in microseconds, converted to seconds."""
         stat = self.folder / "cpu.stat"
         periods, spent = files.counted(stat, "nr_throttled"), files.counted(stat, "throttled_usec")
         return None if periods is None or spent is None else Throttled(periods=periods, seconds=spent / 1e6)
 
     def stalled_seconds(self) -> float | None:
-        """Return the time in cpu.pressure."""
+        """Return the seconds in cpu.pressure."""
         return files.stalled_seconds(self.folder / "cpu.pressure")
 
     def processes(self) -> list[int]:
