@@ -1,4 +1,4 @@
-"""Engines: clusters of others on which the arbiter's launchers run as jobs, such as Slurm."""
+"""Engines: cluster managers such as Slurm, Ray and Kubernetes, which provide nodes for the arbiter's launchers."""
 
 from eunomia_engines.engine import (
     AllocationKind,

@@ -1,8 +1,8 @@
-"""What an engine is: it provides machines, keeps launchers alive on them, and says when a machine's time ends.
+"""The interface of engines: an engine provides nodes, keeps launchers alive on them, and reports when a node will end.
 
-An engine (Slurm, Ray, a cloud) decides nothing about GPUs: the arbiter alone says which job uses which GPU. What an
-engine says about the end of a node is a hint, never a proof: with Slurm's daemon killed, Slurm calls the node lost
-while all processes on it still live. Slots become free by the fence of a launcher alone.
+An engine (Slurm, Ray, a cloud) decides nothing about GPUs: only the arbiter assigns GPUs to jobs. An engine's report
+that a node has ended is a hint, never a proof: if Slurm's daemon is killed, Slurm reports the node as lost while all
+processes on it still run. Only the fence of a launcher frees slots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from eunomia_appmaster.commands.serve_flags import ServeFlags
 
 
 class NodeState(Enum):
-    """The state of a node by the engine's own words."""
+    """The state of a node as the engine reports it."""
 
     ASKED = "asked"
     """Waits in the engine's queue."""
@@ -25,33 +25,33 @@ class NodeState(Enum):
     ENDS = "ends"
     """Ordered to end; processes may still run."""
     ENDED = "ended"
-    """Over by the engine's word, which proves nothing about processes."""
+    """Reported as ended by the engine, which does not prove that its processes have ended."""
     UNKNOWN = "unknown"
     """A state that this version does not know; it counts neither as ended nor as free."""
 
 
 @value
 class EngineNode:
-    """A node that was asked for, as the engine describes it."""
+    """A requested node, as the engine reports it."""
 
     id: str
-    """The engine's own, such as the id of a Slurm job."""
+    """The engine's id of the node, such as the id of a Slurm job."""
     state: NodeState
     why: str = ""
-    """The engine's own word for it, such as ``Priority``."""
+    """The engine's reason for the state, such as ``Priority``; empty: none is reported."""
     host: str = ""
-    """Empty: no machine has been given yet."""
+    """Host name of the node's machine; empty: none is assigned yet."""
     asked_at: float | None = None
-    """Unix time in seconds; None: not known."""
+    """Unix time in seconds of the request; None: unknown."""
     began_at: float | None = None
-    """Unix time in seconds; None: it has not begun, or the time is not known."""
+    """Unix time in seconds of the start; None: the node has not started, or the time is unknown."""
     ends_at: float | None = None
-    """Unix time in seconds at which the engine ends it; None: no end is known."""
+    """Unix time in seconds at which the engine ends the node; None: unknown, or without an end."""
 
 
 @value
 class EngineFinding:
-    """One line of ``eunomia engine check``: what is there, or what is missing."""
+    """One line of ``eunomia engine check``: a prerequisite of the engine, found or missing."""
 
     is_good: bool
     text: str
@@ -60,29 +60,29 @@ class EngineFinding:
 class Engine(Protocol):
     """The nodes of one arbiter at an engine; each call may take seconds, and may fail with ``EngineSilentError``.
 
-    Calls come from one thread, about every 30 s, and again after a failure. What was asked for belongs to a state
-    folder, so that a later process with that folder finds it.
+    One thread makes all calls, about every 30 s, and again after a failure. Requested nodes belong to a state folder,
+    so that a later process with the same folder finds them.
     """
 
     def nodes(self) -> Sequence[EngineNode]:
-        """Return all nodes that were asked for in this arbiter's name, also ended ones that the engine still lists.
+        """Return all nodes that were requested for this arbiter, including ended ones that the engine still lists.
 
-        Each once: ``each_once`` merges what an engine says twice.
+        Each id occurs once; ``each_once`` merges nodes that an engine lists twice.
 
         Raises:
-            EngineSilentError: the engine does not answer, so that nothing is known.
+            EngineSilentError: the engine does not answer, so the state of the nodes is unknown.
         """
 
     def ask(self, count: int) -> Sequence[str]:
-        """Ask for nodes, and return their ids, at most ``count``, fewer where the engine's limits allow no more.
+        """Request nodes, and return their ids: ``count`` of them, or fewer if the engine's limits allow no more.
 
         Raises:
-            EngineRefusedError: the engine refuses, in its own words.
-            EngineSilentError: the engine does not answer; whether the nodes were asked for is not known.
+            EngineRefusedError: the engine refuses; the error contains its message.
+            EngineSilentError: the engine does not answer, so it is unknown whether the nodes were requested.
         """
 
     def give_back(self, node: str) -> None:
-        """End a node, or withdraw it from the queue; one that has ended already changes nothing.
+        """End a node, or withdraw it from the queue; no effect on a node that has already ended.
 
         Raises:
             EngineSilentError: the engine does not answer.
@@ -90,13 +90,13 @@ class Engine(Protocol):
 
 
 class EngineKind(Protocol):
-    """What the hook ``eunomia_engine`` names, as ``module:class``; the class is made without arguments."""
+    """An engine's entry class, which the hook ``eunomia_engine`` names as ``module:class``; it takes no arguments."""
 
     def check(self) -> Sequence[EngineFinding]:
-        """Return what of the engine is there and what is missing; changes nothing and raises nothing."""
+        """Return which prerequisites of the engine are found and which are missing; changes and raises nothing."""
 
     def engine(self, state: Path) -> Engine:
-        """Return the engine of an arbiter's state folder, without a call of the engine's programs.
+        """Return the engine of an arbiter's state folder, without calling the engine's programs.
 
         Raises:
             InputError: the state folder holds no request for nodes of this engine.
@@ -104,18 +104,18 @@ class EngineKind(Protocol):
 
 
 class AllocationKind(Protocol):
-    """An engine whose machines a user may have already, as in a shell of an allocation: ``eunomia serve --on NAME``."""
+    """An engine that can serve on machines already allocated to the user's shell: ``eunomia serve --on NAME``."""
 
     def serve_allocation(self, flags: ServeFlags) -> int:
-        """Serve on the machines of this shell until it is stopped or they end; returns the exit code.
+        """Serve on the machines allocated to this shell until stopped or the allocation ends; returns the exit code.
 
         Raises:
-            InputError: this shell has no machines, or a flag is of no use there.
+            InputError: this shell has no allocation, or a flag has no meaning in one.
         """
 
 
 class EngineRefusedError(InputError):
-    """The engine refuses a request; the value holds the engine's own words."""
+    """The engine refuses a request; the error's value is the engine's own message."""
 
 
 class EngineSilentError(EunomiaError):
@@ -123,7 +123,7 @@ class EngineSilentError(EunomiaError):
 
 
 def each_once(nodes: Iterable[EngineNode]) -> Sequence[EngineNode]:
-    """Return nodes with each id once; the state of a node of which two things are said is unknown."""
+    """Return nodes with each id once; a node that is listed twice with different contents is ``UNKNOWN``."""
     found: dict[str, EngineNode] = {}
     for node in nodes:
         before = found.get(node.id)

@@ -1,4 +1,4 @@
-"""Engines by name: the built-in ones, and those that plugins bring by the hook ``eunomia_engine``."""
+"""Engines by name: the built-in ones, and those that plugins provide through the hook ``eunomia_engine``."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -26,11 +26,11 @@ def engine_names(registry: Registry) -> tuple[str, ...]:
 
 
 def load_engine(name: str, registry: Registry) -> EngineKind:
-    """Return the engine of a name.
+    """Return the engine with this name.
 
     Raises:
-        InputError: there is no such engine, or an extra that it needs is not installed.
-        PluginError: its plugin does not load, or does not name a class that can be made.
+        InputError: there is no such engine, or an extra that it requires is not installed.
+        PluginError: its plugin does not load, or does not name a class that can be created.
     """
     target = ENGINES.get(name) or _target(name, registry)
     try:
@@ -48,10 +48,10 @@ def load_engine(name: str, registry: Registry) -> EngineKind:
 
 
 def serve_on(name: str, flags: ServeFlags, registry: Registry) -> int:
-    """Serve on the machines that an engine has given to this shell; returns the exit code.
+    """Serve on the machines that an engine has allocated to this shell; returns the exit code.
 
     Raises:
-        InputError: there is no such engine, it gives a shell no machines, or this shell has none.
+        InputError: there is no such engine, it cannot serve in an allocation, or this shell has none.
     """
     serve_allocation = getattr(load_engine(name, registry), "serve_allocation", None)
     if not callable(serve_allocation):

@@ -1,4 +1,4 @@
-"""What requests of all engines have in common: the number of nodes, the mark of a state folder, their file."""
+"""Common parts of the engines' requests: the number of nodes, the mark of a state folder, and the request's file."""
 
 import hashlib
 import json
@@ -12,19 +12,19 @@ from eunomia.errors import InputError
 from eunomia_appmaster.node.private_files import write_private
 
 REQUEST: Final = "request.json"
-"""File below the engine's folder."""
+"""Name of the request's file in the engine's folder."""
 
 
 def mark_of(state: Path) -> str:
-    """Return the mark that names a state folder in the names of its jobs: eight hexadecimal digits."""
+    """Return eight hexadecimal digits that identify a state folder in the names of its jobs."""
     return hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:8]
 
 
 def nodes_range(text: str) -> tuple[int, int]:
-    """Return least and most of ``--nodes``: ``4`` or ``2..8``.
+    """Parse ``--nodes`` (``4`` or ``2..8``) to the minimum and maximum number of nodes.
 
     Raises:
-        InputError: it is neither, or a bound is below 1.
+        InputError: the text has another form, or a bound is below 1.
     """
     found = re.fullmatch(r"(\d{1,5})(?:\.\.(\d{1,5}))?", text.strip())
     least, most = (int(found.group(1)), int(found.group(2) or found.group(1))) if found else (0, 0)
@@ -44,11 +44,11 @@ def load_request(folder: Path, of: str, place: Path) -> dict[str, Any]:
 
     Args:
         folder: the engine's.
-        of: the command that writes it.
+        of: the command that writes the request, for the error.
         place: the state folder, for the error.
 
     Raises:
-        InputError: there is none, or it cannot be read.
+        InputError: there is no request, or it cannot be read.
     """
     path = folder / REQUEST
     try:
@@ -63,5 +63,5 @@ def load_request(folder: Path, of: str, place: Path) -> dict[str, Any]:
 
 
 def unreadable(folder: Path, error: Exception) -> InputError:
-    """Return the error of a request that is damaged."""
+    """Return the error for a damaged request."""
     return InputError("the request must be readable", value=str(error)[:200], place=str(folder / REQUEST))

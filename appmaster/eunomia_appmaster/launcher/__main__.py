@@ -390,7 +390,7 @@ async def _watch_memory(containers: Containers) -> None:
 
 
 def main() -> None:
-    """Run the launcher; exit code 2 for bad input, 0 for a node that was removed."""
+    """Run the launcher; exit code 2 for bad input; for a removed node ``REMOVED`` (5) on the head, elsewhere 0."""
     options = parser().parse_args()
     name_process("launcher")
     share_one_arena()

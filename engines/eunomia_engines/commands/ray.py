@@ -26,7 +26,7 @@ from eunomia_engines.ray.starting import ArbiterFlags, begin
 
 SCHEMA: Final = "eunomia/ray@1"
 ID_LENGTH: Final = 8
-"""Digits of Ray's ids that are shown."""
+"""Number of leading digits of Ray's ids in the output."""
 
 ray = typer.Typer(
     add_completion=False,
@@ -174,7 +174,7 @@ def _show(state: Path, engine: RayEngine, *, as_json: bool, notes: Sequence[str]
 
 
 def _is_shown(node: EngineNode, pilot: Pilot | None) -> bool:
-    """Return whether a node is there, or ended otherwise than in order and is not forgotten yet."""
+    """Return whether a node has not ended, or has failed and its record still exists."""
     return node.state is not NodeState.ENDED or (pilot is not None and has_failed(node, pilot))
 
 
@@ -189,7 +189,7 @@ def _row(state: Path, node: EngineNode, pilot: Pilot | None, members: Mapping[st
 
 
 def _words(node: EngineNode, member: pb.NodeView | None) -> str:
-    """Return the state of a node: the arbiter's word while it knows it, else Ray's about the actor."""
+    """Return a node's state as text: from the arbiter if the node is registered there, else the actor's from Ray."""
     if node.state is NodeState.RUNS:
         return "starting" if member is None else str(member.state)
     words = {NodeState.ASKED: "pending", NodeState.UNKNOWN: "actor unknown", NodeState.ENDED: "actor ended"}

@@ -113,7 +113,7 @@ class UpFlags(BaseModel):
         """Check the options of the head.
 
         Raises:
-            InputError: one is not known, or needs another one.
+            InputError: an option is unknown, or requires another option.
         """
         if self.head not in HEADS:
             raise InputError("--head must be here or job", value=f'"{self.head}"{did_you_mean(self.head, HEADS)}')
@@ -251,17 +251,17 @@ def _state(given: Path | None) -> Path:
 
 
 def _notes(request: Request, here: Sequence[SlurmNodes], programs: SlurmPrograms) -> list[str]:
-    """Return what limits of the site do to a request.
+    """Return notes on how the site's limits affect a request.
 
     Raises:
-        InputError: they let none of its jobs run, or not as many.
+        InputError: the limits let none of its jobs run, or fewer jobs than requested.
     """
     names, limits = sorted({one.partition for one in here}), read_limits(programs)
     return [*check_limits(request, names, limits), *room_note(request, here), save_note(request, names, limits)]
 
 
 def _asked_lines(request: Request, asked: Request) -> Sequence[str]:
-    """Return what Slurm gives a node beside its GPUs, where the command did not name it."""
+    """Return lines on the CPUs and memory that a node gets from Slurm, if the command did not name them."""
     parts: list[str] = []
     if request.cpus != asked.cpus:
         parts.append(f"{request.cpus} CPUs")
@@ -272,7 +272,7 @@ def _asked_lines(request: Request, asked: Request) -> Sequence[str]:
 
 
 def _show_scripts(request: Request, state: Path, notes: Sequence[str], *, as_json: bool) -> None:
-    """Print the scripts of the jobs, and submit nothing."""
+    """Print the scripts of the batch jobs, without submitting them."""
     script = job_script(request, state)
     head = head_script(request, state) if request.head == "job" else None
     if as_json:

@@ -1,4 +1,4 @@
-"""What the keeper of a head sees: the arbiter through a client, and the records of pilots in the state folder."""
+"""The keeper's access to the arbiter (through a client) and to the records of pilots in the state folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,11 +25,11 @@ class Arbiter:
         }
 
     def needs(self) -> Sequence[AppNeed]:
-        """Return what live apps could use and hold, in slots."""
+        """Return the number of slots that each live app could use, and the number that it holds."""
         return [need_of(app) for app in self._client.list().apps if app.state not in OVER]
 
     def drain(self, name: str, why: str, within: float) -> None:
-        """Drain a node: its leases end within so many seconds."""
+        """Drain a node for the reason ``why``; its leases end within ``within`` seconds."""
         self._client.drain_node(name, why, within_seconds=within)
 
     def remove(self, name: str, why: str, *, is_off: bool) -> None:
@@ -38,16 +38,16 @@ class Arbiter:
 
 
 def need_of(app: pb.App) -> AppNeed:
-    """Return what an app could use, and what it holds, in slots.
+    """Return the number of slots that an app could use, and the number that it holds.
 
-    The arbiter bounds ``max_slots`` by the most slots that the cluster has had, which is what more nodes would change:
-    so each job that waits counts as a slot, too.
+    The arbiter bounds ``max_slots`` by the most slots that the cluster has had, which more nodes would raise. So each
+    job that waits counts as one more usable slot.
     """
     return AppNeed(usable=max(app.max_slots, app.slots + app.waiting), held=app.slots)
 
 
 class RecordedPilots:
-    """The engine's nodes with the nodes of the arbiter that they became, from the records in the state folder.
+    """Matches the engine's nodes with the arbiter's nodes, by the records of pilots in the state folder.
 
     Args:
         folder: the engine's, below the state folder.
@@ -57,7 +57,7 @@ class RecordedPilots:
         self._folder = folder
 
     def lives(self, engine: Engine) -> Sequence[Life]:
-        """Return all nodes that the engine lists or whose records are there, in the order of their begins."""
+        """Return all nodes that the engine lists or that have a record, in the order of their starts."""
         listed = {node.id: node for node in engine.nodes()}
         begun = pilots(self._folder)
         drop_ends(self._folder, listed.keys() | begun.keys())
@@ -68,7 +68,7 @@ class RecordedPilots:
         return sorted(found, key=lambda life: begun[life.id].began_at if life.id in begun else float("inf"))
 
     def forget(self, life: str) -> None:
-        """Drop the record of a node that is over; how it ended is known until the engine lists it no more."""
+        """Delete the record of a node that has ended; its exit code stays known while the engine lists the node."""
         drop_pilot(self._folder, life)
 
 

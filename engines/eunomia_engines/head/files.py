@@ -19,12 +19,12 @@ SERVING: Final = "serving.json"
 """The flags of the arbiter."""
 LOG: Final = "head.log"
 DOWN: Final = "down"
-"""While it is there, the head, when it is ended, first gives back all nodes."""
+"""File whose presence makes a head that is stopped give back all nodes first."""
 TOKEN_DAYS: Final = 365.0
 
 
 def head_address(folder: Path) -> str:
-    """Return the arbiter's address.
+    """Return the arbiter's address, host:port.
 
     Raises:
         InputError: the head has not written it.
@@ -37,7 +37,7 @@ def head_address(folder: Path) -> str:
 
 
 def head_process(folder: Path) -> int | None:
-    """Return the pid of the head that serves from this machine; None: none does."""
+    """Return the pid of the head that serves from this machine; None: there is none, or it runs in a batch job."""
     record = read_record(folder)
     if record.get("job"):  # it may be on another machine
         return None
@@ -46,7 +46,7 @@ def head_process(folder: Path) -> int | None:
 
 
 def write_head(folder: Path, client: Client, address: str, **more: Any) -> None:
-    """Write the join token and then the address for the nodes; the token of the head before ends."""
+    """Write the join token and then the address for the nodes; the token of the previous head is revoked."""
     if (before := read_record(folder).get("token")) is not None:
         client.revoke_join_token(int(before))
     made = client.make_join_token(ends_in_seconds=TOKEN_DAYS * 86400.0, reusable=True)
@@ -58,7 +58,7 @@ def write_head(folder: Path, client: Client, address: str, **more: Any) -> None:
 
 
 def save_serving(folder: Path, *, policy: str, settings: Sequence[str], port: int | None) -> None:
-    """Write the flags of the arbiter that ``up`` was given."""
+    """Write the arbiter's flags, as given to ``up``."""
     serving = {"policy": policy, "settings": list(settings), "port": port}
     write_private(folder / SERVING, json.dumps(serving).encode(), sync=True)
 
@@ -70,7 +70,7 @@ def serve_flags(folder: Path, state: Path) -> ServeFlags:
 
 
 def given_flags(folder: Path) -> tuple[dict[str, Any], int]:
-    """Return the flags that ``up`` was given, and the port: where it named none, that of the last head, or else 0.
+    """Return the flags given to ``up``, and the port: the given one, else the last head's, else 0.
 
     Raises:
         InputError: the file with the flags is missing or damaged.
@@ -85,7 +85,7 @@ def given_flags(folder: Path) -> tuple[dict[str, Any], int]:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return the record of the last head; empty: there was none, or it is damaged."""
+    """Return the record of the last head; empty: there is no record, or it is damaged."""
     try:
         found = json.loads((folder / HEAD).read_text(encoding="utf-8"))
     except (OSError, ValueError):

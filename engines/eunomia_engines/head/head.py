@@ -30,28 +30,28 @@ from eunomia_engines.keeper.plan import Life, Times
 log = structlog.get_logger()
 
 MOST_WORDS: Final = 2000
-"""Signs of a reason that are kept."""
+"""Maximum number of characters of a reason that are kept."""
 CHECK_SECONDS: Final = 0.5
 LAST_SECONDS: Final = 180.0
-"""Seconds in which nodes that are given back must end, before the head ends without them."""
+"""Seconds for which a stopped head waits for the end of the nodes that it gives back."""
 LAST_LOOK_SECONDS: Final = 3.0
 SILENT_SECONDS: Final = 20.0
-"""After it, an engine that does not answer is not waited for when all nodes are given back."""
+"""Seconds for which a head that gives back all nodes waits for an engine that does not answer."""
 
 
 @value
 class HeadParts:
-    """What a head is made of.
+    """The parts of a head.
 
     Attributes:
-        engine: gives the nodes.
-        demand: how many to have.
-        times: of the keeper.
-        look_seconds: between two looks at the engine.
-        close: ends what the engine has open.
-        end_alone: lets nodes end of which the engine does not answer, and returns whether all have; None: nothing can.
-        gives_back: whether a head that is stopped gives all nodes back; else it does so after ``down`` alone.
-        serves: called with the arbiter's address and policy once it serves.
+        engine: provides the nodes.
+        demand: computes the number of nodes to have.
+        times: periods of the keeper.
+        look_seconds: seconds between two queries of the engine.
+        close: closes the engine's resources.
+        end_alone: ends nodes without an engine that does not answer; returns whether all have ended; None: impossible.
+        gives_back: whether a stopped head always gives back all nodes; else only after ``down``.
+        serves: called with the arbiter's address and policy once the arbiter serves.
     """
 
     engine: Engine
@@ -65,10 +65,10 @@ class HeadParts:
 
 
 class MakeParts(Protocol):
-    """Makes the parts of a state folder's head."""
+    """Function that creates the parts of a state folder's head."""
 
     def __call__(self, state: Path) -> HeadParts:
-        """Return the parts; raises ``InputError`` where the request is invalid."""
+        """Return the parts; raises ``InputError`` if the request is invalid."""
 
 
 def run_head(names: HeadNames, make: MakeParts, state: Path, seat: Callable[[], Seat] | None = None) -> None:
@@ -76,9 +76,9 @@ def run_head(names: HeadNames, make: MakeParts, state: Path, seat: Callable[[], 
 
     Args:
         names: of the engine.
-        make: makes the parts.
+        make: creates the parts.
         state: the arbiter's state folder.
-        seat: makes the place where the head runs; None: this machine, that of ``up``.
+        seat: creates the head's seat (where it runs); None: this machine, on which ``up`` was called.
     """
     name_process(f"{names.engine} head")
     configure_logs(level="info")
@@ -94,7 +94,7 @@ def run_head(names: HeadNames, make: MakeParts, state: Path, seat: Callable[[], 
 
 
 def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Event) -> None:
-    """Run the arbiter and the keeper until stopped, or until another head takes this one's place.
+    """Run the arbiter and the keeper until stopped, or until another head replaces this one.
 
     Raises:
         InputError: a setting is invalid, or another arbiter serves the state folder.
@@ -136,7 +136,7 @@ def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Eve
 
 
 def note_asked(names: HeadNames, state: Path, lives: Sequence[Life]) -> None:
-    """Note for commands on this machine which engine gives the nodes of a state folder, and which of them it owes."""
+    """Write, for commands on this machine, a state folder's engine and the requested nodes that still wait."""
     waiting = [life.node for life in lives if life.node is not None and life.node.state is NodeState.ASKED]
     asked = tuple(AskedNode(id=node.id, why=node.why[:MOST_WORDS]) for node in waiting)
     note = EngineNote(engine=names.engine, up=names.up, down=names.down, at=time.time(), unit=names.unit, asked=asked)
@@ -144,11 +144,11 @@ def note_asked(names: HeadNames, state: Path, lives: Sequence[Life]) -> None:
 
 
 def give_all_back(engine: Engine, end_alone: Callable[[], bool] | None = None) -> None:
-    """End all nodes, and wait until the engine calls them ended: meanwhile the arbiter hears of what they saved.
+    """End all nodes, and wait up to ``LAST_SECONDS`` until the engine lists them as ended, while the arbiter serves.
 
     Args:
-        engine: gives the nodes.
-        end_alone: of ``HeadParts``.
+        engine: provides the nodes.
+        end_alone: as in ``HeadParts``.
     """
     began, ordered, silent_since = time.monotonic(), set[str](), None
     while time.monotonic() < began + LAST_SECONDS:

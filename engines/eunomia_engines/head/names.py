@@ -1,4 +1,4 @@
-"""The names of an engine in its head: its files, its commands, and the word for a node."""
+"""The names that a head uses for its engine: files, commands, and the engine's term for a node."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ class HeadNames:
     """The names of an engine in a head.
 
     Attributes:
-        engine: its name.
-        folder: of its files, below the state folder.
-        unit: what a node is at the engine, such as a job.
+        engine: the engine's name, such as ``slurm``.
+        folder: folder of its files, below the state folder.
+        unit: the engine's term for a node, such as ``job``.
     """
 
     engine: str
@@ -26,5 +26,5 @@ class HeadNames:
 
     @property
     def down(self) -> str:
-        """The command after which another one may serve it."""
+        """The command after which another command may serve the state folder."""
         return f"eunomia {self.engine} down"

@@ -1,4 +1,4 @@
-"""Where a head runs: on the machine of ``up``; an engine may have others, such as a batch job."""
+"""Seats: where a head runs. The default is the machine on which ``up`` was called; a batch job is another seat."""
 
 import threading
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Seat:
-    """A head on the machine of ``up``.
+    """The seat of a head on the machine on which ``up`` was called.
 
     Args:
         folder: the engine's, below the state folder.
@@ -22,21 +22,21 @@ class Seat:
     def __init__(self, folder: Path, state: Path) -> None:
         self.folder, self.state = folder, state
         self.record: dict[str, Any] = {}
-        """What the head's record has besides address, process and token."""
+        """Additional fields of the head's record, besides address, process and token."""
 
     def wait(self, stopped: threading.Event) -> bool:
         """Wait until this head may serve; returns False if it was stopped or replaced meanwhile."""
         return not stopped.is_set()
 
     def is_taken(self) -> bool:
-        """Return whether another head has taken this one's place."""
+        """Return whether another head has replaced this one."""
         return False
 
     def flags(self) -> ServeFlags:
         """Return the flags of the arbiter.
 
         Raises:
-            InputError: the file with those that ``up`` was given is missing or damaged.
+            InputError: the file with the flags given to ``up`` is missing or damaged.
         """
         return serve_flags(self.folder, self.state)
 
@@ -45,7 +45,7 @@ class Seat:
 
         Args:
             serving: the arbiter's settings.
-            here: the address by which this machine's own processes call it.
+            here: the address at which this machine's own processes reach the arbiter.
         """
         host = "" if serving.certificates is None else serving.certificates.called_from_elsewhere("0.0.0.0")
         return f"{host}:{here.rpartition(':')[2]}"

@@ -1,4 +1,4 @@
-"""A head from outside, as commands and scripts see it: started, waited for, shown and ended."""
+"""Functions with which commands and scripts start, await, show and end a head."""
 
 import signal
 import subprocess
@@ -21,17 +21,17 @@ from eunomia_engines.head.names import HeadNames
 from eunomia_engines.pilots.records import CLEAN, Pilot
 
 START_SECONDS: Final = 120.0
-"""Seconds in which the head must serve."""
+"""Seconds within which a started head must serve."""
 END_SECONDS: Final = 120.0
-"""Seconds in which the head must end after it was ordered to, beside those of its nodes."""
+"""Seconds within which a head must end after the order, in addition to the time for its nodes."""
 POLL_SECONDS: Final = 0.5
 
 
 def check_may_begin(names: HeadNames, state: Path) -> None:
-    """Check that a head may begin in a state folder, and make the engine's folder there.
+    """Check that a head may start in a state folder, and create the engine's folder there.
 
     Raises:
-        InputError: one runs, another engine gives the nodes of the folder, or it cannot be written.
+        InputError: a head runs, another engine provides the folder's nodes, or the folder is not writable.
     """
     if (pid := head_process(state / names.folder)) is not None:
         rule = f"a state folder must have one head: {names.down} ends it, and up begins with other options"
@@ -45,11 +45,11 @@ def check_may_begin(names: HeadNames, state: Path) -> None:
 
 
 def start_head(names: HeadNames, state: Path) -> None:
-    """Start the head as a process of its own, which outlives this one, and wait until it serves.
+    """Start the head as a separate process, which outlives this one, and wait until it serves.
 
     Raises:
-        InputError: it ends; the value is the last line of its log.
-        EunomiaError: it does not serve within two minutes.
+        InputError: the head has ended; the error's value is the last line of its log.
+        EunomiaError: the head does not serve within two minutes.
     """
     folder = state / names.folder
     log = folder / LOG
@@ -71,19 +71,19 @@ def start_head(names: HeadNames, state: Path) -> None:
 
 
 def await_head(names: HeadNames, state: Path, done: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds that a head makes true.
+    """Wait until ``done`` returns True, which a head brings about; ``what`` names the condition in errors.
 
     Raises:
-        EunomiaError: it does not within two minutes.
+        EunomiaError: the condition does not hold within two minutes.
     """
     _wait(done, START_SECONDS, f"{what} ({state / names.folder / LOG} says more)", POLL_SECONDS)
 
 
 def end_head(names: HeadNames, state: Path, *, now: bool) -> None:
-    """End the head, if one runs here, and with ``now`` unset all nodes before it.
+    """End the head, if one runs here; unless ``now`` is set, all its nodes end first.
 
     Raises:
-        EunomiaError: it does not end.
+        EunomiaError: the head does not end in time.
     """
     folder = state / names.folder
     order, pid = folder / DOWN, head_process(folder)
@@ -99,7 +99,7 @@ def end_head(names: HeadNames, state: Path, *, now: bool) -> None:
 
 
 def head_line(names: HeadNames, state: Path) -> str:
-    """Return whether the head runs here, as a line of text."""
+    """Return a line of text on whether the head runs here."""
     pid = head_process(state / names.folder)
     if pid is not None:
         return f"head      running here   (pid {pid})"
@@ -110,7 +110,7 @@ def head_line(names: HeadNames, state: Path) -> str:
 
 
 def members_of(state: Path) -> dict[str, pb.NodeView]:
-    """Return the arbiter's nodes by name; empty: it does not answer, or serves none yet."""
+    """Return the arbiter's nodes by name; empty: the arbiter does not answer, or has no nodes yet."""
     try:
         with Client(state_dir=state, timeout_seconds=10.0) as client:
             return {node.node: node for node in client.nodes()}
@@ -119,12 +119,12 @@ def members_of(state: Path) -> dict[str, pb.NodeView]:
 
 
 def has_failed(node: EngineNode, pilot: Pilot | None) -> bool:
-    """Return whether a node that had begun ended otherwise than in order."""
+    """Return whether a node that had started ended with a failure."""
     return node.state is NodeState.ENDED and node.began_at is not None and (pilot is None or pilot.ended != CLEAN)
 
 
 def node_facts(node: EngineNode, pilot: Pilot | None, members: Mapping[str, pb.NodeView]) -> dict[str, Any]:
-    """Return what engine, records and arbiter say of a node, as an object of JSON without the engine's id."""
+    """Return a node's facts from engine, records and arbiter, as a JSON object without the engine's id."""
     name = None if pilot is None else pilot.node
     member = members.get(name or "")
     return {
@@ -146,10 +146,10 @@ def last_line(log: Path) -> str:
 
 
 def _wait(done: Callable[[], bool], seconds: float, what: str, pause_seconds: float) -> None:
-    """Wait until a condition holds.
+    """Wait until ``done`` returns True.
 
     Raises:
-        EunomiaError: it does not within ``seconds``.
+        EunomiaError: ``done`` does not return True within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     while not done():

@@ -1,1 +1,1 @@
-"""The keeper: asks an engine for nodes while jobs wait, replaces those that end, and gives back idle ones."""
+"""The keeper: requests nodes from an engine while jobs wait, replaces nodes that end, and gives back idle ones."""

@@ -1,4 +1,4 @@
-"""How many nodes to have: the least, and more while jobs have waited for slots."""
+"""The number of nodes to have: a minimum, and more while jobs have waited for slots long enough."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from eunomia.model.shapes import value
 
 @value
 class AppNeed:
-    """What an app could use, and what it holds, in slots."""
+    """Number of slots that an app could use, and number that it holds."""
 
     usable: int
     held: int
@@ -18,9 +18,9 @@ class Demand:
     """The number of nodes to have, which grows after a wait and shrinks as soon as nothing waits.
 
     Args:
-        least: nodes to have at any time.
-        most: nodes to have at most.
-        wait_seconds: for which slots must have been short before another node is wanted.
+        least: minimum number of nodes.
+        most: maximum number of nodes.
+        wait_seconds: seconds for which slots must have been short before another node is wanted.
     """
 
     def __init__(self, least: int, most: int, wait_seconds: float) -> None:
@@ -33,8 +33,8 @@ class Demand:
         Args:
             now: Unix time in seconds.
             apps: live apps.
-            slots: of the engine's nodes that are there.
-            nodes: of the engine that are there; 0: the slots of a node are not known yet.
+            slots: total number of slots of the engine's nodes that are up.
+            nodes: number of the engine's nodes that are up; 0: the number of slots per node is unknown.
         """
         usable, held = sum(app.usable for app in apps), sum(app.held for app in apps)
         needed = self._least if nodes == 0 or slots == 0 else math.ceil(usable * nodes / slots)

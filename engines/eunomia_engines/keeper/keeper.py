@@ -1,4 +1,4 @@
-"""The keeper of an arbiter's nodes: looks at engine and arbiter in turn, and carries out the plan."""
+"""The keeper of an arbiter's nodes: periodically queries engine and arbiter, and carries out a plan."""
 
 import contextlib
 import threading
@@ -16,24 +16,24 @@ from eunomia_engines.keeper.plan import Life, Member, Plan, Times, plan
 log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 30.0
-"""Seconds between two looks at the engine, and so between two calls of ``squeue``."""
+"""Seconds between two queries of the engine, such as calls of ``squeue``."""
 LONGEST_PAUSE_SECONDS: Final = 600.0
-"""Longest pause after the engine refused, or after nodes ended before they joined."""
+"""Longest pause in seconds between requests, after a refusal of the engine or the end of nodes that had not joined."""
 WHY_LEAVES: Final = "not needed now"
 WHY_GONE: Final = "its time at the engine was over"
 
 
 class ArbiterSide(Protocol):
-    """The arbiter, as the keeper sees it."""
+    """The calls of the arbiter that the keeper uses."""
 
     def members(self) -> Mapping[str, Member]:
         """Return the arbiter's nodes by name."""
 
     def needs(self) -> Sequence[AppNeed]:
-        """Return what live apps could use and hold."""
+        """Return the number of slots that each live app could use, and the number that it holds."""
 
     def drain(self, name: str, why: str, within: float) -> None:
-        """Drain a node: its leases end within so many seconds."""
+        """Drain a node for the reason ``why``; its leases end within ``within`` seconds."""
 
     def remove(self, name: str, why: str, *, is_off: bool) -> None:
         """Remove a node once it is empty; ``is_off``: at once, since its processes are known to have ended."""
@@ -43,23 +43,23 @@ class Pilots(Protocol):
     """The records of pilots, by the id of the engine's node."""
 
     def lives(self, engine: Engine) -> Sequence[Life]:
-        """Return all nodes, in the order of their begins; raises ``EngineSilentError`` if nothing is known."""
+        """Return all nodes, in the order of their starts; raises ``EngineSilentError`` without an answer."""
 
     def forget(self, life: str) -> None:
-        """Drop the record of a node that is over and has left the arbiter."""
+        """Delete the record of a node that has ended and has left the arbiter."""
 
 
 class Keeper:
     """Keeps as many nodes as are wanted.
 
     Args:
-        engine: gives nodes.
-        arbiter: uses them.
-        pilots: their records.
-        demand: how many to have.
+        engine: provides nodes.
+        arbiter: uses the nodes.
+        pilots: records of the nodes' pilots.
+        demand: computes the number of nodes to have.
         times: periods of the plan.
-        clock: Unix time in seconds.
-        heard: is told what the engine said, at each look.
+        clock: returns the Unix time in seconds.
+        heard: called with all nodes after each query of the engine.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Keeper:
         self._failed: set[str] = set()
         self._pause_seconds, self._ask_again_at = 0.0, -1.0
         self.fault = ""
-        """Why the last look could not be carried out, in words; empty: it was."""
+        """Message of the last look's error, or of a refused request; empty: there was none."""
 
     def run(
         self,
@@ -88,25 +88,25 @@ class Keeper:
         look_seconds: float = LOOK_SECONDS,
         pause: Callable[[float], object] | None = None,
     ) -> None:
-        """Look until stopped.
+        """Query engine and arbiter and carry out plans, until stopped; errors are logged and the next look tries again.
 
         Args:
-            stopped: ends it.
-            look_seconds: between two looks.
-            pause: waits for so many seconds, or until it knows of a reason to look; None: for as long.
+            stopped: set to end the loop.
+            look_seconds: seconds between two looks.
+            pause: waits for the given seconds, or until there is a reason to look; None: waits for ``stopped``.
         """
         while not stopped.is_set():
             try:
                 self.look()
                 self.fault = ""
-            except (EunomiaError, OSError) as error:  # a side is away, or a disk is full; tried again at the next look
+            except (EunomiaError, OSError) as error:  # engine or arbiter is away, or a disk is full; tried again
                 if str(error) != self.fault:
                     log.warning("keeper.waits", why=str(error))
                 self.fault = str(error)
             (pause or stopped.wait)(look_seconds)
 
     def look(self) -> Plan:
-        """Look at both sides once, and carry out the plan.
+        """Query engine and arbiter once, carry out the plan, and return it.
 
         Raises:
             EngineSilentError: the engine does not answer.
@@ -118,7 +118,7 @@ class Keeper:
         self._note_idle(now, members)
         here = {life.name for life in lives if life.name in members and members[life.name].state == "up"}
         needs: Sequence[AppNeed] = ()
-        with contextlib.suppress(EunomiaError):  # it serves no apps before it has heard a node
+        with contextlib.suppress(EunomiaError):  # the arbiter lists no apps before a node has registered
             needs = self._arbiter.needs()
         wanted = self._demand.wanted(now, needs, slots=sum(members[name].slots for name in here), nodes=len(here))
         made = plan(
@@ -133,7 +133,7 @@ class Keeper:
         self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
 
     def _note_failures(self, now: float, lives: Sequence[Life]) -> None:
-        """Pause before the next ask if nodes ended before their launcher began, or it was refused."""
+        """Pause before the next request if nodes ended before their launchers started, or their launchers failed."""
         new = {life.id for life in lives if _failed(life)} - self._failed
         if new:
             self._failed |= new
@@ -158,7 +158,7 @@ class Keeper:
                 self._pilots.forget(ids[name])
         for node in made.give_back:
             self._engine.give_back(node)
-            self._released.add(node)  # only then: one that the engine has not heard of may still begin
+            self._released.add(node)  # only after the call: a node whose order was lost may still start
         if made.ask and now >= self._ask_again_at:
             self._ask(made.ask, now)
 
@@ -172,7 +172,7 @@ class Keeper:
             self.fault = str(error)
 
     def _try(self, order: Callable[[], None]) -> bool:
-        """Carry out an order to the arbiter; one that it refuses is tried again at the next look."""
+        """Send an order to the arbiter; returns False if it was refused, and the next look tries again."""
         try:
             order()
         except EunomiaError as error:

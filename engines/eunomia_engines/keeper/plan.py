@@ -1,4 +1,4 @@
-"""What a keeper does next, from what engine and arbiter say; a pure function, so that random histories can test it."""
+"""Computes a keeper's next orders from the states of engine and arbiter: a pure function, for randomized tests."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -8,18 +8,18 @@ from eunomia.model.shapes import value
 from eunomia_engines.engine import EngineNode, NodeState
 
 STANDING: Final = frozenset({NodeState.ASKED, NodeState.RUNS, NodeState.UNKNOWN})
-"""States in which a node counts as one that is there or comes; one in an unknown state is not replaced either."""
+"""States in which a node counts as present or coming; a node in an unknown state is not replaced either."""
 
 
 @value
 class Member:
-    """A node as the arbiter knows it.
+    """A node in the arbiter's view.
 
     Attributes:
         state: up, draining, drained or down.
-        held: slots that leases hold.
-        leaves: whether it is removed once it is empty.
-        slots: that it has now.
+        held: number of slots that leases hold.
+        leaves: whether the node is to be removed once it is empty.
+        slots: number of slots that the node has now.
     """
 
     state: str
@@ -30,13 +30,13 @@ class Member:
 
 @value
 class Life:
-    """A node of the engine with the arbiter's node that it became.
+    """A node of the engine together with the arbiter's node that it became.
 
     Attributes:
-        node: by the engine's word; None: the engine does not list it any more.
-        name: of the arbiter's node; empty: its launcher has not begun.
-        is_clean: whether its launcher has ended everything that ran there, by its own word.
-        has_failed: whether its launcher ended for good and not in order, by the word of what ran it.
+        node: the node as the engine lists it; None: the engine does not list it any more.
+        name: name of the arbiter's node; empty: its launcher has not started.
+        is_clean: whether its launcher exited with code 0, after it had ended everything that ran on the node.
+        has_failed: whether its launcher exited with another code, as its pilot recorded.
     """
 
     id: str
@@ -51,9 +51,9 @@ class Times:
     """Periods in seconds.
 
     Attributes:
-        drain: before the known end of a node, from when it is drained and replaced.
-        margin: between the last lease on a node and its end.
-        idle: after which a node above the wanted number that holds nothing is given back.
+        drain: time before the known end of a node at which the node is drained and replaced.
+        margin: time between the end of the last lease on a node and the node's own end.
+        idle: time without leases after which a node above the wanted number is given back.
     """
 
     drain: float
@@ -72,13 +72,13 @@ class Drain:
 
 @value
 class Plan:
-    """Orders of one look.
+    """The orders of one look.
 
     Attributes:
-        ask: number of nodes to ask for.
+        ask: number of nodes to request.
         drains: nodes whose end is near.
-        leave: nodes of the arbiter that are to be removed once they are empty, as they are not needed.
-        gone: nodes of the arbiter that have ended everything by themselves, to be removed at once.
+        leave: names of the arbiter's nodes that are not needed, to be removed once they are empty.
+        gone: names of the arbiter's nodes whose launchers have ended everything, to be removed at once.
         give_back: ids of the engine's nodes that are not needed and hold nothing.
     """
 
@@ -99,17 +99,17 @@ def plan(
     idle_since: Mapping[str, float],
     released: Collection[str] = (),
 ) -> Plan:
-    """Return what to do now.
+    """Return the orders for this look.
 
     Args:
         now: Unix time in seconds.
-        lives: all nodes of the engine, and those that it does not list any more but whose pilots are on record; in
-            the order of their begins, since a host may have several, one after another, under one name.
+        lives: all nodes of the engine, including unlisted ones whose pilots have records; in the order of their
+            starts, since a host may have several nodes, one after another, under one name.
         members: the arbiter's nodes by name.
         wanted: number of nodes to have.
-        times: periods.
-        idle_since: Unix times since when the arbiter's nodes hold nothing, by name.
-        released: ids of nodes that are being given back, so that they count no more.
+        times: periods of the keeper.
+        idle_since: Unix times in seconds since which the arbiter's nodes hold no slots, by name.
+        released: ids of nodes that are being given back, which do not count any more.
     """
     latest = {life.name: life for life in lives if life.name}
     known = [life for life in lives if life.node is not None]
@@ -127,7 +127,7 @@ def plan(
 
 
 def _stands(node: EngineNode | None, now: float, times: Times) -> bool:
-    """Return whether a node is there, or comes, for longer than it takes to replace it."""
+    """Return whether a node is present or coming, and not so near its end that it must be replaced."""
     if node is None or node.state not in STANDING:
         return False
     return node.ends_at is None or node.state is NodeState.ASKED or node.ends_at - now > times.drain
@@ -141,7 +141,7 @@ def _surplus(
     times: Times,
     idle_since: Mapping[str, float],
 ) -> Sequence[Life]:
-    """Return the nodes to give back, at most ``count``: first those in the queue, then idle ones that end first."""
+    """Return at most ``count`` nodes to give back: queued ones, newest first, then idle ones, earliest end first."""
     if count <= 0:
         return ()
     queued = [life for life in standing if life.node is not None and life.node.state is NodeState.ASKED]
@@ -159,13 +159,13 @@ def _surplus(
 
 
 def _may_end(life: Life, members: Mapping[str, Member]) -> bool:
-    """Return whether a node that is given back can end: it has left the arbiter, or never was there."""
+    """Return whether a node that is being given back can end: it has left the arbiter, or never joined it."""
     active = life.node is not None and life.node.state in STANDING
     return active and (life.name not in members or (members[life.name].leaves and members[life.name].held == 0))
 
 
 def _drains(now: float, latest: Collection[Life], members: Mapping[str, Member], times: Times) -> Sequence[Drain]:
-    """Return the nodes whose known end is near, with the time that their leases have left."""
+    """Return the nodes whose known end is near, with the seconds that their leases have left."""
     found = []
     for life in latest:
         member, node = members.get(life.name), life.node
@@ -179,7 +179,7 @@ def _drains(now: float, latest: Collection[Life], members: Mapping[str, Member],
 
 
 def _gone(latest: Mapping[str, Life], members: Mapping[str, Member]) -> Sequence[str]:
-    """Return the arbiter's nodes whose last launcher has ended everything there, unless another begins on them."""
+    """Return the arbiter's nodes whose last launcher has ended everything there, unless another one starts there."""
     return [
         name
         for name, life in latest.items()

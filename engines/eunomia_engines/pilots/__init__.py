@@ -1,1 +1,1 @@
-"""Pilots: what an engine starts on a node; each takes a name, becomes the node's launcher, and leaves a record."""
+"""Pilots: processes that engines start on nodes; each locks a node name, runs the launcher and writes a record."""

@@ -1,4 +1,4 @@
-"""Names of nodes on a host, each taken under a lock on the host's local disk, and the folders of those nodes."""
+"""Names of nodes on a host, each locked by a file on the host's local disk, and the folders of those nodes."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ def private_folder(parent: Path, name: str) -> Path:
     """Return a folder of this user below one that others may write to, such as ``/var/tmp``.
 
     Raises:
-        InputError: what is there is no folder of this user, or is open to others.
+        InputError: the path is not a folder of this user, or other users have access to it.
     """
     path = parent / f"eunomia-{os.getuid()}-{name}"
     path.mkdir(mode=0o700, exist_ok=True)
@@ -29,12 +29,12 @@ def private_folder(parent: Path, name: str) -> Path:
 
 
 def take_name(base: Path, host: str) -> tuple[str, int]:
-    """Return a name of a node that no other pilot on this machine holds, and the open file with its lock.
+    """Lock a node name that no other pilot on this machine holds; returns the name and the lock's file descriptor.
 
     The first node of a host has the host's name, the next ``HOST.2``.
 
     Raises:
-        InputError: there are too many.
+        InputError: the host has too many nodes.
     """
     for number in range(1, MOST_NODES_A_HOST + 1):
         name = host if number == 1 else f"{host}.{number}"
@@ -45,7 +45,7 @@ def take_name(base: Path, host: str) -> tuple[str, int]:
 
 
 def lock_name(base: Path, name: str) -> int | None:
-    """Return the open file with the lock of a node's name; None: another process holds it."""
+    """Lock a node's name; returns the lock's file descriptor; None: another process holds the lock."""
     path = base / f"{name}.lock"
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -62,18 +62,18 @@ def lock_name(base: Path, name: str) -> int | None:
 
 
 def clear_node(base: Path, name: str) -> None:
-    """Remove the folder of a node on which nothing runs any more, unless the next pilot has begun there."""
+    """Remove the folder of a node on which nothing runs any more, unless the next pilot has started there."""
     if (lock := lock_name(base, name)) is not None:
         clear_locked(base, name, lock)
 
 
 def clear_locked(base: Path, name: str, lock: int) -> None:
-    """Remove the folder of a node on which nothing runs any more, and give up its name.
+    """Remove the folder of a node on which nothing runs any more, and release its name.
 
     Args:
-        base: of the nodes of this host.
+        base: folder of the nodes of this host.
         name: of the node.
-        lock: the open file with its lock.
+        lock: file descriptor of the name's lock, which is closed.
     """
     shutil.rmtree(base / name, ignore_errors=True)
     (base / f"{name}.lock").unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def check_gpus(asked: str) -> None:
     """Check that this machine has GPUs.
 
     Args:
-        asked: what was asked for, in the words of the option.
+        asked: the requested GPUs, as text for the error.
 
     Raises:
         InputError: none is found.

@@ -1,8 +1,8 @@
 """Records of pilots: which node of the arbiter an engine's node became, and with which code its launcher ended.
 
 A pilot writes ``pilots/ID.json`` below the engine's folder before its launcher starts, and ``pilots/ID.end`` is written
-once it has ended; ID is the engine's, such as that of a batch job. Both are replaced whole, and read by name, as they
-stand on shared storage.
+once the launcher has ended; ID is the engine's id of the node, such as that of a batch job. Both files are replaced
+atomically and read by name, since they are on shared storage.
 """
 
 import json
@@ -29,7 +29,7 @@ class Pilot:
         node: name of the arbiter's node.
         host: the machine, by the engine's name for it.
         began_at: Unix time in seconds.
-        ended: exit code of the launcher; None: it has not ended by any word.
+        ended: exit code of the launcher; None: no end is recorded.
     """
 
     job: str
@@ -40,13 +40,13 @@ class Pilot:
 
 
 def write_pilot(folder: Path, pilot: Pilot) -> None:
-    """Write the record of a pilot that begins, below the engine's folder."""
+    """Write the record of a starting pilot, below the engine's folder."""
     record = {"job": pilot.job, "node": pilot.node, "host": pilot.host, "began_at": pilot.began_at}
     write_private(folder / PILOTS / f"{pilot.job}.json", json.dumps(record).encode(), sync=True)
 
 
 def pilots(folder: Path) -> Mapping[str, Pilot]:
-    """Return all pilots by the engine's id; records that are damaged or being written are left out."""
+    """Return all recorded pilots by the engine's id, without records that are damaged or being written."""
     found: dict[str, Pilot] = {}
     for path in sorted((folder / PILOTS).glob("*.json")):
         try:
@@ -65,7 +65,7 @@ def pilots(folder: Path) -> Mapping[str, Pilot]:
 
 
 def end_of(folder: Path, job: str) -> int | None:
-    """Return the exit code that was noted for a launcher; None: none, so that nothing is known of its end."""
+    """Return the recorded exit code of a launcher; None: none is recorded, so its end is unknown."""
     try:
         return int((folder / PILOTS / f"{job}.end").read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -73,23 +73,23 @@ def end_of(folder: Path, job: str) -> int | None:
 
 
 def drop_pilot(folder: Path, job: str) -> None:
-    """Remove the record of a node that is over and that has left the arbiter; the note of its end stays."""
+    """Remove the record of a node that has ended and has left the arbiter; its recorded exit code stays."""
     (folder / PILOTS / f"{job}.json").unlink(missing_ok=True)
 
 
 def drop_ends(folder: Path, known: AbstractSet[str]) -> None:
-    """Remove the notes of ends of all nodes but those that are known."""
+    """Remove the recorded exit codes of all nodes except those in ``known``."""
     for path in (folder / PILOTS).glob("*.end"):
         if path.stem not in known:
             path.unlink(missing_ok=True)
 
 
 def write_end(folder: Path, job: str, code: int) -> None:
-    """Note the exit code of a launcher that has ended."""
+    """Record the exit code of a launcher that has ended."""
     write_private(folder / PILOTS / f"{job}.end", f"{code}\n".encode(), sync=True)
 
 
 def ended_clean(folder: Path, node: str) -> bool:
-    """Return whether the last launcher of a node ended everything there, so that the next one joins as new."""
+    """Return whether the last launcher of a node ended everything there, so that the next launcher joins as new."""
     before = [pilot for pilot in pilots(folder).values() if pilot.node == node]
     return bool(before) and max(before, key=lambda pilot: pilot.began_at).ended == CLEAN

@@ -23,23 +23,23 @@ def start(
     runtime_env: Path | str | None = None,
     state_dir: Path | str | None = None,
 ) -> "RayArbiter":
-    """Serve an arbiter on a Ray cluster, as ``eunomia ray up`` does, or take up the one that serves.
+    """Serve an arbiter on a Ray cluster, as ``eunomia ray up`` does, or connect to the one that already serves.
 
     Returns once a node is up.
 
     Args:
         address: ``auto``, or ``HOST:PORT`` of the cluster's head; in a driver of Ray, ``auto`` is the driver's cluster.
-        nodes: of the cluster to use: ``all``, a number, or a range such as ``2..8``.
-        cpu_slots: CPU slots of a node instead of its GPUs; None: its GPUs.
+        nodes: number of the cluster's nodes to use: ``all``, a number, or a range such as ``2..8``.
+        cpu_slots: number of CPU slots per node, instead of its GPUs; None: the node's GPUs are the slots.
         policy: preset, profile file or plugin; None: ``EUNOMIA_POLICY``, else ``default``.
         settings: changes of the policy's values, each ``KEY=VALUE``.
-        runtime_env: file with a runtime environment of Ray for the nodes' launchers, as JSON; None: none.
-        state_dir: of the arbiter; all nodes must see it. None: ``EUNOMIA_STATE_DIR``, else the user's.
+        runtime_env: JSON file with a runtime environment of Ray for the nodes' launchers; None: none.
+        state_dir: the arbiter's state folder, visible to all nodes. None: ``EUNOMIA_STATE_DIR``, else the user's.
 
     Raises:
         InputError: a value is invalid, Ray is not installed, or the cluster cannot be used.
         EngineSilentError: no cluster answers at the address.
-        EunomiaError: no node is up within two minutes; the head goes on.
+        EunomiaError: no node is up within two minutes; the head keeps running.
     """
     from eunomia_engines.ray.script import start as start_on_ray
 

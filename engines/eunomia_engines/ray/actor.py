@@ -1,6 +1,6 @@
-"""The actor of a node of Ray: finds the node's launcher or starts it, holds the node's GPUs while it lives, and ends.
+"""The actor of a Ray node: finds or starts the node's launcher, and holds the node's GPUs until the launcher ends.
 
-Ray starts an actor again that died; its launcher lives on meanwhile, and must be found: there is never a second one.
+Ray restarts an actor that has died; the new actor must find the launcher, which keeps running: a node has only one.
 """
 
 import os
@@ -22,10 +22,10 @@ from eunomia_engines.requests import mark_of
 
 LOOK_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 5.0
-"""Between two starts of a pilot, and between two orders to end."""
+"""Seconds between two starts of a pilot, and between two orders to end."""
 OF_RAY: Final = "RAY_"
 THREADS: Final = "OMP_NUM_THREADS"
-"""Ray sets it to the CPUs of an actor, which would slow all that is trained below the launcher."""
+"""Environment variable that Ray sets to an actor's number of CPUs, which would slow the launcher's workers."""
 
 
 class LauncherWatch:
@@ -48,7 +48,7 @@ class LauncherWatch:
         """Whether the launcher is ordered to end."""
 
     def look(self) -> bool:
-        """Look once: start a pilot where none is, or order it to end; returns whether all is over."""
+        """Start a pilot if none runs, or order it to end; returns whether the launcher has ended for good."""
         if end_of(self._state / FOLDER, self._actor) is not None:
             return True
         now = time.monotonic()
@@ -64,7 +64,7 @@ class LauncherWatch:
         return False
 
     def _adopt(self) -> None:
-        """Note this actor as the one that watches the node, at the arbiter's side and on the node's disk."""
+        """Record this actor as the node's watcher, in the state folder and on the node's disk."""
         record = read_record(self._base, self._node)
         if record is None or (self._is_known and record.actors[-1:] == (self._actor,)):
             return
@@ -100,7 +100,7 @@ class LauncherWatch:
 
 
 class EunomiaLauncher:
-    """The actor's class; Ray makes it in a worker process of the node.
+    """The actor's class; Ray instantiates it in a worker process on the node.
 
     Args:
         state: the arbiter's state folder.
@@ -116,7 +116,7 @@ class EunomiaLauncher:
         threading.Thread(target=self._run, daemon=True).start()
 
     def end(self) -> None:
-        """Order the launcher to end in order; the actor ends after it."""
+        """Order a graceful end of the launcher, after which the actor ends."""
         self._watch.ends = True
 
     def pid(self) -> int:
@@ -133,13 +133,13 @@ class EunomiaLauncher:
     def _look(self) -> bool:
         try:
             return self._watch.look()
-        except OSError as error:  # a disk that is full or away; tried again
+        except OSError as error:  # the disk is full or away: the next look tries again
             sys.stderr.write(f"eunomia: {error}\n")
             return False
 
 
 def launcher_env(env: Mapping[str, str], request: RayRequest) -> Mapping[str, str]:
-    """Return the environment of a node's launcher: the actor's, without what Ray has set for the actor itself."""
+    """Return the environment of a node's launcher: the actor's, without the variables that Ray sets for the actor."""
     kept: MutableMapping[str, str] = {name: text for name, text in env.items() if not name.startswith(OF_RAY)}
     given = request.runtime_env.get("env_vars", {})
     if THREADS not in given:

@@ -1,7 +1,7 @@
-"""``python -m eunomia_engines.ray.bridge``: a driver of Ray that answers calls, a line of JSON each.
+"""``python -m eunomia_engines.ray.bridge``: a driver of Ray that answers calls, each one line of JSON.
 
-A driver ends, or hangs, when the head of its cluster dies, so the arbiter's own process must be none. Actors are read
-from the table of Ray's head, as ``ray list actors`` does: Ray's API for it needs the dashboard, ``ray[default]``.
+A driver ends, or hangs, when the head of its cluster dies, so the arbiter's own process must not be one. Actors are
+read from the table of Ray's head, as ``ray list actors`` does: Ray's API needs the dashboard, ``ray[default]``.
 """
 
 import json
@@ -18,9 +18,9 @@ REFUSED: Final = "refused"
 SILENT: Final = "silent"
 MAY_REFUSE: Final = frozenset({"connect", "create"})
 REFUSALS: Final = (RuntimeError, TypeError, ValueError)
-"""What Ray raises for another version and for options that it does not take; a lost connection is an ``OSError``."""
+"""Exceptions that Ray raises for another version or unsupported options; a lost connection is an ``OSError``."""
 PARALLEL_CALLS: Final = 4
-"""Calls that an actor answers at once, so that one that waits does not keep others waiting."""
+"""Number of calls that an actor runs at the same time, so that a waiting call does not block others."""
 MOST_WORDS: Final = 1000
 
 
@@ -56,7 +56,7 @@ class Bridge:
         return [_actor(gcs_pb2.ActorTableData.FromString(row), gcs_pb2).model_dump() for row in rows]
 
     def create(self, new: Mapping[str, Any]) -> str:
-        """Create the actor of a node, and return its id; empty: its name is taken."""
+        """Create the actor of a node; returns the actor's id; empty: the actor's name is taken."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -80,19 +80,19 @@ class Bridge:
         return str(made._actor_id.hex())
 
     def end(self, actor: str) -> None:
-        """Order an actor to end its launcher and itself; the answer is not waited for."""
+        """Order an actor to end its launcher and then itself, without waiting for the answer."""
         if (found := self._found(actor)) is not None:
             found.end.remote()
 
     def kill(self, actor: str) -> None:
-        """Withdraw an actor."""
+        """Kill the actor of this name, such as one that still waits for resources."""
         import ray
 
         if (found := self._found(actor)) is not None:
             ray.kill(found, no_restart=True)
 
     def want(self, bundles: Sequence[Mapping[str, float]]) -> None:
-        """Ask the autoscaler for room."""
+        """Request bundles of resources from the autoscaler, replacing earlier requests."""
         from ray.autoscaler.sdk import request_resources
 
         request_resources(bundles=[dict(bundle) for bundle in bundles])
@@ -102,12 +102,12 @@ class Bridge:
 
         try:
             return ray.get_actor(actor, namespace=self._namespace)
-        except ValueError:  # none of this name lives
+        except ValueError:  # there is no living actor of this name
             return None
 
 
 def _table() -> Any:
-    """Return Ray's reader of its head's tables, which answers without the dashboard."""
+    """Return Ray's reader of its head's tables, which works without the dashboard."""
     from ray._private import state
 
     return state.state
@@ -130,12 +130,12 @@ def _node(one: Mapping[str, Any], free: Mapping[str, float], draining: Mapping[s
 
 
 def _actor(one: Any, types: Any) -> RayActor:
-    """Return a row of Ray's table of actors; a state without a name there is its number."""
+    """Convert a row of Ray's table of actors; a state without a name in Ray's enum becomes its number."""
     states = types.ActorTableData.ActorState
     state = states.Name(one.state) if one.state in states.values() else f"state {one.state}"
     context = one.death_cause.WhichOneof("context") if state == "DEAD" else None
     why = getattr(getattr(one.death_cause, context), "error_message", "") if context else ""
-    was_made = context == "creation_task_failure_context"  # it ran, although Ray has no time of its begin
+    was_made = context == "creation_task_failure_context"  # it ran, although Ray has no start time
     if was_made:
         lines = one.death_cause.creation_task_failure_context.formatted_exception_string.split("\n")
         why = next((line for line in reversed(lines) if line.strip()), "the actor could not begin")
@@ -154,7 +154,7 @@ def _actor(one: Any, types: Any) -> RayActor:
 
 
 def answer(bridge: Bridge, line: str) -> dict[str, Any]:
-    """Return the answer to a line, with the words of an error."""
+    """Carry out the call in a line and return its answer, or the message of its error."""
     calls: dict[str, Callable[..., Any]] = {
         "connect": bridge.connect,
         "nodes": bridge.nodes,
@@ -184,7 +184,7 @@ def _serve(source: IO[str], to: IO[str]) -> None:
 
 
 def main() -> None:
-    """Answer until the input ends; what Ray prints goes to the errors' output."""
+    """Answer calls until stdin ends; Ray's own output goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""A Ray cluster as the engine sees it: nodes, actors, and few calls; a real one answers through ``RayDriver``."""
+"""The interface of a Ray cluster for the engine: nodes, actors and a few calls; ``RayDriver`` implements it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -12,16 +12,16 @@ class RayNode(BaseModel):
     """A node of a Ray cluster, as its head lists it.
 
     Attributes:
-        id: Ray's own.
+        id: Ray's id of the node.
         host: the machine's name.
         address: IP address.
-        alive: by Ray's word.
-        drains: whether Ray lets nothing new begin there, since the node is to end.
-        ends_at: when a node that drains ends, as Unix time in seconds; None: no end is known.
-        gpus: that the node has; the number given to Ray, which proves nothing about devices.
-        free_gpus: that no actor or task of Ray has reserved.
-        cpus: that the node has.
-        free_cpus: that no actor or task of Ray has reserved.
+        alive: whether Ray lists the node as alive.
+        drains: whether Ray starts nothing new on the node, since the node will end.
+        ends_at: Unix time in seconds at which a draining node ends; None: no end is known.
+        gpus: the node's number of GPUs as configured in Ray, whatever devices exist.
+        free_gpus: number of GPUs that no actor or task of Ray has reserved.
+        cpus: the node's number of CPUs.
+        free_cpus: number of CPUs that no actor or task of Ray has reserved.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -39,23 +39,23 @@ class RayNode(BaseModel):
 
     @property
     def name(self) -> str:
-        """The name of the arbiter's node there: the host's; of several nodes on one host, with the address's end."""
+        """The name of the arbiter's node there: the host's name; with the address's end if a host has several nodes."""
         return f"{self.host}.{self.address.rpartition('.')[2]}" if self.address.startswith(LOOPBACK) else self.host
 
 
 class RayActor(BaseModel):
-    """An actor, as Ray's head lists it, also a dead one.
+    """An actor, alive or dead, as Ray's head lists it.
 
     Attributes:
-        id: Ray's own, in hexadecimal digits.
-        name: empty: it has none.
-        namespace: in which the name is unique among live actors.
-        class_name: of its class.
-        state: Ray's word, such as ``ALIVE``.
+        id: Ray's id of the actor, in hexadecimal digits.
+        name: the actor's name; empty: it has none.
+        namespace: namespace in which the name is unique among live actors.
+        class_name: name of the actor's class.
+        state: Ray's state, such as ``ALIVE``.
         node: Ray's id of the node on which it runs or is to run; empty: none.
-        why: Ray's words for its death; empty: none.
-        began_at: Unix time in seconds; None: it has not begun, or Ray does not say when.
-        gpus: that it holds.
+        why: Ray's message about the actor's death; empty: none.
+        began_at: Unix time in seconds of its start; None: it has not started, or the time is unknown.
+        gpus: number of GPUs that it holds.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,8 +79,8 @@ class NewActor(BaseModel):
         node: Ray's id of the node.
         arbiter_node: name of the arbiter's node.
         state: the arbiter's state folder.
-        gpus: of Ray that it holds.
-        cpus: of Ray that it holds.
+        gpus: number of Ray's GPUs that the actor reserves.
+        cpus: number of Ray's CPUs that the actor reserves.
         runtime_env: Ray's runtime environment.
     """
 
@@ -98,8 +98,8 @@ class NewActor(BaseModel):
 class RayCluster(Protocol):
     """A Ray cluster, in the namespace of one arbiter.
 
-    Each call raises ``EngineSilentError`` if the cluster does not answer, and ``EngineRefusedError`` if it cannot be
-    used, such as one of another version of Ray.
+    Each call raises ``EngineSilentError`` if the cluster does not answer, and ``EngineRefusedError`` if the cluster
+    cannot be used, for instance because its version of Ray differs.
     """
 
     def version(self) -> str:
@@ -109,19 +109,19 @@ class RayCluster(Protocol):
         """Return the address of the cluster's head."""
 
     def nodes(self) -> Sequence[RayNode]:
-        """Return the nodes, also dead ones."""
+        """Return the nodes, including dead ones."""
 
     def actors(self) -> Sequence[RayActor]:
-        """Return the actors of all namespaces, also dead ones."""
+        """Return the actors of all namespaces, including dead ones."""
 
     def create(self, new: NewActor) -> str:
-        """Create a detached actor pinned to a node, and return its id; empty: its name is taken."""
+        """Create a detached actor pinned to a node; returns the actor's id; empty: the actor's name is taken."""
 
     def end(self, actor: str) -> None:
-        """Order the actor of this name to end its launcher in order and then itself, without waiting for it."""
+        """Order the actor of this name to end its launcher gracefully and then itself, without waiting for the end."""
 
     def kill(self, actor: str) -> None:
-        """Withdraw the actor of this name, such as one that waits; no actor of the name changes nothing."""
+        """Kill the actor of this name, such as one that still waits; no effect if there is no such actor."""
 
     def want(self, bundles: Sequence[Mapping[str, float]]) -> None:
-        """Ask the cluster's autoscaler for room for bundles of resources, which replaces what was asked for before."""
+        """Request bundles of resources from the cluster's autoscaler, which replaces earlier requests."""

@@ -24,23 +24,23 @@ CONNECT_SECONDS: Final = 3.0
 ANSWER_SECONDS: Final = 15.0
 """Seconds in which Ray must answer a call."""
 START_SECONDS: Final = 45.0
-"""Seconds in which a process must have imported Ray and connected."""
+"""Seconds within which the bridge process must have imported Ray and connected."""
 MOST_BYTES: Final = 64 * 2**20
 AUTO: Final = "auto"
 NAMED: Final = "RAY_ADDRESS"
-"""Names the cluster that ``auto`` is, for all programs of Ray."""
+"""Environment variable of Ray with the address of the cluster that ``auto`` means."""
 
 _NODES: Final = TypeAdapter(list[RayNode])
 _ACTORS: Final = TypeAdapter(list[RayActor])
 
 
 class RayDriver:
-    """A Ray cluster, called through a process that is started at the first call, and again after it has ended.
+    """A Ray cluster, called through a bridge process, which is started at the first call and restarted after its end.
 
     Args:
         address: of the cluster's head, or ``auto``.
         namespace: of this arbiter's actors.
-        log: what the process writes; None: nowhere.
+        log: file for the process's stderr; None: it is discarded.
     """
 
     def __init__(self, address: str, namespace: str, log: Path | None) -> None:
@@ -59,31 +59,31 @@ class RayDriver:
         return str(self._hello["address"])
 
     def nodes(self) -> Sequence[RayNode]:
-        """Return the nodes, also dead ones."""
+        """Return the nodes, including dead ones."""
         return _checked(_NODES, self._call("nodes"))
 
     def actors(self) -> Sequence[RayActor]:
-        """Return the actors of all namespaces, also dead ones."""
+        """Return the actors of all namespaces, including dead ones."""
         return _checked(_ACTORS, self._call("actors"))
 
     def create(self, new: NewActor) -> str:
-        """Create a detached actor pinned to a node, and return its id; empty: its name is taken."""
+        """Create a detached actor pinned to a node; returns the actor's id; empty: the actor's name is taken."""
         return str(self._call("create", new=new.model_dump(mode="json")))
 
     def end(self, actor: str) -> None:
-        """Order an actor to end its launcher in order and then itself, without waiting for it."""
+        """Order an actor to end its launcher gracefully and then itself, without waiting for the end."""
         self._call("end", actor=actor)
 
     def kill(self, actor: str) -> None:
-        """Withdraw an actor; no actor of the name changes nothing."""
+        """Kill the actor of this name; no effect if there is no such actor."""
         self._call("kill", actor=actor)
 
     def want(self, bundles: Sequence[Mapping[str, float]]) -> None:
-        """Ask the cluster's autoscaler for room for bundles of resources."""
+        """Request bundles of resources from the cluster's autoscaler, which replaces earlier requests."""
         self._call("want", bundles=[dict(bundle) for bundle in bundles])
 
     def close(self) -> None:
-        """End the process."""
+        """End the bridge process."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -129,8 +129,8 @@ class RayDriver:
         """Send a call and return the answer.
 
         Raises:
-            EngineSilentError: none came in time, or the process has ended.
-            EngineRefusedError: Ray refuses, in its own words.
+            EngineSilentError: no answer came in time, or the process has ended.
+            EngineRefusedError: Ray refuses; the error contains Ray's message.
         """
         process = self._process
         if process is None or process.stdin is None:
@@ -172,11 +172,11 @@ class RayDriver:
 
 
 def _check_port(address: str) -> None:
-    """Check that something listens at an address: Ray itself would look for a cluster for more than a minute.
+    """Check that a server listens at an address, since Ray itself would search for a cluster for over a minute.
 
     Raises:
-        EngineSilentError: nothing does.
-        InputError: it is no address.
+        EngineSilentError: no server listens there.
+        InputError: the text is not an address.
     """
     host, _, port = address.rpartition(":")
     if not port.isdecimal():

@@ -1,4 +1,4 @@
-"""The end of an arbiter on a Ray cluster: its launchers in order, then their actors, then the head."""
+"""Ends an arbiter on a Ray cluster: first the launchers, gracefully, then their actors, then the head."""
 
 import time
 from pathlib import Path
@@ -14,16 +14,16 @@ from eunomia_engines.ray.engine import RayEngine
 from eunomia_engines.ray.request import ENDS, FOLDER, NAMES
 
 LAST_SECONDS: Final = 60.0
-"""Seconds in which launchers must end that were ordered to without Ray, once the head has ended."""
+"""Seconds after the head's end within which launchers must end that were ordered to end without Ray."""
 
 
 def end_all(state: Path, engine: RayEngine, *, now: bool) -> None:
     """End all nodes and the head.
 
-    Where Ray does not answer, launchers end by a file in the state folder, for which their pilots look.
+    If Ray does not answer, a file in the state folder, which the pilots poll, orders the launchers to end.
 
     Raises:
-        EunomiaError: the head or an actor does not end, or Ray does not answer and launchers may live.
+        EunomiaError: the head or an actor does not end, or Ray does not answer and launchers may still run.
     """
     try:
         end_head(NAMES, state, now=now)
@@ -52,12 +52,12 @@ def _end_actors(state: Path, engine: RayEngine) -> None:
 
 
 def end_alone(state: Path) -> bool:
-    """Let all launchers end without Ray, and return whether they have by the word of what ran them."""
+    """Order all launchers to end without Ray; returns whether the pilots have recorded the end of each one."""
     (state / FOLDER / ENDS).touch(mode=0o600)
     return not _alive(state)
 
 
 def _alive(state: Path) -> list[str]:
-    """Return the nodes whose last launcher has not ended by any word."""
+    """Return the nodes whose last launcher has no recorded end."""
     last = {one.node: one for one in sorted(pilots(state / FOLDER).values(), key=lambda one: one.began_at)}
     return sorted(node for node, pilot in last.items() if pilot.ended is None)

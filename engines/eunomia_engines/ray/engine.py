@@ -1,4 +1,4 @@
-"""The engine of Ray: a detached actor on each node of a cluster that runs, which holds the node's GPUs."""
+"""The engine of Ray: a detached actor on each node of a running cluster, which holds the node's GPUs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,17 +20,17 @@ STATES: Final = {
     "ALIVE": NodeState.RUNS,
     "DEAD": NodeState.ENDED,
 }
-"""Ray's states of an actor; one that is being restarted (RESTARTING) is not known, since its launcher may live."""
+"""Ray's states of an actor as node states; RESTARTING is unknown, since the actor's launcher may still run."""
 WAITS: Final = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION"})
 DEAD: Final = "DEAD"
 LOCAL: Final = "auto"
 
 
 class RayEngine:
-    """Asks Ray for nodes, by one actor each.
+    """Requests nodes from Ray by creating one actor for each.
 
     Args:
-        request: what was asked for.
+        request: the request of ``eunomia ray up``.
         state: the arbiter's state folder.
         cluster: calls Ray, in the state folder's namespace; None: the request's cluster.
     """
@@ -40,15 +40,15 @@ class RayEngine:
         self.cluster: RayCluster = cluster or RayDriver(
             request.address, namespace_of(state), state / FOLDER / "bridge.log"
         )
-        """Calls Ray."""
+        """The Ray cluster."""
 
     def nodes(self) -> Sequence[EngineNode]:
-        """Return the actors of this state folder, also dead ones, which Ray lists for as long as its head lives."""
+        """Return the actors of this state folder, including dead ones, which Ray lists while its head runs."""
         nodes = {node.id: node for node in self.cluster.nodes()}
         return each_once(node_of(actor, nodes.get(actor.node)) for actor in self._actors())
 
     def ask(self, count: int) -> Sequence[str]:
-        """Create actors on nodes that have none and of which Ray has given nothing to others; there may be fewer."""
+        """Create at most ``count`` actors, on nodes without one whose needed resources are free; returns their ids."""
         nodes, actors = self.cluster.nodes(), self._actors()
         able = [node for node in nodes if is_able(node, self._request)]
         if not able:
@@ -72,7 +72,7 @@ class RayEngine:
         return made
 
     def give_back(self, node: str) -> None:
-        """Let the actor end its launcher in order and then itself; one that waits is withdrawn."""
+        """Order the actor with this id to end its launcher gracefully and then itself; kill an actor that waits."""
         for actor in self._actors():
             if actor.id == node and actor.state in WAITS:
                 self.cluster.kill(actor.name)
@@ -80,14 +80,14 @@ class RayEngine:
                 self.cluster.end(actor.name)
 
     def room(self) -> Sequence[tuple[RayNode, str]]:
-        """Return the nodes that have what was asked for and no actor of this arbiter, each with why it has none."""
+        """Return the suitable nodes without an actor of this arbiter, each with the reason; an empty reason: usable."""
         actors = self.cluster.actors()
         used = {actor.node for actor in self._own(actors) if actor.state != DEAD}
         able = [node for node in self.cluster.nodes() if is_able(node, self._request) and node.id not in used]
         return [(node, why_not_free(node, self._request, actors)) for node in able]
 
     def close(self) -> None:
-        """End what calls Ray."""
+        """End the bridge process, if there is one."""
         if isinstance(self.cluster, RayDriver):
             self.cluster.close()
 
@@ -124,7 +124,7 @@ class RayKind:
         self._cluster = cluster
 
     def check(self) -> Sequence[EngineFinding]:
-        """Return what of Ray is there and what is missing; changes nothing and raises nothing."""
+        """Return which prerequisites of Ray are found and which are missing; changes nothing and raises nothing."""
         if self._cluster is not None:
             return findings(self._cluster)
         if not is_installed("ray"):
@@ -145,7 +145,7 @@ class RayKind:
 
 
 def node_of(actor: RayActor, node: RayNode | None) -> EngineNode:
-    """Return an actor as a node of the engine; a state that is not in ``STATES`` is not known."""
+    """Convert an actor to a node of the engine; a state that is not in ``STATES`` is ``UNKNOWN``."""
     state = STATES.get(actor.state, NodeState.UNKNOWN)
     runs = state is not NodeState.ASKED
     return EngineNode(
@@ -159,7 +159,7 @@ def node_of(actor: RayActor, node: RayNode | None) -> EngineNode:
 
 
 def is_able(node: RayNode, request: RayRequest) -> bool:
-    """Return whether a node that Ray calls alive, and not to end soon, has what was asked for."""
+    """Return whether a node is alive, does not drain, and has the requested GPUs or CPUs."""
     return (
         node.alive
         and not node.drains
@@ -168,13 +168,13 @@ def is_able(node: RayNode, request: RayRequest) -> bool:
 
 
 def resources_of(node: RayNode, request: RayRequest) -> Mapping[str, float]:
-    """Return what the actor of a node holds in Ray: all of its GPUs, and its CPU slots where they were asked for."""
+    """Return Ray's resources that a node's actor reserves: all GPUs of the node, and the requested CPU slots."""
     held = {"GPU": node.gpus, "CPU": float(request.cpu_slots or 0)}
     return {name: amount for name, amount in held.items() if amount}
 
 
 def why_not_free(node: RayNode, request: RayRequest, actors: Sequence[RayActor] = ()) -> str:
-    """Return what others hold of a node that an actor of this arbiter would need, in words; empty: nothing."""
+    """Return a message about needed GPUs or CPUs of a node that others hold; empty: all are free."""
     users = sorted(
         {one.name or one.class_name for one in actors if one.node == node.id and one.gpus and one.state != DEAD}
     )
@@ -187,18 +187,18 @@ def why_not_free(node: RayNode, request: RayRequest, actors: Sequence[RayActor] 
 
 
 def wanted_words(request: RayRequest) -> str:
-    """Return what a node must have, in words."""
+    """Return text on the resources that a node must have."""
     return "GPUs (--cpu-slots N: CPU slots)" if request.cpu_slots is None else f"at least {request.cpu_slots} CPUs"
 
 
 def nodes_words(nodes: Sequence[RayNode]) -> str:
-    """Return what the nodes that live have, in words."""
+    """Return text on the GPUs and CPUs of the live nodes."""
     alive = [f"{node.name}: {node.gpus:g} GPUs, {node.cpus:g} CPUs" for node in nodes if node.alive]
     return "; ".join(alive) or "no nodes"
 
 
 def findings(cluster: RayCluster) -> Sequence[EngineFinding]:
-    """Return what of a Ray cluster is there and what is missing, as lines of text."""
+    """Return which prerequisites a Ray cluster has and which are missing, as lines of text."""
     try:
         found = [EngineFinding(is_good=True, text=f"{cluster.version()}, cluster at {cluster.address()}")]
         nodes, actors = [node for node in cluster.nodes() if node.alive], cluster.actors()

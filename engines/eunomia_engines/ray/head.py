@@ -12,9 +12,9 @@ from eunomia_engines.ray.engine import RayEngine
 from eunomia_engines.ray.request import NAMES, RayRequest
 
 LOOK_SECONDS: Final = 5.0
-"""Ray's head answers from memory, so that it may be asked more often than a queue."""
+"""Seconds between two queries of Ray, whose head answers from memory, so that it can be queried often."""
 DRAIN_SECONDS: Final = 600.0
-"""Seconds before the end of a node that Ray drains from which its leases end; few nodes have an end that is known."""
+"""Seconds before the known end of a node from which its leases end; few nodes of Ray have a known end."""
 
 
 def parts_of(state: Path) -> HeadParts:

@@ -1,7 +1,7 @@
-"""The launcher of a node of Ray, on the node's local disk: who runs it, found by lock, pid and start time.
+"""Records on a Ray node's local disk of the processes that run its launcher: lock, pids and start times.
 
-A launcher outlives the actor that started it, and an actor is started again by Ray. So what an actor needs to find the
-launcher stands in ``eunomia-UID-MARK/NODE.ray`` below the request's ``node_dir``, beside the lock of the node's name,
+A launcher outlives the actor that started it, and Ray restarts actors. So the data with which an actor finds the
+launcher are in ``eunomia-UID-MARK/NODE.ray`` below the request's ``node_dir``, beside the lock of the node's name,
 which the pilot and the launcher hold.
 """
 
@@ -18,12 +18,12 @@ from eunomia_engines.pilots.names import lock_name
 
 @value
 class NodeRecord:
-    """Who runs a node's launcher.
+    """The processes of a node's launcher.
 
     Attributes:
-        pilot: starts the launcher again when it dies.
-        launcher: None: it has not begun.
-        actors: Ray's ids of the actors that watch it, one after another; the last one does now.
+        pilot: process that restarts the launcher when the launcher dies.
+        launcher: process of the launcher; None: it has not started.
+        actors: Ray's ids of the actors that have watched the launcher, in order; the last one watches it now.
     """
 
     pilot: ProcessId
@@ -66,14 +66,14 @@ def is_held(base: Path, node: str) -> bool:
 
 
 def living(record: NodeRecord | None) -> Sequence[ProcessId]:
-    """Return the processes of a record that live: the pilot first, else the launcher alone."""
+    """Return the running processes of a record, the pilot before the launcher."""
     if record is None:
         return ()
     return [one for one in (record.pilot, record.launcher) if one is not None and one.alive]
 
 
 def own_id() -> ProcessId:
-    """Return this process.
+    """Return the id of this process: pid and start time.
 
     Raises:
         OSError: ``/proc`` cannot be read.

@@ -1,7 +1,7 @@
-"""``python -m eunomia_engines.ray.pilot STATE NODE ACTOR``: runs the launcher of a node, and again when it dies.
+"""``python -m eunomia_engines.ray.pilot STATE NODE ACTOR``: runs the launcher of a node, and restarts it when it dies.
 
-It leaves the actor that starts it: Ray ends the processes of an actor's group, and kills the children of one that it
-ends. It is found by the record on the node's disk, and ends with its launcher.
+The pilot detaches from the actor that starts it, since Ray ends the process group and the children of an actor. Later
+actors find the pilot by the record on the node's disk; the pilot ends with its launcher.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ from eunomia_engines.ray.request import ENDS, FOLDER, RayRequest
 from eunomia_engines.requests import mark_of
 
 HELD: Final = 75
-"""Exit code of a pilot whose node has one already."""
+"""Exit code of a pilot whose node already has another pilot."""
 FINAL: Final = frozenset({CLEAN, 2, 126, 127})
 """Exit codes of a launcher after which a restart would change nothing."""
 SHORT_SECONDS: Final = 20.0
 MOST_SHORT: Final = 5
-"""A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
+"""Number of consecutive launchers, each of which ran for less than ``SHORT_SECONDS``, after which a node ends."""
 PAUSE_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 2.0
-"""Between two looks for the order that all nodes end."""
+"""Seconds between two checks for the order that all nodes end."""
 READY_SECONDS: Final = 5.0
-"""Seconds after which a launcher that began ends in order on a signal."""
+"""Seconds from a launcher's start after which it handles a signal to end gracefully."""
 NICENESS: Final = "RAY_worker_niceness"
 """Ray's setting of the niceness of its workers, 15 by default."""
 
@@ -60,7 +60,7 @@ class Pilot:
         self._began, self._ends = 0.0, False
 
     def run(self) -> int:
-        """Run launchers until one ends for good, and return its exit code; ``HELD``: the node has a pilot."""
+        """Run launchers until one ends for good; returns its exit code; ``HELD``: the node has another pilot."""
         lock = lock_name(self._base, self._node)
         if lock is None:
             return HELD
@@ -84,7 +84,7 @@ class Pilot:
             self._child = subprocess.Popen(command, env=self._env, pass_fds=[lock], stdin=subprocess.DEVNULL)
             self._began = began
             self._write(self._child.pid)
-            if self._ends:  # ordered before it began: it ends what an earlier one left, and then itself
+            if self._ends:  # ordered before its start: it ends the containers that are left, and then itself
                 self._end_child()
             code = self._wait(self._child)
             short = short + 1 if time.monotonic() - began < SHORT_SECONDS else 0
@@ -94,7 +94,7 @@ class Pilot:
             time.sleep(PAUSE_SECONDS)
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for the launcher's end, and order it where all nodes are to end."""
+        """Wait until the launcher ends; returns its exit code. Order its end once all nodes are to end."""
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return child.wait(LOOK_SECONDS)
@@ -106,7 +106,7 @@ class Pilot:
         """Return the launcher's command line.
 
         Raises:
-            InputError: the machine lacks what was asked for, or the head has not begun.
+            InputError: the machine lacks the requested GPUs, or the head has not started.
         """
         request = self._request
         if request.python:
@@ -135,7 +135,7 @@ class Pilot:
         write_record(self._base, self._node, NodeRecord(pilot=own_id(), launcher=found, actors=watchers))
 
     def _finish(self, code: int, lock: int) -> None:
-        """Note the end for all actors that have watched this pilot, and leave no file on the disk after a clean one."""
+        """Record the exit code for all actors that watched this pilot; after a clean end, remove the node's files."""
         record = read_record(self._base, self._node)
         for actor in (self._actor,) if record is None else record.actors:
             write_end(self._state / FOLDER, actor, code)
@@ -149,7 +149,7 @@ class Pilot:
             self._end_child()
 
     def _end_child(self) -> None:
-        """Let the launcher end in order, once it is ready to: a signal before that would kill it."""
+        """Signal the launcher to end gracefully, once it handles signals: an earlier signal would kill it."""
         signal.signal(signal.SIGALRM, self._terminate)
         signal.setitimer(signal.ITIMER_REAL, max(0.001, self._began + READY_SECONDS - time.monotonic()))
 
@@ -159,7 +159,7 @@ class Pilot:
 
 
 def main() -> None:
-    """Leave the process that starts it, and run the launcher."""
+    """Detach from the parent process, and run the launcher."""
     if os.fork() > 0:
         os._exit(0)
     os.setsid()

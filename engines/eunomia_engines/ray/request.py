@@ -1,4 +1,4 @@
-"""What ``eunomia ray up`` was asked for: the request, kept in the state folder, from which head and nodes work."""
+"""The request of ``eunomia ray up``: a file in the state folder that the head and the nodes read."""
 
 import json
 import re
@@ -16,7 +16,7 @@ FOLDER: Final = Path("engine") / "ray"
 """The engine's files, below the arbiter's state folder."""
 NAMES: Final = HeadNames(engine="ray", folder=FOLDER, unit="actor")
 ENDS: Final = "ends"
-"""File below the engine's folder: while it is there, all nodes end, also where Ray does not answer."""
+"""Name of a file in the engine's folder whose presence orders all nodes to end, even if Ray does not answer."""
 ALL: Final = "all"
 MOST_NODES: Final = 10_000
 END_MARGIN_SECONDS: Final = 30.0
@@ -27,16 +27,16 @@ class RayRequest(BaseModel):
 
     Attributes:
         address: of the cluster's head, ``HOST:PORT``.
-        least: nodes to use at any time; ``MOST_NODES``: all.
-        most: nodes to use while jobs wait for slots.
-        cpu_slots: CPU slots of a node instead of GPUs; None: its GPUs.
-        autoscale: whether the cluster's autoscaler is asked for more nodes.
+        least: minimum number of nodes to use; ``MOST_NODES``: all.
+        most: maximum number of nodes to use, while jobs wait for slots.
+        cpu_slots: number of CPU slots per node instead of its GPUs; None: the node's GPUs are the slots.
+        autoscale: whether more nodes are requested from the cluster's autoscaler.
         runtime_env: Ray's runtime environment of the launchers.
         python: interpreter of launchers; empty: that of Ray's workers.
         node_dir: folder on a node's local disk with the node's own files.
-        stop_seconds: that workers have to save once a node's launcher is ordered to end.
-        idle_seconds: after which a node that is above ``least`` and holds nothing is given back.
-        wait_seconds: for which jobs must have waited for slots before another node is used.
+        stop_seconds: seconds for workers to save once a node's launcher is ordered to end.
+        idle_seconds: seconds without leases after which a node above ``least`` is given back.
+        wait_seconds: seconds for which jobs must have waited for slots before another node is used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,7 +62,7 @@ class RayRequest(BaseModel):
         """Read the request of a state folder.
 
         Raises:
-            InputError: there is none, or it is damaged.
+            InputError: there is no request, or it is damaged.
         """
         folder = state / FOLDER
         try:
@@ -72,15 +72,15 @@ class RayRequest(BaseModel):
 
 
 def namespace_of(state: Path) -> str:
-    """Return Ray's namespace of a state folder's actors."""
+    """Return the Ray namespace of a state folder's actors."""
     return f"eunomia-{mark_of(state)}"
 
 
 def nodes_option(text: str) -> tuple[int, int]:
-    """Return least and most of ``--nodes``: ``all``, ``4`` or ``2..8``.
+    """Parse ``--nodes`` (``all``, ``4`` or ``2..8``) to the minimum and maximum number of nodes.
 
     Raises:
-        InputError: it is none of them.
+        InputError: the text has another form.
     """
     if text.strip() == ALL:
         return MOST_NODES, MOST_NODES
@@ -92,10 +92,10 @@ def nodes_option(text: str) -> tuple[int, int]:
 
 
 def check_address(text: str) -> str:
-    """Return ``--address``: ``auto`` or ``HOST:PORT``.
+    """Check the value of ``--address``, ``auto`` or ``HOST:PORT``, and return it.
 
     Raises:
-        InputError: it is neither.
+        InputError: the text has another form.
     """
     if text != "auto" and not re.fullmatch(r"[A-Za-z0-9_.\[\]:-]+:\d{1,5}", text):
         rule = "--address must be auto, or HOST:PORT of the head of a Ray cluster of which this machine is a node"
@@ -104,10 +104,10 @@ def check_address(text: str) -> str:
 
 
 def read_runtime_env(path: Path | None) -> Mapping[str, Any]:
-    """Return a runtime environment of Ray from a file.
+    """Read a runtime environment of Ray from a JSON file.
 
     Raises:
-        InputError: the file holds no object of JSON.
+        InputError: the file does not contain a JSON object.
     """
     if path is None:
         return {}

@@ -1,4 +1,4 @@
-"""An arbiter on a Ray cluster from a script, such as a driver of Ray."""
+"""Serves an arbiter on a Ray cluster from a script, such as a driver of Ray."""
 
 import os
 import sys
@@ -17,11 +17,11 @@ from eunomia_engines.ray.starting import ArbiterFlags, begin, serves
 
 
 class RayArbiter:
-    """An arbiter that serves on a Ray cluster; as a context manager it ends with the block.
+    """An arbiter that serves on a Ray cluster; a context manager, which ends the arbiter with the block.
 
     Args:
-        state: its state folder.
-        engine: gives its nodes.
+        state: the arbiter's state folder.
+        engine: provides its nodes.
     """
 
     def __init__(self, state: Path, engine: RayEngine) -> None:
@@ -40,13 +40,13 @@ class RayArbiter:
         return Client(state_dir=self.state)
 
     def down(self, *, now: bool = False) -> None:
-        """End the nodes and the head; running jobs save first, and go on after the next ``start``.
+        """End the nodes and the head; running jobs save first, and resume after the next ``start``.
 
         Args:
-            now: end the head first, so that it hears of nothing that nodes save last.
+            now: end the head first, so that the last saves on the nodes are not reported to it.
 
         Raises:
-            EunomiaError: a node or the head does not end.
+            EunomiaError: a node or the head does not end in time.
         """
         end_all(self.state, self._engine, now=now)
 
@@ -82,7 +82,7 @@ def start(
 
 
 def _of_driver(address: str) -> str:
-    """Return the address of the cluster of which this process is a driver, where ``auto`` was given."""
+    """Return the address of the cluster of which this process is a driver, if ``auto`` is given; else ``address``."""
     ray = sys.modules.get("ray")
     if address != "auto" or ray is None or not ray.is_initialized():
         return address

@@ -1,4 +1,4 @@
-"""The steps of ``eunomia ray up``: what was asked for is checked against the cluster, then the head begins."""
+"""The steps of ``eunomia ray up``: the request is checked against the cluster, then the head starts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +19,8 @@ class ArbiterFlags:
 
     Attributes:
         policy: preset, profile file or plugin.
-        settings: changes of its values, each ``KEY=VALUE``.
-        port: of the head; None: of its last start, or free.
+        settings: changes of the policy's values, each ``KEY=VALUE``.
+        port: the head's port; None: that of its last start, else any free one.
     """
 
     policy: str
@@ -29,11 +29,11 @@ class ArbiterFlags:
 
 
 def checked_notes(request: RayRequest, engine: RayEngine) -> tuple[RayRequest, Sequence[str]]:
-    """Return the request with the cluster's address, and what the cluster has less than was asked for, in words.
+    """Return the request with the cluster's address, and notes on requested nodes that the cluster does not have free.
 
     Raises:
         EngineSilentError: no cluster answers at the address.
-        EngineRefusedError: it is one of another Ray or Python, or has no node with what was asked for.
+        EngineRefusedError: the cluster has another version of Ray or Python, or no suitable node.
     """
     nodes = engine.cluster.nodes()
     able = [node for node in nodes if is_able(node, request)]
@@ -47,7 +47,7 @@ def checked_notes(request: RayRequest, engine: RayEngine) -> tuple[RayRequest, S
 
 
 def begin(request: RayRequest, serving: ArbiterFlags, state: Path) -> tuple[RayEngine, Sequence[str]]:
-    """Serve an arbiter on a Ray cluster, and return its engine and notes on what is less than was asked for.
+    """Serve an arbiter on a Ray cluster; returns its engine and the notes of ``checked_notes``.
 
     Raises:
         InputError: a value is invalid, the cluster cannot be used, or the state folder is served already.
@@ -73,10 +73,10 @@ def begin(request: RayRequest, serving: ArbiterFlags, state: Path) -> tuple[RayE
 
 
 def check_request(request: RayRequest) -> None:
-    """Check a request by itself.
+    """Check a request without the cluster.
 
     Raises:
-        InputError: the autoscaler is to be asked for all nodes.
+        InputError: the autoscaler is combined with all nodes.
     """
     if request.autoscale and request.most == MOST_NODES:
         raise InputError("--autoscale must come with a number of nodes, such as --nodes 2..8", value="all")
@@ -88,5 +88,5 @@ def serves(state: Path) -> bool:
 
 
 def _has_begun(engine: RayEngine) -> bool:
-    """Return whether a node is asked for, or none can be now."""
+    """Return whether a node is requested, or none can be requested now."""
     return any(node.state is not NodeState.ENDED for node in engine.nodes()) or all(why for _, why in engine.room())
