@@ -1,1 +1,1 @@
-"""Kubernetes: manifests of an arbiter and its launchers; never run against a real API server."""
+"""Kubernetes: manifests of an arbiter and its launchers, and the keeper of nodes; not tested with a real API server."""

@@ -1,6 +1,6 @@
-"""Calls of an API server, through the client of Kubernetes: the Jobs of one keeper in one namespace, and their pods.
+"""Calls to an API server through the Kubernetes client: the Jobs of one keeper in one namespace, and their pods.
 
-Answers are read as JSON and not as the client's types, since those refuse what a newer server may add.
+Answers are read as JSON instead of the client's types, which reject additions of newer servers.
 """
 
 import json
@@ -17,18 +17,18 @@ from eunomia_engines.engine import EngineSilentError
 from eunomia_engines.kubernetes.states import JobFacts, PodFacts, job_facts, pod_facts
 
 KEEPER_LABEL: Final = "eunomia-keeper"
-"""Of the Jobs that a keeper has made, and of their pods; its value is the cluster's name."""
+"""Label of the Jobs that a keeper has created, and of their pods; its value is the cluster's name."""
 CONNECT_SECONDS, READ_SECONDS, CALL_SECONDS = 5.0, 10.0, 30.0
-"""Longest waits for a connection, for a part of an answer, and for a whole answer."""
+"""Longest waits in seconds for a connection, for a part of an answer, and for a whole answer."""
 PAGE: Final = 500
-"""Objects in one answer to a list."""
+"""Maximum number of objects in one page of a list."""
 MOST_TRIES: Final = 3
 MOST_BYTES: Final = 64 * 2**20
 RIGHTS: Final = (
     *((verb, "batch", "jobs") for verb in ("create", "delete", "get", "list", "watch")),
     *((verb, "", "pods") for verb in ("list", "watch")),
 )
-"""All that a keeper asks the API server for, in its namespace alone."""
+"""All rights that a keeper needs at the API server, only in its own namespace."""
 IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 """Variable that Kubernetes sets in each pod."""
 NEEDS: Final = "the engine of Kubernetes"
@@ -40,9 +40,9 @@ class KubeError(Exception):
     """The API server's refusal of a call.
 
     Attributes:
-        status: of HTTP.
-        reason: Kubernetes' word for it, such as ``AlreadyExists``.
-        words: its sentence.
+        status: the HTTP status.
+        reason: Kubernetes' reason, such as ``AlreadyExists``.
+        words: Kubernetes' message.
     """
 
     def __init__(self, status: int, reason: str, words: str) -> None:
@@ -51,20 +51,20 @@ class KubeError(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the server may answer otherwise when it is asked again, so that nothing is known."""
+        """Whether a repeated call may succeed, so that the refusal proves nothing."""
         return self.status in (401, 408, 429) or self.status >= 500
 
 
 @value
 class Happened:
-    """An event of a watch: something changed, and what is true now is found by a list."""
+    """An event of a watch: an object has changed; the present state must be read by a list."""
 
     kind: str
     version: str
 
 
 def connect() -> Any:
-    """Return a client by the pod's own account, or elsewhere by the kubeconfig (``KUBECONFIG``); nothing is called.
+    """Return a client with the pod's account, or outside of pods with the kubeconfig (``KUBECONFIG``); makes no call.
 
     Raises:
         InputError: the client is not installed, or there is no configuration.
@@ -73,7 +73,7 @@ def connect() -> Any:
     from kubernetes import client, config
 
     made: Any = client.Configuration()
-    made.retries = False  # a call that was lost is made again at the keeper's next look
+    made.retries = False  # the keeper's next look repeats a lost call
     try:
         if os.environ.get(IN_CLUSTER):
             config.load_incluster_config(client_configuration=made)
@@ -87,7 +87,7 @@ def connect() -> Any:
 
 
 def own_namespace() -> str:
-    """Return the namespace of the pod's account or of the kubeconfig's context; ``default`` where none is named."""
+    """Return the namespace of the pod's account or of the kubeconfig's context; ``default`` if none is named."""
     from kubernetes import config
 
     try:
@@ -123,39 +123,39 @@ class KubeApi:
         return str(_call(self._versions.get_code).get("gitVersion", "of no known version"))
 
     def may(self, verb: str, group: str, resource: str) -> bool:
-        """Return whether the server would allow a call."""
+        """Return whether the server would allow this account a call on a resource of an API group."""
         asked = {"namespace": self.namespace, "verb": verb, "group": group, "resource": resource}
         answer = _call(self._rights.create_self_subject_access_review, {"spec": {"resourceAttributes": asked}})
         return bool(answer.get("status", {}).get("allowed", False))
 
     def jobs(self) -> tuple[Sequence[JobFacts], str]:
-        """Return all Jobs as they are now, and the version from which on a watch tells of changes."""
+        """Return the present Jobs, and the resource version from which a watch yields later changes."""
         items, version = self._all(self._batch.list_namespaced_job)
         return [job_facts(item) for item in items], version
 
     def pods(self) -> tuple[Sequence[PodFacts], str]:
-        """Return all pods as they are now, and the version from which on a watch tells of changes."""
+        """Return the present pods, and the resource version from which a watch yields later changes."""
         items, version = self._all(self._core.list_namespaced_pod)
         return [pod_facts(item) for item in items], version
 
     def job(self, name: str) -> JobFacts:
-        """Return a Job of any label by its name."""
+        """Return the Job with this name, whatever its labels."""
         return job_facts(_call(self._batch.read_namespaced_job, name, self.namespace))
 
     def create(self, document: Mapping[str, Any]) -> JobFacts:
-        """Make a Job."""
+        """Create a Job and return it."""
         return job_facts(_call(self._batch.create_namespaced_job, self.namespace, dict(document)))
 
     def delete(self, job: JobFacts) -> None:
-        """Delete a Job by name and uid; it stays listed until its pods have ended."""
+        """Delete a Job by name and uid; the Job stays listed until its pods have ended."""
         body = {"propagationPolicy": "Foreground", "preconditions": {"uid": job.uid}}
         _call(self._batch.delete_namespaced_job, job.name, self.namespace, body=body)
 
     def watch(self, kind: str, version: str, seconds: float) -> Iterator[Happened]:
-        """Yield what happens to ``jobs`` or ``pods`` after a version, for at most so many seconds.
+        """Yield the events of ``jobs`` or ``pods`` after a resource version, for at most ``seconds``.
 
         Raises:
-            KubeError: the server refuses; status 410: it does not know the version any more.
+            KubeError: the server refuses; status 410: the version has expired.
         """
         listed = self._batch.list_namespaced_job if kind == "jobs" else self._core.list_namespaced_pod
         whole = max(1, int(seconds))
@@ -180,7 +180,7 @@ class KubeApi:
             )
 
     def _all(self, listed: Callable[..., Any]) -> tuple[list[Mapping[str, Any]], str]:
-        """Return all objects of a list, in pages; a page that has expired begins the list again."""
+        """Return all objects of a paged list and its version; if a page has expired, the list is restarted."""
         for _ in range(MOST_TRIES):
             found: list[Mapping[str, Any]] = []
             more: dict[str, str] = {}
@@ -199,12 +199,12 @@ class KubeApi:
 
 
 def _call(call: Callable[..., Any], *args: Any, **options: Any) -> Mapping[str, Any]:
-    """Return the JSON object of an answer."""
+    """Make a call and return the JSON object in its answer."""
     return _json(b"".join(_parts(call, *args, seconds=CALL_SECONDS, **options)))
 
 
 def _lines(call: Callable[..., Any], *args: Any, **options: Any) -> Iterator[bytes]:
-    """Yield the lines of an answer as they come."""
+    """Make a call and yield the lines of its answer as they arrive."""
     rest = b""
     for part in _parts(call, *args, **options):
         *lines, rest = (rest + part).split(b"\n")
@@ -212,11 +212,11 @@ def _lines(call: Callable[..., Any], *args: Any, **options: Any) -> Iterator[byt
 
 
 def _parts(call: Callable[..., Any], *args: Any, seconds: float, **options: Any) -> Iterator[bytes]:
-    """Yield an answer in parts.
+    """Make a call and yield its answer in parts.
 
     Raises:
         KubeError: the server refuses.
-        EngineSilentError: it does not answer, or not within so many seconds.
+        EngineSilentError: the server does not answer within ``seconds``.
     """
     from kubernetes.client.exceptions import ApiException
     from kubernetes.config import ConfigException
@@ -232,7 +232,7 @@ def _parts(call: Callable[..., Any], *args: Any, seconds: float, **options: Any)
                 raise EngineSilentError(f"Kubernetes must answer within {seconds:g} s", value=f"{size} bytes")
             yield part
     except ApiException as error:
-        if not error.status:  # a fault of TLS
+        if not error.status:  # a TLS error
             text = " ".join(str(error.reason).split())[:500]
             raise EngineSilentError("the API server of Kubernetes must answer", value=text) from error
         raise _fault(int(error.status), _refusal(error.body)) from error
@@ -250,7 +250,7 @@ def _fault(status: int, found: Mapping[str, Any]) -> KubeError:
 
 
 def _refusal(body: str | bytes | None) -> Mapping[str, Any]:
-    """Return the object of a refusal, which may be plain text, of a proxy for instance."""
+    """Return the JSON object in a refusal, which may also be plain text, for instance from a proxy."""
     text = body.decode("utf-8", errors="replace") if isinstance(body, bytes) else body or ""
     try:
         found = json.loads(text)
@@ -260,7 +260,7 @@ def _refusal(body: str | bytes | None) -> Mapping[str, Any]:
 
 
 def _json(text: bytes) -> Mapping[str, Any]:
-    """Return a JSON object."""
+    """Parse text that must be a JSON object."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The engine of Kubernetes: a Job of one pod for each node, which Kubernetes or Kueue admits, and takes away."""
+"""The engine of Kubernetes: a Job with one pod for each node, which Kubernetes or Kueue admits and may end."""
 
 import json
 import secrets
@@ -21,18 +21,18 @@ from eunomia_engines.kubernetes.keep_request import FOLDER, KeepRequest
 from eunomia_engines.kubernetes.states import JobFacts, nodes_of
 
 ASKS: Final = "asks.json"
-"""File below the engine's folder: names of Jobs that were asked for, and of which no answer came."""
+"""Name of the file, in the engine's folder, with the names of requested Jobs for which no answer came."""
 SUFFIX_BYTES: Final = 4
 
 
 class KubernetesEngine:
-    """Asks Kubernetes for nodes, by one Job each.
+    """Requests nodes from Kubernetes by creating one Job for each.
 
-    ``nodes`` lists Jobs and pods at each call, and believes no event: a list has what this process has made, and an
-    event may be late, lost or sent twice.
+    ``nodes`` lists Jobs and pods at each call and does not rely on events: a list includes the Jobs that this process
+    has created, while an event may be late, lost or sent twice.
 
     Args:
-        request: what was asked for.
+        request: the request of the manifest.
         state: the arbiter's state folder.
         api: the Jobs and pods of the request's namespace.
     """
@@ -40,12 +40,12 @@ class KubernetesEngine:
     def __init__(self, request: KeepRequest, state: Path, api: KubeApi) -> None:
         self._request, self._asks, self._api = request, state / FOLDER / ASKS, api
         self.names: Mapping[str, str] = {}
-        """Names of Jobs by uid, as of the last look."""
+        """Names of Jobs by uid, as of the last call of ``nodes``."""
 
     def nodes(self) -> Sequence[EngineNode]:
-        """Return the Jobs with the cluster's label, in one list of pods and one of Jobs."""
+        """Return the Jobs with the cluster's label as nodes, by one list call for pods and one for Jobs."""
         try:
-            pods, _ = self._api.pods()  # before Jobs: so a pod that is listed has its Job, unless that has gone since
+            pods, _ = self._api.pods()  # before Jobs, so that a listed pod's Job is listed, unless deleted since
             jobs, _ = self._api.jobs()
         except KubeError as fault:
             raise EngineSilentError("Kubernetes must list Jobs and pods", value=fault.words) from fault
@@ -53,10 +53,10 @@ class KubernetesEngine:
         return each_once(nodes_of(jobs, pods))
 
     def ask(self, count: int) -> Sequence[str]:
-        """Make Jobs, and return their uids.
+        """Create Jobs, and return their uids.
 
-        A name is noted before Kubernetes is asked. An ask whose answer was lost is made again under its name, which
-        Kubernetes refuses if the Job is there: so no ask makes two Jobs.
+        A Job's name is recorded before the call. A request whose answer was lost is repeated with the same name, which
+        Kubernetes refuses if the Job exists: so no request creates two Jobs.
         """
         open_names, made = self._open_names() if count > 0 else [], list[str]()
         for _ in range(count):
@@ -68,7 +68,7 @@ class KubernetesEngine:
             except KubeError as fault:
                 if fault.is_passing:
                     raise EngineSilentError("Kubernetes must make a Job", value=fault.words) from fault
-                # A refusal says nothing of an earlier call for the same Job, which may still be on its way.
+                # A refusal proves nothing about an earlier call for the same Job, which may still arrive.
                 self._note([name, *open_names] if is_open else open_names)
                 if made:
                     return made
@@ -77,7 +77,7 @@ class KubernetesEngine:
         return made
 
     def give_back(self, node: str) -> None:
-        """Delete the Job with this uid, so that its pod gets SIGTERM; a Job that is over is left to Kubernetes."""
+        """Delete the Job with this uid, so that its pod gets SIGTERM; Kubernetes itself deletes ended Jobs."""
         try:
             for _ in range(MOST_TRIES):
                 job = next((job for job in self._jobs() if job.uid == node), None)
@@ -101,7 +101,7 @@ class KubernetesEngine:
             raise EngineSilentError("Kubernetes must list Jobs", value=fault.words) from fault
 
     def _make(self, name: str) -> JobFacts:
-        """Make a Job; one of this name that is there is an earlier ask's, whose answer was lost."""
+        """Create a Job; an existing Job of this name is that of an earlier request whose answer was lost."""
         meta = {**self._request.job["metadata"], "name": name}
         document = {**self._request.job, "metadata": meta}
         tries = 0
@@ -121,7 +121,7 @@ class KubernetesEngine:
         return f"{self._request.job['metadata']['name']}-{secrets.token_hex(SUFFIX_BYTES)}"
 
     def _open_names(self) -> list[str]:
-        """Return the names of asks without an answer whose Jobs are not listed."""
+        """Return the names of requested Jobs for which no answer came and that are not listed."""
         try:
             noted = json.loads(self._asks.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -145,7 +145,7 @@ class KubernetesKind:
         self._client = client
 
     def check(self) -> Sequence[EngineFinding]:
-        """Return what of Kubernetes is there and what is missing; changes nothing and raises nothing."""
+        """Return which prerequisites of Kubernetes are found and which are missing; changes and raises nothing."""
         if not is_installed("kubernetes"):
             text = f"the Python client of Kubernetes must be installed: {remedy('kubernetes')}"
             return [EngineFinding(is_good=False, text=text)]
@@ -159,18 +159,18 @@ class KubernetesKind:
         """Return the engine of a state folder of ``eunomia kubernetes keep``.
 
         Raises:
-            InputError: there is no request in the state folder, no client, or no configuration of it.
+            InputError: the state folder has no request, or there is no client or no configuration of the client.
         """
         request = KeepRequest.load(state)
         return KubernetesEngine(request, state, KubeApi(self._client(), request.namespace, request.keeper))
 
 
 def findings(api: KubeApi) -> Sequence[EngineFinding]:
-    """Return the server's version, and whether it lets this account do what a keeper does.
+    """Return the server's version, and whether this account has the rights of a keeper.
 
     Raises:
-        EngineSilentError: it does not answer.
-        KubeError: it refuses to say.
+        EngineSilentError: the server does not answer.
+        KubeError: the server refuses the query.
     """
     found = [EngineFinding(is_good=True, text=f"API server of Kubernetes {api.version()}")]
     if lacking := lacking_rights(api):
@@ -185,6 +185,6 @@ def lacking_rights(api: KubeApi) -> Sequence[str]:
 
     Raises:
         EngineSilentError: the server does not answer.
-        KubeError: it refuses to say.
+        KubeError: the server refuses the query.
     """
     return [f"{verb} {resource}" for verb, group, resource in RIGHTS if not api.may(verb, group, resource)]

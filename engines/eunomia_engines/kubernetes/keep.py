@@ -30,9 +30,9 @@ LOCK: Final = "keep.lock"
 UP: Final = "eunomia kubernetes keep"
 DOWN: Final = "kubectl delete"
 MARGIN_SECONDS: Final = 60.0
-"""Between the drain of a node whose end is known and its SIGTERM."""
+"""Seconds from the end of the last lease on a node whose end is known to the node's SIGTERM."""
 ARBITER_SECONDS: Final = 5.0
-"""Between two tries to find the arbiter, which begins at the same time as the keeper."""
+"""Seconds between two attempts to reach the arbiter, which starts at the same time as the keeper."""
 MOST_WORDS: Final = 2000
 
 
@@ -45,18 +45,18 @@ def keep(
     client: Callable[[], Any] = connect,
     look_seconds: float = LOOK_SECONDS,
 ) -> None:
-    """Keep as many nodes as the request says, until stopped; nodes stay when the keeper ends.
+    """Keep the number of nodes within the request's bounds, until stopped; nodes stay when the keeper ends.
 
     Args:
-        request: what was asked for.
+        request: the request of the manifest.
         state: the arbiter's state folder.
         records: folder with the records of pilots, which all nodes see.
-        stopped: ends the keeper.
+        stopped: set to end the keeper.
         client: returns a client of Kubernetes.
-        look_seconds: between two looks if nothing happens.
+        look_seconds: seconds between two looks without events.
 
     Raises:
-        InputError: another keeper is at work, there is no client or configuration, or a right is missing.
+        InputError: another keeper runs, there is no client or configuration, or a right is missing.
     """
     api = KubeApi(client(), request.namespace, request.keeper)
     check_rights(api)
@@ -84,13 +84,13 @@ def keep(
 
 
 class JobPilots(RecordedPilots):
-    """The records of pilots in Jobs, whose names are never used again.
+    """The records of pilots in Jobs, whose names are never reused.
 
-    So a record is dropped once neither Kubernetes nor the arbiter has the node.
+    So a record is deleted once neither Kubernetes nor the arbiter lists the node.
 
     Args:
-        folder: with the records.
-        members: the arbiter's nodes by name, as of this look.
+        folder: folder with the records.
+        members: returns the arbiter's nodes by name, as of this look.
     """
 
     def __init__(self, folder: Path, members: Callable[[], Mapping[str, Member]]) -> None:
@@ -98,7 +98,7 @@ class JobPilots(RecordedPilots):
         self._members = members
 
     def lives(self, engine: Engine) -> Sequence[Life]:
-        """Return all nodes that Kubernetes lists or that the arbiter has, in the order of their begins."""
+        """Return all nodes that Kubernetes or the arbiter lists, in the order of their starts."""
         found, members = super().lives(engine), self._members()
         for life in found:
             if life.node is None and life.name not in members:
@@ -107,10 +107,10 @@ class JobPilots(RecordedPilots):
 
 
 def check_rights(api: KubeApi) -> None:
-    """Check that the keeper may do what it does; a server that does not answer is waited for later.
+    """Check that this account has a keeper's rights; passes if the server does not answer, which is logged.
 
     Raises:
-        InputError: a right is missing, or the server refuses to say, in Kubernetes' words.
+        InputError: a right is missing, or the server refuses the query, with Kubernetes' message.
     """
     try:
         lacking = lacking_rights(api)
@@ -147,12 +147,12 @@ def only_one(state: Path) -> Iterator[None]:
 
 
 def note_asked(state: Path, lives: Sequence[Life], names: Mapping[str, str]) -> None:
-    """Note for `eunomia nodes` which nodes wait at Kubernetes; the arbiter is served beside the keeper.
+    """Write the nodes that wait at Kubernetes to the state folder, for `eunomia nodes`.
 
     Args:
         state: the arbiter's state folder.
         lives: all nodes.
-        names: of their Jobs, by uid.
+        names: names of the nodes' Jobs, by uid.
     """
     waiting = [life.node for life in lives if life.node is not None and life.node.state is NodeState.ASKED]
     asked = tuple(AskedNode(id=names.get(node.id, node.id), why=node.why[:MOST_WORDS]) for node in waiting)
@@ -161,7 +161,7 @@ def note_asked(state: Path, lives: Sequence[Life], names: Mapping[str, str]) -> 
 
 @contextmanager
 def _arbiter(state: Path, stopped: threading.Event) -> Iterator[Arbiter | None]:
-    """Wait for the arbiter of a state folder, and call it with the operator's token; None: stopped before."""
+    """Wait for the arbiter of a state folder, and connect with the operator's token; None: stopped before that."""
     while not stopped.is_set():
         try:
             client = Client(state_dir=state)

@@ -1,4 +1,4 @@
-"""What ``eunomia kubernetes keep`` is asked for: a file that the manifest makes, kept in the state folder."""
+"""The request of ``eunomia kubernetes keep``: a file that the manifest contains, copied to the state folder."""
 
 import json
 from pathlib import Path
@@ -17,15 +17,15 @@ FOLDER: Final = Path("engine") / "kubernetes"
 
 
 class KeepRequest(BaseModel):
-    """The nodes to have, and the Job that holds one.
+    """The requested nodes, and the Job that holds a node.
 
     Attributes:
-        least: nodes to have at any time.
-        most: nodes to have while jobs wait for slots.
-        idle_seconds: after which a node that is above ``least`` and holds nothing is given back.
-        wait_seconds: for which jobs must have waited for slots before another node is asked for.
-        end_seconds: between the SIGTERM and the SIGKILL of a node's pod.
-        job: the Job of a node, without a name: its name begins with that of its metadata.
+        least: minimum number of nodes.
+        most: maximum number of nodes, while jobs wait for slots.
+        idle_seconds: seconds without leases after which a node above ``least`` is given back.
+        wait_seconds: seconds for which jobs must have waited for slots before another node is requested.
+        end_seconds: seconds between the SIGTERM and the SIGKILL of a node's pod.
+        job: template of a node's Job; the name in its metadata is the prefix of the Job's name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,7 +44,7 @@ class KeepRequest(BaseModel):
 
     @property
     def keeper(self) -> str:
-        """The cluster's name, by which its Jobs are found."""
+        """The cluster's name, the value of the label by which its Jobs are found."""
         return str(self.job["metadata"]["labels"][KEEPER_LABEL])
 
     def text(self) -> str:
@@ -61,7 +61,7 @@ class KeepRequest(BaseModel):
         """Read the request of a state folder.
 
         Raises:
-            InputError: there is none, or it is damaged.
+            InputError: there is no request, or it is damaged.
         """
         if not (state / FOLDER / REQUEST).exists():
             raise InputError("a state folder must be one of `eunomia kubernetes keep`", value=str(state))
@@ -69,10 +69,10 @@ class KeepRequest(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "KeepRequest":
-        """Read a request.
+        """Read a request from a file.
 
         Raises:
-            InputError: it cannot be read, has another form, or its Job lacks a name, namespace or label.
+            InputError: the file cannot be read or is malformed, or its Job lacks a name, namespace or label.
         """
         rule = "the request for nodes must be one that `eunomia kubernetes manifest --nodes A..B` has made"
         try:

@@ -16,20 +16,20 @@ CLIENT_LABEL: Final = "eunomia-client"
 """Pods of the namespace with this label, whose value is the cluster's name, may call the arbiter."""
 KIND_LABEL: Final = "eunomia-kind"
 MOST_FAILURES: Final = 50
-"""Failures of a Job's node after which it is not started again; an end that Kubernetes has ordered is none."""
+"""Failures of a Job's node after which the node is not restarted; an end that Kubernetes ordered is not a failure."""
 KEPT_FAILURES: Final = 5
-"""The same where a keeper asks for another node, after a pause."""
+"""Failures of a kept node after which its Job fails; the keeper then requests another node, after a pause."""
 KEPT_SECONDS: Final = 3600
-"""Seconds after which Kubernetes deletes the Job of a node that is over; until then its log can be read."""
+"""Seconds after which Kubernetes deletes the Job of an ended node; until then the node's log can be read."""
 
 
 def manifest(cluster: KubernetesCluster) -> str:
-    """Return the manifest of a cluster as YAML, with a comment that says what to do with it."""
+    """Return the manifest of a cluster as YAML, with instructions in a comment."""
     return "".join(f"# {line}\n".replace("# \n", "#\n") for line in _notes(cluster)) + yaml_text(documents(cluster))
 
 
 def documents(cluster: KubernetesCluster) -> Sequence[Document]:
-    """Return the objects of a cluster, in an order in which they can be made."""
+    """Return the objects of a cluster, in an order in which they can be created."""
     return list(_documents(cluster))
 
 
@@ -62,10 +62,10 @@ def _head(
 
 
 def _service(cluster: KubernetesCluster) -> Document:
-    """Return the arbiter's Service, without an address of its own.
+    """Return the arbiter's headless Service.
 
-    The arbiter is not ready while no node answers, and nodes join through this Service: so it names a pod that is not
-    ready, too.
+    The arbiter is not ready while no node answers, and nodes join through this Service, so the Service publishes the
+    address of a pod that is not ready, too.
     """
     spec = {
         "clusterIP": "None",
@@ -80,14 +80,14 @@ def _service(cluster: KubernetesCluster) -> Document:
 
 
 def _arbiter_policy(cluster: KubernetesCluster) -> Document:
-    """Return the rule that launchers, app masters on them, and labelled clients reach the arbiter, and nothing else."""
+    """Return the NetworkPolicy that only launchers, their app masters and labelled clients reach the arbiter."""
     clients = [_pods({CLIENT_LABEL: cluster.name})]
     calls = {"from": [_pods(labels_of(cluster, "launcher")), *clients], "ports": [_port(ARBITER_PORT)]}
     return _network_policy(cluster, "arbiter", [calls, {"from": clients, "ports": [_port(METRICS_PORT)]}])
 
 
 def _launcher_policy(cluster: KubernetesCluster) -> Document:
-    """Return the rule that the arbiter calls back, and launchers, app masters and gangs reach each other."""
+    """Return the NetworkPolicy that the arbiter reaches launchers, and launchers, app masters and gangs each other."""
     calls_back = {"from": [_pods(labels_of(cluster, "arbiter"))], "ports": [_port(LAUNCHER_PORT)]}
     return _network_policy(cluster, "launcher", [calls_back, {"from": [_pods(labels_of(cluster, "launcher"))]}])
 
@@ -108,7 +108,7 @@ def _arbiter(cluster: KubernetesCluster) -> Document:
         "metadata": {"name": "state"},
         "spec": _claim_spec(cluster.storage.state_class, str(cluster.storage.state_size), "ReadWriteOnce"),
     }
-    # kubectl logs and exec mean the arbiter, where the keeper is beside it.
+    # kubectl logs and exec then select the arbiter, if the keeper is beside it.
     main = {"annotations": {"kubectl.kubernetes.io/default-container": "arbiter"}} if cluster.is_kept else {}
     spec = {
         "serviceName": cluster.name,
@@ -126,7 +126,7 @@ def _daemon_set(cluster: KubernetesCluster, kind: NodeKind) -> Document:
     template = {"metadata": {"labels": labels}, "spec": launcher_pod(cluster, kind)}
     spec = {
         "selector": {"matchLabels": labels},
-        # The next launcher of a node begins once the one before it has ended; one node at a time.
+        # The next launcher of a node starts once the previous one has ended; one node at a time.
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
         "template": template,
     }
@@ -134,7 +134,7 @@ def _daemon_set(cluster: KubernetesCluster, kind: NodeKind) -> Document:
 
 
 def _keeping(cluster: KubernetesCluster) -> Iterator[Document]:
-    """Yield what a keeper needs: its rights in this namespace alone, and its request."""
+    """Yield the objects for a keeper: its rights, limited to this namespace, and its request."""
     name, rights = f"{cluster.name}-keeper", list[dict[str, Any]]()
     for verb, group, resource in RIGHTS:
         rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
@@ -152,7 +152,7 @@ def _keeping(cluster: KubernetesCluster) -> Iterator[Document]:
 
 
 def keep_request(cluster: KubernetesCluster) -> KeepRequest:
-    """Return the keeper's request of a cluster whose nodes come and go."""
+    """Return the keeper's request for a cluster with a variable number of nodes."""
     return KeepRequest(
         least=cluster.nodes,
         most=cluster.most,
@@ -166,11 +166,11 @@ def keep_request(cluster: KubernetesCluster) -> KeepRequest:
 def _job(cluster: KubernetesCluster, kind: NodeKind) -> Document:
     """Return the launchers of a kind as an indexed Job, whose pods have the host names ``NAME-KIND-0`` and so on.
 
-    Where nodes come and go, it is the Job of one node, whose name the keeper makes longer.
+    In a cluster with a keeper, it is the template for the Job of one node; the keeper adds a suffix to the name.
 
-    A pod is replaced once it has ended, not while it ends. One that Kubernetes ends (its machine is drained, Kueue
-    suspends the Job) counts neither as completed nor as failed. The launcher of a node that the operator removed ends
-    with 0: its index is completed.
+    A pod is replaced once it has ended, not while it ends. A pod that Kubernetes ends (its machine is drained, Kueue
+    suspends the Job) counts neither as completed nor as failed. The launcher of a node that the operator removed exits
+    with code 0, which completes the pod's index.
     """
     kept = {KEEPER_LABEL: cluster.name} if cluster.is_kept else {}
     labels = {**labels_of(cluster, "launcher"), KIND_LABEL: kind.name, **kept}
@@ -211,7 +211,7 @@ def _claim_spec(storage_class: str, size: str, mode: str) -> dict[str, Any]:
 
 
 def _notes(cluster: KubernetesCluster) -> Sequence[str]:
-    """Return the lines of the comment."""
+    """Return the lines of the manifest's comment: instructions and notes."""
     exec_ = f"kubectl -n {cluster.namespace} exec {cluster.name}-0 --"
     token = (
         [f"The join token is in the Secret {cluster.name}-join below: keep this text as you keep a password."]

@@ -1,4 +1,4 @@
-"""Rules of Kubernetes for names, labels, taints, images and amounts; a value is checked before anything is printed."""
+"""Kubernetes' rules for names, labels, taints, images and amounts; values are checked before a manifest is printed."""
 
 import json
 import re
@@ -24,13 +24,13 @@ _IMAGE: Final = re.compile(
 
 @value
 class Amount:
-    """An amount of memory or disk as Kubernetes writes it: ``64Gi``."""
+    """An amount of memory or disk in Kubernetes' form, such as ``64Gi``."""
 
     number: int
     unit: str
 
     def times(self, count: int) -> "Amount":
-        """Return the amount for ``count`` of what this one is for."""
+        """Return ``count`` times this amount."""
         return Amount(number=self.number * count, unit=self.unit)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Label:
 
 @value
 class Taint:
-    """A taint of nodes that launchers tolerate; an empty value: any."""
+    """A taint of nodes that launchers tolerate; an empty value matches any value."""
 
     key: str
     value: str
@@ -55,7 +55,7 @@ class Taint:
 
 
 def quoted(text: str) -> str:
-    """Return a text for an error, on one line and not too long."""
+    """Return a text in quotes for an error, on one line and truncated."""
     return json.dumps(text[:200], ensure_ascii=False)
 
 
@@ -64,11 +64,11 @@ def check_dns_label(text: str, place: str, *, longest: int = LONGEST_LABEL) -> s
 
     Args:
         text: the name.
-        place: the option that has it.
-        longest: letters that it may have, where more are put behind it.
+        place: the option with the name, for the error.
+        longest: maximum number of characters, less than a DNS label's if a suffix follows.
 
     Raises:
-        InputError: it is no DNS label (RFC 1035), or too long.
+        InputError: the name is not a DNS label (RFC 1035), or too long.
     """
     if not _DNS.match(text) or len(text) > longest:
         rule = f"a name in Kubernetes must be a DNS label: a-z, 0-9 and -, from a letter on, at most {longest} letters"
@@ -77,10 +77,10 @@ def check_dns_label(text: str, place: str, *, longest: int = LONGEST_LABEL) -> s
 
 
 def check_object_name(text: str, place: str) -> str:
-    """Check the name of an object that is there already, such as a storage class, and return it.
+    """Check the name of an existing object, such as a storage class, and return it.
 
     Raises:
-        InputError: it is no DNS subdomain (RFC 1123).
+        InputError: the name is not a DNS subdomain (RFC 1123).
     """
     if not _SUBDOMAIN.match(text) or len(text) > 253:
         rule = "the name of an object of Kubernetes must be a DNS subdomain: a-z, 0-9, - and dots"
@@ -89,10 +89,10 @@ def check_object_name(text: str, place: str) -> str:
 
 
 def label_of(text: str, place: str) -> Label:
-    """Return a label of the form ``KEY=VALUE``.
+    """Parse a label of the form ``KEY=VALUE``.
 
     Raises:
-        InputError: it has another form.
+        InputError: the text has another form.
     """
     key, equals, label = text.partition("=")
     if not equals or not _KEY.match(key) or not _VALUE.match(label):
@@ -102,10 +102,10 @@ def label_of(text: str, place: str) -> Label:
 
 
 def taint_of(text: str, place: str = "--taint") -> Taint:
-    """Return a taint of the form ``KEY[=VALUE][:EFFECT]``.
+    """Parse a taint of the form ``KEY[=VALUE][:EFFECT]``.
 
     Raises:
-        InputError: it has another form.
+        InputError: the text has another form.
     """
     head, _, effect = text.partition(":")
     key, _, label = head.partition("=")
@@ -117,10 +117,10 @@ def taint_of(text: str, place: str = "--taint") -> Taint:
 
 
 def amount_of(text: str, place: str) -> Amount:
-    """Return an amount of memory or disk such as ``64Gi``.
+    """Parse an amount of memory or disk such as ``64Gi``.
 
     Raises:
-        InputError: it has another form.
+        InputError: the text has another form.
     """
     found = _AMOUNT.match(text)
     if found is None:
@@ -133,7 +133,7 @@ def check_image(text: str, place: str = "--image") -> str:
     """Check the name of an image, and return it.
 
     Raises:
-        InputError: it is no name of an image, or has no tag that stays: arbiter and nodes must be one version.
+        InputError: it is not an image name, or has no fixed tag: arbiter and nodes must have one version.
     """
     found = _IMAGE.match(text)
     if found is None or found["tag"] == "latest":

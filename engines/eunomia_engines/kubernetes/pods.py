@@ -10,36 +10,36 @@ from eunomia_engines.pilots.records import PILOTS
 from eunomia_engines.requests import REQUEST
 
 USER: Final = 10001
-"""The account of all pods, which the Dockerfile makes."""
+"""User id of all pods, whose account the Dockerfile creates."""
 STATE: Final = "/var/lib/eunomia"
 APPS: Final = f"{STATE}/apps"
 WORK: Final = "/srv/eunomia"
-"""Folder for what users submit, with one path in all pods."""
+"""Folder for the files of users' jobs, at the same path in all pods."""
 HOME: Final = "/home/eunomia"
 TLS: Final = f"{STATE}/tls"
 TLS_SECRET: Final = "/run/eunomia/tls"
 JOIN: Final = "/run/eunomia/join"
 NODE_DIR: Final = "/var/lib/eunomia-node"
 JOB_UID: Final = f"metadata.labels['{CONTROLLER_LABEL}']"
-"""Where a pod finds the uid of its Job."""
+"""Field path from which a pod reads the uid of its Job."""
 CERTIFICATE_DAYS: Final = 3650
 ARBITER_END_SECONDS: Final = 60
-"""Of the arbiter's pod between SIGTERM and SIGKILL; its nodes go on by longer leases meanwhile."""
+"""Seconds between SIGTERM and SIGKILL of the arbiter's pod; its nodes' leases are longer, so nodes keep running."""
 ARBITER_CPUS, ARBITER_MEMORY = "2", "4Gi"
 ORDERED_END: Final = 143
-"""Exit code of a Job's launcher that Kubernetes has ordered to end (128 + SIGTERM); 0 would complete its index."""
+"""Exit code of a Job's launcher that Kubernetes has ordered to end (128 + SIGTERM); code 0 would complete its index."""
 SUPERVISE: Final = (
     '"$@" & launcher=$!; trap "ordered=1; kill -TERM $launcher" TERM; wait $launcher; code=$?; '
     'test -z "$ordered" && exit $code; '
     f"while kill -0 $launcher 2>/dev/null; do wait $launcher; done; exit {ORDERED_END}"
 )
-"""Shell script that runs its arguments: their exit code, or ``ORDERED_END`` once they have ended after a SIGTERM."""
+"""Shell script that runs its arguments as a command; exits with its code, but after a SIGTERM with ``ORDERED_END``."""
 KEEP: Final = "/var/lib/eunomia-keep"
 RECORDS: Final = f"{KEEP}/{PILOTS}"
-"""Folder of the records of pilots, one for keeper and nodes."""
+"""Folder of the records of pilots, shared by keeper and nodes."""
 KEEP_REQUEST: Final = "/run/eunomia/keep"
 API_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where the client looks for the account's token; only the keeper's container has one."""
+"""Folder in which the client looks for the account's token; only the keeper's container has a token."""
 RECORD_SUPERVISE: Final = (
     'r=$0; pod=$1; machine=$2; shift 2; rm -f "$r.end"; '
     'printf \'{"job":"%s","node":"%s","host":"%s","pod":"%s","began_at":%s}\\n\' '
@@ -49,10 +49,10 @@ RECORD_SUPERVISE: Final = (
     'grep -qs "\\"$pod\\"" "$r.json" && echo $code > "$r.$pod" && mv "$r.$pod" "$r.end"; '
     f'test -z "$ordered" && exit $code; exit {ORDERED_END}'
 )
-"""As ``SUPERVISE``, with a record of the pilot, and a note of the launcher's exit code once it has ended.
+"""Shell script as ``SUPERVISE`` that also writes the pilot's record, and the launcher's exit code after its end.
 
-Its arguments are the record's path without a suffix, the pod, the machine, and the command. A pod that was cut off
-notes no end once the next one of its Job has begun.
+Its arguments are the record's path without a suffix, the pod, the machine, and the command. A pod that was cut off from
+the network writes no exit code once the Job's next pod has started.
 """
 
 
@@ -81,7 +81,7 @@ def arbiter_pod(cluster: KubernetesCluster) -> dict[str, Any]:
             {"name": "arbiter", "containerPort": ARBITER_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
-        # /health is 503 while no node answers, which is no reason to end the arbiter; /metrics is 200 from the start.
+        # /health is 503 while no node answers, which must not end the arbiter; /metrics is 200 from the start.
         "startupProbe": _probe("/metrics", period=10, failures=60),
         "livenessProbe": _probe("/metrics", period=30, failures=10),
         "readinessProbe": _probe("/health", period=10, failures=3),
@@ -127,7 +127,7 @@ def _keeper(cluster: KubernetesCluster) -> dict[str, Any]:
 
 
 def _keeper_volumes(cluster: KubernetesCluster) -> list[dict[str, Any]]:
-    """Return the keeper's request, and what Kubernetes mounts for an account by itself."""
+    """Return the volumes with the keeper's request, and with the token that Kubernetes mounts for an account."""
     account = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -148,7 +148,7 @@ def keep_command() -> list[str]:
 
 
 def launcher_pod(cluster: KubernetesCluster, kind: NodeKind) -> dict[str, Any]:
-    """Return a launcher's pod, which holds all GPUs of its node.
+    """Return a launcher's pod, which requests all GPUs of its node.
 
     In a Job, the arbiter's node has the pod's host name, ``NAME-KIND-INDEX``; in a DaemonSet, the machine's name.
     """
@@ -177,7 +177,7 @@ def launcher_pod(cluster: KubernetesCluster, kind: NodeKind) -> dict[str, Any]:
             _env("HOME", HOME),
         ],
         "ports": [{"name": "launcher", "containerPort": LAUNCHER_PORT}],
-        # It listens once it has a place in the cluster. No livenessProbe: the arbiter sees a launcher that hangs.
+        # A launcher listens once it has joined. No livenessProbe: the arbiter detects a launcher that hangs.
         "readinessProbe": {"tcpSocket": {"port": "launcher"}, "periodSeconds": 10},
         "resources": _resources(amounts),
         "securityContext": _confined(),
@@ -204,7 +204,7 @@ def launcher_pod(cluster: KubernetesCluster, kind: NodeKind) -> dict[str, Any]:
 
 
 def _supervise(cluster: KubernetesCluster) -> list[str]:
-    """Return what stands before a launcher's command line: nothing in a DaemonSet, a shell in a Job."""
+    """Return the prefix of a launcher's command line: empty in a DaemonSet, a supervising shell in a Job."""
     if cluster.is_kept:
         return ["sh", "-c", RECORD_SUPERVISE, f"{RECORDS}/$(EUNOMIA_JOB)", "$(EUNOMIA_POD)", "$(EUNOMIA_MACHINE)"]
     return ["sh", "-c", SUPERVISE, "sh"] if cluster.nodes else []
@@ -227,7 +227,7 @@ def serve_command(cluster: KubernetesCluster) -> list[str]:
 
 
 def launcher_command(cluster: KubernetesCluster, kind: NodeKind) -> list[str]:
-    """Return a launcher's command line; Kubernetes puts the values of ``$(NAME)`` in."""
+    """Return a launcher's command line, in which Kubernetes replaces ``$(NAME)`` by values."""
     name = [] if cluster.nodes else ["--node", "$(EUNOMIA_MACHINE)"]
     slots = [] if kind.gpus else ["--cpu-only", "--slots", str(cluster.cpu_slots)]
     return [
@@ -239,7 +239,7 @@ def launcher_command(cluster: KubernetesCluster, kind: NodeKind) -> list[str]:
 
 
 def _make_certificates(cluster: KubernetesCluster) -> str:
-    """Return the shell command that makes the certificate at the first start, whole or not at all."""
+    """Return the shell command that creates the certificates atomically at the first start."""
     names = " ".join(f"--name {name}" for name in (cluster.host, f"{cluster.host}.cluster.local"))
     made = f"eunomia certificates {TLS}.new {names} --days {CERTIFICATE_DAYS}"
     return f"test -d {TLS} || {{ rm -rf {TLS}.new && {made} && mv {TLS}.new {TLS}; }}"
@@ -287,7 +287,7 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
     return {
         "httpGet": {"path": path, "port": "metrics", "scheme": "HTTPS"},
         "periodSeconds": period,
-        "timeoutSeconds": 12,  # an answer waits for the end of a step, at most 10 s
+        "timeoutSeconds": 12,  # the answer may wait up to 10 s for the end of a step
         "failureThreshold": failures,
     }
 

@@ -1,4 +1,4 @@
-"""What ``eunomia kubernetes manifest`` was asked for, checked against the rules of Kubernetes and of Eunomia."""
+"""The request of ``eunomia kubernetes manifest``, checked against the rules of Kubernetes and of Eunomia."""
 
 import re
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from eunomia_engines.requests import nodes_range
 
 ARBITER_PORT, METRICS_PORT, LAUNCHER_PORT = 7720, 7721, 7730
 END_MARGIN_SECONDS: Final = 30.0
-"""Seconds between the end of what a launcher runs and the SIGKILL of its pod."""
+"""Seconds between the end of a launcher's containers and the SIGKILL of its pod."""
 LONGEST_NAME, LONGEST_KIND = 30, 20
-"""Letters of a cluster's name and of a kind's, so that names of pods fit into host names of 63 letters."""
+"""Maximum characters of the names of a cluster and of a kind, so that pod names fit into host names of 63."""
 MOST_NODES: Final = 1000
 _KIND: Final = re.compile(r"([^:@]*):([0-9]{1,3})(?:@(.+))?\Z")
 
@@ -24,9 +24,9 @@ class NodeKind:
     """Nodes of one kind.
 
     Attributes:
-        name: DNS label.
-        gpus: of a node, all of which its launcher asks for; 0: CPU slots.
-        label: that the nodes have; None: any node with so many free GPUs.
+        name: a DNS label.
+        gpus: number of GPUs per node, all of which its launcher requests; 0: CPU slots.
+        label: label of the nodes; None: any node with as many free GPUs.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Storage:
     """Volumes of a cluster.
 
     Attributes:
-        state_size: of the journal's volume.
-        state_class: its storage class; empty: the cluster's default one.
-        shared_size: of the volume with the apps' folders.
-        shared_class: its storage class, whose volumes many nodes mount; empty: ``shared_claim`` is there already.
-        shared_claim: name of a claim that is there; empty: one is made.
+        state_size: size of the journal's volume.
+        state_class: storage class of the journal's volume; empty: the cluster's default class.
+        shared_size: size of the volume with the apps' folders.
+        shared_class: storage class of that volume, mountable on many nodes; empty: ``shared_claim`` exists already.
+        shared_claim: name of an existing claim; empty: a claim is created.
     """
 
     state_size: Amount
@@ -58,25 +58,25 @@ class KubernetesCluster:
     """An arbiter with its launchers, as manifests describe them.
 
     Attributes:
-        name: of all objects.
-        namespace: of all objects; it is not made.
-        image: with Eunomia, one for all pods.
-        kinds: of nodes.
-        cpu_slots: of a node without GPUs; 0: nodes have GPUs.
-        taints: of GPU nodes.
-        nodes: of each kind, as an indexed Job; 0: a DaemonSet for each kind. With ``most``: nodes to have at any time.
+        name: common name of all objects, or its prefix.
+        namespace: namespace of all objects, which must exist.
+        image: image with Eunomia, the same for all pods.
+        kinds: kinds of nodes.
+        cpu_slots: number of CPU slots of a node without GPUs; 0: nodes have GPUs.
+        taints: taints of GPU nodes.
+        nodes: nodes of each kind, as an indexed Job; 0: a DaemonSet for each kind. With ``most``: the minimum number.
         queue: Kueue's LocalQueue that admits the Job; empty: none.
-        cpus: of a slot.
-        memory: of a slot.
-        stop_seconds: that workers have to save once a launcher is ordered to end.
-        storage: its volumes.
-        tls_secret: with the arbiter's certificate; empty: one is made at the first start.
-        policy: of the arbiter.
-        settings: of the policy: ``KEY=VALUE``.
-        join_token: its text; empty: the Secret is made by hand.
-        most: nodes to have while jobs wait, each as a Job that a keeper makes; 0: the number is fixed.
-        idle_seconds: after which a node that is above ``nodes`` and holds nothing is given back.
-        wait_seconds: for which jobs must have waited for slots before another node is asked for.
+        cpus: number of CPUs per slot.
+        memory: memory per slot.
+        stop_seconds: seconds for workers to save once a launcher is ordered to end.
+        storage: volumes of the cluster.
+        tls_secret: Secret with the arbiter's certificate; empty: a certificate is created at the first start.
+        policy: the arbiter's policy.
+        settings: changes of the policy's values, each ``KEY=VALUE``.
+        join_token: text of the join token; empty: the user creates the Secret.
+        most: maximum number of nodes while jobs wait, each a Job created by a keeper; 0: the number is fixed.
+        idle_seconds: seconds without leases after which a node above ``nodes`` is given back.
+        wait_seconds: seconds for which jobs must have waited for slots before another node is requested.
     """
 
     name: str
@@ -101,7 +101,7 @@ class KubernetesCluster:
 
     @property
     def is_kept(self) -> bool:
-        """Whether nodes come and go: a keeper makes and deletes their Jobs."""
+        """Whether the number of nodes varies: a keeper creates and deletes their Jobs."""
         return self.most > 0
 
     @property
@@ -111,7 +111,7 @@ class KubernetesCluster:
 
     @property
     def shared_claim(self) -> str:
-        """The claim with the apps' folders."""
+        """Name of the PersistentVolumeClaim with the apps' folders."""
         return self.storage.shared_claim or f"{self.name}-shared"
 
     @property
@@ -121,12 +121,12 @@ class KubernetesCluster:
 
 
 def kinds_of(texts: Sequence[str], *, cpu_slots: int, nodes: int) -> tuple[NodeKind, ...]:
-    """Return the kinds of nodes, each ``NAME:GPUS`` or ``NAME:GPUS@LABEL=VALUE``.
+    """Parse kinds of nodes, each ``NAME:GPUS`` or ``NAME:GPUS@LABEL=VALUE``.
 
     Args:
-        texts: the options.
-        cpu_slots: of a node without GPUs; 0: nodes must have GPUs.
-        nodes: of each kind; 0: a DaemonSet, which runs on each node with the kind's label.
+        texts: values of the options.
+        cpu_slots: number of CPU slots of a node without GPUs; 0: nodes must have GPUs.
+        nodes: number of nodes of each kind; 0: a DaemonSet, which runs on each node with the kind's label.
 
     Raises:
         InputError: a kind has another form, no GPUs, a name or label that another one has, or lacks a label.
@@ -164,14 +164,14 @@ def _kind(text: str, *, cpu_slots: int) -> NodeKind:
 
 
 def check_grace(seconds: float, suspend_seconds: float) -> float:
-    """Check the time that workers have to save, and return it.
+    """Check the seconds for workers to save, and return them.
 
     Args:
-        seconds: of ``--save``.
+        seconds: value of ``--save``.
         suspend_seconds: the policy's ``suspend_grace``.
 
     Raises:
-        InputError: it is less than what the policy gives a job that it suspends.
+        InputError: ``seconds`` is less than the policy's grace for a suspended job.
     """
     if seconds < suspend_seconds:
         rule = f"the time to save must be at least the policy's suspend_grace, {format_duration(suspend_seconds)}"
@@ -180,10 +180,10 @@ def check_grace(seconds: float, suspend_seconds: float) -> float:
 
 
 def nodes_of_option(text: str | None) -> tuple[int, int]:
-    """Return the number of nodes and the most, of ``--nodes``: ``4`` is a fixed number (most 0), ``2..8`` is a range.
+    """Parse ``--nodes`` to (nodes, most): ``4`` is a fixed number, (4, 0); ``2..8`` is a range, (2, 8).
 
     Raises:
-        InputError: it is neither, or more than ``MOST_NODES``.
+        InputError: the text has another form, or a number is above ``MOST_NODES``.
     """
     if text is None:
         return 0, 0
@@ -194,15 +194,15 @@ def nodes_of_option(text: str | None) -> tuple[int, int]:
 
 
 def check_kept(kinds: Sequence[NodeKind], most: int, given: Sequence[str]) -> None:
-    """Check what nodes that come and go need.
+    """Check the options for a variable number of nodes.
 
     Args:
-        kinds: of nodes.
-        most: nodes to have while jobs wait; 0: their number is fixed.
-        given: options that only nodes that come and go have.
+        kinds: kinds of nodes.
+        most: maximum number of nodes while jobs wait; 0: the number is fixed.
+        given: given options that require a variable number of nodes.
 
     Raises:
-        InputError: they are of several kinds, or an option has no meaning.
+        InputError: a variable number of nodes has several kinds, or a fixed number has such an option.
     """
     if most and len(kinds) > 1:
         names = ", ".join(kind.name for kind in kinds)
@@ -216,7 +216,7 @@ def check_queue(queue: str, nodes: int) -> str:
     """Check the name of Kueue's queue, and return it.
 
     Raises:
-        InputError: it is no DNS label, or there is no Job that it could admit.
+        InputError: the name is not a DNS label, or there is no Job to admit since ``nodes`` is 0.
     """
     if queue:
         check_dns_label(queue, "--queue")
@@ -230,7 +230,7 @@ def check_storage(storage: Storage) -> Storage:
     """Check the volumes, and return them.
 
     Raises:
-        InputError: nothing says where the apps' folders are, or two options do.
+        InputError: a name is invalid, or not exactly one of shared class and shared claim is given.
     """
     for name, option in ((storage.state_class, "--state-class"), (storage.shared_class, "--shared-class")):
         if name:

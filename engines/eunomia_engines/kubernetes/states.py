@@ -1,4 +1,4 @@
-"""A Job of Kubernetes and its pods, as an engine's node."""
+"""Converts Jobs and pods of Kubernetes to an engine's nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from eunomia_engines.engine import EngineNode, EngineSilentError, NodeState
 
 ENDED: Final = ("Succeeded", "Failed")
 PHASES: Final = ("Pending", "Running", *ENDED)
-"""Phases of a pod that are known. ``Unknown`` is none: its machine is silent, and its processes may live."""
+"""Known phases of a pod, without ``Unknown``: such a pod's machine is silent, and its processes may still run."""
 CONTROLLER_LABEL: Final = "batch.kubernetes.io/controller-uid"
 MOST_WORDS: Final = 300
 
@@ -19,12 +19,12 @@ class JobFacts:
     """A Job, as far as the engine reads it.
 
     Attributes:
-        created_at: Unix time in seconds; None: not known.
-        lasts: seconds after which Kubernetes ends it; None: it does not.
-        is_suspended: Kueue or an operator holds it: its pods end, and it waits.
-        is_ending: it is being deleted.
-        is_over: it is complete or has failed.
-        why: reason and message of its last true condition.
+        created_at: Unix time in seconds; None: unknown.
+        lasts: seconds after which Kubernetes ends the Job; None: no limit.
+        is_suspended: whether Kueue or an operator has suspended the Job, so that its pods end and it waits.
+        is_ending: whether the Job is being deleted.
+        is_over: whether the Job is complete or has failed.
+        why: reason and message of the Job's last true condition.
     """
 
     name: str
@@ -42,12 +42,12 @@ class PodFacts:
     """A pod, as far as the engine reads it.
 
     Attributes:
-        job: uid of the Job that made it; empty: not known.
-        phase: Kubernetes' word.
-        machine: on which it runs; empty: none yet.
-        began_at: Unix time in seconds; None: not known.
-        is_ending: it is being deleted.
-        why: why it waits.
+        job: uid of the Job that created the pod; empty: unknown.
+        phase: Kubernetes' phase, such as ``Running``.
+        machine: name of the pod's machine; empty: none yet.
+        began_at: Unix time in seconds of its start; None: unknown.
+        is_ending: whether the pod is being deleted.
+        why: reason why the pod waits.
     """
 
     name: str
@@ -60,15 +60,15 @@ class PodFacts:
 
     @property
     def lives(self) -> bool:
-        """Whether its processes may live: its end is not among what Kubernetes says of it."""
+        """Whether its processes may still run: Kubernetes does not report the pod's end."""
         return self.phase not in ENDED
 
 
 def job_facts(found: Mapping[str, Any]) -> JobFacts:
-    """Return a Job from its JSON.
+    """Parse a Job from its JSON object.
 
     Raises:
-        EngineSilentError: it has no name or uid, so that nothing can be said of it.
+        EngineSilentError: the Job has no name or uid, so it cannot be identified.
     """
     meta, spec, status = _below(found, "metadata"), _below(found, "spec"), _below(found, "status")
     name, uid = meta.get("name"), meta.get("uid")
@@ -89,7 +89,7 @@ def job_facts(found: Mapping[str, Any]) -> JobFacts:
 
 
 def pod_facts(found: Mapping[str, Any]) -> PodFacts:
-    """Return a pod from its JSON."""
+    """Parse a pod from its JSON object."""
     meta, spec, status = _below(found, "metadata"), _below(found, "spec"), _below(found, "status")
     owners = [one for one in _items(meta, "ownerReferences") if one.get("kind") == "Job"]
     owner = owners[0].get("uid") if owners else _below(meta, "labels").get(CONTROLLER_LABEL)
@@ -105,7 +105,7 @@ def pod_facts(found: Mapping[str, Any]) -> PodFacts:
 
 
 def nodes_of(jobs: Iterable[JobFacts], pods: Iterable[PodFacts]) -> Sequence[EngineNode]:
-    """Return a node for each line about a Job, and for each Job that is not listed but has a pod that may live."""
+    """Return a node for each entry of a Job, and for each unlisted Job with a pod that may still run."""
     by_job: dict[str, list[PodFacts]] = {}
     for pod in pods:
         by_job.setdefault(pod.job, []).append(pod)
@@ -121,10 +121,10 @@ def nodes_of(jobs: Iterable[JobFacts], pods: Iterable[PodFacts]) -> Sequence[Eng
 
 
 def node_of(job: JobFacts, pods: Sequence[PodFacts]) -> EngineNode:
-    """Return a Job as a node of the engine; what is not known or contradicts itself is ``UNKNOWN``.
+    """Convert a Job to a node of the engine; an unknown or contradictory state is ``UNKNOWN``.
 
-    A Job that stays makes its next pod by itself. So a node whose pod ends is asked for already, and only one whose Job
-    ends is replaced.
+    A Job that has not ended creates its next pod itself. So a node whose pod has ended is already requested again, and
+    only a node whose Job ends is replaced.
     """
     once = {pod.name: pod for pod in pods}
     living = [pod for pod in once.values() if pod.lives]
@@ -170,7 +170,7 @@ def _state(job: JobFacts, pods: Sequence[PodFacts], living: Sequence[PodFacts]) 
 
 
 def _why_waits(status: Mapping[str, Any]) -> str:
-    """Return why a pod waits: what the kubelet says of its containers, or else what the scheduler says."""
+    """Return why a pod waits: the scheduler's reason, else the kubelet's for a container; empty: none is given."""
     kinds = ("initContainerStatuses", "containerStatuses")
     states = [_below(one, "state") for kind in kinds for one in _items(status, kind)]
     waiting = [found for state in states if (found := _below(state, "waiting"))]
@@ -196,7 +196,7 @@ def _items(found: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _time(text: object) -> float | None:
-    """Return a time of RFC 3339 as Unix time in seconds; None: it is missing, or has another form."""
+    """Parse a time in RFC 3339 to Unix time in seconds; None: the time is missing, or has another form."""
     if not isinstance(text, str):
         return None
     try:

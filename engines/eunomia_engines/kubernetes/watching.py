@@ -1,4 +1,4 @@
-"""Watches of Jobs and pods, which wake the keeper; what an event says is not read."""
+"""Watches Jobs and pods to wake the keeper; the content of events is not read."""
 
 import threading
 import time
@@ -13,23 +13,23 @@ log = structlog.get_logger()
 
 KINDS: Final[tuple[Literal["jobs", "pods"], ...]] = ("jobs", "pods")
 WATCH_SECONDS: Final = 240.0
-"""Length of one watch; a connection that is dead without a word is noticed after it."""
+"""Length of one watch in seconds, after which a silently dead connection is noticed."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-"""Pauses after a fault, each twice as long as the one before."""
+"""First and longest pause in seconds after an error; each pause is twice as long as the previous one."""
 CHECK_SECONDS: Final = 0.5
 LEAST_SECONDS: Final = 2.0
-"""Between two looks that events have caused: one change of a pod makes several."""
+"""Least seconds between two looks that events cause, since one change of a pod causes several events."""
 
 
 class Alarm:
-    """Lets the keeper look as soon as something has happened, and else after its usual time.
+    """Ends the keeper's pause before the next look as soon as an event arrives.
 
-    An event is no news but a reason to look: the look lists everything again. So one that is late, lost, sent twice or
-    out of order does no harm.
+    An event is only a reason to look, since each look lists everything again. So an event that is late, lost, sent
+    twice or out of order does no harm.
 
     Args:
-        api: is watched.
-        stopped: is set once the keeper ends.
+        api: the API whose Jobs and pods are watched.
+        stopped: set once the keeper ends.
     """
 
     def __init__(self, api: KubeApi, stopped: threading.Event) -> None:
@@ -39,12 +39,12 @@ class Alarm:
         ]
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching, in a thread for Jobs and one for pods."""
         for thread in self._threads:
             thread.start()
 
     def pause(self, seconds: float) -> None:
-        """Return after so many seconds, or sooner if something has happened or the keeper ends."""
+        """Return after ``seconds``, or earlier if an event has arrived or the keeper ends."""
         deadline = time.monotonic() + seconds
         self._stopped.wait(min(LEAST_SECONDS, seconds))
         while not self._stopped.is_set() and (left := deadline - time.monotonic()) > 0.0:
@@ -53,7 +53,7 @@ class Alarm:
         self._woken.clear()
 
     def wake(self) -> None:
-        """End a pause."""
+        """End the present pause, or the next one."""
         self._woken.set()
 
     def _watch(self, kind: Literal["jobs", "pods"]) -> None:
@@ -63,7 +63,7 @@ class Alarm:
             try:
                 if not version:
                     version = self._version(kind)
-                    self.wake()  # no event tells what happened before this version
+                    self.wake()  # the watch yields no changes before this version
                 for event in self._api.watch(kind, version, WATCH_SECONDS):
                     version, pause = event.version or version, FIRST_PAUSE_SECONDS
                     if event.kind != "BOOKMARK":

@@ -1,6 +1,6 @@
-"""Manifests as YAML: block style, and strings in JSON's quotes unless every reader takes the bare word as a string.
+"""Writes manifests as YAML in block style; strings are in JSON quotes, unless every reader takes them as strings.
 
-A string of several lines stands as it is, as a literal block.
+A string of several lines becomes a literal block.
 """
 
 import json
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 _BARE: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*\Z")
 _BLOCK: Final = re.compile(r"[!-~][ -~]*(?:\n[ -~]*)*\n[ -~]*[!-~]\Z")
-"""Several lines of ASCII, the first one not indented and the last one not empty."""
+"""Pattern of several lines of ASCII, the first one not indented and the last one not empty."""
 _TAKEN: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-"""Words that YAML 1.1 or 1.2 does not read as strings, in small letters."""
+"""Words in lower case that YAML 1.1 or 1.2 does not read as strings."""
 
 
 def yaml_text(documents: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Checks of what ``eunomia slurm up`` asks for, against what Slurm says, before anything is submitted."""
+"""Checks the request of ``eunomia slurm up`` against Slurm's partitions and nodes, before anything is submitted."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def suitable(request: Request, nodes: Sequence[SlurmNodes]) -> Sequence[SlurmNod
     """Return the nodes of the request's partition that have its GPUs.
 
     Raises:
-        EngineRefusedError: the partition, its GPUs or a job of this length are not there.
+        EngineRefusedError: the partition does not exist, lacks these GPUs, or allows no job of this length.
     """
     names = sorted({one.partition for one in nodes})
     chosen = request.partition or next((one.partition for one in nodes if one.is_default), "")
@@ -47,9 +47,9 @@ def suitable(request: Request, nodes: Sequence[SlurmNodes]) -> Sequence[SlurmNod
 
 
 def with_share(request: Request, here: Sequence[SlurmNodes]) -> Request:
-    """Return the request with CPUs and memory: where they are not given, the share of a node that its GPUs are.
+    """Return the request with CPUs and memory; defaults are the same share of a node as the request's GPUs are.
 
-    Slurm gives a job one CPU otherwise. The smallest of the nodes counts, so that the job fits on each.
+    Otherwise Slurm gives a job one CPU. The share is that of the smallest node, so that the job fits on each node.
     """
     if not request.gres:
         return request if request.cpus is not None else request.model_copy(update={"cpus": request.cpu_slots})
@@ -65,10 +65,10 @@ def with_share(request: Request, here: Sequence[SlurmNodes]) -> Request:
 
 
 def check_with_slurm(request: Request, state: Path, programs: SlurmPrograms) -> None:
-    """Let Slurm check a node's job, and that of the head if it is one, without submitting them.
+    """Let Slurm check a node's job, and the head's job if the head runs in one, without submitting them.
 
     Raises:
-        EngineRefusedError: Slurm would refuse it, in its own words.
+        EngineRefusedError: Slurm would refuse a job; the error contains Slurm's message.
     """
     scripts = [job_script(request, state), *([head_script(request, state)] if request.head == "job" else [])]
     with TemporaryDirectory(prefix="eunomia-slurm-") as folder:
@@ -79,10 +79,10 @@ def check_with_slurm(request: Request, state: Path, programs: SlurmPrograms) -> 
 
 
 def check_file(path: Path | None) -> None:
-    """Check the setup file.
+    """Check that the setup file, if there is one in the request, exists.
 
     Raises:
-        InputError: it is not there.
+        InputError: it does not exist.
     """
     if path is not None and not path.is_file():
         raise InputError("--setup must name a file that all nodes see", value=str(path))

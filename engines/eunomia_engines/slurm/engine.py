@@ -17,14 +17,14 @@ from eunomia_engines.slurm.states import node_of
 from eunomia_engines.slurm.steps import AllocationEngine
 
 SPREAD = 0.2
-"""Nodes that are asked for together get up to this share of their time less, so that they do not end together."""
+"""Largest fraction by which the times of nodes requested together are shortened, so that they do not end together."""
 
 
 class SlurmEngine:
-    """Asks Slurm for nodes, by one batch job each.
+    """Requests nodes from Slurm by submitting one batch job for each.
 
     Args:
-        request: what was asked for.
+        request: the request of ``eunomia slurm up``.
         state: the arbiter's state folder.
         programs: calls Slurm's programs.
     """
@@ -33,14 +33,14 @@ class SlurmEngine:
         self._request, self._state = request, state
         self._programs = programs or SlurmPrograms()
         self._ordered: dict[str, float] = {}
-        """When jobs were first given back, by id, on the monotonic clock."""
+        """Times at which jobs were first given back, by id, in seconds of the monotonic clock."""
 
     def nodes(self) -> Sequence[EngineNode]:
-        """Return the jobs in this state folder's name, in one call of ``squeue``."""
+        """Return the jobs of this state folder, by one call of ``squeue``."""
         return each_once(node_of(job) for job in self._programs.jobs([node_job_name(self._state)]))
 
     def ask(self, count: int) -> Sequence[str]:
-        """Submit batch jobs, and return their ids."""
+        """Submit ``count`` batch jobs, and return their ids; jobs submitted before an error stay, see ``nodes``."""
         folder = self._state / FOLDER
         for name in (LOGS, PILOTS):
             (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -52,7 +52,7 @@ class SlurmEngine:
         return made
 
     def give_back(self, node: str) -> None:
-        """Withdraw a batch job from the queue, or let its launcher end; one that does not end is cancelled by Slurm.
+        """Withdraw a batch job from the queue, or signal its launcher to end; cancel a job that does not end in time.
 
         Slurm kills a cancelled job after its own ``KillWait``, which may be too short for workers to save.
         """
@@ -76,7 +76,7 @@ class SlurmKind:
         self._programs = programs or SlurmPrograms()
 
     def check(self) -> Sequence[EngineFinding]:
-        """Return what of Slurm is there and what is missing; changes nothing and raises nothing."""
+        """Return which prerequisites of Slurm are found and which are missing; changes nothing and raises nothing."""
         return findings(self._programs)
 
     def engine(self, state: Path) -> Engine:
@@ -102,7 +102,7 @@ def engine_of(request: Request, state: Path, programs: SlurmPrograms | None = No
 
 
 def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
-    """Return what of Slurm is there and what is missing, as lines of text."""
+    """Return which prerequisites of Slurm are found and which are missing, as lines of text."""
     missing = programs.missing()
     if missing:
         text = f"{', '.join(missing)} must be on this machine, a login node of the cluster or one of its nodes"
@@ -126,7 +126,7 @@ def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
 
 
 def _limit_texts(limits: SiteLimits) -> Sequence[str]:
-    """Return what a user should know of the site's limits before a request, as lines of text."""
+    """Return the site's limits that matter to a user's request, as lines of text."""
     found = list(limits.unknown)
     if limits.site is not None and limits.site.kill_wait_seconds is not None:
         seconds = limits.site.kill_wait_seconds

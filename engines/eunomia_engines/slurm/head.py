@@ -1,6 +1,6 @@
 """``python -m eunomia_engines.slurm.head STATE [--job]``: the arbiter of a cluster on Slurm, and its nodes' keeper.
 
-With ``--job`` it runs in a batch job of its own, one head after another; see ``job_seat``.
+With ``--job`` it runs in its own batch job, one head after another; see ``job_seat``.
 """
 
 import os

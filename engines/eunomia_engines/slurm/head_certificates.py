@@ -1,4 +1,4 @@
-"""The certificate of a head that is a batch job: each one is of the same CA and names the machine that it runs on.
+"""The certificates of heads in batch jobs: all are signed by the same CA, and each names its head's machine.
 
 The key of the CA stays in the state folder, so that nodes and commands that trust the CA trust the next head as well.
 """
@@ -21,7 +21,7 @@ DAYS: Final = 90
 
 
 def certificates_here(folder: Path) -> Certificates:
-    """Sign a certificate for this machine with the CA of a folder, which is made at the first call.
+    """Sign a certificate for this machine with the CA of a folder; the first call creates the CA.
 
     Raises:
         InputError: the CA or its key cannot be read.

@@ -1,4 +1,4 @@
-"""The head of a cluster on Slurm from outside, on this machine or in a batch job: started, shown and ended."""
+"""Starts, shows and ends the head of a cluster on Slurm, on this machine or in a batch job."""
 
 import time
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ POLL_SECONDS: Final = 3.0
 
 
 class HeadControl:
-    """The head of a state folder.
+    """Controls the head of a state folder.
 
     Args:
-        request: what was asked for.
+        request: the request of ``eunomia slurm up``.
         state: the arbiter's state folder.
         programs: calls Slurm's programs.
     """
@@ -41,10 +41,10 @@ class HeadControl:
         self._jobs = HeadJobs(request, state, programs or SlurmPrograms())
 
     def prepare(self) -> None:
-        """Check that a head may begin in the state folder, and make the engine's folder there.
+        """Check that a head may start in the state folder, and create the engine's folder there.
 
         Raises:
-            InputError: one runs, here or in a batch job; another engine gives the nodes; or it cannot be written.
+            InputError: a head runs, here or in a batch job; another engine provides the nodes; or it is not writable.
         """
         if found := self._jobs.active():
             rule = f"a state folder must have one head: {NAMES.down} ends it, and up begins with other options"
@@ -58,10 +58,10 @@ class HeadControl:
         """Start the head, and wait until it serves.
 
         Returns:
-            What the head waits for in Slurm's queue; empty: it serves.
+            Message about what the head waits for in Slurm's queue; empty: it serves.
 
         Raises:
-            EunomiaError: it does not serve in time; an ``InputError`` if it was refused.
+            EunomiaError: the head does not serve in time; an ``InputError`` if it has ended.
         """
         if self._request.head == "here":
             start_head(NAMES, self._state)
@@ -70,10 +70,10 @@ class HeadControl:
         return self._await_job(self._jobs.ask(), before)
 
     def end(self, *, now: bool) -> None:
-        """End the head and wait for it, and with ``now`` unset all nodes before it.
+        """End the head and wait for its end; unless ``now`` is set, all its nodes end first.
 
         Raises:
-            EunomiaError: it does not end in time.
+            EunomiaError: the head does not end in time.
         """
         end_head(NAMES, self._state, now=now)
         if self._request.head == "here":
@@ -87,7 +87,7 @@ class HeadControl:
             order.unlink(missing_ok=True)
 
     def facts(self) -> tuple[str, dict[str, Any] | None]:
-        """Return which head there is, as a line of text and as an object of JSON."""
+        """Return the head's state as a line of text, and as a JSON object; None: there is no head."""
         pid = head_process(self._folder)
         if self._request.head == "here" or pid is not None:
             return head_line(NAMES, self._state), None if pid is None else {"pid": pid}
@@ -103,7 +103,7 @@ class HeadControl:
         return f"head      {', '.join(parts)}", {**facts, "serves": serves, "host": None if runs is None else runs.host}
 
     def _await_job(self, job: str, before: int) -> str:
-        """Wait until a head's job serves, or is seen to wait in the queue; see ``start``."""
+        """Wait until the head in a job serves, or its job still waits in the queue after the limit; see ``start``."""
         began = time.monotonic()
         while int(read_record(self._folder).get("number", 0)) <= before:
             seen = next((one for one in self._jobs.active() if one.id == job), None)
@@ -118,7 +118,7 @@ class HeadControl:
         return ""
 
     def _end_jobs(self, seconds: float) -> None:
-        """End the heads in batch jobs; a next one that the running head asks for meanwhile is withdrawn too."""
+        """End the heads in batch jobs, including a next head that the running one requests meanwhile."""
         deadline = time.monotonic() + seconds
         while left := self._jobs.active():
             if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""The head as a batch job of its own, without GPUs, and the next one behind it in Slurm's queue.
+"""The head as a batch job without GPUs, with the next head's job behind it in Slurm's queue.
 
-The next head is asked for once one serves, with ``--dependency=singleton``: Slurm starts it when the one before has
-ended, whatever ended it. A head that does not get to serve has no next one, so that a fault is not repeated for ever.
+A serving head requests the next one with ``--dependency=singleton``: Slurm starts the next head once the previous one
+has ended, for whatever reason. A head that never serves requests none, so that a failure is not repeated forever.
 """
 
 import shlex
@@ -20,9 +20,9 @@ SCRIPT: Final = "head.sh"
 MADE: Final = "The head of an arbiter: it serves here until the job ends. Made by `eunomia slurm up`."
 CPUS: Final = 2
 MEMORY_MIB: Final = 1024
-"""Memory of the head's job: the arbiter of some hundred apps takes a third of it."""
+"""Memory of the head's job in MiB; the arbiter of a few hundred apps uses a third of it."""
 SIGNAL_SECONDS: Final = 60
-"""Seconds before the end of its job at which Slurm signals the head, which then ends in order."""
+"""Seconds before the end of its job at which Slurm signals the head, which then ends gracefully."""
 
 
 def head_job_name(state: Path) -> str:
@@ -31,7 +31,7 @@ def head_job_name(state: Path) -> str:
 
 
 def head_script(request: Request, state: Path) -> str:
-    """Return the script of the head's batch job; it holds no token."""
+    """Return the script of the head's batch job; it contains no token."""
     folder, whole = state / FOLDER, shlex.quote(str(state))
     options = {
         "job-name": head_job_name(state),
@@ -70,7 +70,7 @@ class HeadJobs:
     """The batch jobs of a state folder's heads.
 
     Args:
-        request: what was asked for.
+        request: the request of ``eunomia slurm up``.
         state: the arbiter's state folder.
         programs: calls Slurm's programs.
     """
@@ -80,7 +80,7 @@ class HeadJobs:
         self._name = head_job_name(state)
 
     def active(self) -> Sequence[EngineNode]:
-        """Return the jobs that have not ended by Slurm's word; those in unknown states are among them."""
+        """Return the jobs that Slurm does not list as ended, including those in unknown states."""
         jobs = [node_of(job) for job in self._programs.jobs([self._name])]
         return [job for job in jobs if job.state is not NodeState.ENDED]
 
@@ -93,12 +93,12 @@ class HeadJobs:
         return self._programs.submit(str(path))
 
     def ask_for_next(self) -> str | None:
-        """Submit the job of the next head unless one waits in the queue; returns its id."""
+        """Submit the job of the next head unless one waits in the queue; returns the job's id; None: one waits."""
         waits = any(job.state is NodeState.ASKED for job in self.active())
         return None if waits else self.ask()
 
     def end(self) -> None:
-        """Withdraw the heads that wait in the queue, and let the one that runs end in order."""
+        """Withdraw the heads that wait in the queue, and signal the running one to end gracefully."""
         for job in self.active():
             self._programs.withdraw(job.id, self._name)
         for job in self.active():

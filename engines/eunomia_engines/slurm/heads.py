@@ -1,7 +1,7 @@
-"""Numbers of heads that are batch jobs: each head takes the next one, and the one with the highest number is obeyed.
+"""Numbers of heads in batch jobs: each head takes the next number, and only the head with the highest one serves.
 
-A number is a folder on the storage that all nodes see, since ``mkdir`` gives it to one process alone. A head that sees
-a higher number than its own ends. The next one serves once the one before has let go of the journal's lock.
+A number is a folder on the storage that all nodes share, since ``mkdir`` succeeds in one process only. A head that sees
+a higher number than its own ends. The next head serves once the previous one has released the journal's lock.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ _DIGITS: Final = 6
 
 
 def take_number(state: Path) -> int:
-    """Take the next number and return it; no other head gets it.
+    """Reserve the next number for this head alone, and return it.
 
     Raises:
         OSError: the storage cannot be written.

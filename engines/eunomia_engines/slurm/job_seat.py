@@ -1,4 +1,4 @@
-"""A head in a batch job: it has a number, waits for the journal of the head before, and asks for the one after it."""
+"""The seat of a head in a batch job: takes a number, waits for the journal's lock, and requests the next head's job."""
 
 import socket
 import threading
@@ -27,12 +27,12 @@ log = structlog.get_logger()
 
 JOURNAL: Final = "journal.sqlite"
 NEXT_SECONDS: Final = 300.0
-"""Seconds between two looks whether the next head waits in the queue."""
+"""Seconds between two checks whether the next head's job waits in the queue."""
 LOCK_SECONDS: Final = 1.0
 
 
 class JobSeat(Seat):
-    """A head in a batch job.
+    """The seat of a head in a batch job.
 
     Args:
         state: the arbiter's state folder.
@@ -40,8 +40,8 @@ class JobSeat(Seat):
         programs: calls Slurm's programs.
 
     Raises:
-        InputError: it is no batch job, or there is no request.
-        OSError: the storage cannot be written.
+        InputError: this process is not in a batch job, or there is no request.
+        OSError: the storage is not writable.
     """
 
     def __init__(self, state: Path, job: str, programs: SlurmPrograms | None = None) -> None:
@@ -54,7 +54,7 @@ class JobSeat(Seat):
         self._looked_at = -NEXT_SECONDS
 
     def wait(self, stopped: threading.Event) -> bool:
-        """Wait until the head before has let go of the journal; it ends once it sees this one's number."""
+        """Wait until the previous head, which ends once it sees this head's number, has released the journal's lock."""
         if is_locked(self.state / JOURNAL):
             log.info("head.waits", number=self.number, what="the head before has the journal")
         while is_locked(self.state / JOURNAL):
@@ -63,9 +63,9 @@ class JobSeat(Seat):
         return not stopped.is_set()
 
     def is_taken(self) -> bool:
-        """Return whether there is a head with a higher number; now and then ask for the next one.
+        """Return whether there is a head with a higher number; every ``NEXT_SECONDS``, request the next head's job.
 
-        Storage that does not answer says nothing: the journal's lock keeps the next head waiting meanwhile.
+        Unreadable storage counts as no: the journal's lock keeps the next head waiting meanwhile.
         """
         if self._is_lower():
             log.warning("head.replaced", number=self.number, by=highest(self.state))
@@ -105,7 +105,7 @@ class JobSeat(Seat):
 
 
 def own_address() -> str:
-    """Return the address at which other machines reach this one: that of its name, unless that is a loopback one."""
+    """Return the IP address of this machine for others: its host name's if that is not loopback, else its first one."""
     try:
         named = socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -115,7 +115,7 @@ def own_address() -> str:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Return whether a port can be served at an address of this machine."""
+    """Return whether a server can listen on a port at an address of this machine."""
     try:
         with socket.create_server((host, port)):
             return True

@@ -1,7 +1,7 @@
 """Limits that Slurm prints: those of partitions, of the site, of a user's accounts, and of QOS.
 
-``scontrol`` prints pairs ``Name=value``, and every version adds and drops some; one that is missing, or whose value has
-another form, is not known (None), and then limits nothing.
+``scontrol`` prints pairs ``Name=value``, and every version adds and drops some; a pair that is missing, or whose value
+has another form, is unknown (None) and limits nothing.
 """
 
 import getpass
@@ -32,14 +32,14 @@ class PartitionLimits:
     """A partition.
 
     Attributes:
-        state: UP, or what keeps it from starting jobs: DOWN, DRAIN, INACTIVE; empty: not known.
-        least_nodes: of a job; None: no limit, or not known.
-        most_nodes: of a job.
-        grace_seconds: between the signal and the kill of a job that is preempted.
-        accounts: that may use it; None: all, or not known. Its groups are not read.
-        denied_accounts: that may not.
-        qos: that may be used in it.
-        own_qos: the QOS whose limits hold for each of its jobs; empty: none.
+        state: UP, or a state in which it starts no jobs: DOWN, DRAIN, INACTIVE; empty: unknown.
+        least_nodes: minimum number of nodes of a job; None: no limit, or unknown.
+        most_nodes: maximum number of nodes of a job; None: no limit, or unknown.
+        grace_seconds: seconds between the signal and the kill of a preempted job; None: unknown.
+        accounts: accounts that may use it; None: all, or unknown. Its groups are not read.
+        denied_accounts: accounts that may not use it.
+        qos: QOS that jobs in it may use; None: all, or unknown.
+        own_qos: the QOS whose limits apply to all of its jobs; empty: none.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Site:
     """The site's configuration.
 
     Attributes:
-        cluster: its name; empty: not known.
-        kill_wait_seconds: between SIGTERM and SIGKILL of a job that is cancelled or over its time; None: not known.
-        enforced: which of ``associations``, ``limits`` and ``qos`` Slurm holds jobs to; empty: none, or not known.
-        warns_preempted: whether a job's script is signalled at the begin of its grace, when it is preempted.
+        cluster: the cluster's name; empty: unknown.
+        kill_wait_seconds: seconds from SIGTERM to SIGKILL of a job that is cancelled or over its time; None: unknown.
+        enforced: which of ``associations``, ``limits`` and ``qos`` Slurm enforces; empty: none, or unknown.
+        warns_preempted: whether a preempted job's script is signalled at the start of its grace time.
     """
 
     cluster: str
@@ -72,14 +72,14 @@ class Site:
 
 @value
 class Association:
-    """What a user may have under an account.
+    """A user's limits under an account; None: no limit.
 
     Attributes:
-        partition: to which it is limited; empty: it holds for all.
-        most_jobs: that run at once; None: no limit.
-        most_submitted: that run and wait at once.
-        most_seconds: of a job.
-        qos: that may be named; the first of ``default_qos`` and of these is used where none is named.
+        partition: partition to which the association is limited; empty: it holds for all.
+        most_jobs: maximum number of jobs that run at the same time.
+        most_submitted: maximum number of jobs that run or wait at the same time.
+        most_seconds: maximum time of a job.
+        qos: QOS that jobs may name; a job without one uses ``default_qos``, else the first of these.
     """
 
     cluster: str
@@ -97,7 +97,7 @@ class Qos:
     """A quality of service, with its limits for each user; None: no limit.
 
     Attributes:
-        is_above_partition: whether its limits come before those of the partition's own QOS.
+        is_above_partition: whether its limits override those of the partition's own QOS.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Qos:
 
 
 def partitions(programs: SlurmPrograms) -> Sequence[PartitionLimits]:
-    """Return all partitions that this user sees."""
+    """Return all partitions that are visible to this user."""
     return [partition_of(line) for line in _lines(programs.read("scontrol", "show", "partition", "--oneliner"))]
 
 
@@ -119,7 +119,7 @@ def site(programs: SlurmPrograms) -> Site:
 
 
 def associations(programs: SlurmPrograms) -> Sequence[Association]:
-    """Return what this user may have; a site without a database of accounts has none, and ``sacctmgr`` fails."""
+    """Return this user's associations; ``sacctmgr`` fails on a site without an accounting database."""
     what = ("show", "associations", f"user={getpass.getuser()}", f"format={ASSOCIATION_FORMAT}")
     return [association_of(line) for line in _lines(programs.read("sacctmgr", "--noheader", "--parsable2", *what))]
 
@@ -131,7 +131,7 @@ def qualities(programs: SlurmPrograms) -> Sequence[Qos]:
 
 
 def partition_of(line: str) -> PartitionLimits:
-    """Return the partition of a line of ``scontrol show partition --oneliner``.
+    """Parse the partition in a line of ``scontrol show partition --oneliner``.
 
     Raises:
         EngineSilentError: the line names no partition.
@@ -154,7 +154,7 @@ def partition_of(line: str) -> PartitionLimits:
 
 
 def site_of(text: str) -> Site:
-    """Return the site of the text of ``scontrol show config``."""
+    """Parse the site's configuration from the text of ``scontrol show config``."""
     found = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE))
     enforced = set(found.get("AccountingStorageEnforce", "").lower().split(","))
     return Site(
@@ -166,7 +166,7 @@ def site_of(text: str) -> Site:
 
 
 def association_of(line: str) -> Association:
-    """Return the association of a line in ``ASSOCIATION_FORMAT``.
+    """Parse the association in a line of ``ASSOCIATION_FORMAT``.
 
     Raises:
         EngineSilentError: the line has another form.
@@ -185,7 +185,7 @@ def association_of(line: str) -> Association:
 
 
 def qos_of(line: str) -> Qos:
-    """Return the QOS of a line in ``QOS_FORMAT``.
+    """Parse the QOS in a line of ``QOS_FORMAT``.
 
     Raises:
         EngineSilentError: the line has another form.
@@ -225,7 +225,7 @@ def _whole(text: str) -> int | None:
 
 
 def _seconds(text: str) -> float | None:
-    """Return seconds of ``30``, ``30 sec`` or ``00:00:30``; None: of another form."""
+    """Parse ``30``, ``30 sec`` or ``00:00:30`` to seconds; None: the text has another form."""
     if found := re.fullmatch(r"(\d+)(?: sec)?", text):
         return float(found.group(1))
     return seconds_of(text) if ":" in text else None

@@ -20,20 +20,20 @@ from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
 from eunomia_engines.slurm.request import Request, gpus_asked
 
 NO_DATABASE: Final = "not running a supported accounting_storage"
-"""What ``sacctmgr`` prints where Slurm keeps no accounts, in lower case: then there are no limits of accounts."""
+"""Message of ``sacctmgr``, in lower case, on a site without accounting, where no account has limits."""
 TAKES_NONE: Final = ("DRAIN", "INACTIVE")
-"""States of a partition that takes no new jobs; one that is DOWN takes them and starts none."""
+"""States in which a partition accepts no new jobs; a partition that is DOWN accepts jobs but starts none."""
 Read = TypeVar("Read")
 
 
 @value
 class SiteLimits:
-    """What Slurm prints about limits; what it does not print is empty, and limits nothing.
+    """The limits that Slurm prints; limits that it does not print are empty, and have no effect.
 
     Attributes:
-        site: None: not known.
-        has_accounts: whether Slurm keeps accounts; False also where that is not known.
-        unknown: why something is not known, in words.
+        site: the site's configuration; None: unknown.
+        has_accounts: whether Slurm has accounting; False also if that is unknown.
+        unknown: messages on why limits are unknown.
     """
 
     partitions: Sequence[PartitionLimits]
@@ -46,14 +46,14 @@ class SiteLimits:
 
 @value
 class _Cap:
-    """A limit with the words for what sets it."""
+    """A limit, with text on what sets it."""
 
     most: float
     whose: str
 
 
 def read_limits(programs: SlurmPrograms) -> SiteLimits:
-    """Return what Slurm prints about limits; changes nothing and raises nothing."""
+    """Return the limits that Slurm prints; changes nothing and raises nothing."""
     unknown: list[str] = []
 
     def tried(read: Callable[[SlurmPrograms], Read], what: str) -> Read | None:
@@ -81,15 +81,15 @@ def read_limits(programs: SlurmPrograms) -> SiteLimits:
 
 
 def check_limits(request: Request, names: Sequence[str], limits: SiteLimits) -> Sequence[str]:
-    """Return notes on what limits do to a request.
+    """Return notes on how limits affect a request.
 
     Args:
-        request: what is asked for.
-        names: partitions in which its nodes can be.
-        limits: what Slurm prints.
+        request: the requested nodes.
+        names: partitions in which the nodes can be.
+        limits: the limits that Slurm prints.
 
     Raises:
-        InputError: jobs of this request can run in none of the partitions, or not as many; each reason is an error.
+        InputError: in no partition can the request's jobs run, or as many as its minimum; each reason is an error.
     """
     chosen = [one for one in limits.partitions if one.name in names]
     if not chosen:
@@ -106,7 +106,7 @@ def check_limits(request: Request, names: Sequence[str], limits: SiteLimits) -> 
 
 
 def room_note(request: Request, here: Sequence[SlurmNodes]) -> Sequence[str]:
-    """Return a note where fewer nodes of this kind are there than are asked for; more wait in the queue."""
+    """Return a note if the cluster has room for fewer nodes than requested, so that the rest wait in the queue."""
     if not request.gres:
         return ()
     kind, count = gpus_asked(request.gres)
@@ -122,10 +122,10 @@ def room_note(request: Request, here: Sequence[SlurmNodes]) -> Sequence[str]:
 
 
 def save_note(request: Request, names: Sequence[str], limits: SiteLimits) -> str:
-    """Return how many seconds a checkpoint may take when a node ends, as text.
+    """Return text on the number of seconds that a checkpoint may take when a node ends.
 
-    Slurm signals a job's script ``KillWait`` before it kills a job that is cancelled or preempted. The grace of a
-    preemption comes before, and the script hears of its begin only where the site sends the job's own signal.
+    Slurm signals a job's script ``KillWait`` before it kills a job that is cancelled or preempted. The grace time of a
+    preemption comes earlier, and its start is signalled to the script only if the site sends the job's own signal.
     """
     text = f"a checkpoint may take {request.stop_seconds} s at the end of --time"
     if limits.site is None or limits.site.kill_wait_seconds is None:
@@ -139,14 +139,14 @@ def save_note(request: Request, names: Sequence[str], limits: SiteLimits) -> str
 
 
 def _grace(request: Request, names: Sequence[str], limits: SiteLimits) -> float:
-    """Return the grace of a preemption, the shortest of the partitions; that of a named QOS where it has one."""
+    """Return the grace seconds of a preemption: the named QOS's if it has one, else the partitions' shortest."""
     own = [one.grace_seconds for one in limits.qualities if one.name == request.qos and one.grace_seconds]
     found = own or [one.grace_seconds or 0.0 for one in limits.partitions if one.name in names]
     return min(found, default=0.0)
 
 
 def _problems(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[InputError]:
-    """Return why no job of a request can run in a partition, or fewer at once than its least."""
+    """Return errors on why no job of a request, or fewer than its minimum at once, can run in a partition."""
     found: list[InputError] = []
 
     def refuse(rule: str, what: str) -> None:
@@ -182,7 +182,7 @@ def _problems(request: Request, partition: PartitionLimits, limits: SiteLimits) 
 
 
 def _notes(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[str]:
-    """Return what limits keep a request that can run from."""
+    """Return notes on the limits that restrict a request although it can run."""
     notes = []
     if partition.state == "DOWN":
         notes.append(f"partition {partition.name} is DOWN: jobs wait in its queue, and none starts")
@@ -198,7 +198,7 @@ def _notes(request: Request, partition: PartitionLimits, limits: SiteLimits) -> 
 
 
 def _counts(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[tuple[str, _Cap | None]]:
-    """Return the limits on jobs at once, by Slurm's names."""
+    """Return the limits on the number of simultaneous jobs, by Slurm's names of the limits."""
     return (
         ("MaxJobs", _cap(request, partition, limits, lambda one: one.most_jobs)),
         ("MaxSubmitJobs", _cap(request, partition, limits, lambda one: one.most_submitted)),
@@ -213,8 +213,8 @@ def _cap(
 ) -> _Cap | None:
     """Return a limit: of the partition's QOS, else of the job's QOS, else of the account, as Slurm looks them up.
 
-    Source: the page "Resource Limits" of Slurm's manual, "Hierarchy". None: there is none, it is not known, or Slurm
-    does not hold jobs to limits here.
+    Source: the page "Resource Limits" of Slurm's manual, "Hierarchy". None: there is no limit, it is unknown, or Slurm
+    does not enforce limits here.
     """
     if not _holds("limits", limits):
         return None
@@ -248,11 +248,11 @@ def _here(limits: SiteLimits) -> Sequence[Association]:
 
 
 def _association(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Association | None:
-    """Return the association under which jobs run; None: which one is not known."""
+    """Return the association under which jobs run; None: it is unknown."""
     found = [one for one in _here(limits) if one.partition in ("", partition.name)]
     if request.account:
         found = [one for one in found if one.account == request.account]
-    elif len({one.account for one in found}) > 1:  # Slurm takes the default one, which is not read
+    elif len({one.account for one in found}) > 1:  # Slurm uses the default account, which is not read
         return None
     return max(found, key=lambda one: one.partition != "", default=None)
 

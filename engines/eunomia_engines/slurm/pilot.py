@@ -20,11 +20,11 @@ from eunomia_engines.slurm.request import FOLDER, Request
 from eunomia_engines.slurm.script import PILOT_ID
 
 CLEAR: Final = "--clear"
-"""Argument with which the job's script removes the node's folder, once its launcher has ended everything there."""
+"""Argument with which the job's script removes the node's folder, after the launcher has ended everything there."""
 
 
 def main() -> None:
-    """Become the launcher; exit code 2 for what a restart would not change."""
+    """Execute the launcher in this process; exit code 2 for errors that a restart would not change."""
     try:
         if sys.argv[2:] == [CLEAR]:
             clear(Path(sys.argv[1]), os.environ)
@@ -40,7 +40,7 @@ def launch(state: Path, env: Mapping[str, str]) -> tuple[list[str], dict[str, st
     """Return the launcher's command line and environment, after its name is taken and its record is written.
 
     Raises:
-        InputError: this is no batch job of the state folder, or the node lacks what it was asked for.
+        InputError: this process is not in a batch job of the state folder, or the node lacks the requested resources.
     """
     request = Request.load(state)
     slurm_job, host = env.get("SLURM_JOB_ID", ""), env.get("SLURMD_NODENAME", "")
@@ -74,12 +74,12 @@ def launch(state: Path, env: Mapping[str, str]) -> tuple[list[str], dict[str, st
 
 
 def pilot_id(env: Mapping[str, str]) -> str:
-    """Return the engine's id of the node on which this runs: that of a step, or of the batch job."""
+    """Return the engine's id of the node on which this process runs: the step's id, else the batch job's."""
     return env.get(PILOT_ID) or env.get("SLURM_JOB_ID", "")
 
 
 def clear(state: Path, env: Mapping[str, str]) -> None:
-    """Remove the folder of this job's node from the local disk; nothing of the node runs any more."""
+    """Remove the folder of this job's node from the local disk, once no process of the node runs any more."""
     pilot = pilots(state / FOLDER).get(pilot_id(env))
     if pilot is not None:
         base = private_folder(Request.load(state).node_dir, mark_of(state))

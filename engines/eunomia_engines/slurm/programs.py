@@ -1,7 +1,7 @@
-"""Slurm's programs (``sbatch``, ``squeue``, ``scancel``, ``sinfo``) and what they print.
+"""Calls Slurm's programs (``sbatch``, ``squeue``, ``scancel``, ``sinfo``) and parses their output.
 
-Nothing is installed on the cluster, and no right but that of a user who submits jobs is needed. Formats are those of
-``squeue --format``, which are the same from 20.11 to 24.05 by the manuals; 22.05.8 was run.
+Nothing is installed on the cluster, and the permission to submit jobs suffices. Formats are those of ``squeue
+--format``, which are the same from 20.11 to 24.05 according to the manuals; 22.05.8 was tested.
 """
 
 import os
@@ -17,7 +17,7 @@ from eunomia_engines.engine import EngineRefusedError, EngineSilentError
 
 NEEDED: Final = ("sbatch", "squeue", "scancel", "sinfo")
 CALL_SECONDS: Final = 60.0
-"""Seconds after which a program of Slurm counts as silent; it repeats its request itself for a while."""
+"""Seconds after which a program of Slurm counts as silent; the program itself repeats its request for a while."""
 JOB_FORMAT: Final = "%i|%T|%j|%P|%N|%V|%S|%e|%r"
 """Id, state, name, partition, nodes, submitted, start, end, reason; the reason is last, as it may hold any text."""
 STEP_FORMAT: Final = "%i|%N|%j"
@@ -25,7 +25,7 @@ STEP_FORMAT: Final = "%i|%N|%j"
 PARTITION_FORMAT: Final = "%P|%a|%l|%D|%c|%m|%T|%G"
 """Partition, availability, time limit, nodes, CPUs and MiB of a node, state, GRES."""
 OVER: Final = ("invalid job id", "already completing or completed")
-"""What ``scancel`` prints about a job that is over, in lower case."""
+"""Messages of ``scancel`` and ``squeue`` about a job that has ended, in lower case."""
 SILENCES: Final = (
     "unable to contact slurm controller",
     "socket timed out",
@@ -35,12 +35,12 @@ SILENCES: Final = (
     "slurm backup controller in standby mode",
     "could not establish a configuration source",
 )
-"""What programs print if the controller does not answer, in lower case; anything else is a refusal."""
+"""Messages of programs if the controller does not answer, in lower case; any other message is a refusal."""
 
 
 @value
 class SlurmJob:
-    """A line of ``squeue``; times are Unix times in seconds, None where Slurm names none."""
+    """A line of ``squeue``; times are Unix times in seconds, None if Slurm prints none."""
 
     id: str
     state: str
@@ -55,7 +55,7 @@ class SlurmJob:
 
 @value
 class SlurmStep:
-    """A line of ``squeue --steps``: a step of a job that runs."""
+    """A line of ``squeue --steps``: a running step of a job."""
 
     id: str
     name: str
@@ -64,11 +64,11 @@ class SlurmStep:
 
 @value
 class SlurmNodes:
-    """A line of ``sinfo``: nodes of a partition that are alike.
+    """A line of ``sinfo``: identical nodes of a partition.
 
     Attributes:
-        limit_seconds: the partition's limit on a job's time; None: there is none.
-        gpus: of one node, by type; the type is empty where Slurm names none.
+        limit_seconds: the partition's limit on a job's time in seconds; None: there is none.
+        gpus: number of GPUs of one node, by type; the type is empty if Slurm prints none.
     """
 
     partition: str
@@ -86,7 +86,7 @@ Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def run_program(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a program of Slurm with times printed as Unix times, in English, without the user's own formats."""
+    """Run a program of Slurm so that it prints Unix times and English messages, without the user's own formats."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(("SQUEUE_", "SINFO_", "SCONTROL_"))}
     env = {**own, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
     return subprocess.run(
@@ -99,7 +99,7 @@ class SlurmPrograms:
 
     Args:
         run: runs a command line to its end.
-        which: returns the path of a program; None: it is not here.
+        which: returns the path of a program; None: it is not on this machine.
     """
 
     def __init__(self, run: Run = run_program, which: Callable[[str], str | None] = shutil.which) -> None:
@@ -110,19 +110,19 @@ class SlurmPrograms:
         return [name for name in NEEDED if self._which(name) is None]
 
     def version(self) -> str:
-        """Return the version that the programs here have, such as ``22.05.8``."""
+        """Return the version of the programs on this machine, such as ``22.05.8``."""
         text = self._call(["sinfo", "--version"]).strip()
         found = re.search(r"\d+\.\d+(\.\d+)?\S*", text)
         return found.group(0) if found else text
 
     def jobs(self, names: Sequence[str]) -> Sequence[SlurmJob]:
-        """Return this user's jobs of these names, also ended ones that Slurm still lists."""
+        """Return this user's jobs with these names, including ended ones that Slurm still lists."""
         who = str(os.getuid())
         command = ["squeue", "--noheader", "--states=all", f"--user={who}", f"--name={','.join(names)}"]
         return [job_of(line) for line in self._call([*command, f"--format={JOB_FORMAT}"]).splitlines() if line.strip()]
 
     def allocation(self, job: str) -> SlurmJob | None:
-        """Return a job of this user by its id, with all its nodes as its host; None: Slurm knows it no more."""
+        """Return a job of this user by its id, with the list of its nodes as host; None: Slurm no longer lists it."""
         command = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--jobs={job}"]
         made = self._program([*command, f"--format={JOB_FORMAT}"])
         if made.returncode != 0 and any(over in made.stderr.lower() for over in OVER):
@@ -133,7 +133,7 @@ class SlurmPrograms:
         return next((one for one in found if one.id == job), None)
 
     def steps(self, job: str) -> Sequence[SlurmStep]:
-        """Return the steps of a job that run; none if it is over."""
+        """Return the running steps of a job; none if the job has ended."""
         made = self._program(["squeue", "--noheader", "--steps", f"--jobs={job}", f"--format={STEP_FORMAT}"])
         if made.returncode != 0 and any(over in made.stderr.lower() for over in OVER):
             return ()
@@ -142,36 +142,36 @@ class SlurmPrograms:
         return [step_of(line) for line in made.stdout.splitlines() if line.strip()]
 
     def hosts(self, names: str) -> Sequence[str]:
-        """Return the hosts of a list as Slurm writes it: ``gpu[1-3]``."""
+        """Return the hosts in one of Slurm's host lists, such as ``gpu[1-3]``."""
         return self._call(["scontrol", "show", "hostnames", names]).split()
 
     def kill_step(self, step: str) -> None:
-        """Kill all processes of a step; one that is over changes nothing."""
+        """Kill all processes of a step; no effect on a step that has ended."""
         made = self._program(["scancel", "--signal=KILL", step])
         if made.returncode != 0 and not any(over in made.stderr.lower() for over in OVER):
             raise _fault(["scancel", step], made)
 
     def nodes(self) -> Sequence[SlurmNodes]:
-        """Return the nodes of all partitions that this user sees."""
+        """Return the nodes of all partitions that are visible to this user."""
         lines = self._call(["sinfo", "--noheader", f"--format={PARTITION_FORMAT}"]).splitlines()
         return [nodes_of(line) for line in lines if line.strip()]
 
     def read(self, *command: str) -> str:
-        """Return what a program prints that changes nothing: ``scontrol show`` or ``sacctmgr show``.
+        """Return the output of a read-only command: ``scontrol show`` or ``sacctmgr show``.
 
         Raises:
-            EngineRefusedError: it refuses, in its own words.
-            EngineSilentError: it does not answer.
-            InputError: it is not here.
+            EngineRefusedError: the program refuses; the error contains its message.
+            EngineSilentError: the program does not answer.
+            InputError: the program is not on this machine.
         """
         return self._call(command)
 
     def submit(self, script: str, *, only_test: bool = False) -> str:
-        """Submit a batch job and return its id; ``only_test``: let Slurm check it alone, and return what it says.
+        """Submit a batch job and return its id; with ``only_test``, return the result of Slurm's check.
 
         Args:
             script: path of the job script.
-            only_test: submit nothing.
+            only_test: whether Slurm only checks the job, without a submission.
         """
         options = ["--test-only"] if only_test else ["--parsable"]
         made = self._done(["sbatch", *options, script])
@@ -184,7 +184,7 @@ class SlurmPrograms:
         return found
 
     def cancel(self, job: str, name: str) -> None:
-        """Cancel a job by id and name: Slurm kills it ``KillWait`` seconds later; one that is over changes nothing."""
+        """Cancel a job by id and name: Slurm kills it ``KillWait`` seconds later; no effect on a job that has ended."""
         self._cancel(job, name)
 
     def withdraw(self, job: str, name: str) -> None:
@@ -192,11 +192,11 @@ class SlurmPrograms:
         self._cancel(job, name, "--state=PENDING")
 
     def signal(self, job: str, name: str) -> None:
-        """Send SIGTERM to the script of a running job, which ends in its own time; one that is over changes nothing."""
+        """Send SIGTERM to the script of a running job, without a deadline; no effect on a job that has ended."""
         self._cancel(job, name, "--batch", "--signal=TERM", "--state=RUNNING")
 
     def _cancel(self, job: str, name: str, *options: str) -> None:
-        """Cancel a job by its id, if it has the name: ids begin again from 1 once Slurm has used all."""
+        """Cancel the job with this id if it has this name: Slurm reuses ids from 1 once all are used."""
         if not job.isdecimal():
             raise InputError("a Slurm job must be named by its number", value=f'"{job}"')
         made = self._program(["scancel", f"--name={name}", *options, job])
@@ -215,7 +215,7 @@ class SlurmPrograms:
     def _program(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         try:
             return self._run(command)
-        except OSError as error:  # not there, or not to be run
+        except OSError as error:  # missing, or not executable
             rule = f"{command[0]} must be here: this command runs where Slurm's programs are"
             raise InputError(rule, value=error.strerror or str(error)) from None
         except subprocess.TimeoutExpired:
@@ -223,7 +223,7 @@ class SlurmPrograms:
 
 
 def _fault(command: Sequence[str], made: "subprocess.CompletedProcess[str]") -> InputError | EngineSilentError:
-    """Return the error for a program that failed, with Slurm's own words."""
+    """Return the error for a program that failed, with Slurm's message."""
     words = " ".join((made.stderr.strip() or made.stdout.strip() or f"exit code {made.returncode}").split())
     if any(silence in words.lower() for silence in SILENCES):
         return EngineSilentError(f"Slurm's controller must answer {command[0]}", value=f'"{words[:300]}"')
@@ -231,10 +231,10 @@ def _fault(command: Sequence[str], made: "subprocess.CompletedProcess[str]") -> 
 
 
 def step_of(line: str) -> SlurmStep:
-    """Return the step of a line in ``STEP_FORMAT``.
+    """Parse the step in a line of ``STEP_FORMAT``.
 
     Raises:
-        EngineSilentError: the line has another form, so that nothing is known.
+        EngineSilentError: the line has another form, so the steps are unknown.
     """
     parts = line.split("|", 2)
     if len(parts) != 3 or not parts[0].strip():
@@ -244,10 +244,10 @@ def step_of(line: str) -> SlurmStep:
 
 
 def job_of(line: str) -> SlurmJob:
-    """Return the job of a line in ``JOB_FORMAT``.
+    """Parse the job in a line of ``JOB_FORMAT``.
 
     Raises:
-        EngineSilentError: the line has another form, so that nothing is known.
+        EngineSilentError: the line has another form, so the jobs are unknown.
     """
     parts = line.split("|", 8)
     if len(parts) != 9 or not parts[0].strip():
@@ -267,10 +267,10 @@ def job_of(line: str) -> SlurmJob:
 
 
 def nodes_of(line: str) -> SlurmNodes:
-    """Return the nodes of a line in ``PARTITION_FORMAT``.
+    """Parse the nodes in a line of ``PARTITION_FORMAT``.
 
     Raises:
-        EngineSilentError: the line has another form, so that nothing is known.
+        EngineSilentError: the line has another form, so the nodes are unknown.
     """
     parts = [part.strip() for part in line.split("|", 7)]
     if len(parts) != 8:
@@ -290,7 +290,7 @@ def nodes_of(line: str) -> SlurmNodes:
 
 
 def gpus_of(gres: str) -> Mapping[str, int]:
-    """Return the GPUs that a GRES text names, by type: ``gpu:a100:4(S:0-1),gpu:2`` is ``{"a100": 4, "": 2}``."""
+    """Parse GRES to numbers of GPUs by type: ``gpu:a100:4(S:0-1),gpu:2`` becomes ``{"a100": 4, "": 2}``."""
     found: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", gres).split(","):
         name, *rest = part.strip().split(":")
@@ -301,12 +301,12 @@ def gpus_of(gres: str) -> Mapping[str, int]:
 
 
 def time_of(text: str) -> float | None:
-    """Return a time that Slurm prints, as Unix time in seconds; None: it names none, or in a form not known here."""
+    """Parse a time of Slurm to Unix time in seconds; None: there is no time, or it has another form."""
     return float(text) if text.isdecimal() and text != "0" else None
 
 
 def seconds_of(text: str) -> float | None:
-    """Return a time limit in seconds: ``2:00``, ``1-12:00:00``, ``30`` (minutes); None: no limit, or not known."""
+    """Parse a time limit (``2:00``, ``1-12:00:00``, ``30`` minutes) to seconds; None: no limit, or another form."""
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
         return None
@@ -320,6 +320,6 @@ def seconds_of(text: str) -> float | None:
 
 
 def _number(text: str) -> int:
-    """Return the least number of a text such as ``8`` or ``8+``; 0: none."""
+    """Return the lower bound in a text such as ``8`` or ``8+``; 0: there is no number."""
     found = re.match(r"\d+", text)
     return int(found.group(0)) if found else 0

@@ -1,9 +1,9 @@
-"""``python -m eunomia_engines.slurm.relay STATE``: passes a node's connections on to the head that is obeyed now.
+"""``python -m eunomia_engines.slurm.relay STATE``: forwards a node's connections to the present head.
 
-A head that is a batch job ends, and the next one runs elsewhere. The processes of a node call one address all the time,
-that of this relay on the node's loopback interface, and their TLS ends at the head: the relay reads nothing. It follows
-the record of the head with the highest number that it has seen, so that a head that only looked lost, and comes back,
-is obeyed by no node.
+A head in a batch job ends, and the next head runs elsewhere. The processes of a node always use the same address, that
+of this relay on the node's loopback interface. TLS ends at the head, so the relay cannot read the traffic. The relay
+follows the record of the head with the highest number seen, so that no node connects to an old head that seemed lost
+and comes back.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from eunomia_engines.requests import mark_of
 from eunomia_engines.slurm.request import FOLDER, Request
 
 LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at the head's record."""
+"""Seconds between two reads of the head's record."""
 DIAL_SECONDS: Final = 10.0
 START_SECONDS: Final = 60.0
-"""Seconds in which the relay of a node must listen."""
+"""Seconds within which the relay of a node must listen."""
 _BYTES: Final = 65536
 
 
 @value
 class HeadAddress:
-    """Where a head serves, with its number; 0: it is no batch job."""
+    """Address and number of a head; number 0: the head is not in a batch job."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class HeadAddress:
 
 
 def read_head(state: Path) -> HeadAddress | None:
-    """Return where the last head serves; None: none has written its record, or it is being replaced."""
+    """Return the address and number of the last head; None: there is no readable record of a head."""
     try:
         record = json.loads((state / FOLDER / HEAD).read_text(encoding="utf-8"))
         host, _, port = str(record["address"]).rpartition(":")
@@ -57,10 +57,10 @@ def port_file(folder: Path, job: str) -> Path:
 
 
 def relay_address(folder: Path, job: str, *, seconds: float = START_SECONDS) -> str:
-    """Wait for the relay of a batch job, and return its address.
+    """Wait for the relay of a batch job, and return its address, host:port.
 
     Raises:
-        EunomiaError: it does not listen in time.
+        EunomiaError: the relay does not listen within ``seconds``.
     """
     path, deadline = port_file(folder, job), time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -71,7 +71,7 @@ def relay_address(folder: Path, job: str, *, seconds: float = START_SECONDS) -> 
 
 
 class Relay:
-    """The connections of one node.
+    """Forwards the connections of one node to the head.
 
     Args:
         state: the arbiter's state folder.
@@ -88,13 +88,13 @@ class Relay:
         return await asyncio.start_server(self._pass_on, "127.0.0.1", port)
 
     async def follow(self) -> None:
-        """Look at the head's record until cancelled."""
+        """Read the head's record once per second until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look()
 
     def look(self) -> None:
-        """Read the head's record; if the head has changed, end the connections to the one before."""
+        """Read the head's record; if the head has changed, close the connections to the previous head."""
         found = read_head(self._state)
         if found is None or found == self._head or (self._head is not None and found.number < self._head.number):
             return
@@ -128,7 +128,7 @@ class Relay:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes on until one side ends, then end the other."""
+    """Copy bytes until one side closes, then close the other side."""
     with contextlib.suppress(OSError):
         while data := await reader.read(_BYTES):
             writer.write(data)
@@ -137,7 +137,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def run(state: Path, file: Path) -> None:
-    """Serve until SIGTERM, at the port of the relay of this batch job before where that is free."""
+    """Serve until SIGTERM, at the port of this batch job's previous relay if it is free, else at any free port."""
     relay, stopped = Relay(state), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -157,7 +157,7 @@ async def run(state: Path, file: Path) -> None:
 
 
 def main() -> None:
-    """Serve the node of this batch job."""
+    """Run the relay for the node of this batch job."""
     state = Path(sys.argv[1])
     base = private_folder(Request.load(state).node_dir, mark_of(state))
     asyncio.run(run(state, port_file(base, os.environ.get("SLURM_JOB_ID", ""))))

@@ -1,4 +1,4 @@
-"""What ``eunomia slurm up`` was asked for: the request, kept in the state folder, from which head and nodes work."""
+"""The request of ``eunomia slurm up``: a file in the state folder that the head and the nodes read."""
 
 import math
 import re
@@ -17,39 +17,39 @@ FOLDER: Final = Path("engine") / "slurm"
 """The engine's files, below the arbiter's state folder."""
 NAMES: Final = HeadNames(engine="slurm", folder=FOLDER, unit="job")
 LEAST_SECONDS: Final = 60.0
-"""Shortest time of a node: a shorter one would end before a job has made a step worth keeping."""
+"""Shortest time of a node in seconds: a shorter one would end before a job has made useful progress."""
 LEAST_HEAD_SECONDS: Final = 120.0
-"""Shortest time of a head: it is signalled a minute before its end."""
+"""Shortest time of a head in seconds; Slurm signals the head a minute before its end."""
 LONGEST_SIGNAL_SECONDS: Final = 120.0
 SIGNAL_SHARE: Final = 1.0 / 6.0
-"""Share of a node's time that it gets to end after Slurm's signal, at most ``LONGEST_SIGNAL_SECONDS``."""
+"""Fraction of a node's time that remains after Slurm's signal to end, at most ``LONGEST_SIGNAL_SECONDS``."""
 END_MARGIN_SECONDS: Final = 30.0
 DRAIN_SHARE: Final = 0.2
 LONGEST_DRAIN_SECONDS: Final = 600.0
-"""A node is drained for this share of its time before its end, at most this long."""
+"""Fraction of a node's time before its end for which it is drained, and the longest such period in seconds."""
 
 
 class Request(BaseModel):
-    """The nodes to have, and the jobs that hold them.
+    """The requested nodes, and the jobs that hold them.
 
     Attributes:
-        least: nodes to have at any time.
-        most: nodes to have while jobs wait for slots.
-        seconds: of a node's batch job.
-        gres: of a node, as Slurm writes it; empty: none.
-        cpu_slots: CPU slots of a node instead of GPUs; None: its GPUs.
-        cpus: of a node; None: Slurm's default.
-        memory_mib: of a node; None: Slurm's default.
-        setup: file that a node's shell sources before the launcher starts; None: none.
-        more: further options of ``sbatch``.
+        least: minimum number of nodes.
+        most: maximum number of nodes, while jobs wait for slots.
+        seconds: time limit of a node's batch job.
+        gres: GRES of a node in Slurm's syntax; empty: none.
+        cpu_slots: number of CPU slots per node instead of its GPUs; None: the node's GPUs are the slots.
+        cpus: number of CPUs per node; None: Slurm's default.
+        memory_mib: memory per node in MiB; None: Slurm's default.
+        setup: file that a node's shell sources before the launcher starts; None: there is none.
+        more: additional options of ``sbatch``.
         python: interpreter on the nodes.
         node_dir: folder on a node's local disk with the node's own files.
-        idle_seconds: after which a node that is above ``least`` and holds nothing is given back.
-        wait_seconds: for which jobs must have waited for slots before another node is asked for.
-        head: where the head runs: on the machine of ``up``, or in a batch job of its own.
-        head_partition: of the head's job; empty: that of the nodes.
-        head_seconds: of the head's job; None: those of a node.
-        allocation: id of the user's own job whose nodes are taken; empty: each node is a batch job.
+        idle_seconds: seconds without leases after which a node above ``least`` is given back.
+        wait_seconds: seconds for which jobs must have waited for slots before another node is requested.
+        head: where the head runs: ``here``, the machine of ``up``, or ``job``, a batch job.
+        head_partition: partition of the head's job; empty: that of the nodes.
+        head_seconds: time limit of the head's job; None: that of a node.
+        allocation: id of the user's own job whose nodes are used; empty: each node is a batch job.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -82,12 +82,12 @@ class Request(BaseModel):
 
     @property
     def stop_seconds(self) -> int:
-        """Seconds that workers have to save once a node's launcher is ordered to end."""
+        """Seconds for workers to save once a node's launcher is ordered to end."""
         return max(5, self.signal_seconds // 2)
 
     @property
     def end_seconds(self) -> float:
-        """Seconds in which a node must end that was ordered to; after them Slurm is asked to kill it."""
+        """Seconds within which a node must end after the order; then Slurm is requested to kill it."""
         return self.stop_seconds + END_MARGIN_SECONDS
 
     @property
@@ -104,7 +104,7 @@ class Request(BaseModel):
         """Read the request of a state folder.
 
         Raises:
-            InputError: there is none, or it is damaged.
+            InputError: there is no request, or it is damaged.
         """
         folder = state / FOLDER
         try:
@@ -119,10 +119,10 @@ def node_job_name(state: Path) -> str:
 
 
 def time_option(text: str, name: str = "--time", least: float = LEAST_SECONDS) -> float:
-    """Return a time of a job in seconds: ``24:00:00`` or ``1-12:00:00`` as Slurm writes it, or ``36h``.
+    """Parse a job's time, ``24:00:00`` or ``1-12:00:00`` (Slurm's forms) or ``36h``, to seconds.
 
     Raises:
-        InputError: it is neither, or a plain number, which is minutes for Slurm and seconds elsewhere.
+        InputError: another form or below ``least``; also a plain number: minutes in Slurm, seconds elsewhere.
     """
     if text.isdecimal():
         raise InputError(f"{name} must have a unit, or Slurm's form: 30m or 00:30:00", value=f'"{text}"')
@@ -135,10 +135,10 @@ def time_option(text: str, name: str = "--time", least: float = LEAST_SECONDS) -
 
 
 def gpus_asked(gres: str) -> tuple[str, int]:
-    """Return type and number of the GPUs that a ``--gres`` asks for: ``gpu:a100:4`` or ``gpu:4``.
+    """Parse ``--gres``, such as ``gpu:a100:4`` or ``gpu:4``, to type (may be empty) and number of the GPUs.
 
     Raises:
-        InputError: it asks for no GPUs.
+        InputError: the text names no GPUs.
     """
     found = re.fullmatch(r"gpu(?::([A-Za-z0-9_.-]*[A-Za-z_.-][A-Za-z0-9_.-]*))?:(\d{1,4})", gres)
     if found is None or int(found.group(2)) == 0:

@@ -11,10 +11,10 @@ from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 
 LOGS: Final = "logs"
 PATH: Final = "/usr/local/bin:/usr/bin:/bin"
-"""Path of commands in a job, before its setup file changes it."""
+"""Value of PATH in a job, which its setup file may change."""
 SHORT_SECONDS: Final = 20
 MOST_SHORT: Final = 5
-"""A node ends after so many launchers in a row that each ran for less than ``SHORT_SECONDS``."""
+"""Number of consecutive launchers, each of which ran for less than ``SHORT_SECONDS``, after which a node ends."""
 PILOT_ID: Final = "EUNOMIA_PILOT"
 """Variable with the id of a node that is a step of an allocation; without it, a node has the id of its batch job."""
 MADE: Final = "A node of an arbiter: a launcher runs here until the job ends. Made by `eunomia slurm up`."
@@ -23,10 +23,10 @@ OWN: Final = ("job-name", "output", "error", "nodes", "ntasks", "signal", "expor
 
 
 def check_more(options: tuple[str, ...]) -> None:
-    """Check further options of sbatch.
+    """Check the additional options of sbatch.
 
     Raises:
-        InputError: one is not an option, is set by Eunomia, or has a character that no line of a script can hold.
+        InputError: a text is not an option, is set by Eunomia, or has a character not allowed in a line of a script.
     """
     for option in options:
         if not option.startswith("--") or any(ord(sign) < 32 for sign in option):
@@ -37,12 +37,12 @@ def check_more(options: tuple[str, ...]) -> None:
 
 
 def job_script(request: Request, state: Path, *, seconds: float | None = None) -> str:
-    """Return the script of a node's batch job; it holds no token.
+    """Return the script of a node's batch job; it contains no token.
 
     Args:
-        request: what was asked for.
+        request: the request of ``eunomia slurm up``.
         state: the arbiter's state folder, at the same path on all nodes.
-        seconds: of this job; None: the request's.
+        seconds: time limit of this job; None: the request's.
     """
     folder = state / FOLDER
     options = {
@@ -69,8 +69,8 @@ def job_script(request: Request, state: Path, *, seconds: float | None = None) -
 def step_script(request: Request, state: Path) -> str:
     """Return the script of a step that holds a node of an allocation.
 
-    It ends once a file ``ID.stop`` stands beside its record. Slurm's own signal would reach the workers too: where
-    processes are tracked by their parents, it signals all processes of a step.
+    The step ends once a file ``ID.stop`` exists beside its record. Slurm's own signal would reach the workers, too: if
+    Slurm tracks processes by their parents, it signals all processes of a step.
     """
     made = MADE.replace("eunomia slurm up", "eunomia serve --on slurm").replace("job", "step")
     folder = shlex.quote(str(state / FOLDER / PILOTS))
@@ -87,9 +87,9 @@ def _body(request: Request, state: Path, watch: Sequence[str] = ()) -> list[str]
     """Return the lines of the script after Slurm's options.
 
     Args:
-        request: what was asked for.
+        request: the request of ``eunomia slurm up``.
         state: the arbiter's state folder.
-        watch: lines that start a process which ends the script, with its id in ``watch``.
+        watch: lines that start a process which ends the script; they set the shell variable ``watch`` to its pid.
     """
     record, whole = shlex.quote(str(state / FOLDER / PILOTS)), shlex.quote(str(state))
     setup = [] if request.setup is None else [f". {shlex.quote(str(request.setup))} || finish 9"]
@@ -130,7 +130,7 @@ def _body(request: Request, state: Path, watch: Sequence[str] = ()) -> list[str]
 
 
 def _relay(request: Request, whole: str) -> list[str]:
-    """Return the lines that keep a relay to the head, if that is a batch job: it may be on another machine tomorrow."""
+    """Return the lines that run a relay to the head, if the head runs in batch jobs and so changes its machine."""
     if request.head != "job":
         return []
     return [

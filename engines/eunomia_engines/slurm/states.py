@@ -28,11 +28,11 @@ STATES: Final = {
     "REVOKED": NodeState.ENDED,
     "TIMEOUT": NodeState.ENDED,
 }
-"""States of the manuals of 20.11 to 24.05; SUSPENDED and STOPPED jobs still hold processes, so they are not known."""
+"""Node states by Slurm's job states (20.11 to 24.05), without SUSPENDED and STOPPED, whose processes still exist."""
 
 
 def node_of(job: SlurmJob) -> EngineNode:
-    """Return a job as a node of the engine; a state that is not in ``STATES`` is not known."""
+    """Convert a job to a node of the engine; a state that is not in ``STATES`` is ``UNKNOWN``."""
     state = STATES.get(job.state, NodeState.UNKNOWN)
     why = job.reason if state is NodeState.ASKED else "" if state is NodeState.RUNS else job.state
     return EngineNode(

@@ -1,4 +1,4 @@
-"""The engine of an allocation that a user has: a step of it for each node, no batch job of its own."""
+"""The engine of a user's existing allocation: each node is a step of the allocation instead of a batch job."""
 
 import subprocess
 import time
@@ -18,9 +18,9 @@ from eunomia_engines.slurm.states import STATES
 LEAST_PAUSE_SECONDS: Final = 10.0
 """Seconds between two steps on one host."""
 NOTICE_SECONDS: Final = 60.0
-"""Seconds within which a step sees on shared storage that it is to end."""
+"""Seconds within which a step sees the order to end, a file on shared storage."""
 NODE_JOB: Final = "eunomia-node-"
-"""How the names of all nodes' steps begin, of any state folder."""
+"""Prefix of the names of all nodes' steps, of any state folder."""
 
 Spawn = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
 
@@ -30,9 +30,9 @@ class Started:
     """A step that this process has started.
 
     Attributes:
-        host: by Slurm's name.
-        process: the ``srun`` of it.
-        at: Unix time in seconds.
+        host: Slurm's name of the host.
+        process: the step's ``srun``.
+        at: Unix time in seconds of the start.
     """
 
     host: str
@@ -41,17 +41,17 @@ class Started:
 
     @property
     def waits(self) -> bool:
-        """Whether it may still begin."""
+        """Whether the step may still start."""
         return self.process.poll() is None
 
 
 class AllocationEngine:
-    """Starts a step on each host of an allocation, and again where one has ended.
+    """Starts a step on each host of an allocation, and another one after a step has ended.
 
-    ``srun`` is a process of its own session, which outlives this one; a later engine finds its step by name.
+    ``srun`` runs in its own session and outlives this process; a later engine finds the step by name.
 
     Args:
-        request: what was asked for, with the allocation.
+        request: the request, with the allocation's id.
         state: the arbiter's state folder.
         programs: calls Slurm's programs.
         spawn: starts a command whose output goes to a file.
@@ -64,11 +64,11 @@ class AllocationEngine:
         self._programs = programs or SlurmPrograms()
         self._spawn = spawn or spawn_apart
         self._started: dict[str, Started] = {}
-        """By the node's id."""
+        """Steps that this process has started, by the node's id."""
         self._ordered: dict[str, float] = {}
-        """When steps were first given back, by id, on the monotonic clock."""
+        """Times at which steps were first given back, by id, in seconds of the monotonic clock."""
         self.is_over = False
-        """Whether Slurm has said that the allocation has ended."""
+        """Whether Slurm has reported that the allocation has ended, or no longer lists it."""
 
     def nodes(self) -> Sequence[EngineNode]:
         """Return the steps of the allocation that hold nodes, in two calls of ``squeue``."""
@@ -83,7 +83,7 @@ class AllocationEngine:
         return found
 
     def ask(self, count: int) -> Sequence[str]:
-        """Start steps on hosts that have none, and return their ids; none once the allocation is over."""
+        """Start at most ``count`` steps on hosts without one, and return their ids; none unless the allocation runs."""
         job = self._programs.allocation(self._request.allocation)
         if job is None or STATES.get(job.state) is not NodeState.RUNS:
             return ()
@@ -96,7 +96,7 @@ class AllocationEngine:
         return [self._start(host) for host in free[:count]]
 
     def give_back(self, node: str) -> None:
-        """Let a step's launcher end; a step that does not end is killed by Slurm."""
+        """Order a step's launcher to end; a step that does not end in time is killed through Slurm."""
         step = self._listed().get(node)
         if step is None:
             if node in self._started and self._started[node].waits:
@@ -115,12 +115,12 @@ class AllocationEngine:
         return {f"{self._request.allocation}.{step.host}.{step.name.removeprefix(prefix)}": step for step in steps}
 
     def _may_begin(self, host: str) -> bool:
-        """Return whether no step that this process has started on a host still begins, or is too new."""
+        """Return whether every step that this process started on a host has started or ended, and not just now."""
         mine = [one for one in self._started.values() if one.host == host]
         return all(not one.waits and time.time() - one.at > LEAST_PAUSE_SECONDS for one in mine)
 
     def _start(self, host: str) -> str:
-        """Start a step on a host, under a number that none before had, and return its id."""
+        """Start a step on a host, under an unused number, and return the node's id."""
         folder, job = self._state / FOLDER, self._request.allocation
         known = [*self._started, *pilots(folder), *(path.stem for path in (folder / PILOTS).glob("*.end"))]
         before = [name.removeprefix(f"{job}.{host}.") for name in known if name.startswith(f"{job}.{host}.")]
@@ -144,10 +144,10 @@ def others(steps: Sequence[SlurmStep], state: Path) -> Sequence[SlurmStep]:
 
 
 def running_allocation(job: str, programs: SlurmPrograms) -> SlurmJob:
-    """Return the allocation of a job's id.
+    """Return the running allocation with this job id.
 
     Raises:
-        InputError: there is none that runs: the shell's variables may be of a job that has ended.
+        InputError: no such allocation runs; the shell's variables may be those of a job that has ended.
         EngineSilentError: Slurm does not answer.
     """
     found = programs.allocation(job)
@@ -158,10 +158,10 @@ def running_allocation(job: str, programs: SlurmPrograms) -> SlurmJob:
 
 
 def spawn_apart(command: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
-    """Start a command in a session of its own, with its output in a file.
+    """Start a command in its own session, with its output in a file.
 
     Raises:
-        InputError: its program is not here.
+        InputError: its program is not on this machine.
     """
     try:
         with log.open("ab") as out:

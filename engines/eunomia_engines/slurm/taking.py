@@ -1,4 +1,4 @@
-"""``eunomia serve --on slurm``: an arbiter whose nodes are those of the allocation in which the command is typed."""
+"""``eunomia serve --on slurm``: an arbiter whose nodes are those of the allocation in whose shell the command runs."""
 
 import json
 import os
@@ -28,21 +28,21 @@ from eunomia_engines.slurm.request import FOLDER, LEAST_SECONDS, NAMES, Request
 from eunomia_engines.slurm.steps import AllocationEngine, others, running_allocation
 
 LONGEST_SECONDS: Final = 30 * 86400.0
-"""Time of an allocation whose end Slurm does not name."""
+"""Assumed time in seconds of an allocation whose end Slurm does not print."""
 NODE_DIR: Final = Path("/var/tmp")
 INTERRUPTED: Final = 130
 REFUSED: Final = ("no_launcher", "slot_types", "cpu_only", "announce", "port_range", "tls_cert", "tls_key", "tls_ca")
-"""Flags of ``serve`` that are about this machine's own slots, or about certificates that nodes would not know."""
+"""Rejected flags of ``serve``: about this machine's own slots, or certificates that nodes would not trust."""
 
 
 class AllocationSeat(Seat):
-    """A head in the foreground, whose nodes are those of an allocation.
+    """The seat of a head in the foreground, whose nodes are those of an allocation.
 
     Args:
         folder: the engine's, below the state folder.
         state: the arbiter's state folder.
         flags: of ``serve``.
-        engine: gives the nodes.
+        engine: provides the nodes.
     """
 
     def __init__(self, folder: Path, state: Path, flags: ServeFlags, engine: AllocationEngine) -> None:
@@ -50,7 +50,7 @@ class AllocationSeat(Seat):
         self._given, self._engine = flags, engine
 
     def is_taken(self) -> bool:
-        """Return whether the allocation has ended, and with it all nodes."""
+        """Return whether the allocation has ended, and all nodes with it."""
         return self._engine.is_over
 
     def flags(self) -> ServeFlags:
@@ -67,10 +67,10 @@ class AllocationSeat(Seat):
 
 
 def serve_allocation(flags: ServeFlags, env: Mapping[str, str], programs: SlurmPrograms) -> int:
-    """Serve on the nodes of the allocation of this shell until Ctrl-C, SIGTERM or its end; returns the exit code.
+    """Serve on the nodes of this shell's allocation until Ctrl-C, SIGTERM or its end; returns the exit code.
 
     Raises:
-        InputError: this is no shell of an allocation that runs; another arbiter has nodes in it; a flag is of no use.
+        InputError: the shell has no running allocation; another arbiter has nodes in it; a flag has no meaning there.
     """
     Profile.load(flags.policy or env.get("EUNOMIA_POLICY") or "default", settings=flags.settings or ())
     request, hosts = _request(flags, env, programs)
@@ -135,7 +135,7 @@ def _request(flags: ServeFlags, env: Mapping[str, str], programs: SlurmPrograms)
 
 
 def _say(request: Request, hosts: tuple[str, ...], address: str, policy: str, state: Path, *, as_json: bool) -> None:
-    """Print where the arbiter serves, and on which nodes."""
+    """Print the arbiter's address and its nodes."""
     facts = {
         "schema": "eunomia/serve@1",
         "address": address,

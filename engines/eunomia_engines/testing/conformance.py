@@ -40,7 +40,7 @@ POLL_SECONDS = 0.2
 
 
 class Saying(Enum):
-    """What the engine's program may say of a node, that an engine must not take for its end."""
+    """Reports of the engine's programs about a node that an engine must not take for the node's end."""
 
     STRANGE_STATE = "a state that no version of the adapter knows"
     TWICE = "the same line twice"
@@ -50,13 +50,13 @@ class Saying(Enum):
 
 
 class EngineLab(Protocol):
-    """An engine with what stands behind it in the hands of a test: the real programs, or some that print what they do.
+    """An engine with a backend that a test controls: the real programs, or fakes that print the same output.
 
     Attributes:
         kind: the engine.
-        states: two state folders, each with a request of its own for nodes.
-        sayings: what the programs can be made to say.
-        seconds: within which a change is seen.
+        states: two state folders, each with its own request for nodes.
+        sayings: reports that the programs can be made to print.
+        seconds: time within which a change becomes visible.
     """
 
     kind: EngineKind
@@ -65,30 +65,30 @@ class EngineLab(Protocol):
     seconds: float
 
     def give(self, node: str) -> None:
-        """Let a node that waits begin on a machine."""
+        """Start a waiting node on a machine."""
 
     def end(self, node: str) -> None:
-        """End a node from outside, as its time or an operator does."""
+        """End a node from outside, as its time limit or an operator would."""
 
     def say(self, node: str, saying: Saying) -> None:
-        """Let the engine's programs say something of a node from now on."""
+        """Make the engine's programs report ``saying`` about a node from now on."""
 
     def refuse(self) -> None:
-        """Refuse each request from now on."""
+        """Make the engine refuse each request from now on."""
 
     def silence(self) -> None:
-        """Answer nothing from now on."""
+        """Make the engine answer no call from now on."""
 
     def close(self) -> None:
-        """End everything."""
+        """End all nodes and release the lab's resources."""
 
 
 class EngineConformance:
-    """Base of an engine's test class.
+    """Base class of an engine's test class.
 
     Attributes:
-        plugin: the plugin's class; None: the engine is tested without one.
-        name: of the engine in failures; empty: the plugin's.
+        plugin: the plugin's class; None: the engine is tested without a plugin.
+        name: name of the engine in failures; empty: the plugin's name.
     """
 
     plugin: ClassVar[type[Any] | None] = None
@@ -101,7 +101,7 @@ class EngineConformance:
     # --- what is declared -------------------------------------------------------------------------------------------
 
     def test_the_plugin_names_an_engine_that_can_be_made(self) -> None:
-        """Check the plugin's name, API version and hook, and that the class that it names has the calls."""
+        """Check the plugin's name, API version and hook, and that the class named by the hook has all methods."""
         if self.plugin is None:
             return
         name = str(getattr(self.plugin, "name", ""))
@@ -124,7 +124,7 @@ class EngineConformance:
     # --- asks -------------------------------------------------------------------------------------------------------
 
     def test_an_ask_returns_at_most_as_many_ids_as_were_asked_for(self) -> None:
-        """Check number and form of the ids, and that each becomes a node that waits or runs."""
+        """Check number and form of the ids, and that each id is listed as a node that waits or runs."""
         with self._open() as lab:
             engine, made = self._first(lab), list[str]()
             for count in (2, 0, 1):
@@ -138,7 +138,7 @@ class EngineConformance:
             self._same(engine, made, ACTIVE, "a node that was asked for must wait or run")
 
     def test_a_refusal_has_words_and_asks_for_nothing(self) -> None:
-        """Check the error of an engine that refuses, and that no node comes of it."""
+        """Check the error of an engine that refuses a request, and that no node appears."""
         with self._open() as lab:
             engine = self._first(lab)
             before = {node.id for node in engine.nodes()}
@@ -156,7 +156,7 @@ class EngineConformance:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def test_a_node_that_runs_has_a_host_and_times(self) -> None:
-        """Check host, begin and end of a node that runs."""
+        """Check host, start time and end time of a running node."""
         with self._open() as lab:
             node = self._running(lab, self._first(lab))
             if not node.host:
@@ -168,7 +168,7 @@ class EngineConformance:
                 self._broken("a node must end after it began", repr(node))
 
     def test_nodes_of_another_state_folder_are_not_listed_and_not_ended(self) -> None:
-        """Check that an engine sees and ends the nodes of its own state folder alone."""
+        """Check that an engine lists and ends only the nodes of its own state folder."""
         with self._open() as lab:
             one, other = (lab.kind.engine(state) for state in lab.states)
             node = self._running(lab, one)
@@ -180,7 +180,7 @@ class EngineConformance:
             self._same(one, [node.id], {NodeState.RUNS}, "an engine must end the nodes of its own state folder alone")
 
     def test_two_looks_at_the_same_nodes_are_equal(self) -> None:
-        """Check that ``nodes`` changes nothing, and that a second engine of the same folder sees the same."""
+        """Check that ``nodes`` changes nothing, and that a second engine of the same folder lists the same nodes."""
         with self._open() as lab:
             engine = self._first(lab)
             self._running(lab, engine)
@@ -190,7 +190,7 @@ class EngineConformance:
                 self._broken("two looks at the same nodes must be equal", f"{looks[0]}, {looks[1]}, {again}")
 
     def test_what_the_engine_does_not_know_counts_neither_as_ended_nor_as_free(self) -> None:
-        """Check a node of which the engine says what the adapter does not know, twice, or two different things."""
+        """Check the state of a node that is reported in an unknown state, or twice, equally or differently."""
         wanted = {
             Saying.STRANGE_STATE: {NodeState.UNKNOWN},
             Saying.CONTRADICTION: {NodeState.UNKNOWN},
@@ -209,7 +209,7 @@ class EngineConformance:
                 self._same(engine, [node.id], states, rule)
 
     def test_a_node_that_is_not_listed_is_left_out_and_not_called_ended(self) -> None:
-        """Check that ``nodes`` invents no word about a node that the engine does not list."""
+        """Check that ``nodes`` does not report a node as ended that the engine does not list."""
         with self._open() as lab:
             if Saying.NOT_LISTED not in lab.sayings:
                 return
@@ -251,7 +251,7 @@ class EngineConformance:
             self._over(lab, engine, node)
 
     def test_a_node_that_runs_ends_once_it_is_given_back(self) -> None:
-        """Check that it ends, also if it is given back several times, and that other nodes go on."""
+        """Check that a node ends, even if it is given back several times, and that other nodes keep running."""
         with self._open() as lab:
             engine = self._first(lab)
             one, other = self._running(lab, engine), self._running(lab, engine)
@@ -259,7 +259,7 @@ class EngineConformance:
             self._same(engine, [other.id], {NodeState.RUNS}, "a node that is not given back must go on")
 
     def test_a_node_that_has_ended_changes_nothing_when_it_is_given_back(self) -> None:
-        """Check that a node that ended by itself can be given back, and that one that is not known ends no other."""
+        """Check that an ended node can be given back, and that giving back an unknown id ends no other node."""
         with self._open() as lab:
             engine = self._first(lab)
             ended, other = self._running(lab, engine), self._running(lab, engine)
@@ -296,7 +296,7 @@ class EngineConformance:
         return found
 
     def _running(self, lab: EngineLab, engine: Engine) -> EngineNode:
-        """Return a new node that runs."""
+        """Request and start a node, and return it once it runs."""
         (node,) = engine.ask(1)
         lab.give(node)
         what = "a node that was given a machine must run"
@@ -306,7 +306,7 @@ class EngineConformance:
         return next(one for one in nodes if one.id == node)
 
     def _over(self, lab: EngineLab, engine: Engine, node: str) -> None:
-        """Give a node back, as often as a keeper does, until it is over."""
+        """Give a node back repeatedly, as a keeper does, until it has ended."""
 
         def ended(nodes: Sequence[EngineNode]) -> bool:
             left = [one for one in nodes if one.id == node and one.state not in OVER]
@@ -325,14 +325,14 @@ class EngineConformance:
             self._broken(rule, _words(found.values()) if found else "it is not listed")
 
     def _settle(self, lab: EngineLab) -> None:
-        """Let a change become visible, where that takes time."""
+        """Wait until a change has become visible, if the lab needs time for that."""
         if lab.seconds:
             time.sleep(min(lab.seconds, 3.0))
 
     def _wait(
         self, lab: EngineLab, engine: Engine, done: Callable[[Sequence[EngineNode]], bool], rule: str
     ) -> Sequence[EngineNode]:
-        """Look until something is true, at least twice, since the first look may order what the second one sees."""
+        """Poll ``nodes`` at least twice until ``done`` holds, since the first call may cause changes that follow."""
         deadline, looks = time.monotonic() + lab.seconds, 0
         while True:
             nodes, looks = engine.nodes(), looks + 1

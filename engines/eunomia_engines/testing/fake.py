@@ -1,4 +1,4 @@
-"""An engine in memory: what is true of each node, and what the engine says of it, late, twice or wrongly."""
+"""An engine in memory, whose reports of its nodes' states may be late, duplicate or wrong."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ from eunomia_engines.engine import (
 
 @dataclass
 class FakeNode:
-    """A node as it is, and as the engine lists it.
+    """A node: its true state, and the states that the engine lists.
 
     Attributes:
-        owner: of the node; an engine lists the nodes of one owner alone.
-        state: of the engine's machine.
-        said: the states that the engine lists for it, one in each line; empty: it is not listed.
-        ends_at: end of its time, as Unix time in seconds; 0: it has not begun.
+        owner: owner of the node; an engine lists the nodes of one owner only.
+        state: the node's true state.
+        said: the states that the engine lists for the node, one entry each; empty: it is not listed.
+        ends_at: Unix time in seconds at which its time ends; 0: it has not started.
     """
 
     id: str
@@ -41,12 +41,12 @@ class FakeCluster:
 
     Attributes:
         hosts: number of machines.
-        length: of a node's time, in seconds.
-        now: Unix time in seconds.
-        is_late: what the engine lists follows only when ``tell`` is called.
-        is_silent: the engine does not answer.
-        refusal: the engine's words for any further request; empty: it refuses none.
-        most_at_once: nodes that a call of ``ask`` gets at most.
+        length: length of a node's time, in seconds.
+        now: the present Unix time in seconds.
+        is_late: whether the engine's list changes only when ``tell`` is called.
+        is_silent: whether the engine does not answer.
+        refusal: the engine's message for any further request; empty: it refuses none.
+        most_at_once: maximum number of nodes per call of ``ask``.
     """
 
     hosts: int = 4
@@ -59,7 +59,7 @@ class FakeCluster:
     nodes: dict[str, FakeNode] = field(default_factory=dict)
 
     def give(self, node: FakeNode) -> None:
-        """Let a node that waits begin on a machine, unless all are in use."""
+        """Start a waiting node on a free machine, if there is one."""
         used = {one.host for one in self.nodes.values() if one.state is NodeState.RUNS}
         free = [f"h{number}" for number in range(self.hosts) if f"h{number}" not in used]
         if node.state is not NodeState.ASKED or not free:
@@ -69,16 +69,16 @@ class FakeCluster:
         self._changed(node)
 
     def end(self, node: FakeNode) -> None:
-        """End a node."""
+        """Set a node's state to ``ENDED``."""
         node.state = NodeState.ENDED
         self._changed(node)
 
     def tell(self, node: FakeNode) -> None:
-        """Let the engine say what is true."""
+        """Make the engine list the node's true state."""
         node.said = (node.state,)
 
     def ask(self, owner: str, count: int) -> Sequence[FakeNode]:
-        """Add nodes that wait."""
+        """Add waiting nodes and return them; raises ``EngineRefusedError`` if ``refusal`` is set."""
         if self.refusal:
             raise EngineRefusedError("the engine must accept what it is asked for", value=f'"{self.refusal}"')
         count = min(count, self.most_at_once)
@@ -87,11 +87,11 @@ class FakeCluster:
         return made
 
     def new_node(self, node: str, owner: str) -> FakeNode:
-        """Return a new node."""
+        """Create a node that waits, without adding it to the cluster."""
         return FakeNode(id=node, owner=owner, asked_at=self.now)
 
     def give_back(self, node: FakeNode) -> None:
-        """End a node that its owner gives back; one that has ended changes nothing."""
+        """End a node that its owner gives back; no effect if it has ended."""
         if node.state is not NodeState.ENDED:
             self.end(node)
 
@@ -104,8 +104,8 @@ class FakeEngine:
     """The nodes of one owner at a cluster.
 
     Args:
-        cluster: has the nodes.
-        owner: whose nodes they are.
+        cluster: contains the nodes.
+        owner: the owner of the nodes.
     """
 
     def __init__(self, cluster: FakeCluster, owner: str = "") -> None:
@@ -129,12 +129,12 @@ class FakeEngine:
         )
 
     def ask(self, count: int) -> Sequence[str]:
-        """Ask for nodes, and return their ids."""
+        """Request nodes, and return their ids."""
         self._answers()
         return [node.id for node in self._cluster.ask(self._owner, count)]
 
     def give_back(self, node: str) -> None:
-        """End a node; one that is not known, or of another owner, changes nothing."""
+        """End a node; no effect if the id is unknown, or the node belongs to another owner."""
         self._answers()
         known = self._cluster.nodes.get(node)
         if known is not None and known.owner == self._owner:
@@ -146,10 +146,10 @@ class FakeEngine:
 
 
 class FakeKind:
-    """The engine of a cluster in memory; it takes the name of the state folder for the owner.
+    """The engine of a cluster in memory; the name of the state folder is the owner of its nodes.
 
     Args:
-        cluster: has the nodes; None: a new one.
+        cluster: contains the nodes; None: a new cluster.
     """
 
     def __init__(self, cluster: FakeCluster | None = None) -> None:
