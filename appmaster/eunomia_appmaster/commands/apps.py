@@ -39,7 +39,7 @@ MORE_HEADERS = ("RUN", "WAIT", "PAUSED", "DONE")
 RIGHT = ("ρ", "SLOTS", "TRIALS", "AGE", "ENDS IN", *MORE_HEADERS)
 WATCH_SECONDS = 1.0
 MOST_NOTICES = 3
-"""Most notices of an app in the table: the last ones are shown."""
+"""Maximum number of an app's notices in the table, which shows the last ones."""
 
 
 def apps(
@@ -67,7 +67,7 @@ class _Look:
     """The repeated listing of ``eunomia apps --watch``.
 
     Args:
-        client: asks the arbiter.
+        client: calls the arbiter.
         ended: whether ended apps are shown.
         verbose: whether the states of trials and the best one's parameters are shown.
     """
@@ -79,7 +79,7 @@ class _Look:
         return json.dumps(facts(self._client.list(ended=self._ended)))
 
     def lines(self) -> list[str]:
-        """Return the lines of the table; if no app is live, request the ended apps as well."""
+        """Return the lines of the table; if no app is live, a line about the ended apps is added."""
         answer = self._client.list(ended=self._ended)
         over = () if self._ended or answer.apps else self._client.list(ended=True).apps
         return lines(answer, over=over, verbose=self._verbose)

@@ -111,5 +111,5 @@ def _copy(found: BestJob, seen: SearchedApp, target: Path) -> list[Path]:
     from eunomia_appmaster.explaining.best_copies import copy_best
 
     title = f"{found.job}: {seen.app.standing.metric} {found.metric} at step {found.step}"
-    with as_owner(seen.folder):  # for root: what a link of the user names is not copied, and the target is the user's
+    with as_owner(seen.folder):  # for root: targets of a user's links are not copied, and the copies are the user's
         return copy_best(found, seen.folder / found.job.rpartition("/")[2], target, title=title)

@@ -1,4 +1,4 @@
-"""``eunomia certificates``: a CA and a certificate for testing, for an arbiter beyond loopback."""
+"""``eunomia certificates``: creates a CA and a certificate for testing an arbiter beyond loopback."""
 
 import json
 from pathlib import Path

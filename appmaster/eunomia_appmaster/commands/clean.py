@@ -58,7 +58,7 @@ def clean(
             return
         removed = 0
         for one in found:
-            if client.app(one.app.app).state not in OVER:  # it goes on since the list was made
+            if client.app(one.app.app).state not in OVER:  # it was continued after the list was made
                 typer.echo(f"{one.app.app}: runs again, left", err=True)
                 continue
             if keep:
@@ -74,7 +74,7 @@ def check_may_remove(root: Path) -> None:
     """Check that this account may remove folders of apps, before any is listed.
 
     Raises:
-        InputError: it may not; a user's own account, for instance, may not.
+        InputError: this account may not remove them, for instance a user's own account.
     """
     try:
         root.stat()

@@ -89,7 +89,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, f
     Args:
         said: the explanation.
         app: the job's app, from which the results of an ended job are taken; None: unknown.
-        waits: as ``screen``.
+        waits: as in ``screen``.
     """
     ended = said.state in OVER
     return {
@@ -167,7 +167,7 @@ def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: 
     groups: dict[tuple[str, ...], list[pb.Explanation]] = {}
     for one in found:
         of_app = "" if one.job != one.app else one.job
-        own = one.text if one.state == "running" else ""  # what is forecast of this job alone
+        own = one.text if one.state == "running" else ""  # the forecast for this job alone
         groups.setdefault((one.state, one.reason, one.plugin, of_app, own, *one.nodes), []).append(one)
     blocks = []
     for group in groups.values():

@@ -14,12 +14,12 @@ ENDED_JOB = ("finished", "failed")
 
 
 def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str) -> list[pb.Explanation]:
-    """Return how a run's app or job of this name ended, as explanations; empty: it has not ended.
+    """Return the end of a run's app or job, as explanations; empty: it has not ended, or ``found`` contains its end.
 
     Args:
-        found: why the jobs of that name waited in the run.
-        apps: of the run, by name.
-        name: of an app or a job.
+        found: explanations of why the jobs of that name waited in the run.
+        apps: the run's apps, by name.
+        name: name of an app or a job.
     """
     app = apps.get(name)
     if app is not None and app.state in OVER:
@@ -37,7 +37,7 @@ def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str)
 
 
 def state_text(said: pb.Explanation, app: pb.App | None) -> str:
-    """Return a job's state for a headline; a trial that its tuner stopped is shown as such."""
+    """Return a job's state for a headline in upper case, or ``STOPPED by its tuner`` for such a trial."""
     stopped = app is not None and said.state == "finished" and said.job != said.app
     ended = job_outcome(app, said.job) if stopped and app is not None else None
     return "STOPPED by its tuner" if ended is not None and ended.state == "stopped" else said.state.upper()

@@ -1,4 +1,4 @@
-"""The texts of ``eunomia explain --run`` about the last wait of a job that has ended since."""
+"""The texts of ``eunomia explain --run`` about the last wait of an ended job."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,12 +15,12 @@ _WIDTH = 11
 def last_waits(
     found: Sequence[pb.Explanation], ended: Sequence[pb.Explanation], seen_at: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return by job the time of its last wait, in seconds since the arbiter's start, for jobs that no longer wait.
+    """Return the time of the last wait by job, in seconds since the arbiter's start, for jobs that no longer wait.
 
     Args:
-        found: why the jobs waited, and those that failed.
-        ended: the app or the job that has ended, if one has.
-        seen_at: the time of each explanation of ``found``.
+        found: explanations of why jobs waited or failed.
+        ended: explanation of the app or the job that has ended, if one has.
+        seen_at: time of the explanations in ``found`` by job, in seconds since the arbiter's start.
     """
     whole = {one.app for one in ended if one.job == one.app}
     alone = {one.job for one in (*ended, *found) if one.state in OVER}

@@ -171,6 +171,6 @@ class LauncherFlags(BaseModel):
 def launcher(flags: LauncherFlags) -> int:
     """Run this machine's launcher, which joins the arbiter's cluster. Ctrl-C ends what runs here, then the launcher."""
     command = flags.command
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the launcher itself says what was refused
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the launcher itself logs refusals
     os.environ.setdefault("EUNOMIA_LOG", "info")  # whether it has joined, and whether the arbiter answers
     os.execv(sys.executable, command)  # signals reach the launcher itself

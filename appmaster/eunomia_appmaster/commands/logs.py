@@ -59,7 +59,7 @@ def logs(flags: LogFlags) -> int:
     with contextlib.ExitStack() as stack:
         client = None if run is not None else stack.enter_context(Client(flags.address, state_dir=flags.state_dir))
         known = _of_arbiter(client, app) if client is not None else _of_run(run or Path(), app, job)
-        stack.enter_context(as_owner(known.folder))  # for root: what a link of the user names is not shown
+        stack.enter_context(as_owner(known.folder))  # for root: targets of a user's links are not shown
         shown = f"{app}/{int(number)}" if number else next(iter(known.jobs), f"{app}/1")
         if not flags.master and shown not in known.jobs and (number or known.jobs or not flags.follow):
             raise no_such_job(job, known.jobs, [app], place=None if run is None else str(run))
@@ -86,7 +86,7 @@ def _show_streams(flags: LogFlags, client: Client | None, known: "Known", app: s
         _show(streams, flags.lines, client if flags.follow else None, app, shown)
     except KeyboardInterrupt:
         pass
-    except PermissionError as error:  # such as of a link of the user's to a file that is not its own
+    except PermissionError as error:  # such as for a user's link to a file of another account
         raise InputError("a log must be readable", value=error.strerror, place=error.filename) from error
 
 
@@ -184,7 +184,7 @@ def _show(streams: Sequence[Stream], lines: int, client: Client | None, app: str
 
 @value
 class End:
-    """The shown end of a file: the bytes from ``start`` to ``size``."""
+    """The part of a file that is shown: from byte ``start`` up to byte ``size``, its end."""
 
     file: Path
     start: int
@@ -225,7 +225,7 @@ def _lines_from(file: Path, start: int, size: int) -> int:
 
 
 def _start_of_last(file: Path, lines: int, size: int) -> int:
-    """Return the byte at which the last lines begin, searching backwards."""
+    """Return the offset in bytes at which the last ``lines`` lines begin; 0: the file has fewer lines."""
     with file.open("rb") as stream:
         seen, place, begin = 0, size, first_byte(stream.fileno())
         while place > begin:

@@ -17,7 +17,7 @@ SCHEMA: Final = "eunomia/nodes@1"
 NO_NODE: Final = "no node has joined yet: eunomia nodes token makes a token for one, eunomia launcher joins with it"
 
 NAMED: Final = 5
-"""Most jobs that a line names as holders of a node's slots; ``--json`` has all."""
+"""Maximum number of jobs named in a line as holders of a node's slots; ``--json`` contains all."""
 
 nodes = typer.Typer(
     add_completion=False,

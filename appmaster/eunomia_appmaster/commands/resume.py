@@ -1,4 +1,4 @@
-"""``eunomia resume``: tries a suspended app at once."""
+"""``eunomia resume``: ends an app's suspension at once."""
 
 import json
 from typing import Annotated

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 ANSWER_SECONDS = 5.0
-"""Seconds in which an arbiter that serves the state folder already must answer."""
+"""Seconds within which an arbiter that already serves the state folder must answer."""
 
 
 KEPT_APART: Final = (
@@ -106,8 +106,8 @@ def _from_elsewhere(served: str, here: str, certificates: "Certificates | None")
     """Return how another machine can join, as text; empty: it cannot, as the arbiter serves only loopback.
 
     Args:
-        served: the address of ``--address``.
-        here: the address by which this machine's own processes call the arbiter, with its port.
+        served: the address given by ``--address``.
+        here: the address at which this machine's own processes reach the arbiter, host:port.
         certificates: of the arbiter; None: no TLS, so it serves only loopback.
     """
     if certificates is None:
@@ -118,7 +118,7 @@ def _from_elsewhere(served: str, here: str, certificates: "Certificates | None")
 
 
 def checked(flags: ServeFlags) -> "Serving":
-    """Check all settings before anything starts, and return them."""
+    """Check all settings before anything starts, and return them; raises ``InputError`` for an invalid one."""
     from eunomia.platform.profiles import Profile
     from eunomia_appmaster.node.supervisor import Serving
     from eunomia_appmaster.node.writable import check_writable

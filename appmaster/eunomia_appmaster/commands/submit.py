@@ -164,7 +164,7 @@ def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
 
 
 def unnamed_parameters(answer: pb.SubmitResponse) -> list[str]:
-    """Return a warning about a search whose command names no parameter; else no lines."""
+    """Return the lines of a warning if the command of a search names no parameter; else none."""
     if not answer.unnamed_parameters:
         return []
     many = len(answer.unnamed_parameters)

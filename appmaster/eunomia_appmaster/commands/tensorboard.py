@@ -47,7 +47,7 @@ def tensorboard(
         value = f"no logs of {app} in {folder}"
         raise InputError("an app must have logged something to be shown in TensorBoard", value=value)
     with (
-        as_owner(folder),  # for root: what a link of the user names is not shown
+        as_owner(folder),  # for root: targets of a user's links are not shown
         _interruptible() as stopped,
         tempfile.TemporaryDirectory(prefix="eunomia-tensorboard-") as made,
     ):

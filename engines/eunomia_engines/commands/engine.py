@@ -1,4 +1,4 @@
-"""``eunomia engine check``: what of an engine is there, and what is missing."""
+"""``eunomia engine check``: reports which prerequisites of an engine are found, and which are missing."""
 
 import json
 from typing import Annotated, Final

@@ -141,7 +141,7 @@ class ManifestFlags(BaseModel):
         )
 
     def _stop_seconds(self) -> float:
-        """Return the seconds that workers have to save, after a check that the image can resolve the policy."""
+        """Return the seconds for workers to save, after checking that the image can resolve the policy."""
         if Path(self.policy).suffix or "/" in self.policy:
             rule = "a policy must be a preset or a plugin of the image, which has none of your files (--set changes it)"
             raise InputError(rule, value=f'"{self.policy}"', place="--policy")

@@ -30,7 +30,7 @@ LOCK: Final = "keep.lock"
 UP: Final = "eunomia kubernetes keep"
 DOWN: Final = "kubectl delete"
 MARGIN_SECONDS: Final = 60.0
-"""Seconds from the end of the last lease on a node whose end is known to the node's SIGTERM."""
+"""Seconds, in addition to a node's time from SIGTERM to SIGKILL, between its last lease and its known end."""
 ARBITER_SECONDS: Final = 5.0
 """Seconds between two attempts to reach the arbiter, which starts at the same time as the keeper."""
 MOST_WORDS: Final = 2000
