@@ -43,7 +43,7 @@ def load_request(folder: Path, of: str, place: Path) -> dict[str, Any]:
     """Return the fields of the request below an engine's folder.
 
     Args:
-        folder: the engine's.
+        folder: the engine's folder.
         of: the command that writes the request, for the error.
         place: the state folder, for the error.
 

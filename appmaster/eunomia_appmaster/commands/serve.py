@@ -108,7 +108,7 @@ def _from_elsewhere(served: str, here: str, certificates: "Certificates | None")
     Args:
         served: the address given by ``--address``.
         here: the address at which this machine's own processes reach the arbiter, host:port.
-        certificates: of the arbiter; None: no TLS, so it serves only loopback.
+        certificates: certificates of the arbiter; None: no TLS, so it serves only loopback.
     """
     if certificates is None:
         return ""

@@ -69,7 +69,7 @@ def log_folders(folder: Path) -> Mapping[int, Path]:
     """Return the log folders of an app by trial number; empty: there are none, or they cannot be read here.
 
     Args:
-        folder: of the app.
+        folder: folder of the app.
     """
     from eunomia_appmaster.profiler.writers import is_event_file
 

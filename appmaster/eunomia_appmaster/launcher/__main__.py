@@ -158,10 +158,10 @@ async def _run(
     """Run a machine's launcher as a node of the cluster until a signal.
 
     Args:
-        options: of the command line.
+        options: the command-line options.
         node: the machine.
         groups: the control groups of its containers.
-        access: to the arbiter.
+        access: access to the arbiter.
         end: a future that the signal sets.
     """
     zygotes = _zygotes(node, options)
@@ -220,7 +220,7 @@ def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
     """Return the launcher's access to the arbiter; a node that has not joined yet joins with its token.
 
     Args:
-        options: of the command line.
+        options: the command-line options.
         node: this machine.
 
     Raises:

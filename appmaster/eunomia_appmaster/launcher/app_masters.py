@@ -141,7 +141,7 @@ class AppMasters:
     Args:
         node: the machine of the app masters.
         containers: runs them.
-        arbiter: its address, passed to each app master.
+        arbiter: the arbiter's address, passed to each app master.
         pause_seconds: seconds before the first restart; doubled after each short attempt, up to a limit.
         keep_seconds: seconds for which the record of an ended app master is kept.
         stalls: ends app masters that hang.

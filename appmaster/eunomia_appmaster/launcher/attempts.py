@@ -21,7 +21,7 @@ class Attempts:
     Attempt 1 refuses nothing, so only apps with a later attempt are kept.
 
     Args:
-        path: of the file; a damaged file is put aside, and attempts are recorded from zero again.
+        path: path of the file; a damaged file is put aside, and attempts are recorded from zero again.
     """
 
     def __init__(self, path: Path) -> None:

@@ -27,7 +27,7 @@ class Confinement:
 
     Args:
         groups: the control groups of this machine.
-        machine: its slots; a lease has their CPUs and memory unless the arbiter orders other amounts.
+        machine: the machine with its slots; a lease has their CPUs and memory unless the arbiter orders other amounts.
         limits: returns the cluster's limits on jobs.
         system: provides the machine's clocks.
     """

@@ -28,8 +28,8 @@ def write_json(path: Path, content: dict[str, Any], *, sync: bool = False, older
     """Replace a JSON file atomically, readable only by its owner.
 
     Args:
-        path: of the file.
-        content: without a checksum.
+        path: path of the file.
+        content: object to write, without a checksum.
         sync: whether to wait until the file would survive a power cut.
         older: whether to keep the previous content as a backup; not needed for a file that is read once, soon.
     """

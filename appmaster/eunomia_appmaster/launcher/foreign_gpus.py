@@ -43,7 +43,7 @@ class ForeignGpus:
     """Checks every few seconds whether workers use GPUs of other slots.
 
     Args:
-        machine: its slots.
+        machine: the machine with its slots.
         workers: returns the containers on slots.
         end: whether to end a worker on a GPU of another slot; else it is only logged.
         read: returns the processes on GPUs.

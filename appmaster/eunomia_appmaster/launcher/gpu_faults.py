@@ -24,7 +24,7 @@ class NvmlFaults:
     """Reads from NVML the faults of GPUs since the last call; without a driver there are none.
 
     Args:
-        uuids: of the GPUs.
+        uuids: UUIDs of the GPUs.
     """
 
     def __init__(self, uuids: Sequence[str]) -> None:

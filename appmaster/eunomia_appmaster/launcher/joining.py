@@ -48,8 +48,8 @@ class OwnJoin:
     """A node's join: its credential and certificate.
 
     Args:
-        folder: the node's own.
-        node: its name.
+        folder: the node's own folder.
+        node: the node's name.
         arbiter: host:port.
         system: connections of the machine.
     """

@@ -45,7 +45,7 @@ def hear(live: pb.LiveStatus, kind: str, content: Mapping[str, Any]) -> None:
     Args:
         live: part of the container's status.
         kind: one of ``SAID``.
-        content: of the message.
+        content: content of the message.
 
     Raises:
         KeyError, TypeError, ValueError: the message is malformed; nothing is stored.

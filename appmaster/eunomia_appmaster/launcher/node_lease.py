@@ -33,8 +33,8 @@ class NodeLease:
     """The node's lease, and its file.
 
     Args:
-        path: of the file.
-        system: has the clock.
+        path: path of the file.
+        system: provides the clock.
 
     Attributes:
         goes_on: whether workers continue after its end; new ones are not started in any case.

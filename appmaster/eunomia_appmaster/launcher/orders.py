@@ -30,7 +30,7 @@ def listen(folder: Path, uid: int | None = None) -> socket.socket:
     """Listen on ``folder/orders.sock``, also if its path is longer than a socket's limit of 108 bytes.
 
     Args:
-        folder: the container's.
+        folder: the container's folder.
         uid: the only account, besides root, that may connect; None: this process's.
     """
     (folder / NAME).unlink(missing_ok=True)
@@ -51,7 +51,7 @@ class OrderSocket:
     """Serves one container's socket.
 
     Args:
-        folder: the container's.
+        folder: the container's folder.
         heard: called with each message of a worker, a dict with one key.
         joined: called after a worker's hello; returns the orders to send it at once.
         uid: user id of the worker; None: this process's.

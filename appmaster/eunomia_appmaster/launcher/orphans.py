@@ -29,7 +29,7 @@ class Orphans:
 
         Args:
             own: pids of the children that this process started.
-            marks: of live containers; processes with one of them are spared.
+            marks: marks of live containers; processes with one of them are spared.
         """
         children = [child for child in children_outside_session() if child.pid not in own]
         strays = [child for child in children if environment_mark(child.pid) not in marks]

@@ -78,8 +78,8 @@ def remove_oldest(files: Sequence[Path], most: int) -> None:
     The file of the newest start stays, whatever its size.
 
     Args:
-        files: of one stream, the oldest start first.
-        most: bytes.
+        files: files of one stream, the oldest start first.
+        most: maximum number of bytes.
     """
     taken = {}
     for path in files:

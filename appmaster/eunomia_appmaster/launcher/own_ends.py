@@ -34,7 +34,7 @@ class OwnEnds:
     """The ends that an app's master caused itself; times are Unix seconds, since the record outlives the launcher.
 
     Attributes:
-        times: of the ends within the window.
+        times: times of the ends within the window.
         suspensions: number of consecutive suspensions; an attempt as long as the window resets it.
         suspended: whether the last end suspended the app.
     """

@@ -26,9 +26,9 @@ class OwnMachine(OwnJoin):
 
     Args:
         folder: the node's own folder.
-        node: its name.
+        node: the node's name.
         arbiter: host:port.
-        access: to the arbiter.
+        access: access to the arbiter.
         system: connections of the machine.
 
     Raises:

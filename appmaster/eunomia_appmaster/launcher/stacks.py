@@ -49,8 +49,8 @@ def write_stacks(
     """Write the stacks of a container's processes to a file; the oldest files in its folder are deleted.
 
     Args:
-        path: of the file, in a folder that contains only such files.
-        folder: the container's.
+        path: path of the file, in a folder that contains only such files.
+        folder: the container's folder.
         processes: of the container, the worker first; a stopped one must have been woken before, to write its own.
         why: reason, the first line of the file.
         owned: the folder whose owner's rights are used to write the file and delete older ones; None: this process's

@@ -48,7 +48,7 @@ class Stalls:
     """Follows the pulses of workers, and ends stalled containers.
 
     Args:
-        containers: of this node.
+        containers: containers of this node.
         grace_seconds: seconds from the order to suspend to the kill.
     """
 
@@ -100,7 +100,7 @@ class Stalls:
         """Return whether an app master that does not call the arbiter hangs, judged by its process's state.
 
         Args:
-            container: of the app master.
+            container: container of the app master.
             limit: seconds of silence; if its process is or was stopped, the launcher counts them from then on.
         """
         self.look()

@@ -43,8 +43,8 @@ def first_of(order: pb.AppMasterOrder, folder: Path, containers: Containers) -> 
 
     Args:
         order: the arbiter's.
-        folder: has a folder for each start of the app's master.
-        containers: that the launcher knows.
+        folder: folder with a subfolder for each start of the app's master.
+        containers: containers that the launcher knows.
     """
     found = [match for path in folder.glob("*") if (match := _NAME.fullmatch(path.name))]
     seen = (containers.node.attempts[order.app], 0)

@@ -33,11 +33,11 @@ def start_store(
     """Start the store of an incarnation; returns its host and port, where it will listen in a moment.
 
     Args:
-        request: that starts the incarnation's first workers.
-        folder: for the records of the job's containers.
+        request: request that starts the incarnation's first workers.
+        folder: folder for the records of the job's containers.
         env: the environment of these workers.
         node: this machine.
-        containers: of this machine.
+        containers: containers of this machine.
 
     Raises:
         OSError: its files could not be written, or no port is free.

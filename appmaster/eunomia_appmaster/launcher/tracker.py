@@ -56,9 +56,9 @@ class Tracker:
         node: this machine.
         containers: the workers.
         app_masters: the app masters.
-        access: to the arbiter.
+        access: access to the arbiter.
         limit_disks: called with the users' disk limits in each answer.
-        rack: of the node; empty: unchanged at the arbiter.
+        rack: rack of the node; empty: unchanged at the arbiter.
         max_pause_seconds: longest pause between two attempts to reach the arbiter; pauses begin at 0.1 seconds and
             double.
     """

@@ -19,7 +19,7 @@ class Unkilled:
     """The processes of one container that got SIGKILL and have not ended.
 
     Args:
-        container_id: for the log.
+        container_id: id of the container, for the log.
         system: provides the machine's clock.
     """
 

@@ -118,8 +118,8 @@ def end_hung(pid: int, name: str, silent: float, stacks: Path) -> str:
     """Record the stacks of a process whose loop hangs, and return a description; the caller kills it.
 
     Args:
-        pid: of the process, which was not reaped yet.
-        name: of the process.
+        pid: pid of the process, which was not reaped yet.
+        name: name of the process.
         silent: seconds without a heartbeat.
         stacks: the folder for its stacks.
     """

@@ -49,7 +49,7 @@ def as_owner(folder: Path) -> Iterator[None]:
     limited by the kernel anyway.
 
     Args:
-        folder: of an app; its parent folder must be root's.
+        folder: folder of an app; its parent folder must be root's.
 
     Raises:
         RightsError: the kernel did not change the rights; no file was accessed.
@@ -100,7 +100,7 @@ def reading_as_owner(folder: Path, read: Callable[[], R], *, seconds: float = RE
     A user can replace a file by a pipe, so that its reader waits forever.
 
     Args:
-        folder: of the app.
+        folder: folder of the app.
         read: reads the files; its exceptions propagate.
         seconds: time after which the thread is abandoned.
 

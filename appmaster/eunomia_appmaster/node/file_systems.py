@@ -21,7 +21,7 @@ def check_local(folder: Path, *, mounts: Path = MOUNTS) -> None:
     """Check that a folder, which need not exist yet, is not on a network file system, unless its journal is marked so.
 
     Args:
-        folder: of the journal.
+        folder: folder of the journal.
         mounts: the mounts of this process, as in proc_pid_mountinfo(5).
 
     Raises:

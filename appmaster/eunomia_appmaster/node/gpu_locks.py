@@ -82,8 +82,8 @@ class GpuLocks:
         """Lock each GPU.
 
         Args:
-            uuids: of the GPUs or MIG parts; empty ones, of CPU slots, are skipped.
-            state_dir: of the arbiter.
+            uuids: UUIDs of the GPUs or MIG parts; empty ones, of CPU slots, are skipped.
+            state_dir: state folder of the arbiter.
 
         Raises:
             InputError: another process holds one, or no folder can be used.

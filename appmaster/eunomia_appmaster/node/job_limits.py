@@ -16,8 +16,8 @@ class JobLimits:
 
     Attributes:
         own_ends: limit on ends of an app master before its app is suspended.
-        output_bytes: of each of a job's two output files; 0: no limit.
-        app_bytes: of disk space for each app's folder; 0: no limit.
+        output_bytes: bytes of each of a job's two output files; 0: no limit.
+        app_bytes: bytes of disk space for each app's folder; 0: no limit.
         processes: number of processes and threads of one worker, if control groups can limit it.
     """
 

@@ -28,7 +28,7 @@ class KeptContent:
     """The content of a file or of its backup.
 
     Attributes:
-        content: without the checksum; None: there is no file.
+        content: the object, without the checksum; None: there is no file.
         damage: what is wrong with the file, whose backup was read instead; empty: nothing.
     """
 
@@ -61,8 +61,8 @@ def write_kept(path: Path, content: Mapping[str, Any], *, sync: bool = False) ->
     """Replace a file; its previous content becomes the backup.
 
     Args:
-        path: of the file.
-        content: without a checksum.
+        path: path of the file.
+        content: object to write, without a checksum.
         sync: whether to wait until it would survive a power cut.
     """
     new, text = path.with_name(f"{path.name}.new"), sealed(content)
@@ -92,7 +92,7 @@ def read_kept(path: Path, *, remedy: str) -> KeptContent:
     """Read a file, or its backup if it is damaged or missing; files of earlier versions have no checksum.
 
     Args:
-        path: of the newer file.
+        path: path of the newer file.
         remedy: remedy for users if both are damaged, as a sentence without a full stop.
 
     Raises:

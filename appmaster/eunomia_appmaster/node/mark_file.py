@@ -21,7 +21,7 @@ class MarkFile:
     """A mark file: its text, and its damage if there is any.
 
     Args:
-        path: of the file, which the first write creates with mode 0600 if needed.
+        path: path of the file, which the first write creates with mode 0600 if needed.
     """
 
     def __init__(self, path: Path) -> None:

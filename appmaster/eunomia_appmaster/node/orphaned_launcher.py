@@ -31,7 +31,7 @@ def end_orphaned(folder: Path) -> None:
     launcher, whose error names it.
 
     Args:
-        folder: of the node's own files.
+        folder: folder of the node's own files.
     """
     pid = _holder(folder / LOCK)
     if pid is None:

@@ -8,7 +8,7 @@ def write_private(path: Path, content: bytes, *, sync: bool = False) -> None:
     """Replace a file by one of mode 0600; after a kill it has its old or its new content.
 
     Args:
-        path: of the file, in an existing folder.
+        path: path of the file, in an existing folder.
         content: the new one.
         sync: whether to wait until it would survive a power cut.
 

@@ -119,7 +119,7 @@ class Observed:
 
     Attributes:
         news: a value that changes whenever a worker makes progress, or the gang changes.
-        phases: of its workers; empty: none has begun.
+        phases: phases of its workers; empty: no worker has started.
         step_seconds: as measured last; None: not known.
         logged: whether a job without the helper has logged or reported anything yet.
     """

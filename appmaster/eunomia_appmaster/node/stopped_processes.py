@@ -36,7 +36,7 @@ class StoppedTime:
     """Measures for how long one process was stopped; its caller's loop polls once per second.
 
     Args:
-        clock: of the loop; time in which the loop itself did not run does not count.
+        clock: clock of the loop; time in which the loop itself did not run does not count.
     """
 
     def __init__(self, clock: LoopClock) -> None:

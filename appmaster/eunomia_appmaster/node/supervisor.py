@@ -58,7 +58,7 @@ class Child:
     Args:
         name: arbiter or launcher.
         command: argv.
-        log_file: for its stderr and stdout; None: this process's.
+        log_file: file for its stderr and stdout; None: this process's.
         env: its environment.
         orphaned: the signal that it gets if the supervisor itself is killed.
         stacks: folder for its stacks if its loop hangs; None: it sends no heartbeats and is not watched.

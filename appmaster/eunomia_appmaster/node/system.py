@@ -149,8 +149,8 @@ class System(Protocol):
         """Replace a file atomically: after a kill at any moment it has its old or its new content.
 
         Args:
-            path: of the file.
-            text: its new content.
+            path: path of the file.
+            text: the file's new content.
             older: whether its old content is kept as a backup.
 
         Raises:
@@ -162,8 +162,8 @@ class System(Protocol):
         """Append a line to a file.
 
         Args:
-            path: of the file.
-            line: without its line end.
+            path: path of the file.
+            line: the line, without its line end.
             sync: whether to wait until it would survive a power cut.
 
         Raises:

@@ -50,7 +50,7 @@ class RecordedPilots:
     """Matches the engine's nodes with the arbiter's nodes, by the records of pilots in the state folder.
 
     Args:
-        folder: the engine's, below the state folder.
+        folder: the engine's folder, below the state folder.
     """
 
     def __init__(self, folder: Path) -> None:

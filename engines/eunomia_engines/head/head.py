@@ -75,7 +75,7 @@ def run_head(names: HeadNames, make: MakeParts, state: Path, seat: Callable[[], 
     """Serve until SIGTERM or SIGINT; exit code 2 for bad input.
 
     Args:
-        names: of the engine.
+        names: names of the engine.
         make: creates the parts.
         state: the arbiter's state folder.
         seat: creates the head's seat (where it runs); None: this machine, on which ``up`` was called.

@@ -15,7 +15,7 @@ class Seat:
     """The seat of a head on the machine on which ``up`` was called.
 
     Args:
-        folder: the engine's, below the state folder.
+        folder: the engine's folder, below the state folder.
         state: the arbiter's state folder.
     """
 

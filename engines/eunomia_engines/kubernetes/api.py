@@ -106,8 +106,8 @@ class KubeApi:
     ``KubeError`` if it refuses.
 
     Args:
-        client: of Kubernetes.
-        namespace: of all objects.
+        client: a client of Kubernetes.
+        namespace: namespace of all objects.
         keeper: value of ``KEEPER_LABEL``.
     """
 

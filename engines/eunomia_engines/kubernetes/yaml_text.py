@@ -19,7 +19,7 @@ def yaml_text(documents: Sequence[Mapping[str, Any]]) -> str:
     """Return documents as YAML, each after a line ``---``.
 
     Args:
-        documents: of mappings with string keys, lists, strings, whole numbers and booleans.
+        documents: nested mappings with string keys, lists, strings, whole numbers and booleans.
 
     Raises:
         TypeError: a value of another type.

@@ -72,7 +72,7 @@ def clear_locked(base: Path, name: str, lock: int) -> None:
 
     Args:
         base: folder of the nodes of this host.
-        name: of the node.
+        name: name of the node.
         lock: file descriptor of the name's lock, which is closed.
     """
     shutil.rmtree(base / name, ignore_errors=True)

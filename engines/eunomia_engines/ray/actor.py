@@ -35,7 +35,7 @@ class LauncherWatch:
         state: the arbiter's state folder.
         node: name of the arbiter's node.
         actor: Ray's id of the actor.
-        env: of the actor.
+        env: environment of the actor.
     """
 
     def __init__(self, state: Path, node: str, actor: str, env: Mapping[str, str]) -> None:

@@ -75,7 +75,7 @@ class NewActor(BaseModel):
     """The actor of a node's launcher.
 
     Attributes:
-        name: of the actor.
+        name: name of the actor.
         node: Ray's id of the node.
         arbiter_node: name of the arbiter's node.
         state: the arbiter's state folder.

@@ -38,8 +38,8 @@ class RayDriver:
     """A Ray cluster, called through a bridge process, which is started at the first call and restarted after its end.
 
     Args:
-        address: of the cluster's head, or ``auto``.
-        namespace: of this arbiter's actors.
+        address: address of the cluster's head, or ``auto``.
+        namespace: namespace of this arbiter's actors.
         log: file for the process's stderr; None: it is discarded.
     """
 

@@ -49,7 +49,7 @@ class Pilot:
         state: the arbiter's state folder.
         node: name of the arbiter's node.
         actor: Ray's id of the actor that watches it.
-        env: of the launcher.
+        env: environment of the launcher.
     """
 
     def __init__(self, state: Path, node: str, actor: str, env: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ class RayRequest(BaseModel):
     """The nodes of a Ray cluster to use.
 
     Attributes:
-        address: of the cluster's head, ``HOST:PORT``.
+        address: address of the cluster's head, ``HOST:PORT``.
         least: minimum number of nodes to use; ``MOST_NODES``: all.
         most: maximum number of nodes to use, while jobs wait for slots.
         cpu_slots: number of CPU slots per node instead of its GPUs; None: the node's GPUs are the slots.

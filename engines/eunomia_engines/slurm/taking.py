@@ -39,9 +39,9 @@ class AllocationSeat(Seat):
     """The seat of a head in the foreground, whose nodes are those of an allocation.
 
     Args:
-        folder: the engine's, below the state folder.
+        folder: the engine's folder, below the state folder.
         state: the arbiter's state folder.
-        flags: of ``serve``.
+        flags: flags of ``serve``.
         engine: provides the nodes.
     """
 

@@ -157,7 +157,7 @@ class Version1Groups:
 
     Args:
         own: this process's folder by hierarchy.
-        name: of the launcher's folder.
+        name: name of the launcher's folder.
     """
 
     kind = "v1"

@@ -136,7 +136,7 @@ class Version2Groups:
 
     Args:
         own: this process's group, which gets subgroups; its processes move to ``eunomia-service``.
-        name: of the launcher's folder.
+        name: name of the launcher's folder.
 
     Raises:
         OSError: this process may not create groups below it.
