@@ -71,7 +71,7 @@ class AppMasterRecord:
 
     @property
     def lives(self) -> bool:
-        """Whether an attempt runs, or another one may follow."""
+        """Whether an attempt runs, or another attempt may follow."""
         return self.status.state not in (pb.APP_MASTER_STOPPING, pb.APP_MASTER_COMPLETED)
 
     @property

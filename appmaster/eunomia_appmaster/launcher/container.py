@@ -125,7 +125,7 @@ class Container:
 
     @property
     def completed(self) -> bool:
-        """Return whether all processes of the container have ended."""
+        """Whether the container's state is COMPLETED: all of its processes have ended."""
         return self.status.state == pb.COMPLETED
 
     @property
@@ -152,7 +152,7 @@ class Container:
         self.status.diagnostics = why
 
     def close(self) -> None:
-        """Close the container's connection to its worker, and its port."""
+        """Close the container's socket for orders, and release its reserved port."""
         if self.orders is not None:
             self.orders.close()
         if self.port is not None:
@@ -256,11 +256,11 @@ class Container:
         return False
 
     def standing_orders(self) -> list[dict[str, Any]]:
-        """Return the orders for a worker that connects."""
+        """Return the stored ``stop_at`` and ``change`` orders, which are sent to a worker when it connects."""
         return [order for order in (self.stop_at, self.change) if order is not None]
 
     def heard(self, kind: str, content: dict[str, Any]) -> None:
-        """Store a message of the worker; a malformed message raises KeyError, TypeError or ValueError."""
+        """Store a worker's message in the status; a malformed message raises KeyError, TypeError or ValueError."""
         status = self.status
         if kind == "hello":
             status.hello = True

@@ -321,7 +321,7 @@ class Containers:
             self._order_suspension(container, deadline_seconds)
 
     def kill_at(self, container: Container, deadline_seconds: float) -> None:
-        """Set the deadline at which a container is killed, without an order."""
+        """Set the deadline at which a container is killed, in seconds from now, without an order to suspend."""
         if container.completed:
             return
         kill_at = self.node.system.uptime() + deadline_seconds
@@ -440,7 +440,7 @@ class Containers:
         container.read_worker()  # the shepherd may have written it just before its end
 
     def forget(self, keep_seconds: float) -> None:
-        """Drop containers that ended more than ``keep_seconds`` ago; their folders stay."""
+        """Remove containers that ended more than ``keep_seconds`` ago from the list; their folders stay."""
         for pid in [pid for pid, child in self._children.items() if child.poll() is not None]:
             del self._children[pid]  # of a start that failed
         horizon = self.node.system.unix_time() - keep_seconds

@@ -35,7 +35,7 @@ class Cores:
     _slots: dict[int, CoreSetting] = field(default_factory=dict)
 
     def is_news(self, slot: int, epoch: int, cpus: float, memory_gib: float = 0.0) -> bool:
-        """Return whether an order is newer than the slot's last one, or has the same epoch and other amounts."""
+        """Return whether an order is newer than the slot's last order, or has the same epoch and different amounts."""
         known = self._slots.get(slot)
         if known is None or epoch > known.epoch:
             return True

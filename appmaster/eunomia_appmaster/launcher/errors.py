@@ -33,7 +33,7 @@ class SlotBusyError(EunomiaError):
 
 
 class LeaseEndedError(EunomiaError):
-    """The node's lease has ended, since the arbiter did not answer the node in time; the caller should retry."""
+    """The node's lease has ended because the arbiter did not answer in time; the caller should retry."""
 
 
 class NoRoomError(EunomiaError):
@@ -41,7 +41,7 @@ class NoRoomError(EunomiaError):
 
 
 def not_written(rule: str, error: OSError) -> EunomiaError:
-    """Return the error for a file that could not be written; on a full disk, one that lets the caller retry."""
+    """Return the error for a file that could not be written; on a full disk, ``NoRoomError``, so that callers retry."""
     kind = NoRoomError if error.errno in FULL else EunomiaError
     return kind(rule, value=str(error))
 
@@ -55,7 +55,7 @@ class RemovedError(InputError):
 
 
 class SupersededError(RemovedError):
-    """Another machine joined with this one's token before this launcher was accepted: this machine never was a node."""
+    """Another machine joined with the same token before this launcher was accepted: this one never was a node."""
 
 
 class LacksError(InputError):

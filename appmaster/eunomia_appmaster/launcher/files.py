@@ -48,7 +48,7 @@ def write_json(path: Path, content: dict[str, Any], *, sync: bool = False, older
 
 
 def read_kept_json(path: Path) -> dict[str, Any]:
-    """Read a file that must not be lost; if it is damaged, read its backup and log that. Empty: there is no such file.
+    """Read a file that must not be lost; if it is damaged, read its backup and log that. Empty: the file is missing.
 
     Raises:
         InputError: it is damaged, and there is no good backup.
@@ -57,7 +57,7 @@ def read_kept_json(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a file of ``write_json``; if it is damaged, read its backup and log that. None: there is no such file.
+    """Read a file of ``write_json``; if it is damaged, read its backup and log that. None: no readable file or backup.
 
     If the backup is damaged as well, the result is None; both are renamed to ``<name>.damaged``, which is logged.
     """
@@ -69,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def put_aside(path: Path, why: str) -> None:
-    """Rename a damaged file, and its backup."""
+    """Rename a damaged file and its backup to ``<name>.damaged``, and log the reason ``why``."""
     log.error("launcher.damaged_file", error=why, kept=f"{path.name}{DAMAGED}")
     with contextlib.suppress(OSError):
         set_aside(path)

@@ -1,4 +1,4 @@
-"""Finds workers that use GPUs of other slots, by NVML; logs them, and ends them if the option asks for it.
+"""Finds workers that use GPUs of other slots, by NVML; logs them, and ends them if the option is ``end``.
 
 A machine whose control groups have the controller ``devices`` blocks such GPUs and does not need this.
 """
@@ -70,7 +70,7 @@ class ForeignGpus:
             self.look(await asyncio.to_thread(self._read))
 
     def look(self, found: PidsByGpu) -> None:
-        """Log workers on GPUs of other slots, and end them if the option says so."""
+        """Log workers on GPUs of other slots, and end them if ``end`` is set."""
         pids = {
             pid: slot for uuid, there in found.items() if (slot := self._slots.get(uuid)) is not None for pid in there
         }

@@ -11,7 +11,7 @@ _RECORD_BYTES = 40  # struct ifreq of 64-bit Linux: a name of 16 bytes, then a s
 
 
 def interface_to(host: str) -> str:
-    """Return the interface with the source address of connections to a host; empty: unknown, or IPv6.
+    """Return the name of the interface with the source address of connections to a host; empty: unknown, or IPv6.
 
     The route to an address of this machine itself leads over ``lo``, but its peers reach it over the interface that has
     the address, so the interface is looked up by address.

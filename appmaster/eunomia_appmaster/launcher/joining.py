@@ -75,7 +75,7 @@ class OwnJoin:
         return Address(target=self._arbiter, ca_file=ca if ca.exists() else None)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the credential as the metadata of a call to the arbiter."""
+        """Return the credential as metadata for a gRPC call to the arbiter."""
         return (("authorization", f"Bearer {self._credential}"),)
 
     def environment(self) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ _SAME_SECONDS: Final = 0.1
 
 
 async def keep(lease: NodeLease, containers: Containers) -> None:
-    """Order workers to suspend before the lease ends, and kill at its end those that are left; runs until cancelled."""
+    """Order workers to suspend before the lease ends, and kill the remaining ones at its end; runs until cancelled."""
     while True:
         left = lease.leaves_in_seconds or lease.left_seconds or LOOK_SECONDS
         await asyncio.sleep(min(LOOK_SECONDS, max(LEAST_SECONDS, left)))

@@ -17,7 +17,7 @@ MOST_LISTENING: Final = 64
 
 
 class NodeChecks:
-    """Answers checks, without starting a process or changing anything."""
+    """Answers the node checks of apps, without starting a process or changing anything."""
 
     def __init__(self) -> None:
         self._listening = 0

@@ -9,7 +9,7 @@ from eunomia_appmaster.node.local_machine import LocalMachine
 
 
 def numbered(machine: LocalMachine, path: Path) -> LocalMachine:
-    """Return the machine with each GPU at its previous number; CPU slots are numbered separately.
+    """Return the machine with each GPU's previous number as its slot's index; CPU slots are numbered separately.
 
     The number of a missing GPU stays free, and a new GPU takes the smallest free number: a replaced board keeps its
     slot.

@@ -73,7 +73,7 @@ class OrderSocket:
         self._workers: set[asyncio.StreamWriter] = set()
 
     async def serve(self) -> None:
-        """Accept workers from now on; those that connected after ``listen`` are in its queue."""
+        """Accept workers from now on, including those that have connected since ``listen``."""
         self._server = await asyncio.start_unix_server(self._talk, sock=self._listener, limit=LINE_BYTES)
 
     @property

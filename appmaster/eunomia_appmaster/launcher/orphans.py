@@ -1,4 +1,4 @@
-"""Kills unmarked processes that killed shepherds leave behind: the kernel makes them children of the launcher.
+"""Kills unmarked processes that killed shepherds leave behind, which the kernel makes children of the launcher.
 
 The launcher is a child subreaper, as each shepherd is. So a process that a killed shepherd leaves becomes the
 launcher's child, even a daemon with its own session and an empty environment. Such a process is a child of the launcher

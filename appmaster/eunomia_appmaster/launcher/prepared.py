@@ -22,7 +22,7 @@ class Prepared:
         self.renew()
 
     def renew(self) -> None:
-        """Restart the wait: the app master has asked again, because another node of the gang is not ready."""
+        """Restart the wait after another request of the app master, because another node of the gang is not ready."""
         self._until = asyncio.get_running_loop().time() + self._seconds
 
     def go(self) -> None:
@@ -32,7 +32,7 @@ class Prepared:
             self._decided.set()
 
     def give_up(self) -> None:
-        """Give the container up, so that it never starts, unless its start was ordered."""
+        """Cancel the container's start, unless the start was ordered."""
         self._decided.set()
 
     async def wait(self) -> bool:

@@ -75,7 +75,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> list[ProcessId]:
-    """Return all living processes of a container, without its shepherd."""
+    """Return all living processes of a container, found by descent, session or mark, without its shepherd."""
     table = _table()
     roots = {known.pid for known in (worker, shepherd) if known is not None and known.alive}
     found = _descendants(table, roots)

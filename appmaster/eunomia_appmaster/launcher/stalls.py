@@ -27,7 +27,7 @@ log = structlog.get_logger()
 DEFAULT_GRACE_SECONDS: Final = 10.0
 """Seconds from the order to suspend to the kill of a stalled container."""
 STACKS_SECONDS: Final = 30.0
-"""Most seconds for collecting stacks; the kill follows after this time and the grace at the latest."""
+"""Maximum seconds for collecting stacks; the kill follows at the latest after this time plus the grace."""
 STOPPED_STORE_SECONDS: Final = 10.0
 """Seconds after which a job's store is ended if its process is stopped, since the store's clients wait for it."""
 _LOOK_SECONDS: Final = 1.0

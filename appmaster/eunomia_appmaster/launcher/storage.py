@@ -10,7 +10,7 @@ MOST_BYTES: Final = 4096
 
 
 async def read_back(apps: Path, file: str) -> tuple[str, str]:
-    """Return the SHA-256 of the arbiter's file below the folder of apps, and why it cannot be read; one is empty.
+    """Return the SHA-256 of the arbiter's file and an empty text, or an empty text and why it cannot be read.
 
     Args:
         apps: the folder, at its path on this node.

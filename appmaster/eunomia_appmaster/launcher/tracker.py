@@ -157,7 +157,7 @@ class Tracker:
                     log.error("launcher.fault", exc_info=end)
 
     async def _register(self) -> None:
-        if self._leaves:  # the arbiter asks for it, since the node is lost now
+        if self._leaves:  # the arbiter requests it, since the node is lost now
             await asyncio.Event().wait()
         pause = 0.1
         while True:

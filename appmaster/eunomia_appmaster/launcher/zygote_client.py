@@ -125,7 +125,7 @@ class ZygoteClient:
         return set() if self._process is None else {self._process.pid}
 
     def start(self) -> None:
-        """Start the zygote in the background, which imports what it needs."""
+        """Start the zygote in the background, if it is enabled; see ``ready``."""
         if self._enabled:
             self._keeper = asyncio.create_task(self._keep())
 

@@ -69,7 +69,7 @@ class Zygotes:
         return self._others[key]
 
     def start(self, *, app_masters: bool) -> None:
-        """Start the zygote for workers without an account in the background, and that for app masters if asked."""
+        """Start, in the background, the zygote for workers without an account, and with ``app_masters`` theirs, too."""
         self._own.start()
         if app_masters:
             self.of(ZygoteKind.APP_MASTERS, None)

@@ -80,7 +80,7 @@ def least_uid() -> int:
 
 
 def may_change_user() -> bool:
-    """Return whether this process may run others under other accounts, as root with the needed capabilities."""
+    """Return whether this process may run processes under other accounts: as root with the ``NEEDED`` capabilities."""
     return os.geteuid() == 0 and _capabilities() >= NEEDED
 
 

@@ -122,7 +122,7 @@ class GpuLocks:
         return True
 
     def note_cpus(self, state_dir: Path) -> list[Holder]:
-        """Record that an arbiter uses this process's CPUs; returns other arbiters that use some of them.
+        """Record that an arbiter uses this process's CPUs; returns the other arbiters that share some of these CPUs.
 
         Shared CPUs are not an error.
         """

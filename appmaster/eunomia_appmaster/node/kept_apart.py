@@ -78,7 +78,7 @@ def _ways(state: Path) -> tuple[tuple[Path, str], ...]:
 
 
 def let_pass(state: Path) -> None:
-    """Let other accounts pass through a state folder to apps and to the launcher's files, but read nothing there."""
+    """Let other accounts traverse a state folder to the apps and the launcher's files, without reading the folder."""
     (state / APPS).mkdir(exist_ok=True)
     close(state, passed=(APPS, LAUNCHER), read=(CA_FILE,))
 

@@ -38,8 +38,8 @@ class MarkFile:
         """Write a text, unless it equals the last one.
 
         Raises:
-            OSError: the disk refuses.
-            ValueError: it is longer than ``MOST_LETTERS``, or not ASCII.
+            OSError: the write failed.
+            ValueError: the text is longer than ``MOST_LETTERS`` characters, or not ASCII.
         """
         if text == self.text and self._handle is not None:
             return

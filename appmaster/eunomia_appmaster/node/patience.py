@@ -69,7 +69,7 @@ class Patience:
         return self._clock() - self.began
 
     def look(self, pids: Collection[int]) -> None:
-        """Record what processes did since the last call; a new process counts as making progress in all that time."""
+        """Record the processes' progress since the last call; a new process counts as having progressed throughout."""
         now = self._clock()
         passed, self._looked_at = now - self._looked_at, now
         before, self._known = self._known, {pid: core_seconds(pid) for pid in pids}

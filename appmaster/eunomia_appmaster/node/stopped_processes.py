@@ -25,7 +25,7 @@ def process_state(pid: int) -> str:
 
 
 def waited_seconds(pid: int) -> float:
-    """Return for how many seconds a process's first thread was ready without a core; 0 if the kernel does not count."""
+    """Return the seconds for which a process's main thread was ready but had no core; 0: the kernel does not count."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

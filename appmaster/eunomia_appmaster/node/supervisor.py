@@ -49,7 +49,7 @@ STOP_SECONDS = 20.0
 END_SECONDS = 60.0
 """Seconds in which a launcher must end the containers of an earlier one, not counting waits for a core."""
 ACCEPT_LOSS: Final = "--accept-loss"
-"""Option for the arbiter's first process only, so that a restarted one asks again before it accepts a loss."""
+"""Option for the arbiter's first process only, so that a restarted arbiter asks again before it accepts a loss."""
 
 
 class Child:
@@ -120,7 +120,7 @@ class Child:
             self._thread.join(5.0)
 
     def run_once_more(self, *more: str, seconds: float) -> None:
-        """Run the stopped process's command once more with additional options; kill it as ``stop`` does."""
+        """Run the stopped process's command once more with additional options, and kill it after ``seconds``."""
         with contextlib.suppress(OSError), self._output() as out:
             process = subprocess.Popen(
                 [*self.command, *more],
@@ -319,7 +319,7 @@ class Supervisor:
         Raises:
             InputError: another arbiter has locked the journal or a GPU; or the journal is empty although it had steps.
             StopAskedError: ``stop_asked`` returned True.
-            EunomiaError: one of them ended too often, or both were idle too long.
+            EunomiaError: arbiter or launcher ended too often, or both were idle too long.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # otherwise gRPC logs every start of a process
         check_writable(self.state_dir)
@@ -418,10 +418,10 @@ class Supervisor:
             time.sleep(0.03)
 
     def check(self) -> None:
-        """Check that both processes are still being restarted when they end.
+        """Check that the supervisor still restarts both processes when they end.
 
         Raises:
-            EunomiaError: the restarts of one have stopped; an ``InputError`` if it rejected its input.
+            EunomiaError: it no longer restarts one of them; an ``InputError`` if that process rejected its input.
         """
         for child in (self.arbiter, self.launcher):
             if child is not None and child.failure is not None:
@@ -430,7 +430,7 @@ class Supervisor:
                 raise kind("arbiter and launcher must run", value=value)
 
     def _last_words(self, name: str) -> str:
-        """Return the last line of the process's log, if it writes one."""
+        """Return a colon and the last line of the process's log; empty: it has no log file."""
         if self._serving.log_dir is None:
             return ""
         with contextlib.suppress(OSError):

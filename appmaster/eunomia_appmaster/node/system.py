@@ -142,7 +142,7 @@ class System(Protocol):
         ...
 
     async def cannot_connect(self, host: str, port: int, seconds: float) -> str:
-        """Return why no connection is made within ``seconds``; empty: one is, and is closed again."""
+        """Return why a TCP connection fails within ``seconds``; empty: it succeeded, and is closed again."""
         ...
 
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
