@@ -62,7 +62,7 @@ class Quotas:
         self.of_users = tuple(limits)
 
     async def run(self, look_seconds: float = LOOK_SECONDS) -> None:
-        """Measure and judge every ``look_seconds``, or less often to stay within ``SHARE``, until cancelled."""
+        """Measure every ``look_seconds``, or less often to bound the CPU time that it takes, until cancelled."""
         while True:
             began = time.thread_time()
             await self.look()

@@ -140,7 +140,7 @@ def node_facts(node: EngineNode, pilot: Pilot | None, members: Mapping[str, pb.N
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log."""
+    """Return the last line of a log, at most 500 characters, or a text about an empty log."""
     lines = log.read_text(errors="replace").splitlines()
     return lines[-1][:500] if lines else "nothing in its log"
 

@@ -209,7 +209,7 @@ class EngineConformance:
                 self._same(engine, [node.id], states, rule)
 
     def test_a_node_that_is_not_listed_is_left_out_and_not_called_ended(self) -> None:
-        """Check that ``nodes`` does not report a node as ended that the engine does not list."""
+        """Check that ``nodes`` leaves out a node that the engine does not list, instead of reporting it as ended."""
         with self._open() as lab:
             if Saying.NOT_LISTED not in lab.sayings:
                 return
