@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.appmaster.serving_lab import client, eventually, supervisor
 
 from eunomia import cli
 from eunomia_appmaster.app.cleaning import bytes_of
+from eunomia_appmaster.launcher import quotas as quotas_module
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
@@ -88,6 +90,34 @@ def test_an_app_beyond_its_quota_is_suspended_until_it_uses_less(tmp_path: Path)
         await masters.ended()
 
     asyncio.run(asyncio.wait_for(run(), 60.0))
+
+
+def test_measuring_takes_a_twentieth_of_a_core_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, spent, pauses = Node(tmp_path, "box7", local_machine.detect(1, use_gpus=False)), [], []
+
+    def measure(folder: Path) -> int:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.02:
+            pass
+        spent.append(time.thread_time() - began)
+        return 0
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        raise asyncio.CancelledError
+
+    async def run() -> None:
+        containers = Containers(node, Zygotes(ZygoteClient(node.folder, enabled=False)))
+        masters = AppMasters(node, containers, "127.0.0.1:1")
+        quotas = Quotas(node, containers, masters, measure=measure)
+        quotas.limit_users([pb.DiskLimit(user="ana", bytes=1, apps=["a", "b"])])
+        monkeypatch.setattr(quotas_module.asyncio, "sleep", sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await quotas.run(look_seconds=0.1)
+
+    asyncio.run(run())
+    assert len(spent) == 2
+    assert pauses[0] >= sum(spent) / quotas_module.SHARE
 
 
 @pytest.mark.slow

@@ -61,6 +61,7 @@ class RecordedSlurm:
     jobs: dict[str, Job] = field(default_factory=dict)
     is_silent: bool = False
     refuses: bool = False
+    most_jobs: int | None = None
     calls: list[list[str]] = field(default_factory=list)
 
     def run(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
@@ -87,7 +88,7 @@ class RecordedSlurm:
         return _done(["sinfo"], PARTITIONS)
 
     def _sbatch(self, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-        if self.refuses:
+        if self.refuses or (self.most_jobs is not None and len(self.jobs) >= self.most_jobs):
             return _done(["sbatch"], error=REFUSAL, code=1)
         script = Path(options[-1]).read_text(encoding="utf-8")
         (name,) = [line.partition("=")[2] for line in script.splitlines() if line.startswith("#SBATCH --job-name=")]

@@ -2,8 +2,10 @@
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+from tests.engines.recorded_slurm import RecordedLab
 
 from eunomia.errors import InputError
 from eunomia_engines.engine import EngineRefusedError, EngineSilentError, NodeState
@@ -157,3 +159,13 @@ def test_a_program_that_is_not_here_is_named() -> None:
 
     with pytest.raises(InputError, match="squeue must be here"):
         SlurmPrograms(run).jobs(["x"])
+
+
+def test_jobs_before_the_one_that_slurm_refuses_are_those_that_were_asked_for(tmp_path: Path) -> None:
+    lab = RecordedLab(tmp_path)
+    engine = lab.kind.engine(lab.states[0])
+    lab.slurm.most_jobs = 2
+    assert engine.ask(3) == ["12", "13"]
+    assert [node.id for node in engine.nodes()] == ["12", "13"]
+    with pytest.raises(EngineRefusedError):
+        engine.ask(1)

@@ -56,6 +56,8 @@ class Quotas:
         self._app_masters = app_masters
         self._measure = measure
         self.of_users: tuple[pb.DiskLimit, ...] | None = None
+        self._spent = 0.0
+        """CPU seconds that the present look has taken."""
 
     def limit_users(self, limits: Sequence[pb.DiskLimit]) -> None:
         """Replace all users' limits by those of the arbiter's last answer."""
@@ -64,9 +66,9 @@ class Quotas:
     async def run(self, look_seconds: float = LOOK_SECONDS) -> None:
         """Measure every ``look_seconds``, or less often to bound the CPU time that it takes, until cancelled."""
         while True:
-            began = time.thread_time()
+            self._spent = 0.0
             await self.look()
-            await asyncio.sleep(max(look_seconds, (time.thread_time() - began) / SHARE))
+            await asyncio.sleep(max(look_seconds, self._spent / SHARE))
 
     async def look(self) -> None:
         """Measure once: each live app if there is a quota of apps, and all apps of users with a limit."""
@@ -97,11 +99,19 @@ class Quotas:
     async def _size(self, app: str) -> float | None:
         """Return the size of an app's folder in bytes; infinite: nested too deeply; None: it cannot be read."""
         try:
-            return await asyncio.to_thread(self._measure, self._node.app_folder(app))
+            return await asyncio.to_thread(self._measured, self._node.app_folder(app))
         except TooDeepError:
             return math.inf
         except OSError:  # removed meanwhile
             return None
+
+    def _measured(self, folder: Path) -> int:
+        """Measure a folder, in a thread of its own, and add the CPU time that it takes."""
+        began = time.thread_time()
+        try:
+            return self._measure(folder)
+        finally:
+            self._spent += time.thread_time() - began
 
     def _judge(self, app: str, why: str) -> None:
         if not why:

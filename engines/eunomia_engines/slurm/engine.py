@@ -5,9 +5,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import structlog
+
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.commands.serve_flags import ServeFlags
-from eunomia_engines.engine import Engine, EngineFinding, EngineNode, each_once
+from eunomia_engines.engine import Engine, EngineFinding, EngineNode, EngineRefusedError, each_once
 from eunomia_engines.pilots.records import PILOTS
 from eunomia_engines.slurm.limits_check import SiteLimits, read_limits
 from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms
@@ -15,6 +17,8 @@ from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 from eunomia_engines.slurm.script import LOGS, job_script
 from eunomia_engines.slurm.states import node_of
 from eunomia_engines.slurm.steps import AllocationEngine
+
+log = structlog.get_logger()
 
 SPREAD = 0.2
 """Largest fraction by which the times of nodes requested together are shortened, so that they do not end together."""
@@ -40,7 +44,7 @@ class SlurmEngine:
         return each_once(node_of(job) for job in self._programs.jobs([node_job_name(self._state)]))
 
     def ask(self, count: int) -> Sequence[str]:
-        """Submit ``count`` batch jobs, and return their ids; jobs submitted before an error stay, see ``nodes``."""
+        """Submit batch jobs, and return their ids: fewer than ``count`` where Slurm refuses one after the first."""
         folder = self._state / FOLDER
         for name in (LOGS, PILOTS):
             (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -48,7 +52,13 @@ class SlurmEngine:
         for index in range(count):
             seconds = self._request.seconds * (1.0 - SPREAD * index / count)
             script.write_text(job_script(self._request, self._state, seconds=seconds), encoding="utf-8")
-            made.append(self._programs.submit(str(script)))
+            try:
+                made.append(self._programs.submit(str(script)))
+            except EngineRefusedError as error:
+                if not made:
+                    raise
+                log.warning("nodes.refused", why=str(error), asked=count, submitted=len(made))
+                break
         return made
 
     def give_back(self, node: str) -> None:
