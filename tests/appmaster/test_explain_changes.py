@@ -36,3 +36,4 @@ def test_a_job_that_changes_live_has_started_once_and_its_growth_is_named_until_
     step(7.0, Resized(lease=shrink.lease, epoch=orders["grow"].epoch))
     after = describe(arbiter.view, 0, 7.0)
     assert (before.starts, after.starts, after.text) == (1, 1, "")
+    assert after.seconds == 6.0, "it has run since its start at 1 s, at three sizes"

@@ -235,6 +235,9 @@ def test_a_newcomer_that_does_not_fit_is_given_up_and_the_job_never_hears_of_it(
         assert set(_traces(app_dir)) == {"live.1.1.0", "live.1.1.1"}
         assert _traces(app_dir)["live.1.1.0"] == ["began 0 live.1.1.0"]
         eventually(lambda: _given_back(lab) == [1], "the slot is given back")
+        (said,) = lab.activity("live", "left_out")
+        assert said["why"].startswith("the newcomer on slot 1 does not join: ")
+        assert said["slots"] == [0]
         assert _starts(lab) == 1
 
 
@@ -248,6 +251,8 @@ def test_a_newcomer_that_never_gets_ready_is_given_up_and_its_slot_given_back(tm
         eventually(lambda: "live.1.1.1" in _traces(app_dir), "a newcomer")
         eventually(lambda: _given_back(lab) == [1], "the slot is given back")
         assert lab.status("live.1.1.1", "live").completed, "before its slot is given back"
+        (said,) = lab.activity("live", "left_out")
+        assert said["why"] == "the newcomer on slot 1 does not join: it was not ready in time"
         assert _traces(app_dir)["live.1.1.0"] == ["began 0 live.1.1.0"]
         assert _starts(lab) == 1
         lab.arbiter.revoke("live", 1, 1)

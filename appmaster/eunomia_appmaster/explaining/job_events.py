@@ -7,6 +7,8 @@ from datetime import datetime
 from eunomia_appmaster.explaining.activity import CHANGE, ENDS, RESIZED, Line
 
 GAP = "   "
+_AS_REPORTED = frozenset({"left_out", "stalled", "suspending", "failed"})
+"""Events whose step is the last one that the job had reported, some steps ago."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -64,4 +66,5 @@ def _words(line: Line) -> str:
         return f"step {line.step:,} on {len(line.slots)}{GAP}{line.why}"
     where = f" on {len(line.slots)}" if line.slots else ""
     why = f": {line.why}" if line.why else ""
-    return f"{line.event.replace('_', ' ')} at step {line.step:,}{where}{why}"
+    later = " or later" if line.event in _AS_REPORTED and line.step else ""
+    return f"{line.event.replace('_', ' ')} at step {line.step:,}{later}{where}{why}"

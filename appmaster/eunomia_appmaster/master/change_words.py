@@ -3,6 +3,8 @@
 from collections.abc import Collection
 
 from eunomia_appmaster.master.changes import Decision, Membership, What
+from eunomia_appmaster.master.endings import why_failed
+from eunomia_appmaster.runtimes.runtime import ContainerStatus
 
 
 def change_words(before: Membership, decision: Decision, why: str) -> str:
@@ -40,6 +42,22 @@ def reason(*, lost: Collection[str], own: int, measured: bool) -> str:
     if own:
         return f"its lease has {own} slot{'' if own == 1 else 's'}"
     return "its app divides its slots in another way"
+
+
+def given_up_words(gpu: int, status: ContainerStatus | None) -> str:
+    """Return why a newcomer on a GPU does not join its gang.
+
+    Args:
+        gpu: its GPU.
+        status: of its container; None: no node has reported one.
+    """
+    if status is not None and status.live is not None and status.live.unfit:
+        why = status.live.unfit
+    elif status is not None and status.completed:
+        why = f"it {why_failed(status, alone=True)}"
+    else:
+        why = "it was not ready in time"
+    return f"the newcomer on slot {gpu} does not join: {why}"
 
 
 def _order(size: int, to: int, why: str) -> str:

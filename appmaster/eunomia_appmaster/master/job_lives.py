@@ -27,7 +27,7 @@ class JobLives(AppJobs):
             self._fail_for_good(job, gang, self._never_logged(job), at)
             return
         job.state, job.why = JobState.FINISHED, ""
-        self._note("finished", job, at, gang.gpus)
+        self._note("finished", job, at, gang.trained_on)
         self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
         self.tuner.on_finished(job.number, job.step, metric)
 
@@ -37,17 +37,17 @@ class JobLives(AppJobs):
             self._fail_for_good(job, gang, self._never_logged(job), at)
             return
         job.state = JobState.PAUSED
-        self._note("paused", job, at, gang.gpus)
+        self._note("paused", job, at, gang.trained_on)
         self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
         self.tuner.on_paused(job.number, job.step, metric)
 
     def _suspended(self, job: Job, gang: Gang, at: float, why: str) -> None:
         if job.number in self.tuner.ended():
-            self._stopped(job, at, gang.gpus)
+            self._stopped(job, at, gang.trained_on)
             return
         job.suspensions += 1
         job.state = JobState.WAITING
-        self._note("suspended", job, at, gang.gpus, why=why)
+        self._note("suspended", job, at, gang.trained_on, why=why)
         if job.number not in self.tuner.runs():
             job.state = JobState.PAUSED
             self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
@@ -76,13 +76,13 @@ class JobLives(AppJobs):
         times = job.failures if counted else min(len(job.interruptions), 10)
         pause = min(RETRY_SECONDS * 2.0 ** (times - 1), LONGEST_RETRY_SECONDS)
         job.state, job.why, job.retry_at = JobState.BACKING_OFF, why, now + pause
-        self._note("failed", job, now if at is None else at, gang.gpus, why=why)
+        self._note("failed", job, now if at is None else at, gang.trained_on, why=why)
         log.warning("job.failed", job=self.id_of(job.number), why=why, again_in_seconds=pause)
         self._around.outbox.put("lives", Life(what="failed", again_in=pause, why=why), key=self.id_of(job.number))
 
     def _fail_for_good(self, job: Job, gang: Gang, why: str, at: float) -> None:
         job.state, job.why = JobState.FAILED, why
-        self._note("failed", job, at, gang.gpus, why=why)
+        self._note("failed", job, at, gang.trained_on, why=why)
         log.error("job.failed", job=self.id_of(job.number), why=why)
         self._around.outbox.put("lives", Life(what="failed", why=why), key=self.id_of(job.number))
         self.tuner.on_failed(job.number)

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from eunomia_appmaster.master.change_words import change_words, reason
+from eunomia_appmaster.master.change_words import change_words, given_up_words, reason
 from eunomia_appmaster.master.changes import Decision, Membership, What, Worker, decide, holders
 from eunomia_appmaster.master.endings import has_failed, why_failed
 from eunomia_appmaster.master.gangs import START_WAIT_SECONDS, Gangs, Surroundings
@@ -455,6 +455,9 @@ class LiveChanges:
             if not worker.alive or (worker.useless and container in newcomers):
                 self._counted.add(container)
                 self._failures.count(self._place(job, worker.gpu, slots), now, for_good=worker.useless)
+                if container in newcomers:
+                    why = given_up_words(worker.gpu, self._gangs.status(container))
+                    self._around.activity.note("left_out", job, now, slots=gang.trained_on, why=why)
 
     def _kill(self, gang: Gang, containers: Collection[str], reason: str) -> None:
         for node, known in gang.by_node().items():

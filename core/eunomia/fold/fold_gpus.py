@@ -174,8 +174,9 @@ def _run(state: State, job: int, gpus: int) -> None:
     """Mark a job as running on a number of its app's GPUs from now on."""
     cells = state.jobs.cells
     since = state.now if math.isnan(cells.since[job]) else cells.since[job]
-    starts = cells.starts[job] + (cells.state[job] != _RUNNING)  # a running job is resized without a restart
-    state.jobs.set(job, since=since, gpus=gpus, reason=0, verdict_at=state.now, starts=starts)
+    starts = cells.state[job] != _RUNNING  # a running job is resized without a restart
+    at = state.now if starts else cells.verdict_at[job]
+    state.jobs.set(job, since=since, gpus=gpus, reason=0, verdict_at=at, starts=cells.starts[job] + starts)
     move(state, job, JobState.RUNNING)
     state.touch(job=job)
 

@@ -61,8 +61,8 @@ def run(state: State, job: int, gpus: int, at: Seconds, *, starts: bool) -> None
         count(state, job, at)
     before, most, seconds = jobs.state[job], jobs.most[job], jobs.seconds_per_iteration[job]
     jobs.state[job], state.service.job_ledger = _RUNNING, None
-    jobs.gpus[job], jobs.reason[job], jobs.since[job], jobs.verdict_at[job] = gpus, 0, at, at
-    jobs.starts[job] += starts
+    jobs.gpus[job], jobs.reason[job], jobs.since[job], jobs.starts[job] = gpus, 0, at, jobs.starts[job] + starts
+    jobs.verdict_at[job] = at if starts else jobs.verdict_at[job]
     if before == _WAITING or gpus < most or state.waiting_jobs.short:
         _note_size(state, job, before)
     if seconds == seconds:  # NaN: not declared

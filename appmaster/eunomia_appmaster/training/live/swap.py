@@ -151,7 +151,8 @@ class Swap:
     def stop(self, why: str) -> NoReturn:
         """End the process, since an order ends it, or no gang can be formed."""
         content = {"generation": max(self._gang.generation, 0), "step": max(self._step, 0)}  # a newcomer has none yet
-        self._supervision.go("leaving", content, f"left at step {self._step} between two generations: {why}")
+        where = "before its first step" if self._step < 0 else f"at step {self._step} between two generations"
+        self._supervision.go("leaving", content, f"left {where}: {why}")
 
     # -- parts
 
