@@ -69,7 +69,7 @@ def test_commands_that_pages_name_exist() -> None:
             assert importlib.util.find_spec(module.rstrip(".")) is not None, f"{page}: {module}"
 
 
-def test_test_tools_that_pages_name_can_be_imported() -> None:
+def test_test_tools_named_in_the_docs_can_be_imported() -> None:
     for page in PAGES:
         for path, module in TOOL.findall(page.read_text()):
             found = importlib.util.find_spec(module)

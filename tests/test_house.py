@@ -50,7 +50,7 @@ def test_a_package_is_named_after_its_folder_and_typed(package: Path) -> None:
     assert (ROOT / package / "__init__.py").read_text().startswith('"""')
 
 
-def test_the_wheel_holds_the_seven_packages_and_no_tool_of_tests() -> None:
+def test_the_wheel_contains_the_seven_packages_and_no_test_tools() -> None:
     files = [Path(file.distribution_path) for file in WheelBuilder(str(ROOT)).recurse_included_files()]
     assert {file.parts[0] for file in files} == {package.name for package in PACKAGES}
     tools = {folder.name for folder in (TESTS / "chaos").iterdir() if (folder / "__main__.py").exists()}

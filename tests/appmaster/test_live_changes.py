@@ -80,7 +80,7 @@ def test_a_job_grows_and_shrinks_without_a_new_incarnation(tmp_path: Path) -> No
         assert not lab.status("live.1.1.0", "live").killed
 
 
-def test_an_order_to_a_size_that_the_job_cannot_have_is_refused_and_the_job_trains_on(tmp_path: Path) -> None:
+def test_a_job_grows_to_its_maximum_and_gives_back_the_other_slots_of_its_lease(tmp_path: Path) -> None:
     with master_lab(tmp_path, slots=4) as lab:
         app_dir = _submit(lab)
         lab.arbiter.grant("live", 1, 0, job="live/1")

@@ -39,7 +39,7 @@ def test_a_probe_sets_its_cpus(last: dict[int, int]) -> None:
     assert settings(view_of(1.0), last) == {0: probed, 1: probed}
 
 
-def test_after_a_probe_launchers_set_the_share_again() -> None:
+def test_launchers_restore_the_share_of_a_lease_after_a_probe() -> None:
     share = Setting(epoch=EPOCH, cpus=SHARE[0], memory_gib=SHARE[1])
     assert settings(view_of(None), {0: EPOCH, 1: EPOCH}) == {0: share, 1: share}
     assert settings(view_of(None), {1: EPOCH}) == {1: share}

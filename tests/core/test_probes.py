@@ -282,7 +282,7 @@ def test_a_setting_that_the_job_cannot_have_is_refused(wrong: dict[str, Any], ru
         ({"cpus": np.array(["4"])}, "cpus of probes must be an array of numbers, but got <U1"),
     ],
 )
-def test_columns_of_invalid_types_are_refused_by_name(columns: dict[str, Any], said: str) -> None:
+def test_the_error_for_an_invalid_column_names_the_column(columns: dict[str, Any], said: str) -> None:
     run = Run(Asking(2))
     given = {"jobs": np.array([0], np.int32), "gpus": np.array([2])} | columns
     with pytest.raises(PlanError) as refused:

@@ -339,7 +339,7 @@ def test_bids_need_a_separable_valuation() -> None:
     assert error.endswith("(--set rounds.bid_deadline)")
 
 
-def test_an_auction_refuses_scores_and_a_placement_without_pins() -> None:
+def test_an_auction_needs_values_of_bundles_and_a_placement_that_honours_pins() -> None:
     settings = ("stages.valuation=fifo", "rounds.bid_deadline=none")
     assert 'allocation "themis" needs values of bundles' in "\n".join(errors_of("themis", settings=settings))
     assert "must honour pins" in "\n".join(errors_of("themis", settings=("stages.placement=spread",)))

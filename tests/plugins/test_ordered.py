@@ -54,7 +54,7 @@ def test_a_job_that_can_never_run_has_a_reason_and_delays_no_other() -> None:
     assert said == {"a/1": Reason.NO_SIZE_FITS, "b/1": Reason.NO_SIZE_FITS}
 
 
-def test_a_job_whose_gpu_type_is_completely_down_has_its_own_reason() -> None:
+def test_a_job_whose_gpu_type_is_completely_down_gets_the_reason_no_gpu_of_type() -> None:
     world = World("1x4 V100, 1x2 P100").job("b/1", gpus=1, gpu_type="P100").down(4, 5)
     assert serve(world)[1] == {"b/1": Reason.NO_GPU_OF_TYPE}
 

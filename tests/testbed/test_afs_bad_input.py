@@ -53,7 +53,7 @@ def test_every_job_ends_under_any_speedup_curve(tmp_path: Path, points: POINTS) 
     assert jobs["finish_seconds"].null_count() == 0
 
 
-def test_a_batch_size_that_the_gpus_do_not_divide_is_simulated(tmp_path: Path) -> None:
+def test_a_batch_size_that_the_number_of_gpus_does_not_divide_is_simulated(tmp_path: Path) -> None:
     """A batch of 3 on 2 and on 4 GPUs: workers take uneven parts of it, and the curve says how long a step takes."""
     assert simulate(tmp_path, ((1, 2.0), (2, 1.3), (4, 1.1)), "--set", "afs.elastic=true", batch=3) == 0
     jobs = pl.concat([pl.read_parquet(path) for path in (tmp_path / "run").rglob("jobs.parquet")])

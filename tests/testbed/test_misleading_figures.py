@@ -31,7 +31,7 @@ def simulate(folder: Path, steps: tuple[tuple[int, float], ...], *more: str) -> 
     return pl.read_csv(folder / "run" / "summary.csv")
 
 
-def test_a_warning_names_resizes_that_cost_nothing_although_starts_do(
+def test_a_warning_names_resizes_without_a_cost_where_starts_have_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = simulate(tmp_path, HALVING, "--cost", "start=20s")

@@ -53,7 +53,7 @@ def test_a_plan_follows_from_its_seed_and_stays_in_the_time_in_which_jobs_run(
         assert STOP_SECONDS[0] <= fault.lasts_seconds <= STOP_SECONDS[1] if stops else fault.lasts_seconds == 0.0
 
 
-def test_another_seed_is_another_plan() -> None:
+def test_a_different_seed_gives_a_different_plan() -> None:
     kinds = tuple(FaultKind)
     assert drawn_plan(30, 1, kinds, 600.0) != drawn_plan(30, 2, kinds, 600.0)
 

@@ -363,7 +363,7 @@ def wide_run(tmp_path: Path, machines: int = 100, slots: int = 2) -> RunData:
     return RunData.load(folder.path)
 
 
-def test_above_64_slots_machines_are_drawn_as_a_heat_map(tmp_path: Path) -> None:
+def test_machines_are_drawn_as_a_heat_map_above_64_slots(tmp_path: Path) -> None:
     heat = page_of(wide_run(tmp_path))["parts"]["held"]["views"][0]["data"]["heat"]
     assert [each["name"] for each in heat["rows"][:2]] == ["m001 to m002", "m003 to m004"]
     assert heat["rows"][-1]["name"] == "m099 to m100"

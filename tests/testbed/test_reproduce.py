@@ -149,7 +149,7 @@ def test_only_a_cell_of_themis_records_the_time_of_each_auction() -> None:
     assert math.isnan(number(dataclasses.replace(figures(), arbiter_ms=())))
 
 
-def test_claims_of_the_group_lead_cover_seven_policies_three_contentions_and_both_slowdowns() -> None:
+def test_claims_in_the_lead_group_cover_seven_policies_three_contentions_and_both_slowdowns() -> None:
     cells = {cell for claim in chosen(themis.PAPER.claims(Grid()), ["lead"]) for cell in claim.cells(0)}
     runs = {(cell.policy, cell.shrink, cell.slowdowns) for cell in cells if cell.policy != "alone"}
     assert len(runs) == 7 * 3 * 2 and {cell.workload for cell in cells} == {"flat"}

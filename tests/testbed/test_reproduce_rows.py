@@ -485,7 +485,7 @@ def test_pages_of_papers_equal_those_that_the_command_wrote(name: str) -> None:
     assert rows == known, "write the page again: eunomia reproduce PAPER --within 0s --docs docs/reference/papers"
 
 
-def test_the_command_writes_the_page(tmp_path: Path) -> None:
+def test_reproduce_writes_the_page_of_the_paper(tmp_path: Path) -> None:
     command = ["reproduce", "themis", "--only", "table3", "--out", str(tmp_path / "run"), "-q"]
     assert run([*command, "--docs", str(tmp_path / "docs")]) == 0
     page = (tmp_path / "docs/themis.md").read_text()

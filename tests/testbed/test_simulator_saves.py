@@ -67,13 +67,14 @@ def test_an_evaluation_does_not_reset_the_save_interval_of_a_trial() -> None:
     assert run.finish_seconds.tolist() == [23.0, 23.0]
 
 
-def test_a_job_saves_a_checkpoint_when_a_regime_begins() -> None:
+def test_a_new_regime_begins_a_new_save_interval() -> None:
     def regime(iterations: float) -> Regime:
         return Regime(iterations=iterations, batch_size=8.0, seconds_per_iteration=1.0)
 
-    work = dataclasses.replace(runs([(0.0, 1, 9.0)]), regimes={0: (regime(4.0), regime(5.0))})
-    # 3 and 1, then anew 3 and 2: one checkpoint in each.
-    assert watched(work, "1x1 V100", "fifo", EVERY_3).finish_seconds.tolist() == [11.0]
+    work = dataclasses.replace(runs([(0.0, 1, 7.0)]), regimes={0: (regime(5.0), regime(2.0))})
+    # One checkpoint, 3 s into the first regime; the second regime is too short for one. Without regimes: at 3 and 6 s.
+    assert watched(work, "1x1 V100", "fifo", EVERY_3).finish_seconds.tolist() == [8.0]
+    assert watched(runs([(0.0, 1, 7.0)]), "1x1 V100", "fifo", EVERY_3).finish_seconds.tolist() == [9.0]
 
 
 def test_a_segment_is_logged_with_its_mean_seconds_per_iteration() -> None:

@@ -17,7 +17,7 @@ from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 PASSED_ON: Final = ("PYTHONPATH", "EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_LOG")
 """Variables of the launcher's environment that app masters get in addition to those of all containers."""
 OWN: Final = ("-m", "eunomia_appmaster.master")
-"""Arguments of Python with which an app master of this Eunomia starts."""
+"""Python arguments that start the app master of this installation."""
 
 
 def program(name: str, env: Mapping[str, str]) -> str:

@@ -45,7 +45,7 @@ WHAT: Final = {
 
 
 class Stalls:
-    """Follows the pulses of workers, and ends stalled containers.
+    """Watches the pulses of workers (their signs of life), and ends containers that have stalled.
 
     Args:
         containers: containers of this node.

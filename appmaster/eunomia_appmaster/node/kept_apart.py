@@ -1,6 +1,6 @@
-"""Conditions for running jobs under their users' accounts: rights of this process, and access through the folders.
+"""Checks for running jobs under users' accounts: privileges of this process, and permissions of the folders.
 
-An account can pass through the state folder to its own app folders, without reading any other name or file in it.
+An account can traverse the state folder to its own app folders, but cannot list it, or read files but ``ca.pem``.
 """
 
 import os

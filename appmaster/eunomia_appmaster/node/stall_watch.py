@@ -120,7 +120,7 @@ class Observed:
     Attributes:
         news: a value that changes whenever a worker makes progress, or the gang changes.
         phases: phases of its workers; empty: no worker has started.
-        step_seconds: as measured last; None: not known.
+        step_seconds: seconds per step, as last measured; None: unknown.
         logged: whether a job without the helper has logged or reported anything yet.
     """
 

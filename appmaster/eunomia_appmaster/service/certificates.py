@@ -238,7 +238,7 @@ def signed(
     names: Sequence[str],
     days: int,
 ) -> "x509.Certificate":
-    """Return a new certificate for a public key; if ``issuer`` is None, a CA certificate signed by its own key."""
+    """Return a new certificate for a public key; ``issuer`` None: a self-signed CA certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID

@@ -41,9 +41,9 @@ def without_slots_left_out(stages: Stages, barred: Barred) -> Stages:
 
 
 class _Placing:
-    """Computes the placement in the last refiner hook already, and returns it in the placement hook.
+    """Computes the placement early, in the last refiner hook, and returns it in the placement hook.
 
-    Both hooks are needed: only a refiner can change the granted sizes, and only the placement stage the GPUs.
+    Both hooks are needed: only a refiner can change the granted sizes, and only the placement stage chooses the GPUs.
     """
 
     def __init__(self, inner: PlacementStage, barred: Barred) -> None:

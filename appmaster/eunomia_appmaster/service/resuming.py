@@ -19,7 +19,7 @@ from eunomia_appmaster.service.service import Service
 log = structlog.get_logger()
 
 LEAVING_SECONDS = 20.0
-"""Seconds for which a call waits for slots that the app has not given back yet."""
+"""Longest time in seconds that a resume waits for the app's slots, and for its previous app master to end."""
 LOOK_SECONDS = 0.1
 SUBMIT_AGAIN = "submit its file again for a new search"
 

@@ -114,7 +114,7 @@ def _lost_before(damaged: sqlite3.Connection, first: int) -> list[str]:
 
 
 def _end(damaged: sqlite3.Connection) -> int:
-    """Return the number of the last written step, as far as the file can be read."""
+    """Return the number of the last step ever written; 0: there is none, or the file cannot be read."""
     query = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
     try:
         (end,) = damaged.execute(query).fetchone()

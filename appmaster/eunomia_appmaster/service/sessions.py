@@ -84,7 +84,7 @@ class Session:
         self.attempt, self.part = attempt, part
         self.bids = bids
         self.cluster: Cluster | None = None
-        """The cluster at the registration; once the cluster has changed, the app master must register again."""
+        """The cluster at registration; None: not registered yet. After a change the app master must register again."""
         self.response_id = 0
         self.last: pb.AllocateResponse | None = None
         self.calls = 0

@@ -69,7 +69,7 @@ class Order:
 
 
 class Upkeep:
-    """Carries out the operator's orders about nodes.
+    """Carries out the operator's orders to drain, keep or remove nodes.
 
     Args:
         nodes: the machines.
@@ -77,7 +77,7 @@ class Upkeep:
         journal: the journal with the notes of orders and machines.
         joined: the nodes with a credential of their own, which becomes invalid when they leave.
         left_out: the nodes that app masters cannot reach; None if they reach all.
-        system: has the machine's clock.
+        system: the source of the clock.
     """
 
     def __init__(

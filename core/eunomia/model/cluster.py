@@ -106,7 +106,7 @@ class Cluster:
         )
 
     def grown(self, machines: Sequence[Machine], *, place: str | None = None) -> Self:
-        """Return the cluster with more machines, whose numbers follow those of the present ones.
+        """Return the cluster with more machines, numbered after all earlier ones, also those that have left.
 
         Raises:
             InputError: as for ``build``, or a new machine has the name of a present one.

@@ -14,7 +14,7 @@ _FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)
 _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
 """Job states as plain numbers, with which columns are compared much faster than with enum members."""
 OLDEST = 8
-"""Number of oldest leases that are tried first, as these are least likely to be still protected."""
+"""How many leases are checked first, from the oldest on, which are least likely to still be protected."""
 
 
 def anything(state: State, offer: Offer) -> bool:

@@ -40,7 +40,7 @@ class IsolatedOptions(PluginOptions):
     """Options of ``isolated``."""
 
     among: Literal["users", "apps"] = "users"
-    """The owners of parts: each user or each app has one."""
+    """Whether each user or each app owns a part of the cluster."""
     parts: Annotated[int, Field(ge=0)] = 0
     """Fixed number of parts into which the cluster is divided; 0: the present number of owners."""
 

@@ -82,7 +82,7 @@ def _together(packing: Packing, claims: list[Claim]) -> list[tuple[Claim, Counts
 
 
 def _machines_of(packing: Packing, claims: list[Claim], machines: Ints) -> list[Counts]:
-    """Return the machines of each claim, among those of one GPU type."""
+    """Return each claim's machines of one GPU type, as (machine, GPUs) pairs; empty: the claim is not placed."""
     room, cluster = packing.room, packing.room.cluster
     need = np.array([(claim.gpus, claim.gpus * claim.most[0], claim.gpus * claim.most[1]) for claim in claims])
     left = np.column_stack([room.free, room.cpus, room.memory_gib])[machines]

@@ -17,7 +17,7 @@ class DrawKind(enum.StrEnum):
     SEEDS = "seeds"
     """Independent workloads or runs, one for each seed; intervals are Student's t over the seeds."""
     RESAMPLES = "resamples"
-    """Resamples of one trace by circular blocks of apps; intervals are percentiles over the resamples."""
+    """Circular block bootstrap of one trace, in blocks of apps; intervals are percentiles over the resamples."""
     WINDOWS = "windows"
     """Consecutive parts of one trace; intervals are Student's t over the parts (batch means)."""
     TRACES = "traces"

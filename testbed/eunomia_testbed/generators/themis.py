@@ -50,7 +50,7 @@ class ThemisOptions(GeneratorOptions):
     least_task: Duration = Seconds(0.0)
     """Lower bound on the typical task length of an app."""
     most_gpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """The most GPUs that a job can use; not given: those of Figure 8."""
+    """Upper bound on the GPUs that a job can use; None: only the distribution of Figure 8 limits them."""
     most_demand: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Upper bound on the GPUs that the jobs of an app can use together; it reduces the number of jobs."""
     least_demand: Annotated[int, Field(ge=1, le=10_000)] = 1

@@ -114,7 +114,7 @@ class DifferenceSplit:
         return self.real - self.simulated
 
     def relative(self, amount: float) -> float:
-        """Return an amount as a fraction of the real value, or in points for a fraction; NaN: the value is 0."""
+        """Return an amount relative to the real value (NaN if that is 0); in percentage points for FRACTIONS."""
         if self.figure in FRACTIONS:
             return 100.0 * amount
         return amount / self.real if self.real else math.nan

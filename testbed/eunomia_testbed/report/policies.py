@@ -118,7 +118,7 @@ def _kinds(whole: Whole) -> list[Json]:
 
 
 def _fairness(whole: Whole) -> list[Table]:
-    """Return each policy's fairness by every kind of ρ, and whether it is on the Pareto front with mean JCT."""
+    """Return a table of ρ by kind and policy, with membership in the Pareto front; empty: no ρ is known."""
     fronts = [answers.fronts for answers in whole.answers.values()]
     rows: list[list[Json]] = []
     for kind, label in RHO_NAMES.items():

@@ -104,7 +104,7 @@ class TableRow(_Part):
     number: Texts
     """Names of the numbers; each is a column under each variant of the paper."""
     at: list[Fields]
-    """Settings, each with its ``label``."""
+    """Cell fields of each group of lines, with the group's ``label``."""
     over: list[str | Fields]
     """Lines of each setting: policies, or fields."""
     base: Fields

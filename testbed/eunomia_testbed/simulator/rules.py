@@ -1,16 +1,16 @@
-"""The extension point for the round rules of another simulator, which make results comparable with published ones.
+"""The extension point for another simulator's round rules, so that results compare with its published ones.
 
 With rules, time advances in rounds. At a boundary the engine reports ended jobs to the arbiter, then all other events
 of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, gets each running job's
 progress in the round from the rules, and ends the round at the time that the rules set. Between boundaries the arbiter
-gets no events and no wake-ups. Costs, delays and failures of the options do not apply. The rules handle a workload's
+gets no events and no wake-ups. Costs, delays and failures set in the options do not apply. The rules handle a workload's
 regimes (``admitted`` and ``changes``): the engine does not enter them by itself.
 
 The calls at one boundary, in order::
 
     work, round_ends        the result of the round
-    changes                 batch sizes that change with its end
-                            step 1: JobFinished, AppFinished (no round of the arbiter)
+    changes                 batch sizes that change at the end of the round
+                            step 1: JobFinished, AppFinished (triggers no round of the arbiter)
     admitted                for each job that arrives, in order of arrival
                             step 2: Released, JobReported, Adapted, RoundEnded, AppArrived, JobAdded (a round)
 """

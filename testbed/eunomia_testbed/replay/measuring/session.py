@@ -153,7 +153,7 @@ def mean_of(values: Sequence[float | None]) -> float | None:
 
 
 def kinds_words(kinds: Sequence[SlotKind]) -> str:
-    """Return slots as text, as in a file of profiles."""
+    """Return kinds of slots as text, such as ``2 x cpu-0.35 of 0.35 core``, as a profiles file states them."""
     return ", ".join(kind.describe() for kind in kinds)
 
 
