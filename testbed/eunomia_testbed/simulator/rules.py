@@ -3,8 +3,8 @@
 With rules, time advances in rounds. At a boundary the engine reports ended jobs to the arbiter, then all other events
 of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, gets each running job's
 progress in the round from the rules, and ends the round at the time that the rules set. Between boundaries the arbiter
-gets no events and no wake-ups. Costs, delays and failures set in the options do not apply. The rules handle a workload's
-regimes (``admitted`` and ``changes``): the engine does not enter them by itself.
+gets no events and no wake-ups. The costs, delays and failures of the options do not apply. The rules handle the
+regimes of a workload (``admitted`` and ``changes``): the engine does not enter them by itself.
 
 The calls at one boundary, in order::
 
