@@ -23,9 +23,9 @@ from eunomia_appmaster.node.supervisor import Supervisor
 _floors = serving_lab.floors
 
 
-def _app(folder: Path, name: str, *, steps: int) -> Path:
+def _app(folder: Path, name: str, *, steps: int, more: str = "") -> Path:
     shutil.copy(Path(__file__).with_name("live_script.py"), folder / "live_script.py")
-    command = f"{sys.executable} live_script.py --steps {steps}"
+    command = f"{sys.executable} live_script.py --steps {steps} {more}".rstrip()
     job = f"[job]\ncommand = '{command}'\nslots = {{ min = 1, max = 2 }}\nmax_iterations = {steps}\nelastic = 'live'\n"
     file = folder / f"{name}.toml"
     file.write_text(f"[app]\nname = '{name}'\n{job}")
@@ -55,6 +55,21 @@ def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path
         eventually(lambda: _confirmed(made.state_dir).count(resized) == 2, "the arbiter knows it")
         report = check_folder(made.state_dir)
         assert report.findings == []
+
+
+@pytest.mark.slow
+def test_a_job_whose_newcomers_do_not_fit_runs_on_while_its_slot_is_granted_and_given_back(tmp_path: Path) -> None:
+    with supervisor(tmp_path, policy="max_min") as made, client(made) as arbiter:
+        arbiter.submit(_app(tmp_path, "long", steps=10**9, more="--unfit"))
+        eventually(lambda: [line for line in activity(made, "long") if line["event"] == "running"], "it runs")
+        arbiter.submit(_app(tmp_path, "short", steps=300))
+        eventually(lambda: arbiter.app("short").state == "finished", "the short app's end")
+        eventually(lambda: [line for line in activity(made, "long") if line["event"] == "left_out"], "a newcomer")
+        for _ in range(20):
+            said = arbiter.explain("long/1")
+            assert (said.state, said.starts) == ("running", 1)
+            time.sleep(0.1)
+        assert check_folder(made.state_dir).findings == []
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from eunomia.contract.stages import Rounds, Stages
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
+from eunomia.model.workload import JobState
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
 from eunomia.round.plan import Planner, starts
@@ -238,6 +239,7 @@ def test_a_job_that_returns_one_gpu_and_can_do_without_it_shrinks() -> None:
     arbiter.step(Seconds(1.0), (Started(lease=order.lease, epoch=order.epoch),))
     (order,) = arbiter.step(Seconds(2.0), (GpusReturned(app=AppId("ana"), gpus=(1,)),)).orders
     assert (order.kind, order.gpus.tolist(), order.leaving.tolist()) == (TransitionKind.SHRINK, [0, 2], [1])
+    assert arbiter.view.jobs.state[0] == JobState.RUNNING, "it returns what it does not use, and makes steps meanwhile"
     arbiter.step(Seconds(2.5), (Resized(lease=order.lease, epoch=order.epoch, at=Seconds(2.5)),))
     (lease,) = arbiter.view.leases()
     assert lease.gpus.tolist() == [0, 2]

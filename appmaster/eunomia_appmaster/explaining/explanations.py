@@ -8,7 +8,7 @@ from eunomia.contract.explanations import Explanation
 from eunomia.explain.explaining import Explainer, Why
 from eunomia.explain.measuring import measuring
 from eunomia.explain.remedies import Remedy
-from eunomia.model.leases import LeaseState
+from eunomia.model.leases import GpuState, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.units import JobId, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -57,6 +57,9 @@ def _growth(view: ClusterView, row: int) -> str:
         return ""
     if lease.state not in (LeaseState.PENDING, LeaseState.ORDERED):
         return ""
+    held = view.gpus
+    if ((held.job == row) & (held.state == GpuState.LEAVING)).any():
+        return ""  # it returns GPUs that it does not use
     return f"It grows to {lease.gpus.size} slots; until its new workers are ready, it runs at its old size."
 
 

@@ -76,7 +76,7 @@ def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
             continue
         revoke_without_order(state, lease, lost, order.fence, order.epoch)
         if lease.job != NONE and order.listed["gpus"]:
-            confirm_again(state, lease, order)
+            reissue(state, lease, order)
 
 
 def _open(state: State, offer: Offer) -> None:
@@ -107,7 +107,7 @@ def _resize(state: State, order: Transition) -> None:
     lease = state.leases[order.lease]
     probe = None if order.probe is None else _probing(state, lease, order.probe)
     lease.gpus = [*order.listed["gpus"]]
-    confirm_again(state, lease, order, probe)
+    reissue(state, lease, order, probe)
 
 
 def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
@@ -126,8 +126,8 @@ def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
     )
 
 
-def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing | None = None) -> None:
-    """Set a lease to PENDING with the epoch and terms of an order that restarts or resizes its job."""
+def reissue(state: State, lease: Lease, order: Transition, probe: Probing | None = None, *, runs: bool = False) -> None:
+    """Set a lease to PENDING with the epoch and terms of an order that restarts or resizes its job, or lets it run."""
     if lease.probe is not None:
         forget_probe(state, lease)
     if probe is not None:
@@ -136,7 +136,7 @@ def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing 
     state.counters.last_epoch = max(state.counters.last_epoch, lease.epoch)
     lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
     job, jobs = lease.job, state.jobs.cells
-    if job != NONE and order.kind.effect.keeps_running:
+    if job != NONE and (runs or order.kind.effect.keeps_running):
         now_is = jobs.state[job]
         state.waiting_jobs.moved(job, now_is, now_is, jobs.most[job], len(lease.home))
     elif job != NONE:

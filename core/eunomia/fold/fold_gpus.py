@@ -6,7 +6,7 @@ import numpy as np
 
 from eunomia.contract import events as kinds
 from eunomia.contract.events import EventError
-from eunomia.fold.adopt import confirm_again
+from eunomia.fold.adopt import reissue
 from eunomia.fold.folding import Folding, await_round
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
@@ -119,7 +119,7 @@ def returned(fold: Folding, event: kinds.GpusReturned) -> None:
         goes_on = lease.job == NONE or (lease.probe is None and len(lease.gpus) - len(mine) >= least[lease.job])
         order = fold.leave(lease, mine if goes_on else lease.gpus) if mine else None
         if order is not None and goes_on and lease.job != NONE:
-            confirm_again(state, lease, order)  # the job continues on its other GPUs
+            reissue(state, lease, order, runs=True)  # its job continues on the other GPUs, without those returned
 
 
 def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:

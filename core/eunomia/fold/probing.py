@@ -6,7 +6,7 @@ import numpy as np
 
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.events import RateMeasured
-from eunomia.fold.adopt import confirm_again
+from eunomia.fold.adopt import reissue
 from eunomia.fold.folding import Folding
 from eunomia.fold.revoking import revoke_without_order
 from eunomia.model.gpu_sets import NO_GPUS, without
@@ -67,5 +67,5 @@ def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
         after=NO_GPUS,
         deadline=Seconds(state.now + fold.grace) if leaving else NEVER,
     )
-    confirm_again(state, lease, order)
+    reissue(state, lease, order)
     fold.orders.append(order)
