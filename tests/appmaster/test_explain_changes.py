@@ -32,7 +32,7 @@ def test_a_job_that_changes_live_has_started_once_and_its_growth_is_named_until_
     epoch = Epoch(arbiter.state.counters.last_epoch)
     step(5.0, Released(lease=short.lease, epoch=epoch, gpus=tuple(short.gpus.tolist())))
     before = describe(arbiter.view, 0, 6.0)
-    assert before.text == "It grows to 4 slots; until its new workers are ready, it runs at its old size."
+    assert before.text == "A change to 4 slots is ordered; until it is made, the job keeps its old size."
     step(7.0, Resized(lease=shrink.lease, epoch=orders["grow"].epoch))
     after = describe(arbiter.view, 0, 7.0)
     assert (before.starts, after.starts, after.text) == (1, 1, "")

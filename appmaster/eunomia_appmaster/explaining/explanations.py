@@ -8,7 +8,7 @@ from eunomia.contract.explanations import Explanation
 from eunomia.explain.explaining import Explainer, Why
 from eunomia.explain.measuring import measuring
 from eunomia.explain.remedies import Remedy
-from eunomia.model.leases import GpuState, LeaseState
+from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
 from eunomia.units import JobId, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -46,21 +46,21 @@ def describe(view: ClusterView, row: int, now: float, *, until: float | None = N
         waited_seconds=float(ledger.waited[row]),
         starts=int(jobs.starts[row]),
         slots=int((view.gpus.job == row).sum()),
-        text=measuring(view, row, Seconds(now)) or _growth(view, row),
+        text=measuring(view, row, Seconds(now)) or _ordered_change(view, row),
     )
 
 
-def _growth(view: ClusterView, row: int) -> str:
-    """Return a sentence about a running job's ordered growth; empty if no growth is ordered."""
+def _ordered_change(view: ClusterView, row: int) -> str:
+    """Return a sentence about the change of size that a running job has not confirmed; empty: no change is ordered."""
     lease = view.lease_of(row)
     if lease is None or int(view.jobs.state[row]) != JobState.RUNNING:
         return ""
     if lease.state not in (LeaseState.PENDING, LeaseState.ORDERED):
         return ""
-    held = view.gpus
-    if ((held.job == row) & (held.state == GpuState.LEAVING)).any():
-        return ""  # it returns GPUs that it does not use
-    return f"It grows to {lease.gpus.size} slots; until its new workers are ready, it runs at its old size."
+    size = lease.gpus.size
+    return (
+        f"A change to {size} slot{'' if size == 1 else 's'} is ordered; until it is made, the job keeps its old size."
+    )
 
 
 def iterations_done(view: ClusterView, row: int, now: float) -> float:

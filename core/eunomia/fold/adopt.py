@@ -127,7 +127,7 @@ def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
 
 
 def reissue(state: State, lease: Lease, order: Transition, probe: Probing | None = None, *, runs: bool = False) -> None:
-    """Set a lease to PENDING with the epoch and terms of an order that restarts or resizes its job, or lets it run."""
+    """Set a lease to PENDING with an order's epoch and terms; ``runs``: its job need not stop for this order."""
     if lease.probe is not None:
         forget_probe(state, lease)
     if probe is not None:

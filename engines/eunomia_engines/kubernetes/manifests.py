@@ -80,7 +80,7 @@ def _service(cluster: KubernetesCluster) -> Document:
 
 
 def _arbiter_policy(cluster: KubernetesCluster) -> Document:
-    """Return the NetworkPolicy that only launchers, their app masters and labelled clients reach the arbiter."""
+    """Return the NetworkPolicy by which only launchers, app masters and labelled clients reach the arbiter."""
     clients = [_pods({CLIENT_LABEL: cluster.name})]
     calls = {"from": [_pods(labels_of(cluster, "launcher")), *clients], "ports": [_port(ARBITER_PORT)]}
     return _network_policy(cluster, "arbiter", [calls, {"from": clients, "ports": [_port(METRICS_PORT)]}])
