@@ -10,6 +10,7 @@ from eunomia_engines.engine import (
     EngineSilentError,
     NodeState,
     each_once,
+    one_of_each,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "EngineSilentError",
     "NodeState",
     "each_once",
+    "one_of_each",
 ]

@@ -47,6 +47,14 @@ class EngineNode:
     """Unix time in seconds of the start; None: the node has not started, or the time is unknown."""
     ends_at: float | None = None
     """Unix time in seconds at which the engine ends the node; None: unknown, or without an end."""
+    group: str = ""
+    """The engine's id of what holds this node and others, such as a batch job of several nodes: they wait, start and
+    end together, and each is listed as long as the group is. Empty: the node stands alone."""
+
+    @property
+    def unit(self) -> str:
+        """The engine's id of what is requested and given back as a whole: the node's group, else the node itself."""
+        return self.group or self.id
 
 
 @value
@@ -76,6 +84,8 @@ class Engine(Protocol):
     def ask(self, count: int) -> Sequence[str]:
         """Request nodes, and return their ids: ``count`` of them, or fewer if the engine's limits allow no more.
 
+        An engine whose nodes come in groups requests as many whole groups as ``count`` has.
+
         Raises:
             EngineRefusedError: the engine refuses; the error contains its message.
             EngineSilentError: the engine does not answer, so it is unknown whether the nodes were requested.
@@ -83,6 +93,8 @@ class Engine(Protocol):
 
     def give_back(self, node: str) -> None:
         """End a node, or withdraw it from the queue; no effect on a node that has already ended.
+
+        With the node, all nodes of its group end.
 
         Raises:
             EngineSilentError: the engine does not answer.
@@ -120,6 +132,14 @@ class EngineRefusedError(InputError):
 
 class EngineSilentError(EunomiaError):
     """The engine does not answer."""
+
+
+def one_of_each(nodes: Iterable[EngineNode]) -> Sequence[EngineNode]:
+    """Return the first node of each group, and all nodes that stand alone."""
+    found: dict[str, EngineNode] = {}
+    for node in nodes:
+        found.setdefault(node.unit, node)
+    return list(found.values())
 
 
 def each_once(nodes: Iterable[EngineNode]) -> Sequence[EngineNode]:

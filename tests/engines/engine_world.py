@@ -66,8 +66,12 @@ class World(FakeCluster):
     # --- what the engine and the arbiter do by themselves ---------------------------------------------------------
 
     def give(self, node: FakeNode) -> None:
-        """Give a machine to a node that waits, and begin its launcher, which joins."""
+        """Give a machine to a node that waits and to its group, and begin their launchers, which join."""
         super().give(node)
+        for one in self.group_of(node):
+            self._begin(one)
+
+    def _begin(self, node: FakeNode) -> None:
         assert isinstance(node, Truth)
         if not node.host or node.name:
             return
@@ -88,13 +92,14 @@ class World(FakeCluster):
             self.members[node.name] = Member(state="down", held=node.held)
 
     def give_back(self, node: FakeNode) -> None:
-        """End a node cleanly."""
-        assert isinstance(node, Truth)
-        self.cancelled.append(node.id)
-        if node.held and node.state is NodeState.RUNS:
-            self.wrong.append(f"{node.id} is given back although leases hold {node.held} slots")
-        if node.state is not NodeState.ENDED:
-            self.over(node, clean=True)
+        """End a node and its group cleanly."""
+        for one in self.group_of(node):
+            assert isinstance(one, Truth)
+            self.cancelled.append(one.id)
+            if one.held and one.state is NodeState.RUNS:
+                self.wrong.append(f"{one.id} is given back although leases hold {one.held} slots")
+            if one.state is not NodeState.ENDED:
+                self.over(one, clean=True)
 
     def sync(self) -> None:
         """Let the arbiter see what leases hold, and let nodes that leave go once they are empty."""

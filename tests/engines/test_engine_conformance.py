@@ -37,15 +37,16 @@ class FakeLab:
     seconds = 0.0
     states = (Path("/a"), Path("/b"))
 
-    def __init__(self, kind: Callable[[FakeCluster], FakeKind] = FakeKind) -> None:
-        self.cluster = FakeCluster()
+    def __init__(self, kind: Callable[[FakeCluster], FakeKind] = FakeKind, *, group: int = 1) -> None:
+        self.cluster = FakeCluster(group=group)
         self.kind = kind(self.cluster)
 
     def give(self, node: str) -> None:
         self.cluster.give(self.cluster.nodes[node])
 
     def end(self, node: str) -> None:
-        self.cluster.end(self.cluster.nodes[node])
+        for one in self.cluster.group_of(self.cluster.nodes[node]):
+            self.cluster.end(one)
 
     def say(self, node: str, saying: Saying) -> None:
         known = self.cluster.nodes[node]
@@ -72,11 +73,27 @@ class TestMemory(EngineConformance):
         return FakeLab()
 
 
+class TestMemoryInGroups(EngineConformance):
+    plugin = Memory
+    group = 2
+
+    def lab(self) -> EngineLab:
+        return FakeLab(group=self.group)
+
+
 class TestRecordedSlurm(EngineConformance):
     name = "slurm"
 
     def lab(self) -> EngineLab:
         return RecordedLab(Path(tempfile.mkdtemp()))
+
+
+class TestRecordedSlurmWithTwoNodesAJob(EngineConformance):
+    name = "slurm"
+    group = 2
+
+    def lab(self) -> EngineLab:
+        return RecordedLab(Path(tempfile.mkdtemp()), nodes_per_job=self.group)
 
 
 # --- engines that break a rule ---------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def keeper_of(world: World, least: int, most: int) -> Keeper:
         FakeEngine(world),
         WorldArbiter(world),
         WorldPilots(world),
-        Demand(least, most, 60.0),
+        Demand(least, most, 60.0, group=world.group),
         TIMES,
         clock=lambda: world.now,
     )
@@ -140,6 +140,118 @@ def test_a_node_that_could_not_be_withdrawn_still_counts(monkeypatch: pytest.Mon
     assert (len(running(world)), world.asked) == (2, 2), "it began, and no third one is asked for"
 
 
+def idle_for_long(world: World, keeper: Keeper) -> None:
+    """Let nodes be idle for longer than the limit."""
+    for _ in range(int(TIMES.idle / 30.0) + 4):
+        settle(world, keeper, 1)
+
+
+def test_asks_are_for_whole_groups_within_the_most() -> None:
+    world = World(group=3, hosts=9)
+    keeper = keeper_of(world, 3, 6)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    assert world.asked == 3 and {node.group for node in running(world)} == {"g0"}
+    world.usable = 13  # four nodes of four slots
+    for node in running(world):
+        node.held = 4
+    asked = [getattr(look(world, keeper), "ask", None) for _ in range(4)]
+    assert asked == [0, 0, 3, 0], "a group more for one node more"
+    settle(world, keeper, 1)
+    world.usable = 400
+    assert [getattr(look(world, keeper), "ask", None) for _ in range(4)] == [0, 0, 0, 0]
+    assert world.asked == 6
+
+
+def test_a_group_is_given_back_once_all_its_nodes_are_idle_and_not_needed() -> None:
+    world = World(group=2, hosts=8)
+    keeper = keeper_of(world, 2, 4)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    world.usable = 13
+    for node in running(world):
+        node.held = 4
+    for _ in range(3):
+        look(world, keeper)
+    settle(world, keeper, 1)
+    assert len(running(world)) == 4
+    for index, node in enumerate(running(world)):
+        node.held = 4 * (index % 2)  # a node of each group works
+    world.usable = 8
+    idle_for_long(world, keeper)
+    assert len(running(world)) == 4 and world.cancelled == []
+    running(world)[1].held, world.usable = 0, 4
+    idle_for_long(world, keeper)
+    assert [node.held for node in running(world)] == [0, 4], "the other group stays, although a node of it is idle"
+    assert world.wrong == []
+
+
+def test_a_group_that_waits_is_withdrawn_as_a_whole() -> None:
+    world = World(group=2, hosts=8)
+    keeper = keeper_of(world, 2, 6)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    world.usable = 20
+    for node in running(world):
+        node.held = 4
+    for _ in range(3):
+        look(world, keeper)
+    assert world.asked == 6
+    world.usable = 9  # three nodes: one of the four that wait is needed, so its group stays
+    look(world, keeper)
+    assert sorted(world.cancelled) == ["n2", "n3"] or sorted(world.cancelled) == ["n4", "n5"]
+
+
+def test_a_group_is_drained_and_replaced_as_a_whole() -> None:
+    world = World(group=2, hosts=8)
+    keeper = keeper_of(world, 2, 2)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    first = running(world)
+    world.now = first[0].ends_at - TIMES.drain - 30.0
+    made = look(world, keeper, 31.0)
+    assert made is not None and made.ask == 2
+    assert [drain.name for drain in made.drains] == [node.name for node in first]
+    assert len({(drain.within, drain.why) for drain in made.drains}) == 1
+    assert made.drains[0].why == "its time ends in 299 s, with all nodes of g0"
+
+
+def test_a_group_that_has_lost_a_node_counts_as_the_nodes_that_are_left() -> None:
+    world = World(group=3, hosts=9)
+    keeper = keeper_of(world, 3, 6)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    lost = running(world)[0]
+    world.over(lost, clean=False)
+    world.tell(lost)
+    made = look(world, keeper)
+    assert made is not None and made.ask == 3, "two are left, and a whole group is within the most"
+    settle(world, keeper, 1)
+    assert len(running(world)) == 5
+    assert look(world, keeper) == Plan(), "a third group would be one node beyond the most"
+    idle_for_long(world, keeper)
+    assert len(running(world)) == 3, "the group of two is given back, which leaves the least"
+    assert world.wrong == []
+
+
+def test_a_group_is_not_given_back_while_jobs_hold_slots_on_a_node_that_only_looks_lost() -> None:
+    world = World(group=2, hosts=8)
+    keeper = keeper_of(world, 2, 4)
+    look(world, keeper)
+    settle(world, keeper, 1)
+    lost, _ = running(world)
+    lost.held = 4
+    for _ in range(int(TIMES.idle / 30.0) + 6):
+        for node in world.truths:
+            if node.state is NodeState.ASKED:
+                world.give(node)
+            world.tell(node)
+        lost.said = (NodeState.ENDED,)
+        look(world, keeper)
+    assert len(running(world)) == 4 and lost.state is NodeState.RUNS
+    assert world.wrong == []
+
+
 def test_a_silent_engine_changes_nothing() -> None:
     world = World(is_silent=True)
     keeper = keeper_of(world, 2, 2)
@@ -228,15 +340,20 @@ def test_jobs_that_wait_need_slots_that_the_cluster_never_had() -> None:
 
 
 def history(seed: int) -> list[str]:
-    """Return what went wrong in a random history, whose engine is late, repeats, loses and contradicts."""
+    """Return what went wrong in a random history, whose engine is late, repeats, loses and contradicts.
+
+    Every other engine gives nodes together, two or three at a time.
+    """
     chance = random.Random(seed)
-    world = World(chance=chance, length=chance.choice([400.0, 1200.0, 3600.0]))
-    least = chance.randint(1, 3)
-    most = least + chance.randint(0, 2)
+    group = chance.choice([1, 1, 2, 3])
+    world = World(chance=chance, length=chance.choice([400.0, 1200.0, 3600.0]), group=group, hosts=4 * group)
+    least = group * chance.randint(1, 3)
+    most = least + group * chance.randint(0, 2)
     keeper = keeper_of(world, least, most)
     for _ in range(LOOKS):
         for node in world.truths:
             disturb(world, node)
+        lose_together(world)
         world.is_silent, world.refusal = chance.random() < 0.1, chance.choice([""] * 9 + ["no more"])
         world.usable = chance.choice([0, 4, 12, 40])
         look(world, keeper, chance.choice([5.0, 30.0, 300.0]))
@@ -247,6 +364,8 @@ def history(seed: int) -> list[str]:
 def history_is_wrong(world: World, most: int) -> None:
     """Note in the world that more nodes were asked for than are wanted and were lost."""
     world.lost |= {node.id for node in world.truths if _does_not_count(world, node)}
+    if world.asked % world.group:
+        world.wrong.append(f"{world.asked} nodes were asked for, which are no whole groups of {world.group}")
     if world.asked > most + len(world.lost):
         world.wrong.append(f"{world.asked} nodes were asked for, {len(world.lost)} were lost, {most} are wanted")
 
@@ -277,6 +396,13 @@ def disturb(world: World, node: Truth) -> None:
         node.said *= 2  # the same twice
     if node.said[:1] == (NodeState.ENDED,) and chance.random() < 0.3:
         node.said = ()
+
+
+def lose_together(world: World) -> None:
+    """Leave out all nodes of a group of which one is left out: an engine lists a group or does not."""
+    lost = {node.group for node in world.truths if node.group and not node.said}
+    for node in world.truths:
+        node.said = () if node.group in lost else node.said
 
 
 @pytest.mark.parametrize("histories", [HISTORIES, pytest.param(MANY_HISTORIES, marks=pytest.mark.slow)])

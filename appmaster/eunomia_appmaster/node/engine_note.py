@@ -20,17 +20,24 @@ NOTE: Final = Path("engine") / "note.json"
 
 
 class AskedNode(BaseModel):
-    """A node that waits in an engine's queue.
+    """A node that waits in an engine's queue, or several that wait together.
 
     Attributes:
         id: the engine's id of the node, such as the id of a Slurm job.
         why: the engine's reason for the wait, such as ``Priority``; empty: none is given.
+        nodes: number of nodes that start together under this id.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     id: Annotated[str, Field(max_length=200)]
     why: Annotated[str, Field(max_length=2000)] = ""
+    nodes: Annotated[int, Field(ge=1)] = 1
+
+    @property
+    def words(self) -> str:
+        """The id, with the number of nodes if there are several."""
+        return self.id if self.nodes == 1 else f"{self.id} ({self.nodes} nodes)"
 
 
 class EngineNote(BaseModel):
@@ -68,13 +75,13 @@ class EngineNote(BaseModel):
     @property
     def lines(self) -> list[str]:
         """The nodes in the engine's queue as lines of text, one line for each reason."""
-        by_why: dict[str, list[str]] = {}
+        by_why: dict[str, list[AskedNode]] = {}
         for node in self.asked:
-            by_why.setdefault(" ".join(node.why.split()), []).append(node.id)
+            by_why.setdefault(" ".join(node.why.split()), []).append(node)
         return [
-            f"{len(ids)} asked of {self.engine}: {self.unit}{'s' if len(ids) > 1 else ''} {', '.join(ids)}, pending"
-            f"{f': {why}' if why else ''}"
-            for why, ids in by_why.items()
+            f"{sum(node.nodes for node in asked)} asked of {self.engine}: {self.unit}{'s' if len(asked) > 1 else ''} "
+            f"{', '.join(node.words for node in asked)}, pending{f': {why}' if why else ''}"
+            for why, asked in by_why.items()
         ]
 
 

@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,7 +19,7 @@ from eunomia_appmaster.node.engine_note import AskedNode, EngineNote
 from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.node.supervisor import Supervisor
-from eunomia_engines.engine import Engine, EngineSilentError, NodeState
+from eunomia_engines.engine import Engine, EngineSilentError, NodeState, one_of_each
 from eunomia_engines.head.arbiter import Arbiter, RecordedPilots
 from eunomia_engines.head.files import DOWN, write_head
 from eunomia_engines.head.names import HeadNames
@@ -138,7 +139,10 @@ def serve(names: HeadNames, parts: HeadParts, seat: Seat, stopped: threading.Eve
 def note_asked(names: HeadNames, state: Path, lives: Sequence[Life]) -> None:
     """Write, for commands on this machine, a state folder's engine and the requested nodes that still wait."""
     waiting = [life.node for life in lives if life.node is not None and life.node.state is NodeState.ASKED]
-    asked = tuple(AskedNode(id=node.id, why=node.why[:MOST_WORDS]) for node in waiting)
+    counts = Counter(node.unit for node in waiting)
+    asked = tuple(
+        AskedNode(id=node.unit, why=node.why[:MOST_WORDS], nodes=counts[node.unit]) for node in one_of_each(waiting)
+    )
     note = EngineNote(engine=names.engine, up=names.up, down=names.down, at=time.time(), unit=names.unit, asked=asked)
     note.save(state)
 
@@ -153,10 +157,10 @@ def give_all_back(engine: Engine, end_alone: Callable[[], bool] | None = None) -
     began, ordered, silent_since = time.monotonic(), set[str](), None
     while time.monotonic() < began + LAST_SECONDS:
         try:
-            left = [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]
+            left = one_of_each(node for node in engine.nodes() if node.state is not NodeState.ENDED)
             for node in left:
-                engine.give_back(node)
-                ordered.add(node)
+                engine.give_back(node.id)
+                ordered.add(node.unit)
             silent_since = None
             if not left:
                 return

@@ -21,10 +21,12 @@ class Demand:
         least: minimum number of nodes.
         most: maximum number of nodes.
         wait_seconds: seconds for which slots must have been short before another node is wanted.
+        group: number of nodes that the engine gives together.
     """
 
-    def __init__(self, least: int, most: int, wait_seconds: float) -> None:
-        self._least, self._most, self._wait_seconds = least, most, wait_seconds
+    def __init__(self, least: int, most: int, wait_seconds: float, group: int = 1) -> None:
+        self._least, self._wait_seconds = least, wait_seconds
+        self.most, self.group = most, group
         self._short_since: float | None = None
 
     def wanted(self, now: float, apps: Sequence[AppNeed], *, slots: int, nodes: int) -> int:
@@ -44,4 +46,4 @@ class Demand:
             self._short_since = now
         waited = self._short_since is not None and now - self._short_since >= self._wait_seconds
         reached = needed if waited else min(needed, nodes)
-        return min(self._most, max(self._least, reached))
+        return min(self.most, max(self._least, reached))

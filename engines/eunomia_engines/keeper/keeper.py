@@ -9,9 +9,9 @@ from typing import Final, Protocol
 import structlog
 
 from eunomia.errors import EunomiaError
-from eunomia_engines.engine import Engine, EngineRefusedError, NodeState
+from eunomia_engines.engine import Engine, EngineRefusedError, NodeState, one_of_each
 from eunomia_engines.keeper.demand import AppNeed, Demand
-from eunomia_engines.keeper.plan import Life, Member, Plan, Times, plan
+from eunomia_engines.keeper.plan import Life, Member, Plan, Times, Wanted, plan
 
 log = structlog.get_logger()
 
@@ -120,7 +120,8 @@ class Keeper:
         needs: Sequence[AppNeed] = ()
         with contextlib.suppress(EunomiaError):  # the arbiter lists no apps before a node has registered
             needs = self._arbiter.needs()
-        wanted = self._demand.wanted(now, needs, slots=sum(members[name].slots for name in here), nodes=len(here))
+        nodes = self._demand.wanted(now, needs, slots=sum(members[name].slots for name in here), nodes=len(here))
+        wanted = Wanted(nodes=nodes, most=self._demand.most, group=self._demand.group)
         made = plan(
             now, lives, members, wanted, self._times, idle_since=self._idle_since, released=frozenset(self._released)
         )
@@ -156,9 +157,11 @@ class Keeper:
         for name in made.gone:
             if self._try(lambda name=name: self._arbiter.remove(name, WHY_GONE, is_off=True)):  # type: ignore[misc]
                 self._pilots.forget(ids[name])
-        for node in made.give_back:
-            self._engine.give_back(node)
-            self._released.add(node)  # only after the call: a node whose order was lost may still start
+        given = [life.node for life in lives if life.node is not None and life.id in made.give_back]
+        for first in one_of_each(given):
+            self._engine.give_back(first.id)  # with its group
+            # Only after the call: a node whose order was lost may still start.
+            self._released |= {node.id for node in given if node.unit == first.unit}
         if made.ask and now >= self._ask_again_at:
             self._ask(made.ask, now)
 
@@ -185,7 +188,7 @@ def _failed(life: Life) -> bool:
     """Return whether a node ended without a launcher, or with one that failed."""
     return (
         life.node is not None
-        and life.node.state is NodeState.ENDED
+        and (life.node.state is NodeState.ENDED or (life.node.state is NodeState.ENDS and life.has_failed))
         and not life.is_clean
         and (not life.name or life.has_failed)
         and life.node.began_at is not None

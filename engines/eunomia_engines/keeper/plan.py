@@ -1,7 +1,7 @@
 """Computes a keeper's next orders from the states of engine and arbiter: a pure function, for randomized tests."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from eunomia.model.shapes import value
@@ -62,6 +62,21 @@ class Times:
 
 
 @value
+class Wanted:
+    """The number of nodes to have.
+
+    Attributes:
+        nodes: number of nodes to have now.
+        most: maximum number of nodes, which no request exceeds.
+        group: number of nodes that the engine gives together; nodes are requested in multiples of it.
+    """
+
+    nodes: int
+    most: int
+    group: int = 1
+
+
+@value
 class Drain:
     """A node to drain, and the seconds within which its leases must end."""
 
@@ -79,7 +94,7 @@ class Plan:
         drains: nodes whose end is near.
         leave: names of the arbiter's nodes that are not needed, to be removed once they are empty.
         gone: names of the arbiter's nodes whose launchers have ended everything, to be removed at once.
-        give_back: ids of the engine's nodes that are not needed and hold nothing.
+        give_back: ids of the engine's nodes that are not needed and hold nothing; whole groups alone.
     """
 
     ask: int = 0
@@ -93,7 +108,7 @@ def plan(
     now: float,
     lives: Sequence[Life],
     members: Mapping[str, Member],
-    wanted: int,
+    wanted: Wanted,
     times: Times,
     *,
     idle_since: Mapping[str, float],
@@ -106,7 +121,7 @@ def plan(
         lives: all nodes of the engine, including unlisted ones whose pilots have records; in the order of their
             starts, since a host may have several nodes, one after another, under one name.
         members: the arbiter's nodes by name.
-        wanted: number of nodes to have.
+        wanted: the number of nodes to have, and how many come together.
         times: periods of the keeper.
         idle_since: Unix times in seconds since which the arbiter's nodes hold no slots, by name.
         released: ids of nodes that are being given back, which do not count any more.
@@ -114,16 +129,28 @@ def plan(
     latest = {life.name: life for life in lives if life.name}
     known = [life for life in lives if life.node is not None]
     standing = [life for life in known if life.id not in released and _stands(life.node, now, times)]
-    surplus = _surplus(now, standing, members, len(standing) - wanted, times, idle_since)
-    leave = [life.name for life in surplus if life.name in members and not members[life.name].leaves]
-    done = [life for life in known if life.id in released and _may_end(life, members)]
+    groups = [group for group in _groups(known) if not any(_works(life, latest, members) for life in group)]
+    unneeded = [[life for life in group if life.id not in released and _is_active(life)] for group in groups]
+    surplus = _surplus(
+        [group for group in unneeded if group and all(life in standing for life in group)],
+        len(standing) - wanted.nodes,
+        members,
+        lambda name: now - idle_since.get(name, now) >= times.idle,
+    )
+    done = [life for group in groups if _may_end(group, members, released) for life in group if _is_active(life)]
     return Plan(
-        ask=max(0, wanted - len(standing)),
+        ask=_ask(wanted, len(standing)),
         drains=tuple(_drains(now, latest.values(), members, times)),
-        leave=tuple(leave),
+        leave=tuple(life.name for life in surplus if life.name in members and not members[life.name].leaves),
         gone=tuple(_gone(latest, members)),
         give_back=tuple(life.id for life in [*done, *(one for one in surplus if one.name not in members)]),
     )
+
+
+def _ask(wanted: Wanted, standing: int) -> int:
+    """Return the number of nodes to request: whole groups, at least as many as are missing if the maximum allows it."""
+    missing, room = math.ceil((wanted.nodes - standing) / wanted.group), (wanted.most - standing) // wanted.group
+    return max(0, min(missing, room)) * wanted.group
 
 
 def _stands(node: EngineNode | None, now: float, times: Times) -> bool:
@@ -133,35 +160,69 @@ def _stands(node: EngineNode | None, now: float, times: Times) -> bool:
     return node.ends_at is None or node.state is NodeState.ASKED or node.ends_at - now > times.drain
 
 
+def _is_active(life: Life) -> bool:
+    """Return whether a node may still start or run, as the engine reports it."""
+    return life.node is not None and life.node.state in STANDING
+
+
+def _groups(known: Sequence[Life]) -> Sequence[Sequence[Life]]:
+    """Return the listed nodes by what the engine gives as a whole: each group, and each node that stands alone."""
+    found: dict[str, list[Life]] = {}
+    for life in known:
+        found.setdefault(life.id if life.node is None else life.node.unit, []).append(life)
+    return list(found.values())
+
+
+def _works(life: Life, latest: Mapping[str, Life], members: Mapping[str, Member]) -> bool:
+    """Return whether jobs hold slots on a node that the engine reports as ended, so that its group must not end yet.
+
+    The report may be wrong, and the end of the group would end its processes. On a node that is down, none is left
+    that the arbiter's lease has not ended.
+    """
+    member = members.get(life.name) if latest.get(life.name) is life else None
+    return not _is_active(life) and member is not None and member.state != "down" and member.held > 0
+
+
 def _surplus(
-    now: float,
-    standing: Sequence[Life],
-    members: Mapping[str, Member],
-    count: int,
-    times: Times,
-    idle_since: Mapping[str, float],
+    groups: Sequence[Sequence[Life]], count: int, members: Mapping[str, Member], is_long: Callable[[str], bool]
 ) -> Sequence[Life]:
-    """Return at most ``count`` nodes to give back: queued ones, newest first, then idle ones, earliest end first."""
-    if count <= 0:
-        return ()
-    queued = [life for life in standing if life.node is not None and life.node.state is NodeState.ASKED]
-    idle = [
-        life
-        for life in standing
-        if life.name in members
-        and members[life.name].state == "up"
-        and members[life.name].held == 0
-        and now - idle_since.get(life.name, now) >= times.idle
+    """Return at most ``count`` nodes to give back, in whole groups: queued ones, newest first, then idle ones.
+
+    Args:
+        groups: nodes that count, by what the engine gives as a whole.
+        count: number of nodes above the wanted number.
+        members: the arbiter's nodes by name.
+        is_long: whether the node with a name has been idle for long enough.
+    """
+
+    def is_idle(life: Life) -> bool:
+        member = members.get(life.name)
+        return member is not None and member.state == "up" and member.held == 0 and is_long(life.name)
+
+    queued = [
+        group
+        for group in groups
+        if all(life.node is not None and life.node.state is NodeState.ASKED for life in group)
+        and not any(life.name in members for life in group)
     ]
-    queued.sort(key=lambda life: (life.node.asked_at if life.node else None) or 0.0, reverse=True)
-    idle.sort(key=lambda life: ((life.node.ends_at if life.node else None) or math.inf, life.id))
-    return [*queued, *idle][:count]
+    idle = [group for group in groups if all(map(is_idle, group))]
+    queued.sort(key=lambda group: (group[0].node.asked_at if group[0].node else None) or 0.0, reverse=True)
+    idle.sort(key=lambda group: ((group[0].node.ends_at if group[0].node else None) or math.inf, group[0].id))
+    found: list[Life] = []
+    for group in [*queued, *idle]:
+        if len(group) <= count - len(found):
+            found += group
+    return found
 
 
-def _may_end(life: Life, members: Mapping[str, Member]) -> bool:
-    """Return whether a node that is being given back can end: it has left the arbiter, or never joined it."""
-    active = life.node is not None and life.node.state in STANDING
-    return active and (life.name not in members or (members[life.name].leaves and members[life.name].held == 0))
+def _may_end(group: Sequence[Life], members: Mapping[str, Member], released: Collection[str]) -> bool:
+    """Return whether a group that is being given back can end: its nodes have left the arbiter, or never joined it."""
+
+    def is_done(life: Life) -> bool:
+        member = members.get(life.name)
+        return life.id in released and (member is None or (member.leaves and member.held == 0))
+
+    return all(is_done(life) for life in group if _is_active(life))
 
 
 def _drains(now: float, latest: Collection[Life], members: Mapping[str, Member], times: Times) -> Sequence[Drain]:
@@ -174,7 +235,8 @@ def _drains(now: float, latest: Collection[Life], members: Mapping[str, Member],
         left = node.ends_at - now
         if node.state is NodeState.RUNS and left <= times.drain:
             within = max(1.0, left - times.margin)
-            found.append(Drain(name=life.name, within=within, why=f"its time ends in {left:.0f} s"))
+            why = f"its time ends in {left:.0f} s{f', with all nodes of {node.group}' if node.group else ''}"
+            found.append(Drain(name=life.name, within=within, why=why))
     return found
 
 

@@ -89,10 +89,12 @@ class EngineConformance:
     Attributes:
         plugin: the plugin's class; None: the engine is tested without a plugin.
         name: name of the engine in failures; empty: the plugin's name.
+        group: number of nodes that the engine gives together; 1: each stands alone.
     """
 
     plugin: ClassVar[type[Any] | None] = None
     name: ClassVar[str] = ""
+    group: ClassVar[int] = 1
 
     def lab(self) -> EngineLab:
         """Return a new lab: an engine without nodes."""
@@ -127,7 +129,7 @@ class EngineConformance:
         """Check number and form of the ids, and that each id is listed as a node that waits or runs."""
         with self._open() as lab:
             engine, made = self._first(lab), list[str]()
-            for count in (2, 0, 1):
+            for count in (2 * self.group, 0, 1, self.group):
                 ids = list(engine.ask(count))
                 if len(ids) > count or not all(isinstance(each, str) and each for each in ids):
                     self._broken(f"an ask for {count} nodes must return at most as many ids", repr(ids))
@@ -144,7 +146,7 @@ class EngineConformance:
             before = {node.id for node in engine.nodes()}
             lab.refuse()
             try:
-                ids = engine.ask(1)
+                ids = engine.ask(self.group)
             except EngineRefusedError as error:
                 if not (error.value or "").strip('"'):
                     self._broken("a refusal must have the engine's own words", repr(str(error)))
@@ -228,7 +230,7 @@ class EngineConformance:
             lab.silence()
             calls: dict[str, Callable[[], object]] = {
                 "nodes": engine.nodes,
-                "ask": lambda: engine.ask(1),
+                "ask": lambda: engine.ask(self.group),
                 "give_back": lambda: engine.give_back(node.id),
             }
             for name, call in calls.items():
@@ -246,7 +248,7 @@ class EngineConformance:
         """Check that a node in the queue neither waits nor runs after it was given back."""
         with self._open() as lab:
             engine = self._first(lab)
-            (node,) = engine.ask(1)
+            node = self._asked(engine)[0]
             engine.give_back(node)
             self._over(lab, engine, node)
 
@@ -270,8 +272,28 @@ class EngineConformance:
                 engine.give_back("no-such-node")
             self._settle(lab)
             self._same(engine, [other.id], {NodeState.RUNS}, "a node that is not given back must go on")
-            if len(made := engine.ask(1)) > 1 or set(made) & {ended.id, other.id}:
+            if len(made := engine.ask(self.group)) > self.group or set(made) & {ended.id, other.id}:
                 self._broken("a new node must have a new id", repr(made))
+
+    def test_the_nodes_of_a_group_start_and_end_together(self) -> None:
+        """Check that nodes which the engine gives together have one group, and that giving back one ends them all."""
+        if self.group == 1:
+            return
+        with self._open() as lab:
+            engine = self._first(lab)
+            if few := engine.ask(self.group - 1):
+                self._broken("an ask for fewer nodes than a group has must ask for none", repr(few))
+            made, other = self._asked(engine), self._running(lab, engine)
+            groups = {node.group for node in engine.nodes() if node.id in made}
+            if len(groups) != 1 or groups & {"", other.group}:
+                self._broken("nodes that are given together must have one group of their own", repr(groups))
+            lab.give(made[0])
+            what = "with a node, all of its group must run"
+            self._wait(lab, engine, lambda nodes: _states(nodes, made) == {NodeState.RUNS}, what)
+            self._over(lab, engine, made[-1])
+            what = "with a node that is given back, all of its group must end"
+            self._wait(lab, engine, lambda nodes: _states(nodes, made) <= OVER, what)
+            self._same(engine, [other.id], {NodeState.RUNS}, "a node of another group must go on")
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
@@ -295,9 +317,16 @@ class EngineConformance:
             self._broken("a check must have findings of one line each", repr(found))
         return found
 
+    def _asked(self, engine: Engine) -> Sequence[str]:
+        """Request a node, or a group of nodes, and return their ids."""
+        made = engine.ask(self.group)
+        if len(made) != self.group:
+            self._broken(f"an ask for {self.group} nodes that the engine can give must be met", repr(made))
+        return made
+
     def _running(self, lab: EngineLab, engine: Engine) -> EngineNode:
         """Request and start a node, and return it once it runs."""
-        (node,) = engine.ask(1)
+        node = self._asked(engine)[0]
         lab.give(node)
         what = "a node that was given a machine must run"
         nodes = self._wait(
@@ -345,6 +374,10 @@ class EngineConformance:
     def _broken(self, rule: str, what: str) -> NoReturn:
         name = self.name or str(getattr(self.plugin, "name", type(self).__name__))
         raise AssertionError(f"{name}: {rule}, but {what}")
+
+
+def _states(nodes: Sequence[EngineNode], ids: Sequence[str]) -> AbstractSet[NodeState]:
+    return {node.state for node in nodes if node.id in ids}
 
 
 def _words(states: Iterable[NodeState]) -> str:

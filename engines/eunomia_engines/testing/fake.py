@@ -23,6 +23,7 @@ class FakeNode:
         state: the node's true state.
         said: the states that the engine lists for the node, one entry each; empty: it is not listed.
         ends_at: Unix time in seconds at which its time ends; 0: it has not started.
+        group: id of the group with which it starts and ends; empty: it stands alone.
     """
 
     id: str
@@ -33,6 +34,7 @@ class FakeNode:
     host: str = ""
     began_at: float = 0.0
     ends_at: float = 0.0
+    group: str = ""
 
 
 @dataclass
@@ -47,6 +49,7 @@ class FakeCluster:
         is_silent: whether the engine does not answer.
         refusal: the engine's message for any further request; empty: it refuses none.
         most_at_once: maximum number of nodes per call of ``ask``.
+        group: number of nodes that are given together; 1: each stands alone.
     """
 
     hosts: int = 4
@@ -56,17 +59,24 @@ class FakeCluster:
     is_silent: bool = False
     refusal: str = ""
     most_at_once: int = 10_000
+    group: int = 1
     nodes: dict[str, FakeNode] = field(default_factory=dict)
 
     def give(self, node: FakeNode) -> None:
-        """Start a waiting node on a free machine, if there is one."""
+        """Start a waiting node and its group on free machines, if there are enough."""
         used = {one.host for one in self.nodes.values() if one.state is NodeState.RUNS}
         free = [f"h{number}" for number in range(self.hosts) if f"h{number}" not in used]
-        if node.state is not NodeState.ASKED or not free:
+        together = self.group_of(node)
+        if node.state is not NodeState.ASKED or len(free) < len(together):
             return
-        node.state, node.host = NodeState.RUNS, free[0]
-        node.began_at, node.ends_at = self.now, self.now + self.length
-        self._changed(node)
+        for one, host in zip(together, free, strict=False):
+            one.state, one.host = NodeState.RUNS, host
+            one.began_at, one.ends_at = self.now, self.now + self.length
+            self._changed(one)
+
+    def group_of(self, node: FakeNode) -> Sequence[FakeNode]:
+        """Return the nodes that start and end together with a node, including the node."""
+        return [one for one in self.nodes.values() if one is node or (node.group and one.group == node.group)]
 
     def end(self, node: FakeNode) -> None:
         """Set a node's state to ``ENDED``."""
@@ -78,11 +88,14 @@ class FakeCluster:
         node.said = (node.state,)
 
     def ask(self, owner: str, count: int) -> Sequence[FakeNode]:
-        """Add waiting nodes and return them; raises ``EngineRefusedError`` if ``refusal`` is set."""
+        """Add waiting nodes, in whole groups, and return them; raises ``EngineRefusedError`` if ``refusal`` is set."""
         if self.refusal:
             raise EngineRefusedError("the engine must accept what it is asked for", value=f'"{self.refusal}"')
         count = min(count, self.most_at_once)
+        count -= count % self.group
         made = [self.new_node(f"n{len(self.nodes) + index}", owner) for index in range(count)]
+        for index, node in enumerate(made):
+            node.group = f"g{len(self.nodes) + index // self.group}" if self.group > 1 else ""
         self.nodes |= {node.id: node for node in made}
         return made
 
@@ -91,9 +104,10 @@ class FakeCluster:
         return FakeNode(id=node, owner=owner, asked_at=self.now)
 
     def give_back(self, node: FakeNode) -> None:
-        """End a node that its owner gives back; no effect if it has ended."""
-        if node.state is not NodeState.ENDED:
-            self.end(node)
+        """End a node that its owner gives back, and its group; no effect on nodes that have ended."""
+        for one in self.group_of(node):
+            if one.state is not NodeState.ENDED:
+                self.end(one)
 
     def _changed(self, node: FakeNode) -> None:
         if not self.is_late:
@@ -122,6 +136,7 @@ class FakeEngine:
                 asked_at=node.asked_at,
                 began_at=None if said is NodeState.ASKED else node.began_at,
                 ends_at=None if said is NodeState.ASKED else node.ends_at,
+                group=node.group,
             )
             for node in self._cluster.nodes.values()
             for said in node.said
