@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from eunomia_engines.slurm.engine import SlurmKind
+from eunomia_engines.slurm.job_nodes import job_of_node
 from eunomia_engines.slurm.programs import JOB_FORMAT, PARTITION_FORMAT, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request
 from eunomia_engines.testing.conformance import Saying
@@ -72,6 +73,8 @@ class RecordedSlurm:
             return _done(command, VERSION)
         if self.is_silent:
             return _done(command, error=SILENCE, code=1)
+        if options[:2] == ["show", "hostnames"]:
+            return _done(command, options[2].replace(",", "\n") + "\n")
         if program in ("scontrol", "sacctmgr"):
             return _done(command, error=NO_ACCOUNTS, code=1) if program == "sacctmgr" else _done(command)
         answers = {"squeue": self._squeue, "sinfo": self._sinfo, "sbatch": self._sbatch, "scancel": self._scancel}
@@ -114,24 +117,32 @@ class RecordedLab:
     sayings = frozenset(Saying)
     seconds = 0.0
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, nodes_per_job: int = 1) -> None:
+        self.nodes_per_job = nodes_per_job
         self.slurm = RecordedSlurm()
         self.kind = SlurmKind(SlurmPrograms(self.slurm.run, which=lambda name: f"/usr/bin/{name}"))
         self.states = (folder / "a", folder / "b")
         for state in self.states:
             (state / FOLDER).mkdir(parents=True)
-            Request(least=1, most=2, seconds=LENGTH, cpu_slots=2, python="python", node_dir=folder).save(state)
+            given = {"least": nodes_per_job, "most": 2 * nodes_per_job, "nodes_per_job": nodes_per_job}
+            Request(**given, seconds=LENGTH, cpu_slots=2, python="python", node_dir=folder).save(state)
 
     def give(self, node: str) -> None:
-        used = {job.host for job in self.slurm.jobs.values() if job.state == "RUNNING"}
-        host = next(name for name in ("gpu1", "gpu2", "gpu3") if name not in used)
-        self.slurm.jobs[node] = replace(self.slurm.jobs[node], state="RUNNING", host=host, reason="None")
+        used = [host for job in self.slurm.jobs.values() if job.state == "RUNNING" for host in job.host.split(",")]
+        free = [name for name in (f"gpu{number}" for number in range(1, 7)) if name not in used]
+        self.change(node, state="RUNNING", host=",".join(free[: self.nodes_per_job]), reason="None")
 
     def end(self, node: str) -> None:
-        self.slurm.jobs[node] = replace(self.slurm.jobs[node], state="TIMEOUT", reason="TimeLimit")
+        self.change(node, state="TIMEOUT", reason="TimeLimit")
+
+    def change(self, node: str, **fields: str) -> None:
+        """Change the job of a node."""
+        job = job_of_node(node)
+        self.slurm.jobs[job] = replace(self.slurm.jobs[job], **fields)  # type: ignore[arg-type]
 
     def say(self, node: str, saying: Saying) -> None:
-        self.slurm.jobs[node] = replace(self.slurm.jobs[node], says=frozenset({saying}))
+        job = job_of_node(node)
+        self.slurm.jobs[job] = replace(self.slurm.jobs[job], says=frozenset({saying}))
 
     def refuse(self) -> None:
         self.slurm.refuses = True

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.node.engine_note import drop_note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.settings import default_state_dir
-from eunomia_engines.engine import Engine, EngineNode, NodeState
+from eunomia_engines.engine import Engine, EngineNode, NodeState, one_of_each
 from eunomia_engines.head.files import save_serving
 from eunomia_engines.head.head import give_all_back
 from eunomia_engines.head.starting import await_head, has_failed, last_line, members_of, node_facts
@@ -34,7 +35,15 @@ from eunomia_engines.slurm.head_control import HeadControl
 from eunomia_engines.slurm.head_job import head_script
 from eunomia_engines.slurm.limits_check import check_limits, read_limits, room_note, save_note
 from eunomia_engines.slurm.programs import SlurmNodes, SlurmPrograms
-from eunomia_engines.slurm.request import FOLDER, LEAST_HEAD_SECONDS, NAMES, Request, gpus_asked, time_option
+from eunomia_engines.slurm.request import (
+    FOLDER,
+    LEAST_HEAD_SECONDS,
+    NAMES,
+    Request,
+    check_whole_jobs,
+    gpus_asked,
+    time_option,
+)
 from eunomia_engines.slurm.script import LOGS, check_more, job_script
 
 SCHEMA: Final = "eunomia/slurm@1"
@@ -53,6 +62,9 @@ class UpFlags(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     nodes: Annotated[str, typer.Option("--nodes", metavar="N|A..B", help="Nodes to have; A..B: more while jobs wait.")]
+    nodes_per_job: Annotated[
+        int, typer.Option("--nodes-per-job", metavar="N", min=1, help="Nodes of a batch job; they end together.")
+    ] = 1
     time: Annotated[str, typer.Option("--time", metavar="TIME", help="Of a node: 24:00:00, 1-12:00:00 or 36h.")]
     gres: Annotated[str, typer.Option("--gres", metavar="GRES", help="GPUs of a node: gpu:a100:4 or gpu:4.")] = ""
     cpu_slots: Annotated[
@@ -134,6 +146,7 @@ class UpFlags(BaseModel):
             InputError: a value is invalid.
         """
         least, most = nodes_range(self.nodes)
+        check_whole_jobs(least, most, self.nodes_per_job)
         if not self.gres and self.cpu_slots is None:
             rule = "a node must have GPUs (--gres gpu:TYPE:NUMBER) or CPU slots (--cpu-slots N)"
             raise InputError(rule, value="neither")
@@ -149,6 +162,7 @@ class UpFlags(BaseModel):
             return Request(
                 least=least,
                 most=most,
+                nodes_per_job=self.nodes_per_job,
                 seconds=time_option(self.time),
                 gres=self.gres,
                 cpu_slots=self.cpu_slots,
@@ -233,7 +247,7 @@ def down(
     engine = engine_of(request, state)
     HeadControl(request, state).end(now=now)
     give_all_back(engine)
-    if left := [node.id for node in engine.nodes() if node.state is not NodeState.ENDED]:
+    if left := [node.unit for node in one_of_each(engine.nodes()) if node.state is not NodeState.ENDED]:
         raise EunomiaError("jobs of Slurm must end once they are cancelled", value=", ".join(left))
     drop_note(state)
     if as_json:
@@ -286,28 +300,37 @@ def _show(state: Path, engine: Engine, *, as_json: bool, more: Mapping[str, Any]
     line, head = HeadControl(Request.load(state), state).facts()
     rows = [node for node in nodes if node.state is not NodeState.ENDED or has_failed(node, begun.get(node.id))]
     if as_json:
-        facts = [{"job": node.id, **node_facts(node, begun.get(node.id), members)} for node in rows]
+        facts = [{"job": node.unit, "id": node.id, **node_facts(node, begun.get(node.id), members)} for node in rows]
         typer.echo(json.dumps({"schema": SCHEMA, "head": head, "nodes": facts, **(more or {})}))
         return
     typer.echo(line)
     headers = ("JOB", "STATE", "NODE", "SLOTS", "ENDS", "WHY")
-    typer.echo("\n".join(table(headers, [_row(state, node, begun.get(node.id), members) for node in rows])))
+    counts = Counter(node.unit for node in rows)
+    firsts = {node.id for node in one_of_each(rows)}
+    shown = [node for node in rows if node.state is not NodeState.ASKED or node.id in firsts]
+    lines = [_row(state, node, begun.get(node.id), members, counts[node.unit]) for node in shown]
+    typer.echo("\n".join(table(headers, lines)))
 
 
-def _row(state: Path, node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView]) -> tuple[str, ...]:
+def _row(
+    state: Path, node: EngineNode, pilot: Pilot | None, members: dict[str, pb.NodeView], count: int
+) -> tuple[str, ...]:
+    """Return the row of a node, or of all ``count`` nodes of a job that waits."""
     name = "" if pilot is None else pilot.node
+    if node.state is NodeState.ASKED and count > 1:
+        name = f"{count} nodes"
     member = members.get(name) if node.state is NodeState.RUNS else None
     slots = NOT_KNOWN if member is None else ", ".join(f"{n} {kind}" for kind, n in sorted(member.slots.items()))
-    failed = _failure(state, node.id) if has_failed(node, pilot) else ""
+    failed = _failure(state, node) if has_failed(node, pilot) else ""
     why = "; ".join(filter(None, [node.why, failed, "" if member is None or member.state == "up" else member.why]))
     words = _words(node, member, heard=bool(members))
-    return (node.id, words, name or node.host or NOT_KNOWN, slots, _until(node), why)
+    return (node.unit, words, name or node.host or NOT_KNOWN, slots, _until(node), why)
 
 
-def _failure(state: Path, job: str) -> str:
-    """Return the last line of a job's log, with its path."""
-    log = state / FOLDER / LOGS / f"{job}.log"
-    return f"{last_line(log)} ({log})" if log.exists() else ""
+def _failure(state: Path, node: EngineNode) -> str:
+    """Return the last line of a node's log, else of its job's, with its path."""
+    logs = [state / FOLDER / LOGS / f"{name}.log" for name in (node.id, node.unit)]
+    return next((f"{last_line(log)} ({log})" for log in logs if log.exists()), "")
 
 
 def _words(node: EngineNode, member: pb.NodeView | None, *, heard: bool) -> str:

@@ -119,7 +119,9 @@ def members_of(state: Path) -> dict[str, pb.NodeView]:
 
 
 def has_failed(node: EngineNode, pilot: Pilot | None) -> bool:
-    """Return whether a node that had started ended with a failure."""
+    """Return whether a node that had started ended with a failure, or its launcher did while its group goes on."""
+    if node.state is NodeState.ENDS:
+        return pilot is not None and pilot.ended not in (None, CLEAN)
     return node.state is NodeState.ENDED and node.began_at is not None and (pilot is None or pilot.ended != CLEAN)
 
 

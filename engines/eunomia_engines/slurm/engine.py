@@ -1,4 +1,4 @@
-"""The engine of Slurm: a batch job of the user's own for each node."""
+"""The engine of Slurm: a batch job of the user's own for each node, or for several that end together."""
 
 import os
 import time
@@ -11,12 +11,12 @@ from eunomia.errors import EunomiaError
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_engines.engine import Engine, EngineFinding, EngineNode, EngineRefusedError, each_once
 from eunomia_engines.pilots.records import PILOTS
+from eunomia_engines.slurm.job_nodes import JobNodes, job_of_node, node_ids
 from eunomia_engines.slurm.limits_check import SiteLimits, read_limits
 from eunomia_engines.slurm.programs import NEEDED, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 from eunomia_engines.slurm.script import LOGS, job_script
-from eunomia_engines.slurm.states import node_of
-from eunomia_engines.slurm.steps import AllocationEngine
+from eunomia_engines.slurm.steps import NOTICE_SECONDS, AllocationEngine
 
 log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ SPREAD = 0.2
 
 
 class SlurmEngine:
-    """Requests nodes from Slurm by submitting one batch job for each.
+    """Requests nodes from Slurm by submitting batch jobs, each of one node or of as many as the request says.
 
     Args:
         request: the request of ``eunomia slurm up``.
@@ -36,15 +36,25 @@ class SlurmEngine:
     def __init__(self, request: Request, state: Path, programs: SlurmPrograms | None = None) -> None:
         self._request, self._state = request, state
         self._programs = programs or SlurmPrograms()
+        self._nodes = JobNodes(request, state, self._programs)
         self._ordered: dict[str, float] = {}
         """Times at which jobs were first given back, by id, in seconds of the monotonic clock."""
 
     def nodes(self) -> Sequence[EngineNode]:
-        """Return the jobs of this state folder, by one call of ``squeue``."""
-        return each_once(node_of(job) for job in self._programs.jobs([node_job_name(self._state)]))
+        """Return the nodes of this state folder's jobs, by one call of ``squeue``."""
+        return each_once(self._nodes.of(self._programs.jobs([node_job_name(self._state)])))
 
     def ask(self, count: int) -> Sequence[str]:
-        """Submit batch jobs, and return their ids: fewer than ``count`` where Slurm refuses one after the first."""
+        """Submit as many whole batch jobs as ``count`` nodes have, and return the nodes' ids.
+
+        There are fewer where Slurm refuses a job after the first.
+        """
+        jobs = count // self._request.nodes_per_job
+        made = self._submit(jobs) if jobs else ()
+        return [node for job in made for node in node_ids(job, self._request.nodes_per_job)]
+
+    def _submit(self, count: int) -> Sequence[str]:
+        """Submit batch jobs, and return their ids; raises ``EngineRefusedError`` if Slurm refuses the first."""
         folder = self._state / FOLDER
         for name in (LOGS, PILOTS):
             (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -62,17 +72,18 @@ class SlurmEngine:
         return made
 
     def give_back(self, node: str) -> None:
-        """Withdraw a batch job from the queue, or signal its launcher to end; cancel a job that does not end in time.
+        """Withdraw a node's batch job from the queue, or signal its launchers to end; cancel a job that does not end.
 
         Slurm kills a cancelled job after its own ``KillWait``, which may be too short for workers to save.
         """
-        name = node_job_name(self._state)
-        first = self._ordered.setdefault(node, time.monotonic())
-        if time.monotonic() - first > self._request.end_seconds:
-            self._programs.cancel(node, name)
+        name, job = node_job_name(self._state), job_of_node(node)
+        first = self._ordered.setdefault(job, time.monotonic())
+        notice = 0.0 if self._request.nodes_per_job == 1 else NOTICE_SECONDS
+        if time.monotonic() - first > self._request.end_seconds + notice:
+            self._programs.cancel(job, name)
         else:
-            self._programs.withdraw(node, name)
-            self._programs.signal(node, name)
+            self._programs.withdraw(job, name)
+            self._programs.signal(job, name)
 
 
 class SlurmKind:

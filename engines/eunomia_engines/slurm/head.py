@@ -24,7 +24,7 @@ def parts_of(state: Path) -> HeadParts:
     request = Request.load(state)
     return HeadParts(
         engine=SlurmEngine(request, state),
-        demand=Demand(request.least, request.most, request.wait_seconds),
+        demand=Demand(request.least, request.most, request.wait_seconds, group=request.nodes_per_job),
         times=Times(drain=request.drain_seconds, margin=float(request.signal_seconds), idle=request.idle_seconds),
     )
 

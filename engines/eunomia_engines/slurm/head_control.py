@@ -49,10 +49,25 @@ class HeadControl:
         if found := self._jobs.active():
             rule = f"a state folder must have one head: {NAMES.down} ends it, and up begins with other options"
             raise InputError(rule, value=_ids(found), place=str(self._state))
+        self._check_nodes_per_job()
         if self._request.head == "job":
             self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self._state / SHARED).touch(mode=0o600)
         check_may_begin(NAMES, self._state)
+
+    def _check_nodes_per_job(self) -> None:
+        """Check that the jobs which a previous head left have as many nodes as those of this request.
+
+        Raises:
+            InputError: they have another number of nodes.
+        """
+        try:
+            before = Request.load(self._state).nodes_per_job
+        except InputError:  # the first request, or a damaged one
+            return
+        if before != self._request.nodes_per_job and (left := self._jobs.active_nodes()):
+            rule = f"--nodes-per-job must be that of the jobs that are there, {before}: {NAMES.down} ends them"
+            raise InputError(rule, value=f"{self._request.nodes_per_job} ({_ids(left)})", place=str(self._state))
 
     def start(self) -> str:
         """Start the head, and wait until it serves.

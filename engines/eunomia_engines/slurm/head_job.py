@@ -12,7 +12,7 @@ from typing import Final
 from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.requests import mark_of
 from eunomia_engines.slurm.programs import SlurmPrograms
-from eunomia_engines.slurm.request import FOLDER, Request
+from eunomia_engines.slurm.request import FOLDER, Request, node_job_name
 from eunomia_engines.slurm.script import LOGS, PATH, slurm_time
 from eunomia_engines.slurm.states import node_of
 
@@ -82,6 +82,11 @@ class HeadJobs:
     def active(self) -> Sequence[EngineNode]:
         """Return the jobs that Slurm does not list as ended, including those in unknown states."""
         jobs = [node_of(job) for job in self._programs.jobs([self._name])]
+        return [job for job in jobs if job.state is not NodeState.ENDED]
+
+    def active_nodes(self) -> Sequence[EngineNode]:
+        """Return the jobs of nodes that Slurm does not list as ended."""
+        jobs = [node_of(job) for job in self._programs.jobs([node_job_name(self._state)])]
         return [job for job in jobs if job.state is not NodeState.ENDED]
 
     def ask(self) -> str:

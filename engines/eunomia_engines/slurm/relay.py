@@ -23,6 +23,7 @@ from eunomia_engines.head.files import HEAD
 from eunomia_engines.pilots.names import private_folder
 from eunomia_engines.requests import mark_of
 from eunomia_engines.slurm.request import FOLDER, Request
+from eunomia_engines.slurm.script import PILOT_ID
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two reads of the head's record."""
@@ -160,7 +161,8 @@ def main() -> None:
     """Run the relay for the node of this batch job."""
     state = Path(sys.argv[1])
     base = private_folder(Request.load(state).node_dir, mark_of(state))
-    asyncio.run(run(state, port_file(base, os.environ.get("SLURM_JOB_ID", ""))))
+    job = os.environ.get(PILOT_ID) or os.environ.get("SLURM_JOB_ID", "")
+    asyncio.run(run(state, port_file(base, job)))
 
 
 if __name__ == "__main__":

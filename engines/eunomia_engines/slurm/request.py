@@ -35,6 +35,7 @@ class Request(BaseModel):
     Attributes:
         least: minimum number of nodes.
         most: maximum number of nodes, while jobs wait for slots.
+        nodes_per_job: number of nodes of a batch job, of which ``least`` and ``most`` are multiples.
         seconds: time limit of a node's batch job.
         gres: GRES of a node in Slurm's syntax; empty: none.
         cpu_slots: number of CPU slots per node instead of its GPUs; None: the node's GPUs are the slots.
@@ -49,13 +50,14 @@ class Request(BaseModel):
         head: where the head runs: ``here``, the machine of ``up``, or ``job``, a batch job.
         head_partition: partition of the head's job; empty: that of the nodes.
         head_seconds: time limit of the head's job; None: that of a node.
-        allocation: id of the user's own job whose nodes are used; empty: each node is a batch job.
+        allocation: id of the user's own job whose nodes are used; empty: the nodes are batch jobs.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     least: Annotated[int, Field(ge=1, le=10_000)]
     most: Annotated[int, Field(ge=1, le=10_000)]
+    nodes_per_job: Annotated[int, Field(ge=1, le=10_000)] = 1
     seconds: Annotated[float, Field(ge=LEAST_SECONDS)]
     gres: str = ""
     cpu_slots: Annotated[int, Field(ge=1)] | None = None
@@ -132,6 +134,17 @@ def time_option(text: str, name: str = "--time", least: float = LEAST_SECONDS) -
     if not least <= seconds < math.inf:
         raise InputError(f"{name} must be at least {least:g} s", value=f'"{text}"')
     return seconds
+
+
+def check_whole_jobs(least: int, most: int, nodes_per_job: int) -> None:
+    """Check that jobs of ``nodes_per_job`` nodes give each bound of ``--nodes`` exactly.
+
+    Raises:
+        InputError: a bound is not a multiple.
+    """
+    if least % nodes_per_job or most % nodes_per_job:
+        rule = f"both ends of --nodes must be multiples of --nodes-per-job, {nodes_per_job}"
+        raise InputError(rule, value=str(least) if least == most else f"{least}..{most}", place="--nodes")
 
 
 def gpus_asked(gres: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The script of the batch job that holds a node."""
+"""The script of the batch job that holds a node, or several."""
 
 import shlex
 from collections.abc import Sequence
@@ -16,9 +16,13 @@ SHORT_SECONDS: Final = 20
 MOST_SHORT: Final = 5
 """Number of consecutive launchers, each of which ran for less than ``SHORT_SECONDS``, after which a node ends."""
 PILOT_ID: Final = "EUNOMIA_PILOT"
-"""Variable with the id of a node that is a step of an allocation; without it, a node has the id of its batch job."""
+"""Variable with the id of a node that is not a batch job of its own: a step of an allocation, or a task of a job."""
 MADE: Final = "A node of an arbiter: a launcher runs here until the job ends. Made by `eunomia slurm up`."
-OWN: Final = ("job-name", "output", "error", "nodes", "ntasks", "signal", "export", "array", "requeue", "no-requeue")
+TASK: Final = "END_OF_TASK"
+OWN: Final = (
+    *("job-name", "output", "error", "nodes", "ntasks", "ntasks-per-node", "signal", "export"),
+    *("array", "requeue", "no-requeue", "no-kill"),
+)
 """Options of sbatch that Eunomia sets itself, so that ``-- sbatch options`` may not."""
 
 
@@ -37,18 +41,19 @@ def check_more(options: tuple[str, ...]) -> None:
 
 
 def job_script(request: Request, state: Path, *, seconds: float | None = None) -> str:
-    """Return the script of a node's batch job; it contains no token.
+    """Return the script of a batch job that holds a node, or as many as the request says; it contains no token.
 
     Args:
         request: the request of ``eunomia slurm up``.
         state: the arbiter's state folder, at the same path on all nodes.
         seconds: time limit of this job; None: the request's.
     """
-    folder = state / FOLDER
+    folder, nodes = state / FOLDER, request.nodes_per_job
     options = {
         "job-name": node_job_name(state),
-        "nodes": "1",
-        "ntasks": "1",
+        "nodes": str(nodes),
+        "ntasks": str(nodes),
+        "ntasks-per-node": "" if nodes == 1 else "1",
         "time": slurm_time(request.seconds if seconds is None else seconds),
         "gres": request.gres,
         "cpus-per-task": _given(request.cpus),
@@ -62,8 +67,11 @@ def job_script(request: Request, state: Path, *, seconds: float | None = None) -
         "export": f"HOME,USER,LOGNAME,LANG,PATH={PATH}",
     }
     lines = [f"#SBATCH --{name}={shlex.quote(text)}" for name, text in options.items() if text]
-    lines += ["#SBATCH --no-requeue", *(f"#SBATCH {shlex.quote(option)}" for option in request.more)]
-    return "\n".join(["#!/bin/bash", f"# {MADE}", *lines, *_body(request, state), ""])
+    lines += ["#SBATCH --no-requeue", *([] if nodes == 1 else ["#SBATCH --no-kill"])]
+    lines += [f"#SBATCH {shlex.quote(option)}" for option in request.more]
+    made = MADE if nodes == 1 else MADE.replace("A node", f"{nodes} nodes").replace("here", "on each")
+    body = _body(request, state) if nodes == 1 else _tasks(request, state)
+    return "\n".join(["#!/bin/bash", f"# {made}", *lines, *body, ""])
 
 
 def step_script(request: Request, state: Path) -> str:
@@ -73,23 +81,72 @@ def step_script(request: Request, state: Path) -> str:
     Slurm tracks processes by their parents, it signals all processes of a step.
     """
     made = MADE.replace("eunomia slurm up", "eunomia serve --on slurm").replace("job", "step")
+    body = _body(request, state, _watch(state, f"${PILOT_ID}"), ('rm -f "$stop"',))
+    return "\n".join(["#!/bin/bash", f"# {made}", *body, ""])
+
+
+def _tasks(request: Request, state: Path) -> list[str]:
+    """Return the lines of a job of several nodes after Slurm's options: a task on each node runs a launcher.
+
+    SIGTERM to ``srun`` kills the tasks at once, and a signal to its step reaches the workers, too. So the job's script
+    orders the tasks to end by a file that each of them looks for. A task outlives ``srun`` if that dies.
+    """
+    folder, nodes = state / FOLDER, request.nodes_per_job
+    log = f"{shlex.quote(str(folder / LOGS))}/${PILOT_ID}.log"
+    options = [
+        *(f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--no-kill"),
+        *("--wait=0", "--mem=0", *([] if request.cpus is None else [f"--cpus-per-task={request.cpus}"])),
+    ]
+    return [
+        f"records={shlex.quote(str(folder / PILOTS))}",
+        'stop="$records/$SLURM_JOB_ID.stop"',
+        'rm -f "$stop"',
+        "trap 'touch \"$stop\"' TERM INT",
+        f"read -r -d '' task << '{TASK}'",
+        f'export {PILOT_ID}="$SLURM_JOB_ID-$((SLURM_NODEID + 1))"',
+        f"exec >> {log} 2>&1",
+        *_body(request, state, _watch(state, "$SLURM_JOB_ID")),
+        TASK,
+        f'srun {" ".join(options)} --export=ALL bash -c "$task" &',
+        "child=$!",
+        'wait "$child"; code=$?',
+        'while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done  # a signal ends one wait alone',
+        "left() {",
+        '  for one in "$records/$SLURM_JOB_ID"-*.json; do',
+        '    [ ! -e "$one" ] || [ -e "${one%.json}.end" ] || return 0',
+        "  done",
+        "  return 1",
+        "}",
+        "# Tasks end in order even if srun has died.",
+        'touch "$stop"',
+        f"for ((second = 0; second < {int(request.end_seconds)}; second++)); do",
+        "  left || break",
+        "  sleep 1",
+        "done",
+        'rm -f "$stop"',
+        'exit "$code"',
+    ]
+
+
+def _watch(state: Path, name: str) -> Sequence[str]:
+    """Return lines that start a process which ends the script once there is a file ``NAME.stop`` beside the records."""
     folder = shlex.quote(str(state / FOLDER / PILOTS))
-    watch = [
-        f"stop={folder}/${PILOT_ID}.stop",
+    return [
+        f"stop={folder}/{name}.stop",
         "# Listing the folder lets shared storage show a new file.",
         f'(until ls {folder} > /dev/null && [ -e "$stop" ]; do sleep 2; done; kill -TERM $$) &',
         "watch=$!",
     ]
-    return "\n".join(["#!/bin/bash", f"# {made}", *_body(request, state, watch), ""])
 
 
-def _body(request: Request, state: Path, watch: Sequence[str] = ()) -> list[str]:
-    """Return the lines of the script after Slurm's options.
+def _body(request: Request, state: Path, watch: Sequence[str] = (), last: Sequence[str] = ()) -> list[str]:
+    """Return the lines that run a node's launcher until the node ends.
 
     Args:
         request: the request of ``eunomia slurm up``.
         state: the arbiter's state folder.
         watch: lines that start a process which ends the script; they set the shell variable ``watch`` to its pid.
+        last: commands after the end of the launcher.
     """
     record, whole = shlex.quote(str(state / FOLDER / PILOTS)), shlex.quote(str(state))
     setup = [] if request.setup is None else [f". {shlex.quote(str(request.setup))} || finish 9"]
@@ -97,13 +154,13 @@ def _body(request: Request, state: Path, watch: Sequence[str] = ()) -> list[str]
         f"record={record}/${{{PILOT_ID}:-$SLURM_JOB_ID}}.end",
         "finish() {",
         '  printf "%s\\n" "$1" > "$record.new" && mv "$record.new" "$record"',
-        *(['  kill "$watch" 2>/dev/null; rm -f "$stop"'] if watch else []),
+        *(['  [ -z "$watch" ] || kill "$watch" 2>/dev/null'] if watch else []),
+        *(f"  {command}" for command in last),
         *(['  [ -z "$relay" ] || kill "$relay" 2>/dev/null'] if request.head == "job" else []),
         f'  [ "$1" != 0 ] || "$python" -m eunomia_engines.slurm.pilot {whole} --clear',
         '  exit "$1"',
         "}",
         'rm -f "$record"',
-        *watch,
         f"python={shlex.quote(request.python)}",
         *setup,
         "set +eu; trap - ERR EXIT  # whatever the setup file has set",
@@ -113,6 +170,7 @@ def _body(request: Request, state: Path, watch: Sequence[str] = ()) -> list[str]
         "child=0",
         "short=0",
         'trap \'ends=1; [ "$child" = 0 ] || kill -TERM "$child" 2>/dev/null\' TERM INT',
+        *watch,
         "# A launcher that died is started again, since its workers live on as long as this job.",
         "while [ $ends = 0 ]; do",
         "  began=$SECONDS",
