@@ -10,7 +10,7 @@ import pytest
 from eunomia.errors import InputError
 from eunomia_engines.engine import EngineSilentError
 from eunomia_engines.slurm.engine import findings
-from eunomia_engines.slurm.limits import association_of, partition_of, qos_of, site_of
+from eunomia_engines.slurm.limits import association_of, partition_of, qos_of, site_of, tres_of
 from eunomia_engines.slurm.limits_check import SiteLimits, check_limits, read_limits, room_note, save_note
 from eunomia_engines.slurm.programs import SlurmPrograms, nodes_of
 from eunomia_engines.slurm.request import Request
@@ -92,8 +92,18 @@ def test_a_line_of_another_form_is_refused(read: object) -> None:
     [
         (("State=UP", "State=DRAIN"), {}, "partition gpu must take jobs, but got DRAIN"),
         (("State=UP", "State=INACTIVE"), {}, "partition gpu must take jobs, but got INACTIVE"),
-        (("MinNodes=0", "MinNodes=2"), {}, "must take jobs of one node, but got MinNodes 2"),
-        (("MaxNodes=UNLIMITED", "MaxNodes=0"), {}, "must take jobs of one node, but got MaxNodes 0"),
+        (("MinNodes=0", "MinNodes=2"), {}, r"must take jobs of one node \(--nodes-per-job\), but got MinNodes 2"),
+        (
+            ("MaxNodes=UNLIMITED", "MaxNodes=0"),
+            {},
+            r"must take jobs of one node \(--nodes-per-job\), but got MaxNodes 0",
+        ),
+        (
+            ("MinNodes=0", "MinNodes=4"),
+            {"nodes_per_job": 2},
+            r"jobs of 2 nodes \(--nodes-per-job\), but got MinNodes 4",
+        ),
+        (("MaxNodes=UNLIMITED", "MaxNodes=1"), {"nodes_per_job": 2}, "jobs of 2 nodes .*, but got MaxNodes 1"),
         (
             ("AllowAccounts=ALL", "AllowAccounts=a,b"),
             {"account": "c"},
@@ -112,7 +122,7 @@ def test_what_a_partition_does_not_take_is_refused(
 
 
 def test_all_that_is_wrong_is_named_at_once() -> None:
-    known = limits(partition=PARTITION.replace("State=UP", "State=DRAIN"), own=["lab|ml||1|||normal|normal"])
+    known = limits(partition=PARTITION.replace("State=UP", "State=DRAIN"), own=["lab|ml||1|||normal|normal|"])
     with pytest.raises(InputError) as caught:
         check_limits(request(), ["gpu"], known)
     assert str(caught.value).splitlines() == [
@@ -135,15 +145,15 @@ def test_a_partition_that_is_down_is_noted() -> None:
 @pytest.mark.parametrize(
     ("given", "own", "qos", "said"),
     [
-        ({"account": "x"}, ["lab|ml||||||"], [], r"--account must be one of yours \(ml\)"),
-        ({"account": "x"}, ["far|x||||||"], [], r"--account must be one of yours \(none\)"),
-        ({"qos": "x"}, ["lab|ml||||||long,short"], [], r"--qos must be one of account ml \(long, short\)"),
-        ({}, ["lab|ml||||12:00:00||"], [], "at most 12 h, MaxWall of account ml, but got 24 h"),
-        ({}, ["lab|ml||1||||"], [], "at most 1, MaxJobs of account ml, but got 2"),
-        ({}, ["lab|ml|||1|||"], [], "at most 1, MaxSubmitJobs of account ml, but got 2"),
-        ({"qos": "q"}, ["lab|ml||9||||q"], ["q|1||||"], "at most 1, MaxJobs of QOS q, but got 2"),
-        ({}, ["lab|ml||||2-00:00:00|q|q"], ["q|||06:00:00||"], "at most 6 h, MaxWall of QOS q"),
-        ({}, ["lab|ml||9||||", "lab|ml|gpu|1||||"], [], "at most 1, MaxJobs of account ml"),
+        ({"account": "x"}, ["lab|ml|||||||"], [], r"--account must be one of yours \(ml\)"),
+        ({"account": "x"}, ["far|x|||||||"], [], r"--account must be one of yours \(none\)"),
+        ({"qos": "x"}, ["lab|ml||||||long,short|"], [], r"--qos must be one of account ml \(long, short\)"),
+        ({}, ["lab|ml||||12:00:00|||"], [], "at most 12 h, MaxWall of account ml, but got 24 h"),
+        ({}, ["lab|ml||1|||||"], [], "at most 1, MaxJobs of account ml, but got 2"),
+        ({}, ["lab|ml|||1||||"], [], "at most 1, MaxSubmitJobs of account ml, but got 2"),
+        ({"qos": "q"}, ["lab|ml||9||||q|"], ["q|1||||||"], "at most 1, MaxJobs of QOS q, but got 2"),
+        ({}, ["lab|ml||||2-00:00:00|q|q|"], ["q|||06:00:00||||"], "at most 6 h, MaxWall of QOS q"),
+        ({}, ["lab|ml||9|||||", "lab|ml|gpu|1|||||"], [], "at most 1, MaxJobs of account ml"),
     ],
 )
 def test_limits_of_accounts_and_qos_are_refused_by_name(
@@ -155,36 +165,105 @@ def test_limits_of_accounts_and_qos_are_refused_by_name(
 
 def test_slurm_looks_a_limit_up_in_the_qos_of_the_partition_then_of_the_job_then_in_the_account() -> None:
     partition = PARTITION.replace("QoS=N/A", "QoS=part")
-    own, job = ["lab|ml||1|||q|q"], "q|3||||"
+    own, job = ["lab|ml||1|||q|q|"], "q|3||||||"
     assert "3 of the nodes are there at once, MaxJobs of QOS q" in _only(limits(own=own, qos=[job]))
-    both = ["part|2||||", job]
+    both = ["part|2||||||", job]
     assert "MaxJobs of QOS part of partition gpu" in _only(limits(partition=partition, own=own, qos=both))
-    above = ["part|2||||", "q|3||||DenyOnLimit,OverPartQOS"]
+    above = ["part|2||||||", "q|3||||DenyOnLimit,OverPartQOS||"]
     assert "MaxJobs of QOS q" in _only(limits(partition=partition, own=own, qos=above))
 
 
-def _only(known: SiteLimits) -> str:
-    (note,) = check_limits(request(), ["gpu"], known)
+def _only(known: SiteLimits, **more: object) -> str:
+    (note,) = check_limits(request(**more), ["gpu"], known)
     return note
 
 
 def test_limits_that_slurm_does_not_enforce_are_not_limits() -> None:
     for enforced in ("none", "associations", "(null)"):
         config = CONFIG.replace("associations,limits,qos", enforced)
-        assert check_limits(request(), ["gpu"], limits(config=config, own=["lab|ml||1|1|1:00||"])) == []
+        assert check_limits(request(), ["gpu"], limits(config=config, own=["lab|ml||1|1|1:00|||"])) == []
 
 
 def test_the_account_is_not_known_where_a_user_has_several_and_names_none() -> None:
-    known = limits(own=["lab|ml||1||||", "lab|bio||1||||"])
+    known = limits(own=["lab|ml||1|||||", "lab|bio||1|||||"])
     assert check_limits(request(), ["gpu"], known) == []
     with pytest.raises(InputError, match="MaxJobs of account bio"):
         check_limits(request(account="bio"), ["gpu"], known)
 
 
 def test_fewer_nodes_than_the_most_are_noted() -> None:
-    assert _only(limits(own=["lab|ml||3||||"])) == "at most 3 of the nodes are there at once, MaxJobs of account ml"
-    assert "one is replaced only after its end" in _only(limits(own=["lab|ml||4||||"]))
-    assert check_limits(request(), ["gpu"], limits(own=["lab|ml||5||||"])) == []
+    assert _only(limits(own=["lab|ml||3|||||"])) == "at most 3 of the nodes are there at once, MaxJobs of account ml"
+    assert "one is replaced only after its end" in _only(limits(own=["lab|ml||4|||||"]))
+    assert check_limits(request(), ["gpu"], limits(own=["lab|ml||5|||||"])) == []
+
+
+@pytest.mark.parametrize("together", [2, 4])
+def test_a_partition_takes_jobs_of_as_many_nodes_as_its_limits_say(together: int) -> None:
+    partition = PARTITION.replace("MinNodes=0", "MinNodes=2").replace("MaxNodes=UNLIMITED", "MaxNodes=4")
+    assert check_limits(request(least=4, nodes_per_job=together), ["gpu"], limits(partition=partition)) == []
+
+
+def test_limits_on_jobs_are_of_jobs_and_not_of_their_nodes() -> None:
+    two, one = limits(own=["lab|ml||2|||||"]), limits(own=["lab|ml|||1||||"])
+    assert "one is replaced only after its end" in _only(two, nodes_per_job=2)
+    assert "with as many jobs" in _only(two, nodes_per_job=2)
+    assert check_limits(request(most=4, nodes_per_job=4, least=4), ["gpu"], two) == []
+    note = "at most 2 of the nodes are there at once, MaxSubmitJobs 1 of account ml"
+    assert _only(one, nodes_per_job=2) == note
+    with pytest.raises(InputError, match="must begin with at most 2, MaxSubmitJobs 1 of account ml, but got 4"):
+        check_limits(request(least=4, nodes_per_job=2), ["gpu"], one)
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "qos", "said"),
+    [
+        (
+            {"nodes_per_job": 2},
+            ["lab|ml|||||||node=1"],
+            [],
+            r"at most 1 node, MaxTRES of account ml, but got 2 \(2 nodes",
+        ),
+        (
+            {"nodes_per_job": 2},
+            ["lab|ml|||||||gres/gpu=7"],
+            [],
+            r"at most 7 gres/gpu, MaxTRES of account ml, but got 8",
+        ),
+        ({"gres": "gpu:a:4"}, ["lab|ml|||||||gres/gpu:a=2,cpu=9"], [], "at most 2 gres/gpu:a, .*, but got 4"),
+        ({"cpus": 8, "nodes_per_job": 2}, ["lab|ml|||||||cpu=15,mem=1G"], [], "at most 15 cpu, .*, but got 16"),
+        ({"qos": "q"}, ["lab|ml|||||||node=9"], ["q||||||gres/gpu=2|"], "at most 2 gres/gpu, MaxTRES of QOS q"),
+        (
+            {"qos": "big"},
+            ["lab|ml|||||||"],
+            ["big|||||||node=2"],
+            r"at least 2 node, MinTRES of QOS big \(--nodes-per-job\), but got 1 \(1 node a job\)",
+        ),
+        ({"qos": "big"}, ["lab|ml|||||||"], ["big|||||||gres/gpu=8"], "at least 8 gres/gpu, MinTRES of QOS big"),
+    ],
+)
+def test_limits_of_a_job_are_held_by_all_its_nodes(
+    given: dict[str, object], own: list[str], qos: list[str], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        check_limits(request(**given), ["gpu"], limits(own=own, qos=qos))
+
+
+def test_a_job_of_enough_nodes_is_within_the_least_of_a_qos() -> None:
+    known = limits(own=["lab|ml|||||||node=2"], qos=["big|||||||node=2,gres/gpu=8"])
+    assert check_limits(request(qos="big", nodes_per_job=2), ["gpu"], known) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "amounts"),
+    [
+        ("", {}),
+        ("cpu=64,gres/gpu=8,gres/gpu:a100=4,node=2", {"cpu": 64, "gres/gpu": 8, "gres/gpu:a100": 4, "node": 2}),
+        ("mem=100G,node=1", {"node": 1}),
+        ("node", {}),
+    ],
+)
+def test_amounts_in_a_job_are_read_without_those_that_have_a_unit(text: str, amounts: dict[str, int]) -> None:
+    assert tres_of(text) == amounts
 
 
 def test_a_cluster_with_fewer_such_nodes_is_noted() -> None:
@@ -196,6 +275,11 @@ def test_a_cluster_with_fewer_such_nodes_is_noted() -> None:
         "of --nodes 2..4, the cluster has room for 3 of gpu:4; more wait in the queue"
     ]
     assert not room_note(request(gres="gpu:2"), three), "two jobs share a node"
+    (note,) = room_note(request(nodes_per_job=2), three)
+    assert "room for 2 of gpu:4" in note, "a second job has only one machine"
+    (note,) = room_note(request(gres="gpu:2", least=4, nodes_per_job=4), three)
+    assert "room for 0 of gpu:2" in note, "no two nodes of a job share a machine"
+    assert not room_note(request(gres="gpu:2", most=6, nodes_per_job=3), three)
 
 
 def test_a_checkpoint_may_take_as_long_as_the_site_says() -> None:
@@ -242,7 +326,7 @@ def test_the_check_of_the_engine_says_what_a_checkpoint_may_take() -> None:
     programs = answering(
         partition=(0, PARTITION, ""),
         config=(0, CONFIG.replace("(null)", "send_user_signal"), ""),
-        associations=(0, "lab|ml||4|8|1-00:00:00||\n", ""),
+        associations=(0, "lab|ml||4|8|1-00:00:00|||\n", ""),
         qos=(0, "", ""),
         **{"--version": (0, "slurm 22.05.8", ""), "sinfo": (0, "gpu*|up|infinite|3|8|2000|idle|gpu:v100:4", "")},
     )

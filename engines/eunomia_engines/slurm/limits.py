@@ -13,8 +13,8 @@ from eunomia.model.shapes import value
 from eunomia_engines.engine import EngineSilentError
 from eunomia_engines.slurm.programs import SlurmPrograms, seconds_of
 
-ASSOCIATION_FORMAT = "Cluster,Account,Partition,MaxJobs,MaxSubmitJobs,MaxWall,DefaultQOS,QOS"
-QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitJobsPU,MaxWall,GraceTime,Flags"
+ASSOCIATION_FORMAT = "Cluster,Account,Partition,MaxJobs,MaxSubmitJobs,MaxWall,DefaultQOS,QOS,MaxTRES"
+QOS_FORMAT = "Name,MaxJobsPU,MaxSubmitJobsPU,MaxWall,GraceTime,Flags,MaxTRES,MinTRES"
 ALL = "ALL"
 IMPLIED: Final = {
     "associations": ("associations",),
@@ -80,6 +80,7 @@ class Association:
         most_submitted: maximum number of jobs that run or wait at the same time.
         most_seconds: maximum time of a job.
         qos: QOS that jobs may name; a job without one uses ``default_qos``, else the first of these.
+        most_tres: maximum amounts in a job, such as of ``node`` and ``gres/gpu``, by Slurm's names.
     """
 
     cluster: str
@@ -90,6 +91,7 @@ class Association:
     most_seconds: float | None
     default_qos: str
     qos: tuple[str, ...]
+    most_tres: Mapping[str, int]
 
 
 @value
@@ -98,6 +100,8 @@ class Qos:
 
     Attributes:
         is_above_partition: whether its limits override those of the partition's own QOS.
+        most_tres: maximum amounts in a job, such as of ``node`` and ``gres/gpu``, by Slurm's names.
+        least_tres: minimum amounts in a job.
     """
 
     name: str
@@ -106,6 +110,8 @@ class Qos:
     most_seconds: float | None
     grace_seconds: float | None
     is_above_partition: bool
+    most_tres: Mapping[str, int]
+    least_tres: Mapping[str, int]
 
 
 def partitions(programs: SlurmPrograms) -> Sequence[PartitionLimits]:
@@ -171,7 +177,7 @@ def association_of(line: str) -> Association:
     Raises:
         EngineSilentError: the line has another form.
     """
-    cluster, account, partition, jobs, submitted, wall, default, qos = _fields(line, 8)
+    cluster, account, partition, jobs, submitted, wall, default, qos, most_tres = _fields(line, 9)
     return Association(
         cluster=cluster,
         account=account,
@@ -181,6 +187,7 @@ def association_of(line: str) -> Association:
         most_seconds=seconds_of(wall),
         default_qos=default,
         qos=tuple(name for name in qos.split(",") if name),
+        most_tres=tres_of(most_tres),
     )
 
 
@@ -190,7 +197,7 @@ def qos_of(line: str) -> Qos:
     Raises:
         EngineSilentError: the line has another form.
     """
-    name, jobs, submitted, wall, grace, flags = _fields(line, 6)
+    name, jobs, submitted, wall, grace, flags, most_tres, least_tres = _fields(line, 8)
     return Qos(
         name=name,
         most_jobs=_whole(jobs),
@@ -198,7 +205,15 @@ def qos_of(line: str) -> Qos:
         most_seconds=seconds_of(wall),
         grace_seconds=_seconds(grace),
         is_above_partition="overpartqos" in flags.lower().split(","),
+        most_tres=tres_of(most_tres),
+        least_tres=tres_of(least_tres),
     )
+
+
+def tres_of(text: str) -> Mapping[str, int]:
+    """Parse amounts such as ``cpu=64,gres/gpu=8,node=2``, without those that have a unit (``mem=100G``)."""
+    parts = (part.rpartition("=") for part in text.split(","))
+    return {name: int(amount) for name, _, amount in parts if name and amount.isdecimal()}
 
 
 def _lines(text: str) -> Sequence[str]:

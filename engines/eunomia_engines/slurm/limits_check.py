@@ -110,15 +110,28 @@ def room_note(request: Request, here: Sequence[SlurmNodes]) -> Sequence[str]:
     if not request.gres:
         return ()
     kind, count = gpus_asked(request.gres)
-    by_partition: dict[str, int] = {}
+    by_partition: dict[str, list[int]] = {}
     for one in here:
         gpus = one.gpus.get(kind, 0) if kind else sum(one.gpus.values())
-        by_partition[one.partition] = by_partition.get(one.partition, 0) + one.count * (gpus // count)
-    room = max(by_partition.values())
+        by_partition.setdefault(one.partition, []).extend([gpus // count] * one.count)
+    room = max(_room(each, request) for each in by_partition.values())
     if room >= request.most:
         return ()
     asked = str(request.least) if request.least == request.most else f"{request.least}..{request.most}"
     return [f"of --nodes {asked}, the cluster has room for {room} of {request.gres}; more wait in the queue"]
+
+
+def _room(machines: Sequence[int], request: Request) -> int:
+    """Return the number of nodes that fit on machines, at most the request's; a job's nodes are on different ones.
+
+    Args:
+        machines: number of nodes that fit on each machine.
+        request: the requested nodes.
+    """
+    together, jobs = request.nodes_per_job, 0
+    while jobs * together < request.most and sum(min(one, jobs + 1) for one in machines) >= (jobs + 1) * together:
+        jobs += 1
+    return jobs * together
 
 
 def save_note(request: Request, names: Sequence[str], limits: SiteLimits) -> str:
@@ -154,9 +167,9 @@ def _problems(request: Request, partition: PartitionLimits, limits: SiteLimits) 
 
     if partition.state in TAKES_NONE:
         refuse(f"partition {partition.name} must take jobs", partition.state)
-    if (partition.least_nodes or 1) > 1 or partition.most_nodes == 0:
-        bounds = f"MinNodes {partition.least_nodes}" if partition.most_nodes != 0 else "MaxNodes 0"
-        refuse(f"partition {partition.name} must take jobs of one node", bounds)
+    if bound := _other_size(request, partition):
+        size = "one node" if request.nodes_per_job == 1 else f"{request.nodes_per_job} nodes"
+        refuse(f"partition {partition.name} must take jobs of {size} (--nodes-per-job)", bound)
     own = _association(request, partition, limits)
     account = request.account or ("" if own is None else own.account)
     if account and partition.accounts is not None and account not in partition.accounts:
@@ -175,10 +188,53 @@ def _problems(request: Request, partition: PartitionLimits, limits: SiteLimits) 
     if longest is not None and request.seconds > longest.most:
         rule = f"--time must be at most {longest.most / 3600:g} h, MaxWall of {longest.whose}"
         refuse(rule, f"{request.seconds / 3600:g} h")
+    together = request.nodes_per_job
     for name, cap in _counts(request, partition, limits):
-        if cap is not None and request.least > cap.most:
-            refuse(f"--nodes must begin with at most {cap.most:g}, {name} of {cap.whose}", str(request.least))
+        if cap is not None and request.least > cap.most * together:
+            which = name if together == 1 else f"{name} {cap.most:g}"
+            refuse(
+                f"--nodes must begin with at most {cap.most * together:g}, {which} of {cap.whose}", str(request.least)
+            )
+    for name, amount in _in_a_job(request).items():
+        most = _cap(request, partition, limits, lambda one, name=name: one.most_tres.get(name))  # type: ignore[misc]
+        least = _cap(request, partition, limits, lambda one, name=name: _least(one, name))  # type: ignore[misc]
+        if most is not None and amount > most.most:
+            refuse(
+                f"a job must have at most {most.most:g} {name}, MaxTRES of {most.whose}", f"{amount} ({_size(request)})"
+            )
+        if least is not None and amount < least.most:
+            rule = f"a job must have at least {least.most:g} {name}, MinTRES of {least.whose} (--nodes-per-job)"
+            refuse(rule, f"{amount} ({_size(request)})")
     return found
+
+
+def _other_size(request: Request, partition: PartitionLimits) -> str:
+    """Return the partition's limit that the number of nodes of a job breaks; empty: none."""
+    if partition.least_nodes is not None and request.nodes_per_job < partition.least_nodes:
+        return f"MinNodes {partition.least_nodes}"
+    if partition.most_nodes is not None and request.nodes_per_job > partition.most_nodes:
+        return f"MaxNodes {partition.most_nodes}"
+    return ""
+
+
+def _in_a_job(request: Request) -> dict[str, int]:
+    """Return what a job has of nodes, CPUs and GPUs, by Slurm's names."""
+    nodes = request.nodes_per_job
+    found = {"node": nodes} if request.cpus is None else {"node": nodes, "cpu": nodes * request.cpus}
+    if request.gres:
+        kind, count = gpus_asked(request.gres)
+        found["gres/gpu"] = nodes * count
+        if kind:
+            found[f"gres/gpu:{kind}"] = nodes * count
+    return found
+
+
+def _size(request: Request) -> str:
+    return f"{request.nodes_per_job} node{'' if request.nodes_per_job == 1 else 's'} a job"
+
+
+def _least(one: Association | Qos, name: str) -> float | None:
+    return one.least_tres.get(name) if isinstance(one, Qos) else None
 
 
 def _notes(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[str]:
@@ -189,10 +245,13 @@ def _notes(request: Request, partition: PartitionLimits, limits: SiteLimits) -> 
     for name, cap in _counts(request, partition, limits):
         if cap is None:
             continue
-        if request.most > cap.most:
-            notes.append(f"at most {cap.most:g} of the nodes are there at once, {name} of {cap.whose}")
-        elif request.most == cap.most:
-            text = f"{name} of {cap.whose} is {cap.most:g}: with as many nodes, one is replaced only after its end"
+        together, most = request.nodes_per_job, cap.most * request.nodes_per_job
+        if request.most > most:
+            which = name if together == 1 else f"{name} {cap.most:g}"
+            notes.append(f"at most {most:g} of the nodes are there at once, {which} of {cap.whose}")
+        elif request.most == most:
+            what = "nodes" if together == 1 else "jobs"
+            text = f"{name} of {cap.whose} is {cap.most:g}: with as many {what}, one is replaced only after its end"
             notes.append(text)
     return notes
 
