@@ -8,6 +8,7 @@ import pytest
 from tests.engines.slurm_lab import SlurmLab, needs_slurm
 
 from eunomia_engines.slurm.engine import SlurmKind
+from eunomia_engines.slurm.job_nodes import job_of_node
 from eunomia_engines.slurm.request import FOLDER, Request
 from eunomia_engines.testing.conformance import EngineConformance, EngineLab, Saying
 
@@ -25,7 +26,7 @@ class RealLab:
     sayings = frozenset[Saying]()
     seconds = 40.0
 
-    def __init__(self) -> None:
+    def __init__(self, *, nodes_per_job: int = 1) -> None:
         folder = Path(tempfile.mkdtemp(prefix="eunomia-slurm-"))
         launcher, setup = folder / "launcher.sh", folder / "env.sh"
         launcher.write_text(LAUNCHER, encoding="utf-8")
@@ -34,10 +35,8 @@ class RealLab:
         self.states = (folder / "a", folder / "b")
         for state in self.states:
             (state / FOLDER).mkdir(parents=True)
-            request = Request(
-                least=1, most=2, seconds=600.0, cpu_slots=1, setup=setup, python="python", node_dir=folder
-            )
-            request.save(state)
+            given = {"least": nodes_per_job, "most": 2 * nodes_per_job, "nodes_per_job": nodes_per_job}
+            Request(**given, seconds=600.0, cpu_slots=1, setup=setup, python="python", node_dir=folder).save(state)
         (folder / "slurm").mkdir()
         self.lab = SlurmLab(folder / "slurm")
         self._before = os.environ.get("SLURM_CONF")
@@ -53,7 +52,7 @@ class RealLab:
         """Let a node that waits begin on a machine: Slurm does so by itself."""
 
     def end(self, node: str) -> None:
-        self.lab.call("scancel", node)
+        self.lab.call("scancel", job_of_node(node))
 
     def say(self, node: str, saying: Saying) -> None:
         raise NotImplementedError(f"a real Slurm does not say {saying.value}")
@@ -77,3 +76,11 @@ class TestRealSlurm(EngineConformance):
 
     def lab(self) -> EngineLab:
         return RealLab()
+
+
+class TestRealSlurmWithTwoNodesAJob(EngineConformance):
+    name = "slurm"
+    group = 2
+
+    def lab(self) -> EngineLab:
+        return RealLab(nodes_per_job=self.group)

@@ -324,13 +324,14 @@ def test_limits_that_cannot_be_read_are_named_and_limit_nothing() -> None:
 
 def test_the_check_of_the_engine_says_what_a_checkpoint_may_take() -> None:
     programs = answering(
-        partition=(0, PARTITION, ""),
+        partition=(0, PARTITION.replace("MinNodes=0", "MinNodes=2"), ""),
         config=(0, CONFIG.replace("(null)", "send_user_signal"), ""),
-        associations=(0, "lab|ml||4|8|1-00:00:00|||\n", ""),
+        associations=(0, "lab|ml||4|8|1-00:00:00|||node=4\n", ""),
         qos=(0, "", ""),
         **{"--version": (0, "slurm 22.05.8", ""), "sinfo": (0, "gpu*|up|infinite|3|8|2000|idle|gpu:v100:4", "")},
     )
     texts = [one.text for one in findings(programs)]
     assert "KillWait 30 s: after scancel or a preemption, a checkpoint may take no longer" in texts
     assert "GraceTime 60 s of partition gpu comes before it when a job is preempted" in texts
-    assert "account ml: MaxJobs 4, MaxSubmitJobs 8, MaxWall 24 h" in texts
+    assert "account ml: MaxJobs 4, MaxSubmitJobs 8, MaxWall 24 h, MaxTRES node=4" in texts
+    assert "a job in partition gpu has at least 2 nodes (--nodes-per-job)" in texts

@@ -148,7 +148,7 @@ def findings(programs: SlurmPrograms) -> Sequence[EngineFinding]:
 
 def _limit_texts(limits: SiteLimits) -> Sequence[str]:
     """Return the site's limits that matter to a user's request, as lines of text."""
-    found = list(limits.unknown)
+    found = [*limits.unknown, *_sizes(limits)]
     if limits.site is not None and limits.site.kill_wait_seconds is not None:
         seconds = limits.site.kill_wait_seconds
         found.append(f"KillWait {seconds:g} s: after scancel or a preemption, a checkpoint may take no longer")
@@ -163,5 +163,19 @@ def _limit_texts(limits: SiteLimits) -> Sequence[str]:
         most = {"MaxJobs": one.most_jobs, "MaxSubmitJobs": one.most_submitted}
         counts = [f"{name} {most_jobs}" for name, most_jobs in most.items() if most_jobs is not None]
         hours = [] if one.most_seconds is None else [f"MaxWall {one.most_seconds / 3600:g} h"]
-        found.append(f"account {one.account}{where}: {', '.join([*counts, *hours]) or 'no limits of its own'}")
+        tres = (
+            [f"MaxTRES {','.join(f'{name}={most}' for name, most in one.most_tres.items())}"] if one.most_tres else []
+        )
+        found.append(f"account {one.account}{where}: {', '.join([*counts, *hours, *tres]) or 'no limits of its own'}")
+    return found
+
+
+def _sizes(limits: SiteLimits) -> Sequence[str]:
+    """Return the partitions' limits on the number of nodes of a job, as lines of text."""
+    found = []
+    for one in limits.partitions:
+        least = [] if (one.least_nodes or 0) <= 1 else [f"at least {one.least_nodes}"]
+        most = [] if one.most_nodes is None else [f"at most {one.most_nodes}"]
+        if least or most:
+            found.append(f"a job in partition {one.name} has {' and '.join([*least, *most])} nodes (--nodes-per-job)")
     return found
