@@ -21,9 +21,9 @@ from eunomia_appmaster.node.engine_note import (
 from eunomia_engines.head.head import note_asked
 from eunomia_engines.keeper.demand import Demand
 from eunomia_engines.keeper.keeper import Keeper
-from eunomia_engines.keeper.plan import Times
+from eunomia_engines.keeper.plan import Life, Times
 from eunomia_engines.slurm.request import NAMES
-from eunomia_engines.testing.fake import FakeEngine
+from eunomia_engines.testing.fake import FakeCluster, FakeEngine
 
 WAITING = EngineNote(
     engine="slurm",
@@ -39,6 +39,17 @@ def test_asks_that_wait_are_lines_with_one_for_each_reason() -> None:
         "2 asked of slurm: jobs 4711, 4712, pending: Priority",
         "1 asked of slurm: job 4713, pending",
     ]
+
+
+def test_nodes_that_wait_together_are_one_ask(tmp_path: Path) -> None:
+    cluster = FakeCluster(group=2)
+    cluster.ask("", 4)
+    note_asked(NAMES, tmp_path, [Life(id=node.id, node=node) for node in FakeEngine(cluster).nodes()])
+    note = read_note(tmp_path)
+    assert note is not None and note.lines == ["4 asked of slurm: jobs g0 (2 nodes), g1 (2 nodes), pending"]
+    (tmp_path / NOTE).write_text('{"engine": "slurm", "up": "", "down": "", "at": 1.0, "asked": [{"id": "4711"}]}')
+    earlier = read_note(tmp_path)
+    assert earlier is not None and earlier.lines == ["1 asked of slurm: job 4711, pending"]
 
 
 def test_a_note_survives_its_file_and_one_that_is_missing_or_damaged_is_none(tmp_path: Path) -> None:

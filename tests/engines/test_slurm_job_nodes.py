@@ -302,6 +302,11 @@ def test_giving_a_node_back_ends_its_job(lab: RecordedLab) -> None:
     engine.ask(6)
     lab.give("12-1")
     engine.give_back("12-2")
+    order = lab.states[0] / FOLDER / PILOTS / "12.stop"
+    assert not order.exists(), "no task has begun"
+    begin(lab, "12-3", "gpu3")
+    engine.give_back("12-2")
+    assert order.exists(), "the host of the job's script may have failed"
     assert {node.id for node in engine.nodes() if node.state is NodeState.ENDED} == {"12-1", "12-2", "12-3"}
 
 

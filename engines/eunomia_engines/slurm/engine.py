@@ -84,6 +84,13 @@ class SlurmEngine:
         else:
             self._programs.withdraw(job, name)
             self._programs.signal(job, name)
+            self._order_tasks(job)
+
+    def _order_tasks(self, job: str) -> None:
+        """Order the tasks of a job of several nodes to end, even if the host of the job's script has failed."""
+        folder = self._state / FOLDER / PILOTS
+        if self._request.nodes_per_job > 1 and any(folder.glob(f"{job}-*.json")):
+            (folder / f"{job}.stop").touch(mode=0o600)
 
 
 class SlurmKind:

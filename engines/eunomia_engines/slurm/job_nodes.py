@@ -1,12 +1,12 @@
 """The nodes of a batch job that holds several: they start and end together, and the job may lose some of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from eunomia_engines.engine import EngineNode, NodeState
-from eunomia_engines.pilots.records import CLEAN, end_of, pilots
+from eunomia_engines.pilots.records import CLEAN, Pilot, end_of, pilots
 from eunomia_engines.slurm.programs import SlurmJob, SlurmPrograms
 from eunomia_engines.slurm.request import FOLDER, Request
 from eunomia_engines.slurm.states import node_of
@@ -44,15 +44,17 @@ class JobNodes:
         Raises:
             EngineSilentError: Slurm does not name the hosts of a job.
         """
-        return [node for job in jobs for node in ([node_of(job)] if self._count == 1 else self._several(job))]
+        if self._count == 1:
+            return [node_of(job) for job in jobs]
+        begun = pilots(self._folder)
+        return [node for job in jobs for node in self._several(job, begun)]
 
-    def _several(self, job: SlurmJob) -> Sequence[EngineNode]:
+    def _several(self, job: SlurmJob, begun: Mapping[str, Pilot]) -> Sequence[EngineNode]:
         """Return the nodes of a job: as many as it asked for, of which some may have ended before the job.
 
         A node has the host that its pilot recorded, and before that a host of the job that no pilot has recorded.
         """
-        whole, begun = node_of(job), pilots(self._folder)
-        ids = node_ids(job.id, self._count)
+        whole, ids = node_of(job), node_ids(job.id, self._count)
         recorded = {each: begun[each].host for each in ids if each in begun}
         hosts = self._named(job.host) if whole.state is NodeState.RUNS else ()
         free = iter([host for host in hosts if host not in recorded.values()])

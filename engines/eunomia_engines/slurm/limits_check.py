@@ -196,8 +196,8 @@ def _problems(request: Request, partition: PartitionLimits, limits: SiteLimits) 
                 f"--nodes must begin with at most {cap.most * together:g}, {which} of {cap.whose}", str(request.least)
             )
     for name, amount in _in_a_job(request).items():
-        most = _cap(request, partition, limits, lambda one, name=name: one.most_tres.get(name))  # type: ignore[misc]
-        least = _cap(request, partition, limits, lambda one, name=name: _least(one, name))  # type: ignore[misc]
+        most = _cap(request, partition, limits, _most_of(name))
+        least = _cap(request, partition, limits, _least_of(name))
         if most is not None and amount > most.most:
             refuse(
                 f"a job must have at most {most.most:g} {name}, MaxTRES of {most.whose}", f"{amount} ({_size(request)})"
@@ -233,8 +233,12 @@ def _size(request: Request) -> str:
     return f"{request.nodes_per_job} node{'' if request.nodes_per_job == 1 else 's'} a job"
 
 
-def _least(one: Association | Qos, name: str) -> float | None:
-    return one.least_tres.get(name) if isinstance(one, Qos) else None
+def _most_of(name: str) -> Callable[[Association | Qos], float | None]:
+    return lambda one: one.most_tres.get(name)
+
+
+def _least_of(name: str) -> Callable[[Association | Qos], float | None]:
+    return lambda one: one.least_tres.get(name) if isinstance(one, Qos) else None
 
 
 def _notes(request: Request, partition: PartitionLimits, limits: SiteLimits) -> Sequence[str]:
