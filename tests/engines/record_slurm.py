@@ -138,6 +138,12 @@ def record(lab: SlurmLab) -> Recorder:
     for state, one in ended.items():
         wait(one, state)
     made.programs.cancel(first, NAME)
+    wait(slow, "CANCELLED")
+    begun("--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--nodelist=gpu[2-3]", "--no-kill", "--no-requeue")
+    with made.case("a job of two nodes") as programs:
+        programs.jobs([NAME])
+    with made.case("hosts of a job of two nodes") as programs:
+        programs.hosts("gpu[2-3]")
     lost = begun("--nodelist=gpu3", "--no-requeue")
     lab.kill("gpu3")
     wait(lost, "NODE_FAIL")
