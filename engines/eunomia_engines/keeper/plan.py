@@ -130,9 +130,10 @@ def plan(
     known = [life for life in lives if life.node is not None]
     standing = [life for life in known if life.id not in released and _stands(life.node, now, times)]
     groups = [group for group in _groups(known) if not any(_works(life, latest, members) for life in group)]
-    unneeded = [[life for life in group if life.id not in released and _is_active(life)] for group in groups]
+    present = [[life for life in group if life.id not in released and _is_active(life)] for group in groups]
+    counted = {life.id for life in standing}
     surplus = _surplus(
-        [group for group in unneeded if group and all(life in standing for life in group)],
+        [group for group in present if group and all(life.id in counted for life in group)],
         len(standing) - wanted.nodes,
         members,
         lambda name: now - idle_since.get(name, now) >= times.idle,
