@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from eunomia_engines.engine import EngineRefusedError, EngineSilentError, NodeState, each_once
+from eunomia_engines.pilots.records import PILOTS, Pilot, write_pilot
+from eunomia_engines.slurm.job_nodes import JobNodes
 from eunomia_engines.slurm.limits import partitions, site
 from eunomia_engines.slurm.limits_check import read_limits
 from eunomia_engines.slurm.programs import SlurmPrograms
+from eunomia_engines.slurm.request import FOLDER, Request
 from eunomia_engines.slurm.states import node_of
 
 RECORDING = json.loads((Path(__file__).parent / "recorded" / "slurm-22.05.8.json").read_text(encoding="utf-8"))
@@ -48,9 +51,11 @@ def test_the_version_and_the_nodes_are_read() -> None:
     assert (high.partition, high.is_default) == ("high", False)
     assert [(one.partition, one.count, one.state) for one in programs("nodes, one down").nodes()] == [
         ("gpu", 1, "down"),
-        ("gpu", 2, "idle"),
+        ("gpu", 1, "mixed"),
+        ("gpu", 1, "idle"),
         ("high", 1, "down"),
-        ("high", 2, "idle"),
+        ("high", 1, "mixed"),
+        ("high", 1, "idle"),
     ]
 
 
@@ -90,8 +95,25 @@ def test_jobs_are_read_in_each_state() -> None:
         "7": (NodeState.ENDED, "COMPLETED"),
         "8": (NodeState.ENDED, "FAILED"),
         "9": (NodeState.ENDED, "CANCELLED"),
-        "10": (NodeState.ENDED, "NODE_FAIL"),
+        "10": (NodeState.RUNS, ""),
+        "11": (NodeState.ENDED, "NODE_FAIL"),
     }
+
+
+def test_a_job_of_two_nodes_has_their_hosts_and_loses_one_with_it(tmp_path: Path) -> None:
+    request = Request(least=2, most=2, nodes_per_job=2, seconds=600.0, cpu_slots=1, python="python", node_dir=tmp_path)
+
+    def nodes(*cases: str) -> dict[str, tuple[NodeState, str]]:
+        slurm = programs(*cases, "hosts of a job of two nodes")
+        (job,) = [one for one in slurm.jobs([NAME]) if one.id == "10"]
+        return {node.id: (node.state, node.host) for node in JobNodes(request, tmp_path, slurm).of([job])}
+
+    assert nodes("a job of two nodes") == {"10-1": (NodeState.RUNS, "gpu2"), "10-2": (NodeState.RUNS, "gpu3")}
+    (tmp_path / FOLDER / PILOTS).mkdir(parents=True)
+    for number, host in ((1, "gpu3"), (2, "gpu2")):  # tasks may begin in another order
+        write_pilot(tmp_path / FOLDER, Pilot(job=f"10-{number}", node=host, host=host, began_at=1.0))
+    lost = nodes("jobs that ended, one by its node")
+    assert lost == {"10-1": (NodeState.ENDED, "gpu3"), "10-2": (NodeState.RUNS, "gpu2")}
 
 
 def test_a_job_has_its_host_and_times_and_one_that_waits_has_none() -> None:

@@ -72,7 +72,9 @@ class JobNodes:
         return node
 
     def _named(self, text: str) -> Sequence[str]:
-        """Return the hosts in one of Slurm's host lists; one call of ``scontrol`` for each list."""
+        """Return the hosts in one of Slurm's host lists; one call of ``scontrol`` for each list of several."""
+        if not any(sign in text for sign in ",["):
+            return [text] if text else []
         if text not in self._hosts:
             self._hosts[text] = self._programs.hosts(text)
         return self._hosts[text]
