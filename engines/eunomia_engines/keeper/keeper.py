@@ -11,7 +11,7 @@ import structlog
 from eunomia.errors import EunomiaError
 from eunomia_engines.engine import Engine, EngineRefusedError, NodeState, one_of_each
 from eunomia_engines.keeper.demand import AppNeed, Demand
-from eunomia_engines.keeper.plan import Life, Member, Plan, Times, Wanted, plan
+from eunomia_engines.keeper.plan import Life, Member, NodeCount, Plan, Times, plan
 
 log = structlog.get_logger()
 
@@ -121,7 +121,7 @@ class Keeper:
         with contextlib.suppress(EunomiaError):  # the arbiter lists no apps before a node has registered
             needs = self._arbiter.needs()
         nodes = self._demand.wanted(now, needs, slots=sum(members[name].slots for name in here), nodes=len(here))
-        wanted = Wanted(nodes=nodes, most=self._demand.most, group=self._demand.group)
+        wanted = NodeCount(nodes=nodes, most=self._demand.most, group=self._demand.group)
         made = plan(
             now, lives, members, wanted, self._times, idle_since=self._idle_since, released=frozenset(self._released)
         )

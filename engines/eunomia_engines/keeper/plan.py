@@ -62,7 +62,7 @@ class Times:
 
 
 @value
-class Wanted:
+class NodeCount:
     """The number of nodes to have.
 
     Attributes:
@@ -108,7 +108,7 @@ def plan(
     now: float,
     lives: Sequence[Life],
     members: Mapping[str, Member],
-    wanted: Wanted,
+    wanted: NodeCount,
     times: Times,
     *,
     idle_since: Mapping[str, float],
@@ -148,7 +148,7 @@ def plan(
     )
 
 
-def _ask(wanted: Wanted, standing: int) -> int:
+def _ask(wanted: NodeCount, standing: int) -> int:
     """Return the number of nodes to request: whole groups, at least as many as are missing if the maximum allows it."""
     missing, room = math.ceil((wanted.nodes - standing) / wanted.group), (wanted.most - standing) // wanted.group
     return max(0, min(missing, room)) * wanted.group
