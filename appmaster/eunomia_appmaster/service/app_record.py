@@ -126,6 +126,11 @@ class App:
             self.standing["notices"] = [notice[:MOST_NOTICE] for notice in standing.notices[-MOST_NOTICES:]]
 
     @property
+    def unfinished(self) -> int:
+        """Number of jobs that live, have not begun, or were cancelled by the app's end."""
+        return max(0, self.trials - sum(end != "cancelled" for end in self.ended_jobs.values()))
+
+    @property
     def failed(self) -> int:
         """Number of jobs that failed permanently."""
         return sum(end == "failed" for end in self.ended_jobs.values())
