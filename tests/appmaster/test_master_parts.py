@@ -117,14 +117,23 @@ def test_only_a_newer_order_about_a_lease_is_applied() -> None:
     assert sorted(book.slots()) == [0, 1]
     book.grant(lease(2, 9, 2, ends_at=30.0))
     assert sorted(book.slots()) == [0, 1, 2]
-    assert book.ends_at([0]) is None
-    assert book.ends_at([0, 2]) == 30.0
-    book.renew(2, 60.0)
-    assert book.ends_at([2]) == 60.0
     book.end(1)
     assert sorted(book.slots()) == [2]
     book.replace_all([lease(3, 10, 7)])
     assert sorted(book.slots()) == [7]
+
+
+def test_slots_whose_lease_ends_soon_are_told_apart_on_the_clock_of_the_app_master() -> None:
+    book = SlotBook()
+    book.clock_ahead = 1000.0
+    book.grant(lease(1, 5, 0))
+    book.grant(lease(2, 6, 1, 2, ends_at=30.0))
+    assert book.lasting([2, 1, 0], 1029.0) == (2, 1, 0)
+    assert book.lasting([2, 1, 0], 1030.0) == (0,)
+    book.renew(2, 60.0)
+    book.lose([1], 6)
+    assert book.lasting([2, 1, 0], 1030.0) == (2, 0)
+    assert book.lasting([7], 0.0) == ()
 
 
 @pytest.mark.parametrize(

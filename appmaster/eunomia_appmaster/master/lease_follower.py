@@ -133,8 +133,12 @@ class LeaseFollower(JobLives):
     def _widen(
         self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, nodes: Mapping[int, str], now: float
     ) -> None:
-        """Widen the first running job that the free GPUs would speed up enough, live or by a restart."""
-        for run in runs:
+        """Widen the first running job that the free GPUs would speed up enough, live or by a restart.
+
+        GPUs whose lease ends before that is done are left out, until the arbiter renews it.
+        """
+        left = self.slots.lasting(left, now + self._widening.restart_seconds)
+        for run in runs if left else ():
             job, wish = self.jobs[run.trial], self._wish(run)
             if wish is None or not wish.runs_on:
                 continue

@@ -44,6 +44,8 @@ class SlotBook:
     """All leases of the app. A later message about a lease replaces an earlier one; older epochs are ignored."""
 
     def __init__(self) -> None:
+        self.clock_ahead = 0.0
+        """Seconds by which the app master's clock is ahead of the arbiter's, as of the last answer."""
         self._leases: dict[int, HeldLease] = {}
         self._gone: dict[int, int] = {}
         """The last epoch under which the app lost a slot (revoked or given back), by GPU."""
@@ -100,9 +102,9 @@ class SlotBook:
             if slot.epoch > self._gone.get(gpu, -1)
         }
 
-    def ends_at(self, gpus: Iterable[int]) -> float | None:
-        """Return when the first lease on one of these slots ends, in seconds on the arbiter's clock; None: never."""
+    def lasting(self, gpus: Iterable[int], until: float) -> tuple[int, ...]:
+        """Return those of the GPUs whose lease ends after ``until``, in seconds on the app master's clock, or never."""
+        until -= self.clock_ahead
+        ending = {lease.id for lease in self if lease.ends_at is not None and lease.ends_at <= until}
         slots = self.slots()
-        leases = {slots[gpu].lease for gpu in gpus if gpu in slots}
-        ends = [end for lease in leases if (end := self._leases[lease].ends_at) is not None]
-        return min(ends, default=None)
+        return tuple(gpu for gpu in gpus if gpu in slots and slots[gpu].lease not in ending)
