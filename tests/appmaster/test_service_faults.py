@@ -14,6 +14,8 @@ import grpc
 import pytest
 import structlog
 
+from eunomia.contract.events import JobAdded, JobPaused
+from eunomia.units import AppId, JobId
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.jobs import Gang, Job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -132,6 +134,24 @@ def test_an_arbiter_that_gets_a_signal_to_end_applies_its_last_events(tmp_path: 
         made.ready()
         assert made.app("ana").state == "cancelled"
         eventually(lambda: len(made.slots("free")) == 4, "the slots of an app that was cancelled at the very end")
+
+
+def test_a_report_about_a_job_of_the_last_step_is_applied_before_the_arbiter_ends(tmp_path: Path) -> None:
+    job = JobId("ana/1")
+
+    async def end(arbiter: Any) -> None:
+        async with arbiter.service.driver.lock:
+            arbiter.service.driver.put([JobAdded(job=job, app=AppId("ana"), least=1, most=1), JobPaused(job=job)])
+            arbiter._work.cancel()
+
+    with lab(tmp_path) as made:
+        made.ready()
+        master = made.master("ana", "2")
+        master.register()
+        made.arbiter.run(end(made.arbiter))
+        made.restart()
+        made.ready()
+        assert [(job.job, job.state) for job in made.seen().jobs] == [("ana/1", "paused")]
 
 
 def test_a_caller_that_waits_for_a_step_triggers_the_next_step_at_once(tmp_path: Path) -> None:
