@@ -3,6 +3,7 @@ lease."""
 
 import asyncio
 import importlib.util
+import shutil
 import sqlite3
 import threading
 import time
@@ -21,6 +22,7 @@ from eunomia_appmaster.master.jobs import Gang, Job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import driver
+from eunomia_appmaster.service.certificates import make
 from eunomia_appmaster.service.server import mend, publish
 
 spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).with_name("service_lab.py"))
@@ -227,13 +229,13 @@ def test_an_observer_that_fails_is_named_in_the_health_answer_once(tmp_path: Pat
         assert fault.endswith("ValueError('no such folder')")
 
 
-def test_damaged_address_and_token_files_are_rewritten(tmp_path: Path) -> None:
-    with lab(tmp_path) as made:
-        made.ready()
+def test_damaged_files_for_clients_are_rewritten(tmp_path: Path) -> None:
+    with lab(tmp_path, certificates=make(tmp_path / "tls")) as made:
+        shutil.rmtree(tmp_path / "tls")  # the CA that is served is kept
         service, folder = made.arbiter.service, tmp_path / "run"
         publish(service, folder)
         good = {path.name: path.read_bytes() for path in folder.iterdir()}
-        assert set(good) == {"address", "token", "launcher.token"}
+        assert set(good) == {"address", "token", "launcher.token", "ca.pem"}
         for name, content in good.items():
             for damaged in (content[:5], b"", b"\xff", content[:-1] + b"x", None):
                 (folder / name).unlink()
