@@ -209,7 +209,7 @@ def test_the_history_shows_the_gap_in_which_a_job_had_no_workers(
     assert [spell.start for spell in spells] == pytest.approx([0.0, 92.0, 325.0])
     assert [spell.end for spell in spells] == pytest.approx([92.0, 325.0, 330.0])
     assert run(["explain", "a/0", "--run", str(outage), "--history"]) == 0
-    assert re.search(rf"a/0 +1m32s +3m53s +interrupted +{LEASE_ENDED}", capsys.readouterr().out)
+    assert re.search(rf"a/0 +1m32s +3m53s +interrupted +- +{LEASE_ENDED}", capsys.readouterr().out)
     assert run(["explain", "a/0", "--run", str(outage), "--history", "--json"]) == 0
     made = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["state"], one["reason"], one["text"]) for one in made][1] == ("interrupted", None, LEASE_ENDED)

@@ -16,6 +16,7 @@ from tests.appmaster.serving_lab import activity, client, eventually, live, supe
 
 from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
+from eunomia_appmaster.explaining.past_runs import PastRun
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.journal_check.reading import Rows
 from eunomia_appmaster.node.supervisor import Supervisor
@@ -53,6 +54,9 @@ def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path
         assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
         resized = ("Resized", "long")
         eventually(lambda: _confirmed(made.state_dir).count(resized) == 2, "the arbiter knows it")
+        spells = PastRun(made.state_dir).history("long/1")
+        assert [(spell.state, spell.slots) for spell in spells if spell.slots] == [("running", n) for n in (2, 1, 2)]
+        assert "starting" not in [spell.state for spell in spells[-3:]], "a live change is no start"
         report = check_folder(made.state_dir)
         assert report.findings == []
 

@@ -326,6 +326,9 @@ def _soon(said: pb.Explanation) -> str:
 # --- history ------------------------------------------------------------------------------------------------
 
 
+_COLUMNS = ("JOB", "FROM", "FOR", "STATE", "SLOTS")
+
+
 def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
     from eunomia_appmaster.explaining.past_runs import PastRun
     from eunomia_appmaster.service.settings import default_state_dir
@@ -340,12 +343,13 @@ def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
             duration(spell.start),
             "-" if spell.end is None else duration(spell.end - spell.start),
             spell.state,
+            str(spell.slots or "-"),
             ": ".join(filter(None, [spell.reason, spell.text])) or "-",
             spell.plugin or "-",
         ]
         for spell in spells
     ]
-    typer.echo("\n".join(table(["JOB", "FROM", "FOR", "STATE", "REASON", "SAID BY"], rows, ["FROM", "FOR"])))
+    typer.echo("\n".join(table([*_COLUMNS, "REASON", "SAID BY"], rows, ["FROM", "FOR", "SLOTS"])))
 
 
 def _spell(spell: Any) -> dict[str, Any]:
@@ -355,6 +359,7 @@ def _spell(spell: Any) -> dict[str, Any]:
         "start_seconds": spell.start,
         "end_seconds": spell.end,
         "state": spell.state,
+        "slots": spell.slots or None,
         "reason": spell.reason or None,
         "plugin": spell.plugin or None,
         "text": spell.text or None,
