@@ -50,7 +50,17 @@ def outcome_lines(said: pb.Explanation, app: pb.App) -> list[str]:
     if said.state not in ENDED_JOB:
         return []
     ended = job_outcome(app, said.job)
-    return [] if ended is None else [_line("Outcome", ended.text())]
+    return [] if ended is None else _of_job(ended)
+
+
+def times(count: int) -> str:
+    """Return a number of starts as text: ``once``, ``3 times``."""
+    return "once" if count == 1 else f"{count} times"
+
+
+def _of_job(ended: JobOutcome) -> list[str]:
+    started = [_line("Started", times(ended.starts))] if ended.starts else []
+    return [_line("Outcome", ended.text()), *started]
 
 
 def outcome_facts(said: pb.Explanation, app: pb.App) -> dict[str, Any] | None:
@@ -65,7 +75,7 @@ def outcome_facts(said: pb.Explanation, app: pb.App) -> dict[str, Any] | None:
 def _of_app(app: pb.App) -> list[str]:
     single = _single(app)
     if single is not None:
-        return [_line("Outcome", single.text())]
+        return _of_job(single)
     out, best = [], best_job(app.standing)
     if best is not None:
         out.append(_line("Best", best_line(best, app.standing.metric, Path(app.folder))))

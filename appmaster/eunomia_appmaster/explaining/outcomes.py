@@ -37,6 +37,8 @@ class JobOutcome:
     """State of the ended job: finished, stopped (by its tuner), failed, cancelled or, if its app ended otherwise before
     the job did, unfinished."""
     iterations: int
+    starts: int
+    """Number of times that it was started; 0: not known."""
     params: Mapping[str, Any]
     metric: str
     """TensorBoard tag of the metric that its app optimises; empty: none."""
@@ -65,6 +67,7 @@ class JobOutcome:
         return {
             "state": self.state,
             "iterations": self.iterations,
+            "starts": self.starts or None,
             "params": dict(self.params),
             "metric": self.metric or None,
             "last": _finite(self.last),
@@ -85,6 +88,7 @@ def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
             job=job,
             state=_ended_as(row["state"], app),
             iterations=int(row["iterations"] or 0),
+            starts=int(row["incarnations"] or 0),
             params=json.loads(row["parameters"] or "{}"),
             metric=metric,
             last=_number(row["metric"]),
