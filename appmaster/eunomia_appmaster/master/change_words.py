@@ -1,10 +1,10 @@
-"""Texts for a job's events about a live change of its gang: the ordered size, the reason, and ready newcomers."""
+"""Texts for a job's events about a live change of its gang: order and reason, newcomers, how long it stood still."""
 
 from collections.abc import Collection
 
 from eunomia_appmaster.master.changes import Decision, Membership, What
 from eunomia_appmaster.master.endings import why_failed
-from eunomia_appmaster.runtimes.runtime import ContainerStatus
+from eunomia_appmaster.runtimes.runtime import ContainerStatus, Entered
 
 
 def change_words(before: Membership, decision: Decision, why: str) -> str:
@@ -42,6 +42,18 @@ def reason(*, lost: Collection[str], own: int, measured: bool) -> str:
     if own:
         return f"its lease has {own} slot{'' if own == 1 else 's'}"
     return "its app divides its slots in another way"
+
+
+def pause_words(entered: Entered, step_seconds: float | None) -> str:
+    """Return for how long a job stood still in a live change: ``stood still 62 ms, 0.3 steps``.
+
+    Args:
+        entered: the report of the generation that the job has entered.
+        step_seconds: seconds of a step before the change; None: not known.
+    """
+    pause = entered.pause_seconds
+    steps = f", {pause / step_seconds:.1f} steps" if step_seconds else ""
+    return f"stood still {'at least ' if entered.at_least else ''}{1e3 * pause:.0f} ms{steps}"
 
 
 def given_up_words(gpu: int, status: ContainerStatus | None) -> str:

@@ -7,6 +7,7 @@ import structlog
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
+from eunomia_appmaster.master.change_words import pause_words
 from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.job_lives import JobLives
@@ -229,9 +230,7 @@ class LeaseFollower(JobLives):
             step=entered.step, join_seconds=entered.join_seconds, pause_seconds=entered.pause_seconds,
         )  # fmt: skip
         self._widening.note_change(entered.join_seconds + entered.pause_seconds)
-        why = f"stood still {1e3 * entered.pause_seconds:.0f} ms"
-        why += f", {entered.pause_seconds / ordinary:.1f} steps" if ordinary else ""
-        pause = entered.pause_seconds
+        why, pause = pause_words(entered, ordinary), entered.pause_seconds
         self._note("resized", job, now, gang.trained_on, step=entered.step, why=why, pause_seconds=pause)
 
     def _restarts_only(self, job: Job, why: str) -> None:

@@ -1998,6 +1998,7 @@ class Resized(_message.Message):
     JOIN_SECONDS_FIELD_NUMBER: _builtins.int
     PAUSE_SECONDS_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     size: _builtins.int
     """workers"""
@@ -2009,6 +2010,8 @@ class Resized(_message.Message):
     """from the end of the last step before to the start of the first one after"""
     at: _builtins.float
     """Unix seconds"""
+    at_least: _builtins.bool
+    """the end of that step is not known: the pause may have been longer"""
     def __init__(
         self,
         *,
@@ -2018,10 +2021,11 @@ class Resized(_message.Message):
         join_seconds: _builtins.float = ...,
         pause_seconds: _builtins.float = ...,
         at: _builtins.float = ...,
+        at_least: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "generation", b"generation", "join_seconds", b"join_seconds", "pause_seconds", b"pause_seconds", "size", b"size", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_least", b"at_least", "generation", b"generation", "join_seconds", b"join_seconds", "pause_seconds", b"pause_seconds", "size", b"size", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -417,6 +417,7 @@ def _live(said: pb.LiveStatus) -> LiveReport:
             join_seconds=entered.join_seconds,
             pause_seconds=entered.pause_seconds,
             at=entered.at,
+            at_least=entered.at_least,
         )
         if said.HasField("resized")
         else None,

@@ -166,6 +166,8 @@ class Entered:
     """Seconds from the end of the last step before the boundary to the start of the first step after it."""
     at: float
     """Time of the report in Unix seconds."""
+    at_least: bool = False
+    """Whether the pause may have been longer, since the end of the last whole step is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Boundary:
                 self._clock.stop()
                 self._enter(self._swap.changes(self._run.step, directive.generation))
             else:
-                self._swap.goes_on(self._run.step)
+                self._swap.goes_on(self._run.step, begins=at in (At.BATCH, At.EPOCH))
                 return directive
 
     def begin_loop(self) -> bool:

@@ -35,6 +35,8 @@ class _Report:
 
     heard_at: float
     boundary_at: float
+    at_least: bool = False
+    """Whether the run may have stood still since before the boundary: the end of its last whole step is not known."""
 
 
 class Swap:
@@ -64,6 +66,9 @@ class Swap:
         self._step, self._taken = 0, False
         self._began = gang.newcomer
         self._report: _Report | None = None
+        self._whole_at: tuple[float, int] | None = None
+        """Time, in seconds of the monotonic clock, of the end of the last whole step, or of the boundary after it from
+        which all workers went on, and the number of other things that the script had done by then."""
         self._room: list[torch.Tensor] = []
         """Memory for the state that this newcomer will receive."""
         self._has_layout = False
@@ -90,18 +95,31 @@ class Swap:
 
     def changes(self, step: int, generation: int) -> Entered:
         """Enter a newer generation at a step boundary on which all workers agreed."""
-        self._report = _Report(self._live.heard_at, time.monotonic())
+        if self._report is None:  # else the run stands still since the loss of a peer
+            self._report = _Report(self._live.heard_at, time.monotonic())
         self._live.leaves_group(generation)
         return self._enters(step)
 
     def mends(self, step: int) -> Entered:
-        """Enter a newer generation after the loss of a peer."""
-        now = time.monotonic()
-        self._report = _Report(now, now)
+        """Enter a newer generation after the loss of a peer; the run stands still from the end of its last whole step.
+
+        That end is not known where the script has done other things since, such as an evaluation.
+        """
+        whole_at, others = self._whole_at or (0.0, -1)
+        known = others == self._supervision.signs.others
+        since = whole_at if known else time.monotonic()
+        self._report = self._report or _Report(since, since, at_least=not known)
         return self._enters(step)
 
-    def goes_on(self, step: int) -> None:
-        """Process that all workers of the present generation are at the same boundary, about to begin a step."""
+    def goes_on(self, step: int, *, begins: bool) -> None:
+        """Process that all workers of the present generation are at the same polling point.
+
+        Args:
+            step: number of optimizer steps.
+            begins: whether a step begins now, if the script does not evaluate.
+        """
+        if begins:
+            self._notes_whole()
         if self._gang.live:
             self._live.has_begun()
             self._keep_for_newcomers(step)
@@ -116,14 +134,19 @@ class Swap:
                 "step": step,
                 "join_seconds": report.boundary_at - report.heard_at,
                 "pause_seconds": now - report.boundary_at,
+                "at_least": report.at_least,
                 "at": time.time(),
             }
             self._supervision.say("resized", content)
 
     def stepped(self) -> None:
-        """Process that a step was made in the present generation."""
+        """Process that a step was made in the present generation, and has just ended."""
         if self._gang.live:
+            self._notes_whole()
             self._live.drop_old_group()
+
+    def _notes_whole(self) -> None:
+        self._whole_at = time.monotonic(), self._supervision.signs.others
 
     # -- the interface of gangs (Entry)
 
