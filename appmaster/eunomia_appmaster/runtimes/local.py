@@ -398,6 +398,7 @@ def status_of(status: pb.ContainerStatus, node: str = "") -> ContainerStatus:
         stall=None if status.stall == pb.NO_STALL else StallKind(status.stall),
         node=node,
         live=_live(status.live) if status.HasField("live") else None,
+        misuse=status.misuse,
     )
 
 

@@ -232,6 +232,8 @@ class ContainerStatus:
     """The node that the container runs on."""
     live: LiveReport | None = None
     """The worker's reports on live changes; None: its job does not change live."""
+    misuse: str = ""
+    """The error in its use of the training helper that has ended the worker, which no restart cures; empty: none."""
 
     @property
     def completed(self) -> bool:

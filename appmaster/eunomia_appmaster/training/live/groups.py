@@ -15,7 +15,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from eunomia.errors import InputError
+from eunomia_appmaster.training.misuse import MisuseError
 
 SEEN_WITH = ("2.13",)
 """Versions of torch with which the tests of live changes were run."""
@@ -32,7 +32,7 @@ class PeerLostError(Exception):
     """A collective operation has failed: a peer has died, or has closed its connections."""
 
 
-class NoDefaultGroupError(InputError, ValueError):
+class NoDefaultGroupError(MisuseError, ValueError):
     """A script uses torch's default process group, which a live gang does not have; torch raises a ``ValueError``."""
 
 
