@@ -51,6 +51,9 @@ def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path
         eventually(lambda: arbiter.app("short").state == "finished", "the short app's end")
         sizes = lambda: [len(line["slots"]) for line in activity(made, "long") if line["event"] == "resized"]  # noqa: E731
         eventually(lambda: sizes() == [1, 2], "it shrinks, and grows")
+        orders = [line["why"] for line in activity(made, "long") if " ordered: " in line.get("why", "")]
+        assert orders[0].startswith("shrink 2 -> 1 ordered: its lease has 1 slot, decided when an app or a job arrived")
+        assert orders[-1].startswith("grow 1 -> 2 ordered: its lease has 2 slots, decided when ")
         assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
         resized = ("Resized", "long")
         eventually(lambda: _confirmed(made.state_dir).count(resized) == 2, "the arbiter knows it")

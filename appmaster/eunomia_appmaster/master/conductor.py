@@ -306,7 +306,7 @@ class Conductor(LeaseFollower):
             elif self._follows_live(job, gang, slots):
                 continue
             elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
-                self._stop(job, "its lease was revoked", now)
+                self._stop(job, self._revoked(gang), now)
             elif not set(gang.gpus) <= set(slots) and not self._may_run_unheard(gang):
                 self._not_started(job, "its lease was revoked before it began")
 

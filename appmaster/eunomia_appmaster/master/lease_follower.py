@@ -14,6 +14,7 @@ from eunomia_appmaster.master.job_lives import JobLives
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.left_out import LeftOutNodes
 from eunomia_appmaster.master.live_changes import LiveChanges
+from eunomia_appmaster.master.round_words import decided
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.master.widening import Widening
 from eunomia_appmaster.runtimes.runtime import Entered
@@ -104,7 +105,8 @@ class LeaseFollower(JobLives):
             if self._live.begins(job.gang) and set(job.gang.gpus) <= set(gpus):
                 return not job.gang.confirmed
             if self._live.stays_on(job.gang) != set(gpus) and not job.gang.ordered:
-                self._stop(job, "its lease changed", now)
+                lease = self.slots.of_job(number)
+                self._stop(job, f"its lease changed{'' if lease is None else decided(lease.causes)}", now)
             return not job.gang.confirmed
         return job.state is JobState.WAITING and not busy.intersection(gpus)
 
@@ -185,13 +187,17 @@ class LeaseFollower(JobLives):
             if len(wanted) < run.least:
                 self._stop(
                     job,
-                    "its lease was revoked" if set(gang.gpus) - set(slots) else "too few of its workers are left",
+                    self._revoked(gang) if set(gang.gpus) - set(slots) else "too few of its workers are left",
                     now,
                 )
             elif self._live.reaches(gang, wanted, slots):
                 self._follow_live(job, gang, wanted, now)
             else:
                 self._stop(job, "its lease has a slot on a node from which its store is not reached", now)
+
+    def _revoked(self, gang: Gang) -> str:
+        """Return the reason for the end of a gang that has lost slots."""
+        return f"its lease was revoked{decided(self.slots.gone_for(gang.gpus))}"
 
     def _wanted(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> set[int]:
         """Return the GPUs on which a gang is to run: those of its own lease, else its present ones that are leased."""

@@ -373,7 +373,7 @@ class AppMaster:
         self._hear_nodes(answer.node_tokens)
         slots = self._conductor.slots
         for lost in answer.preempt.strict_contract.leaving:
-            slots.lose(lost.gpus, lost.epoch)
+            slots.lose(lost.gpus, lost.epoch, lost.causes)
         for lease in answer.allocated_leases:
             slots.grant(lease_of(lease))
         for renewal in answer.renewed:

@@ -558,6 +558,7 @@ class Lease(_message.Message):
     PROTECTED_UNTIL_FIELD_NUMBER: _builtins.int
     GRANTED_AT_FIELD_NUMBER: _builtins.int
     PROBE_ITERATIONS_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     epoch: _builtins.int
     job: _builtins.str
@@ -574,6 +575,10 @@ class Lease(_message.Message):
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Container]:
         """by gpu, ascending; all ready to be used"""
 
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of the round that ordered this epoch: eunomia.units.Cause; none: an event alone did"""
+
     def __init__(
         self,
         *,
@@ -585,10 +590,11 @@ class Lease(_message.Message):
         protected_until: _builtins.float = ...,
         granted_at: _builtins.float = ...,
         probe_iterations: _builtins.int | None = ...,
+        causes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "ends_at", b"ends_at", "job", b"job", "probe_iterations", b"probe_iterations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "containers", b"containers", "ends_at", b"ends_at", "epoch", b"epoch", "granted_at", b"granted_at", "id", b"id", "job", b"job", "probe_iterations", b"probe_iterations", "protected_until", b"protected_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "causes", b"causes", "containers", b"containers", "ends_at", b"ends_at", "epoch", b"epoch", "granted_at", b"granted_at", "id", b"id", "job", b"job", "probe_iterations", b"probe_iterations", "protected_until", b"protected_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ends_at: _TypeAlias = _typing.Literal["ends_at"]  # noqa: Y015
     _WhichOneofArgType__ends_at: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at"]  # noqa: Y015
@@ -1655,6 +1661,7 @@ class LeavingSlots(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
     lease: _builtins.int
     epoch: _builtins.int
     """of the order; containers of a smaller one leave"""
@@ -1662,6 +1669,10 @@ class LeavingSlots(_message.Message):
     """from now; absent: none"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as those of a lease"""
+
     def __init__(
         self,
         *,
@@ -1669,10 +1680,11 @@ class LeavingSlots(_message.Message):
         epoch: _builtins.int = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         deadline_seconds: _builtins.float | None = ...,
+        causes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds", "deadline_seconds", b"deadline_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds", "deadline_seconds", b"deadline_seconds", "epoch", b"epoch", "gpus", b"gpus", "lease", b"lease"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds", "causes", b"causes", "deadline_seconds", b"deadline_seconds", "epoch", b"epoch", "gpus", b"gpus", "lease", b"lease"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline_seconds: _TypeAlias = _typing.Literal["deadline_seconds"]  # noqa: Y015
     _WhichOneofArgType__deadline_seconds: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds"]  # noqa: Y015
