@@ -52,7 +52,8 @@ class JobOutcome:
     def text(self) -> str:
         """Return a line: ``stopped by its tuner at iteration 96   val/accuracy 0.9100, best 0.9300   lr 0.1``."""
         how = "stopped by its tuner" if self.state == "stopped" else self.state
-        parts = [f"{how} at iteration {self.iterations:,}"]
+        later = "" if self.state in ENDS else " or later"  # then its app master has not written its end
+        parts = [f"{how} at iteration {self.iterations:,}{later}"]
         if self.last is not None:
             best = "" if self.best is None or self.best == self.last else f", best {self.best:.4f}"
             parts.append(f"{self.metric} {self.last:.4f}{best}")
