@@ -10,6 +10,7 @@ import functools
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import torch
@@ -20,7 +21,11 @@ COOKIE_BYTES: Final = 16
 MOST_PIECES: Final = 512
 """Pieces of memory per call; Linux allows 1,024."""
 MOST_BYTES: Final = 1 << 30
-"""Bytes of a piece; Linux returns at most 2 GiB per call."""
+"""Bytes per call; Linux copies at most 2 GiB."""
+READERS: Final = 2
+"""Threads that copy at the same time; the giver waits meanwhile."""
+LEAST_BYTES: Final = 1 << 22
+"""Bytes per thread below which one thread copies all."""
 _PR_SET_PTRACER: Final = 0x59616D61
 _ANY_READER: Final = ctypes.c_ulong(-1)
 
@@ -103,21 +108,26 @@ def read(memory: Memory, tensors: Sequence[torch.Tensor]) -> bool:
     at = ctypes.addressof(found)
     if not _copied(libc, memory.process, [(memory.cookie_at, at, COOKIE_BYTES)]) or found.raw != memory.cookie:
         return False
-    return all(_copied(libc, memory.process, part) for part in _parts(memory, tensors))
+    parts = list(_parts(memory, tensors))
+    with ThreadPoolExecutor(READERS) as readers:
+        return all(readers.map(lambda part: _copied(libc, memory.process, part), parts))
 
 
 def _parts(memory: Memory, tensors: Sequence[torch.Tensor]) -> Iterator[list[tuple[int, int, int]]]:
     """Yield the copies of each call: address there, address here, bytes."""
+    share = -(-sum(length for _, length in memory.pieces) // READERS)
+    most = min(max(share, LEAST_BYTES), MOST_BYTES)
     part: list[tuple[int, int, int]] = []
-    total = 0
+    left = most
     for (there, length), tensor in zip(memory.pieces, tensors, strict=True):
-        for begin in range(0, length, MOST_BYTES):
-            size = min(MOST_BYTES, length - begin)
-            if len(part) == MOST_PIECES or total + size > MOST_BYTES:
-                yield part
-                part, total = [], 0
+        begin = 0
+        while begin < length:
+            size = min(length - begin, left)
             part.append((there + begin, tensor.data_ptr() + begin, size))
-            total += size
+            begin, left = begin + size, left - size
+            if not left or len(part) == MOST_PIECES:
+                yield part
+                part, left = [], most
     if part:
         yield part
 
