@@ -55,6 +55,9 @@ class Boundary:
                 return Directive()
             if gang.broken and at is not At.EVALUATION:
                 self.mend()
+            if gang.agreed_on_entry():
+                self._swap.goes_on(self._run.step)
+                return Directive()
             directive = self._supervision.directive(at, self._run.step)
             if gang.broken:
                 if at is At.EVALUATION:
