@@ -123,11 +123,9 @@ class PeerGroup:
         whole, row = torch.zeros(2, dtype=torch.int64), torch.zeros(1, dtype=torch.uint8)
         rows = [torch.empty_like(whole) for _ in range(self.size)]
         above, below = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX
         try:
             backend.allgather([rows], [whole]).wait(limit)
-            backend.allreduce([whole], options).wait(limit)
+            backend.allreduce([whole], _reducing(dist.ReduceOp.MAX)).wait(limit)
             sent = backend.send([row], above, 0)
             backend.recv([torch.empty_like(row)], below, 0).wait(limit)
             sent.wait(limit)
@@ -143,9 +141,7 @@ class PeerGroup:
         threading.Thread(target=_close, args=(backends,), daemon=True, name="close-group").start()
 
     def _reduced(self, tensor: torch.Tensor, operation: Any) -> InFlight:
-        options = dist.AllreduceOptions()
-        options.reduceOp = operation
-        return self._begun(lambda: self._of(tensor).allreduce([tensor], options))
+        return self._begun(lambda: self._of(tensor).allreduce([tensor], _reducing(operation)))
 
     def _begun(self, begin: Callable[[], Any], *, transfer: bool = False) -> InFlight:
         try:
@@ -171,6 +167,12 @@ class PeerGroup:
         except RuntimeError as error:
             raise PeerLostError(str(error)) from None
         return made
+
+
+def _reducing(operation: Any) -> Any:
+    options = dist.AllreduceOptions()
+    options.reduceOp = operation
+    return options
 
 
 def _close(backends: dict[str, Any]) -> None:

@@ -133,7 +133,7 @@ def _parts(memory: Memory, tensors: Sequence[torch.Tensor]) -> Iterator[list[tup
 
 
 def _copied(libc: Any, process: int, part: Sequence[tuple[int, int, int]]) -> bool:
-    there = (_Vector * len(part))(*((begin, size) for begin, _, size in part))
-    here = (_Vector * len(part))(*((begin, size) for _, begin, size in part))
+    there = (_Vector * len(part))(*(_Vector(begin, size) for begin, _, size in part))
+    here = (_Vector * len(part))(*(_Vector(begin, size) for _, begin, size in part))
     wanted = sum(size for _, _, size in part)
     return bool(libc.process_vm_readv(process, here, len(part), there, len(part), 0) == wanted)
