@@ -16,6 +16,7 @@ from eunomia_appmaster.training.kept import KeptModel, KeptOptimizer
 from eunomia_appmaster.training.live import transfer
 from eunomia_appmaster.training.live.gang import EntryRow, LiveGang, same_as
 from eunomia_appmaster.training.live.groups import PeerGroup
+from eunomia_appmaster.training.live.memory import readable
 from eunomia_appmaster.training.loader import PreparedLoader
 from eunomia_appmaster.training.logbook import Logbook
 from eunomia_appmaster.training.supervision import Supervision
@@ -89,7 +90,7 @@ class Swap:
         if why := _difference(mine, theirs):
             self._supervision.go("unfit", {"generation": gang.newest, "why": why}, f"left: {why}")
         if gang.device.type == "cpu":
-            self._room = transfer.room_for(gang.layout() or [])
+            self._room = self._room_for(gang.layout() or [])
         gang.says_ready()
         return self._enters(NO_STATE)
 
@@ -158,12 +159,15 @@ class Swap:
         holders = [rank for rank, row in enumerate(rows) if row.step == furthest]
         lacking = [rank for rank, row in enumerate(rows) if row.step < furthest]
         same_as(group, holders[0], [buffer for model in self._modules for buffer in model.buffers()])
-        for number, rank in enumerate(lacking):
-            source = holders[number % len(holders)]
-            if group.rank == source:
-                transfer.send(group, self._state(), rank)
-            elif group.rank == rank:
-                self._take(transfer.receive(group, source, self._gang.device, self._room))
+        source_of = {rank: holders[number % len(holders)] for number, rank in enumerate(lacking)}
+        if group.rank in source_of:
+            self._take(transfer.receive(group, source_of[group.rank], self._gang.device, self._room))
+        elif group.rank in source_of.values():
+            state = self._state()
+            with readable():
+                gifts = [transfer.Gift(group, state, rank) for rank, of in source_of.items() if of == group.rank]
+                for gift in gifts:
+                    gift.finish()
         return furthest
 
     def leave(self, generation: int) -> NoReturn:
@@ -203,7 +207,20 @@ class Swap:
         self._live.keep_state(self._keeper.state)
         if step and self._gang.rank == 0 and not self._has_layout:
             self._has_layout, self._step = True, step
-            self._live.keep_layout(transfer.layout_of(self._state()))
+            self._live.keep_layout([transfer.layout_of(each) for each in self._state()["objects"]])
+
+    def _room_for(self, layouts: list[transfer.Layout]) -> list[torch.Tensor]:
+        """Return memory for the large tensors of each object: of models, which a newcomer has not trained, their own.
+
+        The memory of others is touched here, before the peers wait for this worker.
+        """
+        room: list[torch.Tensor] = []
+        for kept, layout in zip(self._keeper.kept, layouts, strict=False):
+            own = kept.module.state_dict() if isinstance(kept, KeptModel) else {}
+            in_place = all(each.is_contiguous() for each in own.values() if isinstance(each, torch.Tensor))
+            in_place = in_place and transfer.layout_of(own) == layout
+            room += transfer.large_tensors(own) if in_place else transfer.room_for(layout)
+        return room
 
     def _state(self) -> dict[str, Any]:
         return self._keeper.alone(self._keeper.capture(self._step)) | {"randomness": []}
