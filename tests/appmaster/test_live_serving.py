@@ -65,6 +65,22 @@ def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path
 
 
 @pytest.mark.slow
+def test_a_job_that_restarts_on_fewer_slots_says_in_which_round_that_was_decided(tmp_path: Path) -> None:
+    with supervisor(tmp_path, policy="max_min") as made, client(made) as arbiter:
+        for name, seconds in (("long", 1000), ("short", 5)):
+            file = tmp_path / f"{name}.toml"
+            file.write_text(
+                f"[app]\nname = '{name}'\n[job]\ncommand = 'sleep {seconds}'\nslots = {{ min = 1, max = 2 }}\n"
+            )
+            arbiter.submit(file)
+            eventually(lambda name=name: [one for one in activity(made, name) if one["event"] == "start"], "it starts")
+        suspended = lambda: [line["why"] for line in activity(made, "long") if line["event"] == "suspended"]  # noqa: E731
+        why = eventually(suspended, "it restarts")[0]
+        assert why.endswith(", decided when an app or a job arrived, or became able to run"), why
+        eventually(lambda: arbiter.explain("long/1").starts == 2, "its second start")
+
+
+@pytest.mark.slow
 def test_a_job_whose_newcomers_do_not_fit_runs_on_while_its_slot_is_granted_and_given_back(tmp_path: Path) -> None:
     with supervisor(tmp_path, policy="max_min") as made, client(made) as arbiter:
         arbiter.submit(_app(tmp_path, "long", steps=10**9, more="--unfit"))

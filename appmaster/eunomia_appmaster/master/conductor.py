@@ -231,7 +231,7 @@ class Conductor(LeaseFollower):
         elif ending.outcome is GangOutcome.AT_RUNG:
             self._pause_at_rung(job, gang, at)
         elif ending.outcome is GangOutcome.SUSPENDED:
-            self._suspended(job, gang, at, ending.why)
+            self._suspended(job, gang, at, ending.why if gang.ordered else self._with_round(ending.why, gang))
         elif ending.outcome is GangOutcome.ODD and job.odd_exits < UNTOLD_EXITS:
             job.odd_exits += 1
             self._suspended(job, gang, at, ending.why)
@@ -306,7 +306,7 @@ class Conductor(LeaseFollower):
             elif self._follows_live(job, gang, slots):
                 continue
             elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
-                self._stop(job, self._revoked(gang), now)
+                self._stop(job, self._with_round("its lease was revoked", gang), now)
             elif not set(gang.gpus) <= set(slots) and not self._may_run_unheard(gang):
                 self._not_started(job, "its lease was revoked before it began")
 

@@ -187,7 +187,9 @@ class LeaseFollower(JobLives):
             if len(wanted) < run.least:
                 self._stop(
                     job,
-                    self._revoked(gang) if set(gang.gpus) - set(slots) else "too few of its workers are left",
+                    self._with_round("its lease was revoked", gang)
+                    if set(gang.gpus) - set(slots)
+                    else "too few of its workers are left",
                     now,
                 )
             elif self._live.reaches(gang, wanted, slots):
@@ -195,9 +197,9 @@ class LeaseFollower(JobLives):
             else:
                 self._stop(job, "its lease has a slot on a node from which its store is not reached", now)
 
-    def _revoked(self, gang: Gang) -> str:
-        """Return the reason for the end of a gang that has lost slots."""
-        return f"its lease was revoked{decided(self.slots.gone_for(gang.gpus))}"
+    def _with_round(self, why: str, gang: Gang) -> str:
+        """Return the reason for a gang's end, with when the arbiter decided so, if it revoked slots of the gang."""
+        return why + decided(self.slots.gone_for(gang.gpus))
 
     def _wanted(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> set[int]:
         """Return the GPUs on which a gang is to run: those of its own lease, else its present ones that are leased."""
