@@ -82,5 +82,6 @@ def _words(line: Line) -> str:
         return f"step {line.step:,} on {len(line.slots)}{GAP}{line.why}"
     where = f" on {len(line.slots)}" if line.slots else ""
     why = f": {line.why}" if line.why else ""
-    later = " or later" if line.event in _AS_REPORTED and line.step else ""
+    ran = line.step or (line.event == CANCELLED and line.incarnation)
+    later = " or later" if line.event in _AS_REPORTED and ran else ""
     return f"{line.event.replace('_', ' ')} at step {line.step:,}{later}{where}{why}"
