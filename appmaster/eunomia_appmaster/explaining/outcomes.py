@@ -10,6 +10,7 @@ from typing import Any
 from eunomia.model.shapes import value
 from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.client import OVER
+from eunomia_appmaster.explaining.activity import START, ActivityLog
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job, settings_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -83,13 +84,15 @@ def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
     row = next((row for row in trial_rows(folder) if row.get("job") == job), None)
     if row is None:
         return None
-    metric = app.standing.metric
+    metric, state = app.standing.metric, _ended_as(row.get("state") or "unknown", app)
+    events = [line for line in ActivityLog(folder, app.app).poll() if line.job == job]
+    known = 0 if state in ENDS else max((line.step for line in events), default=0)  # the table is older than its events
     try:
         return JobOutcome(
             job=job,
-            state=_ended_as(row["state"], app),
-            iterations=int(row["iterations"] or 0),
-            starts=int(row["incarnations"] or 0),
+            state=state,
+            iterations=max(int(row["iterations"] or 0), known),
+            starts=max(int(row["incarnations"] or 0), sum(line.event == START for line in events)),
             params=json.loads(row["parameters"] or "{}"),
             metric=metric,
             last=_number(row["metric"]),
