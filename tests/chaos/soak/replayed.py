@@ -22,7 +22,10 @@ LOAD: Final = 0.7
 MODELS: Final = ("MobileNetV2", "LSTM", "Autoencoder")
 LENGTHS: Final = (8.0, 40.0)
 """Seconds of a job alone."""
-COLUMNS: Final = ("job", "user", "arrival_seconds", "gpus", "iterations", "seconds_per_iteration", "model")
+COLUMNS: Final = (
+    "job", "user", "arrival_seconds", "least_gpus", "most_gpus", "iterations", "seconds_per_iteration", "model",
+    "reference_type", "batch_size",
+)  # fmt: skip
 
 
 class ReplaySoak:
@@ -53,18 +56,19 @@ class ReplaySoak:
                 made.send_signal(signal.SIGINT)
                 raise
         state = self._folder / "out" / "runs" / f"{POLICY}-0"
-        wrong = [] if made.returncode == 0 else [f"the replay ended with {made.returncode}: {log.read_text()[-500:]}"]
-        wrong += [str(finding) for finding in check_folder(state, over=True).findings]
+        if made.returncode:
+            return [f"the replay ended with {made.returncode}: {log.read_text(encoding='utf-8')[-500:]}"]
+        wrong = [str(finding) for finding in check_folder(state, over=True).findings]
         return wrong + [f"{each} is left" for each in of_folder(state)]
 
     def _write(self, seconds: float) -> None:
         at, number = 0.0, 0
         with (self._folder / "trace.csv").open("w", newline="", encoding="utf-8") as file:
             out = csv.writer(file)
-            out.writerow((*COLUMNS, "reference_type", "batch_size"))
+            out.writerow(COLUMNS)
             while at < seconds:
                 gpus, length = self._chance.choice((1, 1, 2)), self._chance.uniform(*LENGTHS)
-                row = (f"j{number}", f"u{number % 3}", f"{at:.1f}", gpus, max(5, round(length / 0.1)), 0.1)
+                row = (f"j{number}", f"u{number % 3}", f"{at:.1f}", gpus, gpus, max(5, round(length / 0.1)), 0.1)
                 out.writerow((*row, self._chance.choice(MODELS), "V100", 32))
                 at += self._chance.expovariate(4.0 * LOAD / (sum(LENGTHS) / 2 * 4.0 / 3.0))
                 number += 1
