@@ -116,6 +116,7 @@ class _Running:
     def _make(self, run: RealRun) -> None:
         """Make one real run, and write its tables; an interrupted run leaves partial tables."""
         from eunomia_testbed.replay.faults.verdict import judged
+        from eunomia_testbed.replay.gpu_meter import GpuMeter
         from eunomia_testbed.replay.results import write_real
         from eunomia_testbed.replay.running import LIMIT_BUDGETS, ReplayRun, check_finished, run_for_real
         from eunomia_testbed.replay.screen import Lines
@@ -126,7 +127,8 @@ class _Running:
         try:
             loop = self.ready.measured.loop_seconds
             limit = LIMIT_BUDGETS * self.ready.forecast.budget_seconds
-            record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop, limit_seconds=limit)
+            with GpuMeter(folder, self.ready.draft.slots.machine):
+                record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop, limit_seconds=limit)
         finally:
             with ignoring_interrupts():
                 live.stop()
@@ -141,6 +143,7 @@ class _Running:
 
     def _tell(self, ended: str) -> int:
         """Simulate the plan, write the tables of both sides and the page, print them, and return the exit code."""
+        from eunomia_testbed.replay.gpu_meter import write_gpu_use
         from eunomia_testbed.replay.results import facts_of, write_both, write_simulated
         from eunomia_testbed.replay.sides import HEADINGS, table_lines
 
@@ -150,6 +153,7 @@ class _Running:
         facts = dataclasses.replace(facts, notes=(*facts.notes, *(f"invalid: {each}" for each in invalid)))
         write_simulated(self.out, self.ready)
         sides, page = write_both(self.out, facts, self.ready.plan)
+        write_gpu_use(self.out, self.made.runs)
         why = self._apart() if sides else []
         faults, good = self._faults()
         goes_on = f"eunomia replay --resume {shlex.quote(str(self.out))} goes on"
