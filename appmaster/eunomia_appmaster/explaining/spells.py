@@ -1,7 +1,7 @@
 """Derives from the arbiter's state after each step the periods that each job spent in one state for one reason."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -45,10 +45,15 @@ class Spell:
 
 
 class Spells:
-    """The periods of all jobs, in order of their start."""
+    """The periods of all jobs, in order of their start.
 
-    def __init__(self) -> None:
+    Args:
+        name_of: returns the name under which a job's periods are kept; None: they are left out.
+    """
+
+    def __init__(self, name_of: Callable[[str], str | None] = str) -> None:
         self.spells: list[Spell] = []
+        self._name_of = name_of
         self._open: dict[int, Spell] = {}
         self._seen: Ints = np.empty((5, 0), np.int64)
 
@@ -71,7 +76,7 @@ class Spells:
 
     def _change(self, view: ClusterView, row: int, at: float, suspensions: Mapping[str, str]) -> None:
         old = self._open.get(row)
-        new = _spell(view, row, at)
+        new = self._named(_spell(view, row, at))
         if old is not None and new is not None and (old.job, old.said) == (new.job, new.said):
             return
         if old is not None:
@@ -82,6 +87,13 @@ class Spells:
                 new.text = suspensions.get(new.job, "")
             self._open[row] = new
             self.spells.append(new)
+
+    def _named(self, spell: Spell | None) -> Spell | None:
+        name = None if spell is None else self._name_of(spell.job)
+        if spell is None or name is None:
+            return None
+        spell.job = name
+        return spell
 
 
 def _columns(view: ClusterView) -> Ints:
