@@ -14,6 +14,7 @@ import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia.journal.journal import read_journal
+from eunomia.model.shapes import value
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.explaining.replay import JOURNAL
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -56,6 +57,21 @@ class GivenNames:
         return self._given[app]
 
 
+@value
+class GivenPlace:
+    """An arbiter that runs, and where its record is.
+
+    Attributes:
+        connect: returns a new client of the arbiter.
+        state_dir: the arbiter's state folder, readable on this machine.
+        shared: whether apps of others may run beside those of a run.
+    """
+
+    connect: Callable[[], Client]
+    state_dir: Path
+    shared: bool = False
+
+
 def part_from_now(state_dir: Path, names: GivenNames) -> RunPart:
     """Return the part of an arbiter's record that begins now.
 
@@ -80,23 +96,19 @@ class GivenRun(ArbiterRun):
 
     Args:
         folder: folder of the run, for its app files.
-        state_dir: the arbiter's state folder, readable on this machine.
-        connect: returns a new client of the arbiter.
+        place: the arbiter.
         names: names of the run's apps at the arbiter.
-        shared: whether apps of others may run meanwhile.
     """
 
-    def __init__(
-        self, folder: Path, state_dir: Path, connect: Callable[[], Client], names: GivenNames, *, shared: bool = False
-    ) -> None:
-        super().__init__(folder, LiveRecord(state_dir, part_from_now(state_dir, names)))
-        self._connect, self._given, self._shared = connect, names, shared
+    def __init__(self, folder: Path, place: GivenPlace, names: GivenNames) -> None:
+        super().__init__(folder, LiveRecord(place.state_dir, part_from_now(place.state_dir, names)))
+        self._place, self._given = place, names
         self._checked_at = 0.0
         self._machines = ""
 
     def start(self) -> None:
         """Connect to the arbiter."""
-        self._client = self._connect()
+        self._client = self._place.connect()
         self._machines = self._client.health().cluster
 
     def settle(self) -> None:
@@ -136,7 +148,7 @@ class GivenRun(ArbiterRun):
         except EunomiaError:  # it is being restarted
             return
         others = health.apps - (len(self._sources) - ended)
-        if health.ready and others > 0 and not self._shared:
+        if health.ready and others > 0 and not self._place.shared:
             self._note("apps of others ran on the arbiter")
         if health.ready and health.cluster != self._machines:
             self._note(f"the machines of the arbiter changed from {self._machines} to {health.cluster}")
