@@ -64,7 +64,10 @@ class Holds:
     def take(self, step: Step, view: ClusterView) -> None:
         """Update the holds with the state after a step."""
         lost = any(isinstance(event, MachineLost) for event in step.events)
-        held, gpus = view.gpus, self._seen.shape[1]
+        held, gpus = view.gpus, view.cluster.gpus
+        if gpus > self._seen.shape[1]:  # machines have joined
+            new = np.full((3, gpus - self._seen.shape[1]), NONE)
+            self._seen = np.concatenate([self._seen, new], axis=1)
         now: Ints = np.stack([held.lease[:gpus], held.epoch[:gpus], held.state[:gpus].astype(np.int64)])
         for gpu in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
             lease, epoch, kind = now[:, gpu].tolist()

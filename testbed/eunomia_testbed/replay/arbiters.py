@@ -33,6 +33,8 @@ class ReplayArbiter(abc.ABC):
     """The user that owns all apps; empty: the trace's users own them."""
     scales_times: bool = True
     """Whether the policies' times are divided by the speed."""
+    slots_flag: str = "--slots"
+    """The flag that names the slots, for errors."""
     notes: tuple[str, ...] = ()
     """Sentences on the arbiter for the screen and ``run.json``."""
 
@@ -74,10 +76,8 @@ class ReplayArbiter(abc.ABC):
         """
 
     @abc.abstractmethod
-    def measuring_run(
-        self, out: Path, folder: Path, kind: SlotKind, policy: str, settings: Sequence[str]
-    ) -> ArbiterRun:
-        """Return a run for measuring jobs; see ``MakeRun``. ``out`` is the folder of the replay."""
+    def measuring_run(self, out: Path) -> MakeRun:
+        """Return a function that returns runs for measuring jobs; ``out`` is the folder of the replay."""
 
     @abc.abstractmethod
     def serving(self, out: Path, users: Sequence[str]) -> AbstractContextManager[object]:
@@ -130,11 +130,9 @@ class OwnArbiters(ReplayArbiter):
             for name, count in slots.counts.items()
         ]
 
-    def measuring_run(
-        self, out: Path, folder: Path, kind: SlotKind, policy: str, settings: Sequence[str]
-    ) -> ArbiterRun:
-        """Return a run with an arbiter of its own, whose launcher preloads the programs' modules."""
-        return own_run(folder, kind, policy, settings, ReplayRun)
+    def measuring_run(self, out: Path) -> MakeRun:
+        """Return a function that returns runs with arbiters of their own, which preload the programs' modules."""
+        return functools.partial(own_run, run_class=ReplayRun)
 
     def serving(self, out: Path, users: Sequence[str]) -> AbstractContextManager[object]:
         """Return a context manager that does nothing: each run's arbiter ends with the run."""

@@ -56,6 +56,7 @@ class GivenArbiter(ReplayArbiter):
     """
 
     scales_times = False
+    slots_flag = PLACE
 
     def __init__(
         self,
@@ -106,10 +107,8 @@ class GivenArbiter(ReplayArbiter):
         """
         counts = self._slots.counts
         if len(counts) > 1:
-            rule = (
-                "rates must be measured on slots of one type, since no app can ask for a type, or --profiles be given"
-            )
-            raise InputError(rule, value=f"an arbiter with {', '.join(counts)}", place=PLACE)
+            rule = "measured slots must be of one type, since no app can ask for a type, or --profiles must stand"
+            raise InputError(rule, value=", ".join(counts), place=PLACE)
         return [SlotKind(name=name, count=count) for name, count in counts.items()]
 
     def measuring_run(self, out: Path) -> MakeRun:
