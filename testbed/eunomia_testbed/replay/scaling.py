@@ -85,7 +85,7 @@ def scaled_profile(profile: Profile, factors: Factors) -> ScaledProfile:
 
 def unscaled_profile(profile: Profile, factors: Factors) -> ScaledProfile:
     """Return the profile of an arbiter that runs, whose times stay, with the times that would be scaled as text."""
-    settings = _scaled_settings(profile, factors)
+    settings = {} if factors.time == 1.0 else _scaled_settings(profile, factors)
     stay = (f"{key} stays {_shown(_at(profile, key))} (scaled: {_shown(scaled)})" for key, scaled in settings.items())
     return ScaledProfile(profile=profile, changes=tuple(stay))
 
