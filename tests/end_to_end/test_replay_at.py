@@ -1,4 +1,4 @@
-"""`eunomia replay --at` on an arbiter of `eunomia serve` that goes on: interrupted once, gone on with, twice repeated."""
+"""`eunomia replay --at` on an arbiter of `eunomia serve` that goes on: interrupted once, resumed, twice repeated."""
 
 import json
 import os

@@ -102,7 +102,7 @@ def prepared(
         forecast=forecast,
         notes=(
             *(*read, *arbiter.notes, *_notes(plan, slots), *_pace_notes(measured), *_change_notes(plan, costs)),
-            *(forecast.words(costs), *_fault_notes(plan)),
+            *(forecast.words(costs), *_fault_notes(plan), *_save_notes(costs, arbiter)),
         ),
         inputs=trace.inputs,
     )
@@ -175,6 +175,13 @@ def _pace_notes(measured: Measurements) -> list[str]:
     if measured.pace is None or measured.pace >= LEAST_PACE:
         return []
     return [f"rates and costs were measured on slots that had {measured.pace:.1%} of their pace: measure them again"]
+
+
+def _save_notes(costs: Costs, arbiter: ReplayArbiter) -> list[str]:
+    """Return a note if the policy of a running arbiter suspended no measured job, so that no save is known."""
+    if arbiter.scales_times or costs.save_seconds > 0.0:
+        return []
+    return ["no save was measured under the arbiter's policy, so the simulation has saves for free"]
 
 
 def _change_notes(plan: ReplayPlan, costs: Costs) -> list[str]:
