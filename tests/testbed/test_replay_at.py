@@ -225,6 +225,15 @@ def test_a_replay_that_goes_on_finds_its_users_and_its_apps_again(tmp_path: Path
     assert next_prefix(tmp_path) == "replay-abc-2-"
 
 
+def test_names_that_no_user_can_have_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    arbiter = given(FakeClient(users=["u1"]), tmp_path)
+    arbiter.check_users(["u0"], ["drf"])
+    with pytest.raises(InputError, match="a user's name must be at most 32 letters"):
+        arbiter.check_users(["u" * 33], [])
+    with pytest.raises(InputError, match="users of the trace must be new at the arbiter"):
+        arbiter.check_users(["u1"], [])
+
+
 def test_no_user_is_added_if_the_caller_owns_all_apps(tmp_path: Path) -> None:
     client = FakeClient()
     with given(client, tmp_path, owner="me").serving(tmp_path, ["me"]):

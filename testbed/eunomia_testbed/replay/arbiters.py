@@ -57,10 +57,11 @@ class ReplayArbiter(abc.ABC):
         """
 
     @abc.abstractmethod
-    def check_users(self, weighed_by: Sequence[str]) -> None:
-        """Check that the policies can do with the owners of the apps.
+    def check_users(self, users: Sequence[str], weighed_by: Sequence[str]) -> None:
+        """Check that the owners of the apps can be the run's users, and that the policies can do with them.
 
         Args:
+            users: the owners of the apps.
             weighed_by: the policies' plugins whose decisions depend on which user owns an app.
 
         Raises:
@@ -119,7 +120,7 @@ class OwnArbiters(ReplayArbiter):
         """Return the given policies; None: there are none."""
         return self._given or None
 
-    def check_users(self, weighed_by: Sequence[str]) -> None:
+    def check_users(self, users: Sequence[str], weighed_by: Sequence[str]) -> None:
         """Accept every policy, since the users of a trace own its apps."""
 
     def kinds(self) -> list[SlotKind]:

@@ -40,7 +40,7 @@ def replay(flags: ReplayFlags) -> int:
     place, arbiter = _Place(flags), arbiter_of(flags)
     if flags.measure_only:
         return _measure_alone(flags, arbiter, place, say)
-    ready = prepared(flags, lambda draft: _measured(draft, arbiter, place.folder, say), arbiter)
+    ready = prepared(flags, lambda draft: _measured(draft, arbiter, place, say), arbiter)
     for note in ready.notes:
         say(note)
     out = place.folder
@@ -237,7 +237,7 @@ def _measure_alone(flags: ReplayFlags, arbiter: ReplayArbiter, place: _Place, sa
     from eunomia_testbed.replay.measuring.showing import measured_lines
 
     draft, _ = drafted(flags, arbiter)
-    measured = _measured(draft, arbiter, place.folder, say)
+    measured = _measured(draft, arbiter, place, say)
     path = place.folder / MEASURED
     if flags.as_json:
         typer.echo(json.dumps({"schema": "eunomia/measured@1", "profiles": str(path)}))
@@ -248,13 +248,14 @@ def _measure_alone(flags: ReplayFlags, arbiter: ReplayArbiter, place: _Place, sa
     return OK
 
 
-def _measured(draft: Draft, arbiter: ReplayArbiter, out: Path, say: Callable[[str], None]) -> Measurements:
+def _measured(draft: Draft, arbiter: ReplayArbiter, place: _Place, say: Callable[[str], None]) -> Measurements:
     """Measure the rates that a draft needs on its slots, and keep them in the replay's folder."""
     from eunomia_testbed.live_runs.this_machine import run_in_this_installation
     from eunomia_testbed.replay.measuring.session import measure
 
     run_in_this_installation(os.environ)
-    wanted, kinds = draft.needed(), arbiter.kinds()
+    wanted, kinds = draft.needed(), arbiter.kinds()  # checked before the folder is made
+    out = place.folder
     draft.slots.choose(os.environ)
     say(f"measuring {len(wanted)} settings of {len({each.program for each in wanted})} programs on these slots")
     with terminable():

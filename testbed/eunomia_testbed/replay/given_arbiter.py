@@ -16,7 +16,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.platform.profiles import Profile
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service.user_record import MOST_LIVE_APPS, MOST_LIVE_JOBS
+from eunomia_appmaster.service.user_record import MOST_LIVE_APPS, MOST_LIVE_JOBS, check_name
 from eunomia_testbed.live_runs.given_run import GivenNames, GivenPlace, GivenRun, cancel_live
 from eunomia_testbed.live_runs.interrupts import ignoring_interrupts
 from eunomia_testbed.live_runs.live_run import ArbiterRun
@@ -53,6 +53,7 @@ class GivenArbiter(ReplayArbiter):
         owner: the user that owns all apps; empty: the trace's users are added and own them.
         measured_on: the machine of rates and costs, as text.
         notes: sentences for the screen and ``run.json``.
+        mine: users that the replay has added before it was interrupted.
     """
 
     scales_times = False
@@ -67,9 +68,10 @@ class GivenArbiter(ReplayArbiter):
         owner: str = "",
         measured_on: str,
         notes: Sequence[str] = (),
+        mine: Sequence[str] = (),
     ) -> None:
         self._place, self._profile, self._slots = place, profile, slots
-        self._measured_on = measured_on
+        self._measured_on, self._mine = measured_on, tuple(mine)
         self.owner, self.notes = owner, tuple(notes)
 
     @property
@@ -88,16 +90,22 @@ class GivenArbiter(ReplayArbiter):
         path.write_text(self._profile.resolved(), encoding="utf-8")
         return (str(path),)
 
-    def check_users(self, weighed_by: Sequence[str]) -> None:
-        """Check that the policy weighs no users if the caller owns all apps.
+    def check_users(self, users: Sequence[str], weighed_by: Sequence[str]) -> None:
+        """Check that users of the trace can be added, or, if the caller owns all apps, that the policy weighs no users.
 
         Raises:
-            InputError: it does.
+            InputError: the arbiter has a user of such a name, a name is no user's, or the policy weighs users.
+            EunomiaError: the arbiter does not answer.
         """
         if self.owner and weighed_by:
             rule = "a policy that weighs users must have the trace's users, so --as-me must not stand"
             named = ", ".join(weighed_by)
             raise InputError(rule, value=f"{self._profile.name}, in which {named} weighs users", place="--as-me")
+        if not self.owner:
+            for user in users:
+                check_name(user)
+            with self._place.connect() as client:
+                self._check_new(client, users, self._mine)
 
     def kinds(self) -> list[SlotKind]:
         """Return the slots as one kind.
@@ -144,16 +152,25 @@ class GivenArbiter(ReplayArbiter):
         return ReplayRunAt.of_plan(plan, folder, self._place, GivenNames(next_prefix(out)))
 
     def _add_users(self, client: Client, out: Path, users: Sequence[str]) -> None:
-        there, mine = {user.user for user in client.users()}, AtFile.read(out).users
-        taken = sorted(there.intersection(users) - {*mine})
-        if taken:
-            rule = "users of the trace must be new at the arbiter, or --as-me must stand"
-            raise InputError(rule, value=f"{', '.join(taken)}, which it has", place=PLACE)
+        there = self._check_new(client, users, AtFile.read(out).users)
         write_users(out, users)  # before they are added, so that a replay that is killed finds them again
         limits = pb.UserLimits(apps=MOST_LIVE_APPS, jobs=MOST_LIVE_JOBS)
         for user in users:
             if user not in there:
                 client.add_user(user, limits=limits)
+
+    def _check_new(self, client: Client, users: Sequence[str], mine: Sequence[str]) -> set[str]:
+        """Check that the arbiter has none of these users but those that the replay has added; return all that it has.
+
+        Raises:
+            InputError: it has one.
+        """
+        there = {user.user for user in client.users()}
+        taken = sorted(there.intersection(users) - {*mine})
+        if taken:
+            rule = "users of the trace must be new at the arbiter, or --as-me must stand"
+            raise InputError(rule, value=f"{', '.join(taken)}, which it has", place=PLACE)
+        return there
 
     def _remove_users(self, out: Path) -> None:
         """Remove the users that the replay has added; what cannot be removed is logged."""
@@ -211,4 +228,5 @@ def given_arbiter(flags: ReplayFlags, address: str, out: Path | None = None) -> 
         owner=owner,
         measured_on=measured_on(health),
         notes=notes,
+        mine=() if out is None else AtFile.read(out).users,
     )

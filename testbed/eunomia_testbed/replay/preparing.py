@@ -128,9 +128,13 @@ def drafted(flags: ReplayFlags, arbiter: ReplayArbiter) -> tuple[Draft, list[str
         InputError: a flag is invalid, or no job can run.
     """
     trace, read = _trace(flags, arbiter)
+    slots, owner, place = arbiter.slots, arbiter.owner, arbiter.slots_flag
+    stages = [profile.stages(slots.cluster, place=place) for profile in trace.profiles.values()]
     stand_ins, live = not flags.no_stand_ins, flags.resizes == "live"
-    slots, owner = arbiter.slots, arbiter.owner
-    return draft_of(trace, slots, gangs=flags.gangs, stand_ins=stand_ins, live=live, owner=owner), read
+    draft = draft_of(trace, slots, gangs=flags.gangs, stand_ins=stand_ins, live=live, owner=owner)
+    weighed_by = [plugin for each in stages for plugin in each.weigh_users]
+    arbiter.check_users(sorted({job.user for job in draft.jobs}), weighed_by)
+    return draft, read
 
 
 def _given(path: Path, arbiter: ReplayArbiter, *, anyway: bool) -> Measurements:
@@ -141,7 +145,7 @@ def _given(path: Path, arbiter: ReplayArbiter, *, anyway: bool) -> Measurements:
 
 
 def _trace(flags: ReplayFlags, arbiter: ReplayArbiter) -> tuple[TracePlan, list[str]]:
-    """Read the trace, and load the policies for the slots of the replay."""
+    """Read the trace, and load the policies; return both as a plan, and lines on the trace."""
     from eunomia_testbed.spec.planning import plan_of as trace_plan_of
 
     if flags.trace == "-":
@@ -164,9 +168,6 @@ def _trace(flags: ReplayFlags, arbiter: ReplayArbiter) -> tuple[TracePlan, list[
                 elastic=flags.elastic,
             )
         )
-    cluster, place = arbiter.slots.cluster, arbiter.slots_flag
-    stages = [profile.stages(cluster, place=place) for profile in trace.profiles.values()]
-    arbiter.check_users([plugin for each in stages for plugin in each.weigh_users])
     return trace, [line.strip() for line in lines[:1]]
 
 
