@@ -11,14 +11,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.appmaster.serving_lab import eventually, floors, ready
+from tests.appmaster.serving_lab import eventually, ready
 from tests.end_to_end.test_replay import RATE, command, write_inputs
 
 from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
 from eunomia_testbed.results import RunData
 
-__all__ = ["floors"]
 LIMIT_SECONDS = 900.0
 JOBS = 4
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_SECONDS)]
