@@ -27,7 +27,7 @@ from eunomia_testbed.live_runs.app_source import AppSource
 from eunomia_testbed.live_runs.given_run import GivenNames, GivenPlace, cancel_live, part_from_now
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.run_part import WHOLE, RunPart
-from eunomia_testbed.replay.arbiters import arbiter_of
+from eunomia_testbed.replay.arbiters import own_arbiters
 from eunomia_testbed.replay.given_arbiter import GivenArbiter
 from eunomia_testbed.replay.given_checks import check_flags, check_health, check_policy, others_of, state_dir_of
 from eunomia_testbed.replay.given_files import AtFile, next_prefix, record_of_run, write_part
@@ -284,7 +284,7 @@ def test_flags_that_make_no_sense_at_a_running_arbiter_are_refused(
 def test_flags_of_at_need_it(tmp_path: Path, flag: str) -> None:
     field = flag[2:].replace("-", "_")
     with pytest.raises(InputError, match=f"{flag} must stand with --at, but got none"):
-        arbiter_of(flags_of(tmp_path, **{field: tmp_path if field == "state_dir" else True}))
+        own_arbiters(flags_of(tmp_path, **{field: tmp_path if field == "state_dir" else True}))
 
 
 def node(**more: Any) -> pb.NodeHealth:

@@ -154,21 +154,3 @@ def own_arbiters(flags: ReplayFlags) -> OwnArbiters:
         if getattr(flags, field):
             raise InputError(f"{name} must stand with --at", value="none", place=name)
     return OwnArbiters(slots_of(flags.slots, paced=not flags.unpaced), flags.policies or ())
-
-
-def arbiter_of(flags: ReplayFlags, out: Path | None = None) -> ReplayArbiter:
-    """Return the arbiters of a replay, as its flags name them.
-
-    Args:
-        flags: the command's flags.
-        out: folder of a replay that goes on; None: the replay is new.
-
-    Raises:
-        InputError: a flag is invalid, or the arbiter of ``--at`` cannot be used.
-        EunomiaError: the arbiter of ``--at`` does not answer.
-    """
-    if flags.at is None:
-        return own_arbiters(flags)
-    from eunomia_testbed.replay.given_arbiter import given_arbiter
-
-    return given_arbiter(flags, flags.at, out)

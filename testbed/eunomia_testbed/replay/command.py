@@ -18,7 +18,7 @@ from eunomia.model.shapes import builds
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_testbed.live_runs.interrupts import ignoring_interrupts, terminable
 from eunomia_testbed.performance.replay_profiles import Measurements
-from eunomia_testbed.replay.arbiters import ReplayArbiter, arbiter_of
+from eunomia_testbed.replay.arbiters import ReplayArbiter, own_arbiters
 from eunomia_testbed.replay.cells import RealRun, Replay, cleared, interleaved, invalid_runs, is_done, write_done
 from eunomia_testbed.replay.draft import Draft
 from eunomia_testbed.replay.flags import ReplayFlags
@@ -37,7 +37,7 @@ def replay(flags: ReplayFlags) -> int:
     if flags.resume is not None:
         return _go_on(flags, flags.resume, say)
     _check(flags)
-    place, arbiter = _Place(flags), arbiter_of(flags)
+    place, arbiter = _Place(flags), _arbiter(flags)
     if flags.measure_only:
         return _measure_alone(flags, arbiter, place, say)
     ready = prepared(flags, lambda draft: _measured(draft, arbiter, place, say), arbiter)
@@ -76,7 +76,7 @@ def _go_on(flags: ReplayFlags, out: Path, say: Callable[[str], None]) -> int:
     made = Replay.read(out)
     os.chdir(made.folder)
     before = flags.again(dict(made.flags))
-    arbiter = arbiter_of(before, out)
+    arbiter = _arbiter(before, out)
     ready = prepared(before.model_copy(update={"anyway": True}), _none_to_measure, arbiter)
     if _hash(ready) != made.plan:
         rule = "--resume must go on with the same trace, policies and version of Eunomia"
@@ -230,6 +230,15 @@ def _check_faults(flags: ReplayFlags) -> None:
         raise InputError(f"{given[0]} must stand with --faults", value=str(alone[given[0]]))
     if flags.faults is not None and flags.measure_only:
         raise InputError("--measure-only must measure without --faults", value=str(flags.faults))
+
+
+def _arbiter(flags: ReplayFlags, out: Path | None = None) -> ReplayArbiter:
+    """Return where the runs are made; ``out`` is the folder of a replay that goes on."""
+    if flags.at is None:
+        return own_arbiters(flags)
+    from eunomia_testbed.replay.given_arbiter import given_arbiter
+
+    return given_arbiter(flags, flags.at, out)
 
 
 def _measure_alone(flags: ReplayFlags, arbiter: ReplayArbiter, place: _Place, say: Callable[[str], None]) -> int:
