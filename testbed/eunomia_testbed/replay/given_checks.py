@@ -105,7 +105,7 @@ def state_dir_of(client: Client, named: Path | None, health: pb.HealthResponse) 
             "the arbiter's record must be readable on this machine (--state-dir names its state folder as seen from "
             "here, such as on a file system that machines share)"
         )
-        raise InputError(rule, value=f"no {JOURNAL} in {folder}", place=PLACE)
+        raise InputError(rule, value=f"no {JOURNAL} in {folder} that can be read", place=PLACE)
     for _ in range(TRIES):
         least = client.health().steps
         with read_journal(folder / JOURNAL) as journal:

@@ -205,6 +205,8 @@ def _of_kind(
         jobs = _jobs(wanted, folder, _speeds(first, pilots), effort)
         say(f"{len(jobs)} jobs in {len(wanted)} settings on {kind.describe()}")
         _run_all(run, jobs, 2 * kind.count)
+    for fault in run.faults:
+        say(f"the measurement on {kind.describe()} does not count: {fault}")
     return read_samples(run.record, {job.name: job.measures for job in [*pilots, *jobs]}), meter.result()
 
 
