@@ -16,7 +16,6 @@ from eunomia_appmaster.app.submission import login_name
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.explaining.replay import JOURNAL
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.token_files import TokenError
 from eunomia_testbed.live_runs.given_run import GivenNames, part_from_now
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.replay.flags import ReplayFlags
@@ -164,7 +163,7 @@ def owner_of(client: Client, *, as_me: bool) -> str:
 def _is_operator(client: Client) -> bool:
     try:
         client.nodes()
-    except (TokenError, InputError):
+    except InputError:
         return False
     return True
 
