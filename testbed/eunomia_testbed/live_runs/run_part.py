@@ -63,9 +63,9 @@ class RunPart:
         """Return the arbiter's note on an app of the run, with the run's name of its best job."""
         standing = note.get("standing") if isinstance(note, dict) else None
         best = standing.get("best_job") if isinstance(standing, dict) else None
-        if not best:
+        if not isinstance(note, dict) or not isinstance(standing, dict) or not best:
             return note
-        return note | {"standing": standing | {"best_job": self.job(best) or best}}
+        return note | {"standing": standing | {"best_job": self.job(str(best)) or best}}
 
 
 WHOLE = RunPart()
