@@ -24,7 +24,7 @@ from eunomia.platform.registry import default_registry
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.live_runs.app_source import AppSource
-from eunomia_testbed.live_runs.given_run import GivenNames, GivenPlace, cancel_live, part_from_now
+from eunomia_testbed.live_runs.given_run import GivenNames, GivenPlace, GivenRun, cancel_live, part_from_now
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.run_part import WHOLE, RunPart
 from eunomia_testbed.replay.arbiters import own_arbiters
@@ -159,8 +159,8 @@ def test_apps_get_names_that_differ_and_fit(tmp_path: Path) -> None:
 class FakeClient:
     """What a replay calls of a client; it keeps users and apps."""
 
-    def __init__(self, users: Sequence[str] = (), apps: Sequence[str] = (), **health: Any) -> None:
-        self.names, self.apps, self.cancelled = list(users), list(apps), list[str]()
+    def __init__(self, users: Sequence[str] = (), live: Sequence[str] = (), **health: Any) -> None:
+        self.names, self.apps, self.cancelled = list(users), list(live), list[str]()
         self.answer = pb.HealthResponse(ready=True, version=__version__, profile="las", **health)
 
     def __enter__(self) -> "FakeClient":
@@ -179,9 +179,9 @@ class FakeClient:
     def remove_user(self, user: str) -> None:
         self.names.remove(user)
 
-    def list(self, *, ended: bool) -> SimpleNamespace:
+    def list(self, *, ended: bool) -> pb.ListResponse:
         assert not ended
-        return SimpleNamespace(apps=[pb.App(app=app) for app in self.apps])
+        return pb.ListResponse(apps=[pb.App(app=app) for app in self.apps])
 
     def cancel(self, app: str) -> None:
         self.apps.remove(app)
@@ -189,6 +189,11 @@ class FakeClient:
 
     def health(self) -> pb.HealthResponse:
         return self.answer
+
+    def submit(self, path: Path, *, text: str) -> SimpleNamespace:
+        source = AppSource(path=path, text=text)
+        self.apps.append(source.name)
+        return SimpleNamespace(name=source.name)
 
 
 def given(client: Any, folder: Path, *, policy: str = "las", owner: str = "", cluster: str = CLUSTER) -> GivenArbiter:
@@ -216,7 +221,7 @@ def test_a_user_of_the_arbiter_is_never_taken_for_one_of_the_trace(tmp_path: Pat
 
 def test_a_replay_that_goes_on_finds_its_users_and_its_apps_again(tmp_path: Path) -> None:
     AtFile(tag="abc", runs=1, users=("u0",)).write(tmp_path)
-    client = FakeClient(users=["u0"], apps=["replay-abc-0-0-job0", "replay-abd-0-0-job0", "other"])
+    client = FakeClient(users=["u0"], live=["replay-abc-0-0-job0", "replay-abd-0-0-job0", "other"])
     with given(client, tmp_path).serving(tmp_path, ["u0"]):
         assert client.cancelled == ["replay-abc-0-0-job0"]
         assert client.names == ["u0"]
@@ -252,9 +257,40 @@ def test_users_that_cannot_be_removed_stay_in_the_file(tmp_path: Path) -> None:
 
 
 def test_only_live_apps_of_the_run_are_cancelled() -> None:
-    client = FakeClient(apps=["replay-1-0-a", "other"])
+    client = FakeClient(live=["replay-1-0-a", "other"])
     assert cancel_live(client, ["replay-1-0-a", "replay-1-1-b"]) == ["replay-1-0-a"]  # type: ignore[arg-type]
     assert client.apps == ["other"]
+
+
+# -- what makes a run invalid, and what is left of it
+
+
+def test_a_run_names_what_makes_it_invalid_and_cancels_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eunomia_testbed.live_runs.given_run.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("eunomia_testbed.live_runs.given_run.LEAVE_SECONDS", 0.0)
+    write_journal(tmp_path / "state", STEPS)
+    client: Any = FakeClient(apps=1, live=["cnn"], cluster="b01: 2xV100")
+    place = GivenPlace(connect=lambda: client, state_dir=tmp_path / "state")
+    run = GivenRun(tmp_path, place, GivenNames("replay-7-0-"))
+    run.start()
+    run.submit_also(AppSource(path=tmp_path / "a.toml", text='[app]\nname = "a"\n[job]\ncommand = "c"\n'))
+    assert (run.names, client.apps) == (["a"], ["cnn", "replay-7-0-0-a"])
+    run.look()
+    assert run.faults == ()
+    client.answer.apps, client.answer.cluster = 2, "b01: 2xV100, b02: 2xV100"
+    client.answer.fallback = True
+    run.look()
+    run.look()
+    assert run.faults == (
+        "apps of others ran on the arbiter",
+        "the machines of the arbiter changed from b01: 2xV100 to b01: 2xV100, b02: 2xV100",
+        "the arbiter decided by its fallback profile",
+    )
+    run.stop()
+    run.record.close()
+    assert client.apps == ["cnn"]
 
 
 # -- refusals
@@ -323,7 +359,7 @@ def test_apps_of_others_are_named(tmp_path: Path) -> None:
     AtFile(tag="abc").write(tmp_path)
 
     def others(apps: Sequence[str], live: int, out: Path | None) -> str:
-        return others_of(FakeClient(apps=apps), pb.HealthResponse(apps=live), out)  # type: ignore[arg-type]
+        return others_of(FakeClient(live=apps), pb.HealthResponse(apps=live), out)  # type: ignore[arg-type]
 
     assert others([], 0, None) == ""
     assert others(["cnn", "mlp"], 2, None) == "2 live apps: cnn, mlp"

@@ -1,4 +1,4 @@
-"""``eunomia replay``: runs a trace with real training on this machine's slots, and simulates the same plan."""
+"""``eunomia replay``: runs a trace with real training, here or at a running arbiter, and simulates the same plan."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
 
 @with_flags(ReplayFlags)
 def replay(flags: ReplayFlags) -> int:
-    """Run a trace's jobs with real training on this machine, and hold a simulation of them against it."""
+    """Run a trace's jobs with real training, here or at a running arbiter, and hold a simulation against it."""
     from eunomia_appmaster.node.process_logs import configure_logs
 
     configure_logs(level="warning")
