@@ -131,7 +131,7 @@ class _Running:
         try:
             loop = self.ready.measured.loop_seconds
             limit = LIMIT_BUDGETS * self.ready.forecast.budget_seconds
-            with GpuMeter(folder, self.ready.draft.slots.machine):
+            with GpuMeter(folder, self.ready.draft.slots.gpus_here):
                 record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop, limit_seconds=limit)
         finally:
             with ignoring_interrupts():

@@ -11,7 +11,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia.words import shown
 from eunomia_appmaster.node import local_machine
-from eunomia_appmaster.node.local_machine import CPU_TYPE, LocalMachine
+from eunomia_appmaster.node.local_machine import CPU_TYPE, LocalMachine, LocalSlot
 from eunomia_testbed.live_runs.this_machine import cluster_text
 from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml, parse_cluster
 
@@ -39,6 +39,10 @@ class ReplaySlots(Protocol):
     @property
     def cluster(self) -> Cluster:
         """Return the slots as the arbiter's cluster."""
+
+    @property
+    def gpus_here(self) -> tuple[LocalSlot, ...]:
+        """Return those slots that are GPUs of this machine."""
 
     @property
     def speeds(self) -> Mapping[str, float]:
@@ -83,6 +87,11 @@ class GivenSlots:
     def cluster_text(self) -> str:
         """Return the slots as the text of a cluster file."""
         return cluster_toml(ClusterFile(cluster=self.cluster, bandwidth_gib={}))
+
+    @property
+    def gpus_here(self) -> tuple[LocalSlot, ...]:
+        """Return none: the arbiter's launchers know their GPUs."""
+        return ()
 
     @property
     def speeds(self) -> Mapping[str, float]:
@@ -140,6 +149,11 @@ class LocalSlots:
     def cluster(self) -> Cluster:
         """Return the slots as the arbiter's cluster."""
         return parse_cluster(self.cluster_text, place=PLACE).cluster
+
+    @property
+    def gpus_here(self) -> tuple[LocalSlot, ...]:
+        """Return the slots that are GPUs."""
+        return tuple(slot for slot in self.machine.slots if slot.uuid)
 
     @property
     def speeds(self) -> Mapping[str, float]:
