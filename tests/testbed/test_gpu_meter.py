@@ -14,6 +14,7 @@ from eunomia_appmaster.node.local_machine import FoundGpu
 from eunomia_testbed.replay import gpu_meter
 from eunomia_testbed.replay.cells import RealRun, cleared
 from eunomia_testbed.replay.gpu_meter import GIB, NAME, GpuMeter, write_gpu_use
+from eunomia_testbed.replay.slots import slots_of
 
 GPUS = tuple(FoundGpu(gpu_type="A100", uuid=f"GPU-{number}", island=0) for number in range(2))
 
@@ -43,10 +44,10 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def machine(gpus: tuple[FoundGpu, ...], monkeypatch: pytest.MonkeyPatch) -> Any:
+def slots(gpus: tuple[FoundGpu, ...], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(local_machine, "find_gpus", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return local_machine.detect()
+    return slots_of("gpus" if gpus else "2x cpu").gpus_here
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -57,7 +58,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_use_of_each_gpu_is_the_mean_of_its_samples(nvml: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RealRun(policy="las, mine", repeat=1, seed=3)
     folder = cleared(tmp_path, run)
-    with GpuMeter(folder, machine(GPUS, monkeypatch)):
+    with GpuMeter(folder, slots(GPUS, monkeypatch)):
         deadline = time.monotonic() + 10.0
         while any(nvml.given.values()) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -77,13 +78,13 @@ def test_a_gpu_without_nvml_has_no_figures(nvml: Any, tmp_path: Path, monkeypatc
         raise NvmlError("no driver")
 
     nvml.nvmlInit = fails
-    with GpuMeter(tmp_path, machine(GPUS, monkeypatch)):
+    with GpuMeter(tmp_path, slots(GPUS, monkeypatch)):
         pass
     assert [(each["samples"], each["kernels_share"]) for each in rows(tmp_path / NAME)] == [("0", ""), ("0", "")]
 
 
 def test_cpu_slots_have_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with GpuMeter(tmp_path, machine((), monkeypatch)):
+    with GpuMeter(tmp_path, slots((), monkeypatch)):
         pass
     write_gpu_use(tmp_path, (RealRun(policy="fifo", repeat=0, seed=0),))
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,7 @@
 """Derives from the arbiter's state after each step the periods that each job spent in one state for one reason."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -54,10 +54,15 @@ class Spell:
 
 
 class Spells:
-    """The periods of all jobs, in order of their start."""
+    """The periods of all jobs, in order of their start.
 
-    def __init__(self) -> None:
+    Args:
+        name_of: returns the name under which a job's periods are kept; None: they are left out.
+    """
+
+    def __init__(self, name_of: Callable[[str], str | None] = str) -> None:
         self.spells: list[Spell] = []
+        self._name_of = name_of
         self._open: dict[int, Spell] = {}
         self._seen: Ints = np.empty((5, 0), np.int64)
 
@@ -99,7 +104,7 @@ class Spells:
 
     def _change(self, view: ClusterView, row: int, at: float, suspensions: Mapping[str, str]) -> None:
         old = self._open.get(row)
-        new = _spell(view, row, at)
+        new = self._named(_spell(view, row, at))
         if new is not None and new.state == _RUNS:
             new.slots = _size(view, row) or (0 if old is None or old.job != new.job else old.slots)
         if old is not None and new is not None and (old.job, old.said) == (new.job, new.said):
@@ -112,6 +117,13 @@ class Spells:
                 new.text = suspensions.get(new.job, "")
             self._open[row] = new
             self.spells.append(new)
+
+    def _named(self, spell: Spell | None) -> Spell | None:
+        name = None if spell is None else self._name_of(spell.job)
+        if spell is None or name is None:
+            return None
+        spell.job = name
+        return spell
 
 
 def through_changes(spells: Sequence[Spell]) -> list[Spell]:

@@ -11,7 +11,7 @@ import structlog
 
 from eunomia.model.shapes import value
 from eunomia_appmaster.csv_cells import csv_text
-from eunomia_appmaster.node.local_machine import LocalMachine
+from eunomia_appmaster.node.local_machine import LocalSlot
 from eunomia_testbed.replay.cells import RealRun, state_folder
 from eunomia_testbed.results.writing import write_text
 
@@ -42,18 +42,17 @@ class _Sample:
 
 
 class GpuMeter:
-    """Samples the GPUs of a machine in a thread within a ``with`` block, and writes ``gpu-use.csv`` at its end.
+    """Samples GPUs in a thread within a ``with`` block, and writes ``gpu-use.csv`` at its end.
 
     Without GPUs, it does nothing and writes no file.
 
     Args:
         folder: the folder of the file.
-        machine: the machine whose slots are GPUs.
+        slots: slots that are GPUs of this machine.
     """
 
-    def __init__(self, folder: Path, machine: LocalMachine) -> None:
-        self._folder = folder
-        self._slots = [slot for slot in machine.slots if slot.uuid]
+    def __init__(self, folder: Path, slots: Sequence[LocalSlot]) -> None:
+        self._folder, self._slots = folder, tuple(slots)
         self._samples: list[list[_Sample]] = [[] for _ in self._slots]
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
