@@ -66,6 +66,10 @@ def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> 
         ([gone()], "", 10, GangOutcome.LOST),
         ([gone(75, stop_reason="x"), gone(1)], "another worker of its gang has failed", 10, GangOutcome.FAILED),
         ([gone(75), gone(0)], "", 96, GangOutcome.AT_RUNG),
+        ([gone(1, misuse="no group")], "", 10, GangOutcome.MISUSED),
+        ([gone(75, stop_reason="x"), gone(1, misuse="no group")], "it failed", 10, GangOutcome.MISUSED),
+        ([gone(1, ended_at=1.0), gone(1, misuse="no group", ended_at=2.0)], "", 10, GangOutcome.MISUSED),
+        ([gone(75, misuse="no group", stop_reason="x")], "it is over", 10, GangOutcome.SUSPENDED),
     ],
 )
 def test_the_outcome_of_a_gang_follows_from_how_its_workers_ended(

@@ -375,7 +375,7 @@ class AppMaster:
         slots = self._conductor.slots
         slots.clock_ahead = self._clock.now() - answer.now
         for lost in answer.preempt.strict_contract.leaving:
-            slots.lose(lost.gpus, lost.epoch)
+            slots.lose(lost.gpus, lost.epoch, lost.causes)
         for lease in answer.allocated_leases:
             slots.grant(lease_of(lease))
         for renewal in answer.renewed:

@@ -38,6 +38,10 @@ class HeldLease:
     """End of the lease in seconds on the arbiter's clock; None: unlimited."""
     probe_iterations: int | None = None
     """Iterations of the measurement run that the job makes on these slots; None: no measurement."""
+    causes: tuple[str, ...] = ()
+    """Causes of the round in which the arbiter decided this epoch of the lease; empty: not known, or there was none."""
+    was_measured: bool = False
+    """Whether the lease ordered a measurement before this epoch."""
 
 
 class SlotBook:
@@ -49,6 +53,8 @@ class SlotBook:
         self._leases: dict[int, HeldLease] = {}
         self._gone: dict[int, int] = {}
         """The last epoch under which the app lost a slot (revoked or given back), by GPU."""
+        self._gone_for: dict[int, tuple[str, ...]] = {}
+        """Causes of the round in which the arbiter revoked a slot, by GPU."""
 
     def __iter__(self) -> Iterator[HeldLease]:
         return iter(self._leases.values())
@@ -62,7 +68,8 @@ class SlotBook:
         """Add a new lease, or replace a changed one."""
         known = self._leases.get(lease.id)
         if known is None or lease.epoch >= known.epoch:
-            self._leases[lease.id] = lease
+            was = known is not None and known.epoch < lease.epoch and known.probe_iterations is not None
+            self._leases[lease.id] = dataclasses.replace(lease, was_measured=was)
 
     def renew(self, lease: int, ends_at: float | None, amounts: tuple[float, float] | None = None) -> None:
         """Extend a lease, and set the CPUs and memory (GiB) of all its slots together."""
@@ -84,10 +91,26 @@ class SlotBook:
         """Return whether a job's own lease orders a measurement, during which the job keeps its other slots."""
         return any(lease.job == job and lease.probe_iterations is not None for lease in self._leases.values())
 
-    def lose(self, gpus: Iterable[int], epoch: int) -> None:
-        """Record that the app has lost slots under leases of ``epoch`` or an older one."""
+    def of_job(self, job: int) -> HeldLease | None:
+        """Return a job's own lease; None: it has none."""
+        return next((lease for lease in self._leases.values() if lease.job == job), None)
+
+    def lose(self, gpus: Iterable[int], epoch: int, causes: Iterable[str] = ()) -> None:
+        """Record that the app has lost slots under leases of ``epoch`` or an older one.
+
+        Args:
+            gpus: the slots.
+            epoch: the epoch.
+            causes: causes of the round in which the arbiter revoked them; empty: not known, or it did not.
+        """
         for gpu in gpus:
-            self._gone[gpu] = max(epoch, self._gone.get(gpu, -1))
+            if epoch >= self._gone.get(gpu, -1):
+                self._gone[gpu], self._gone_for[gpu] = epoch, tuple(causes)
+
+    def gone_for(self, gpus: Iterable[int]) -> tuple[str, ...]:
+        """Return the causes of the round in which the arbiter revoked one of these slots; empty: not known, or none."""
+        slots = self.slots()
+        return next((causes for gpu in gpus if gpu not in slots and (causes := self._gone_for.get(gpu, ()))), ())
 
     def end(self, lease: int) -> None:
         """Drop a lease whose slots were all given back."""

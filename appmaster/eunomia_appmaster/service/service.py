@@ -319,6 +319,7 @@ class Service:
             if step.decision.causes:
                 self.driver.rounds.append(step.decision)
             self._warn(step.decision, clock.now())
+            self.news_writer.causes.note(step.decision)
 
     def _store_profile(self, new: bool) -> None:
         resolved = self.profile.resolved()
@@ -350,6 +351,7 @@ class Service:
         self.upkeep.follow(self.view.cluster)
         self.nodes.leases.most_grace = self.driver.arbiter.serving.rounds.suspend_grace
         self._warn(decision, decision.now)
+        self.news_writer.causes.note(decision)
         if has_news:
             self.refresh()
 
