@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Hundreds of processes of the tests import the same modules: compiled once, also where a container turns that off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint types imports collected unit bench gpu kills chaos soak fuzz crash-points histories damage combinations slow thorough protocol picture clean
+.PHONY: setup demo test lint types imports collected unit bench gpu kills chaos soak soak-replay fuzz crash-points histories damage combinations slow thorough protocol picture clean
 
 setup: $(STAMP)
 
@@ -75,6 +75,9 @@ chaos: setup
 
 soak: setup
 	$(CHAOS).soak --for 1h
+
+soak-replay: setup
+	$(CHAOS).soak --replay --for 1h
 
 fuzz: setup
 	$(CHAOS).fuzz --messages 50000

@@ -178,7 +178,7 @@ class HandPlayedArbiter(launcher_lab.Arbiter, rpc.ApplicationMasterProtocolServi
             if self.command != pb.AM_NONE:
                 return pb.AllocateResponse(a_m_command=self.command)
             if self._calls != mine:
-                return pb.AllocateResponse(response_id=request.response_id)
+                return pb.AllocateResponse(response_id=request.response_id, now=6.0)
             self._response = pb.AllocateResponse(response_id=request.response_id + 1, now=6.0)
             self._response.MergeFrom(self._pending)
             self._pending = pb.AllocateResponse()

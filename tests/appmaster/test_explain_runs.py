@@ -209,7 +209,7 @@ def test_the_history_shows_the_gap_in_which_a_job_had_no_workers(
     assert [spell.start for spell in spells] == pytest.approx([0.0, 92.0, 325.0])
     assert [spell.end for spell in spells] == pytest.approx([92.0, 325.0, 330.0])
     assert run(["explain", "a/0", "--run", str(outage), "--history"]) == 0
-    assert re.search(rf"a/0 +1m32s +3m53s +interrupted +{LEASE_ENDED}", capsys.readouterr().out)
+    assert re.search(rf"a/0 +1m32s +3m53s +interrupted +- +{LEASE_ENDED}", capsys.readouterr().out)
     assert run(["explain", "a/0", "--run", str(outage), "--history", "--json"]) == 0
     made = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["state"], one["reason"], one["text"]) for one in made][1] == ("interrupted", None, LEASE_ENDED)
@@ -308,21 +308,24 @@ def test_ended_jobs_are_shown_with_their_last_wait(tmp_path: Path, capsys: pytes
     writer.journal.append(Seconds(60.0), ended, decision, notes=[note])
     writer.journal.close()
     (tmp_path / "apps" / "b").mkdir(parents=True)
-    rows = ['b/0,"{""lr"": 0.1}",stopped,,7,,,1,0,', 'b/1,"{""lr"": 0.2}",finished,,100,,,1,0,']
+    rows = ['b/0,"{""lr"": 0.1}",stopped,,7,,,1,0,', 'b/1,"{""lr"": 0.2}",finished,,100,,,3,0,']
     (tmp_path / "apps" / "b" / "trials.csv").write_text("\n".join([",".join(TRIALS_COLUMNS), *rows]))
     assert run(["explain", "b/0", "--run", str(tmp_path)]) == 0
-    head, outcome, _, wait, *rest = capsys.readouterr().out.splitlines()
+    head, outcome, started, _, wait, *rest = capsys.readouterr().out.splitlines()
     assert head == "b/0   STOPPED by its tuner    app b, user ana"
     assert outcome == "Outcome    stopped by its tuner at iteration 7   lr 0.1"
+    assert started == "Started    once"
     assert wait.startswith("Last wait, at 5 s: b/0   was WAITING")
     assert {line[:11].rstrip() for line in rest} <= {"Why", "", "Would free", "Forecast", "By then"}
     assert run(["explain", "b/1", "--run", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("b/1   FINISHED    app b")
+    shown = capsys.readouterr().out
+    assert shown.startswith("b/1   FINISHED    app b")
+    assert "\nStarted    3 times\n" in shown
     assert run(["explain", "b", "--run", str(tmp_path)]) == 0
     assert "\nLast waits, at 5 s: b   2 jobs were WAITING    app b" in capsys.readouterr().out
     assert run(["explain", "b/0", "--run", str(tmp_path), "--json"]) == 0
     end, last = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (end["state"], end["outcome"]["state"]) == ("finished", "stopped")
+    assert (end["state"], end["outcome"]["state"], end["outcome"]["starts"]) == ("finished", "stopped", 1)
     assert (end["seconds"], end["round"], end["last_wait_at_seconds"]) == (None, None, None)
     assert (last["state"], last["last_wait_at_seconds"]) == ("waiting", 5.0)
     assert run(["explain", "b/0", "--run", str(tmp_path), "--at", "6s"]) == 0

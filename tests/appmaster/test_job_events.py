@@ -8,7 +8,7 @@ from typing import Any
 
 from eunomia_appmaster.explaining.activity import ActivityLog as ActivityReader
 from eunomia_appmaster.explaining.activity import Line
-from eunomia_appmaster.explaining.job_events import event_lines
+from eunomia_appmaster.explaining.job_events import cancellation, event_lines
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Job
 
@@ -81,3 +81,10 @@ def test_the_pause_of_a_live_change_is_read_as_it_was_noted(tmp_path: Path) -> N
     notes.note("saved", job, 11.0)
     resized, saved = ActivityReader(tmp_path, "nets").poll()
     assert (resized.pause_seconds, saved.pause_seconds) == (0.0625, None)
+
+
+def test_a_cancelled_job_that_has_run_may_have_made_steps_and_one_that_never_started_has_made_none() -> None:
+    started = Line(at=1.8e9, app="a", job="a/1", event="start", slots=(0,), step=0, incarnation=1)
+    for events, words in (([started], "cancelled at step 0 or later"), ([], "cancelled at step 0")):
+        *_, last = event_lines([*events, cancellation("a/1", 1.8e9 + 5.0, events)])
+        assert last.endswith(f"  {words}")

@@ -238,6 +238,19 @@ def test_archived_and_dropped_steps_are_checked(tmp_path: Path) -> None:
     assert {each.rule for each in check_folder(tmp_path / "archive").findings} >= {Rule.UNREADABLE}
 
 
+def test_processes_from_before_the_checkpoint_count_towards_what_their_machine_has(doctored: Any) -> None:
+    """Four slots have 2 of 8 CPUs each; after the first checkpoint, the processes of one lease report 4."""
+    doctored.sql("DELETE FROM steps WHERE id <= 14")
+    number, events, decision = doctored.steps()[0]
+    (data,) = doctored._database.execute("SELECT state FROM checkpoints WHERE after_step = 14").fetchone()
+    held = json.loads(zlib.decompress(data))["tables"]["holdings"]["columns"]
+    assert held["cpus_in_use"] == [2.0] * lab.SLOTS
+    more = {"is": "Retuned", "lease": held["lease"][0], "epoch": held["epoch"][0], "gpus": [0], "cpus": [4.0]}
+    doctored.write(number, [{**more, "memory_gib": [1.0]}, *events], decision)
+    found = [finding.what for finding in check_folder(doctored.folder).findings if finding.rule is Rule.TOO_MUCH]
+    assert found == ["10 CPUs are used of box, which has 8"]
+
+
 def test_a_journal_that_an_arbiter_has_open_is_read_and_not_changed(doctored: Any) -> None:
     path = doctored.folder / "journal.sqlite"
     with Journal.open(path) as journal:

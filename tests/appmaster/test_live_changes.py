@@ -393,6 +393,17 @@ def test_slots_that_the_app_divides_widen_a_job_live_and_a_dead_workers_slot_is_
         assert _starts(lab) == 1
 
 
+def test_a_job_does_not_grow_onto_a_slot_whose_lease_ends_before_a_newcomer_could_join(tmp_path: Path) -> None:
+    with master_lab(tmp_path) as lab:
+        app_dir = _submit(lab)
+        lab.arbiter.grant("live", 1, 0)
+        eventually(lambda: lab.activity("live", "running"), "first step")
+        lab.arbiter.grant("live", 2, 1, ends_at=6.1)  # a tenth of a second from now, by the arbiter's clock
+        lab.arbiter.grant("live", 3, 2)
+        _entered(app_dir, "live.1.1.1", "1 live.1.1.0 live.1.1.1")
+        eventually(lambda: _division(lab) == [0, 2], "the arbiter knows that the job has two slots")
+
+
 def _division(lab: MasterLab) -> list[int]:
     """The GPUs of the job, as the app master said last."""
     reports = lab.arbiter.reports("division")

@@ -16,6 +16,7 @@ from tests.appmaster.serving_lab import activity, client, eventually, live, supe
 
 from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
+from eunomia_appmaster.explaining.past_runs import PastRun
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.journal_check.reading import Rows
 from eunomia_appmaster.node.supervisor import Supervisor
@@ -50,11 +51,33 @@ def test_a_job_shrinks_for_another_and_grows_after_it_without_a_restart(tmp_path
         eventually(lambda: arbiter.app("short").state == "finished", "the short app's end")
         sizes = lambda: [len(line["slots"]) for line in activity(made, "long") if line["event"] == "resized"]  # noqa: E731
         eventually(lambda: sizes() == [1, 2], "it shrinks, and grows")
+        orders = [line["why"] for line in activity(made, "long") if " ordered: " in line.get("why", "")]
+        assert orders[0].startswith("shrink 2 -> 1 ordered: its lease has 1 slot, decided when an app or a job arrived")
+        assert orders[-1].startswith("grow 1 -> 2 ordered: its lease has 2 slots, decided when ")
         assert len([line for line in activity(made, "long") if line["event"] == "start"]) == 1
         resized = ("Resized", "long")
         eventually(lambda: _confirmed(made.state_dir).count(resized) == 2, "the arbiter knows it")
+        spells = PastRun(made.state_dir).history("long/1")
+        assert [(spell.state, spell.slots) for spell in spells if spell.slots] == [("running", n) for n in (2, 1, 2)]
+        assert "starting" not in [spell.state for spell in spells[-3:]], "a live change is no start"
         report = check_folder(made.state_dir)
         assert report.findings == []
+
+
+@pytest.mark.slow
+def test_a_job_that_restarts_on_fewer_slots_says_in_which_round_that_was_decided(tmp_path: Path) -> None:
+    with supervisor(tmp_path, policy="max_min") as made, client(made) as arbiter:
+        for name, seconds in (("long", 1000), ("short", 5)):
+            file = tmp_path / f"{name}.toml"
+            file.write_text(
+                f"[app]\nname = '{name}'\n[job]\ncommand = 'sleep {seconds}'\nslots = {{ min = 1, max = 2 }}\n"
+            )
+            arbiter.submit(file)
+            eventually(lambda name=name: [one for one in activity(made, name) if one["event"] == "start"], "it starts")
+        suspended = lambda: [line["why"] for line in activity(made, "long") if line["event"] == "suspended"]  # noqa: E731
+        why = eventually(suspended, "it restarts")[0]
+        assert why.endswith(", decided when an app or a job arrived, or became able to run"), why
+        eventually(lambda: arbiter.explain("long/1").starts == 2, "its second start")
 
 
 @pytest.mark.slow

@@ -34,6 +34,9 @@ def test_the_last_words_of_a_worker_stand_in_its_status() -> None:
     hear(live, "unfit", {"generation": 3, "why": "x" * 1000})
     assert (live.ready, live.broken, live.resized.step, live.resized.pause_seconds) == (3, 3, 120, 0.07)
     assert len(live.unfit) == 400
+    assert not live.resized.at_least
+    hear(live, "resized", RESIZED | {"at_least": True})
+    assert live.resized.at_least
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """An arbiter whose journal lost steps asks: it answers, ends no work, and decides nothing until that is accepted."""
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -9,12 +10,16 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.appmaster.test_metrics import asked
 
 from appmaster.service_lab import Lab, eventually, lab
 from eunomia.journal.journal import read_journal
 from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.service.gauges import StateGauges
+from eunomia_appmaster.service.metrics import Meters
+from eunomia_appmaster.service.metrics_server import MetricsServer
 
 JOB = pb.JobAdded(job="ana/1", least=2, most=2, iterations=100.0)
 
@@ -111,6 +116,32 @@ def test_an_arbiter_whose_journal_lost_steps_asks_the_operator_and_ends_no_work(
         made.ready()
         assert made.seen().question == ""
         assert [note["what"] for note in made.arbiter.service.journal.notes("loss").values()] == [accepted]  # type: ignore[call-overload,index]
+
+
+def test_an_arbiter_that_asks_about_lost_steps_is_not_ready_until_the_operator_answers(tmp_path: Path) -> None:
+    with lab(tmp_path) as made:
+        running(made, tmp_path)
+        restored(made, tmp_path)
+        made.ready()
+        service, meters = made.arbiter.service, Meters()
+        meters.registry.register(StateGauges(service))
+
+        async def serve() -> MetricsServer:
+            return MetricsServer(service, meters, "127.0.0.1:0")
+
+        server = made.arbiter.run(serve())
+
+        def shown() -> tuple[bool, bool]:
+            ready = "eunomia_ready 1.0" in asked(server.address, "/metrics")[1]
+            return ready, json.loads(asked(server.address, "/health")[1])["ready"]
+
+        try:
+            assert shown() == (False, False)
+            assert 'eunomia_slots{state="free"} 2.0' in asked(server.address, "/metrics")[1]
+            made.client().AcceptLoss(pb.AcceptLossRequest(), metadata=made.operator)
+            assert shown() == (True, True)
+        finally:
+            server.close()
 
 
 def test_the_question_to_the_operator_survives_a_restart_and_an_option_answers_it(tmp_path: Path) -> None:

@@ -66,6 +66,10 @@ def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> 
         ([gone()], "", 10, GangOutcome.LOST),
         ([gone(75, stop_reason="x"), gone(1)], "another worker of its gang has failed", 10, GangOutcome.FAILED),
         ([gone(75), gone(0)], "", 96, GangOutcome.AT_RUNG),
+        ([gone(1, misuse="no group")], "", 10, GangOutcome.MISUSED),
+        ([gone(75, stop_reason="x"), gone(1, misuse="no group")], "it failed", 10, GangOutcome.MISUSED),
+        ([gone(1, ended_at=1.0), gone(1, misuse="no group", ended_at=2.0)], "", 10, GangOutcome.MISUSED),
+        ([gone(75, misuse="no group", stop_reason="x")], "it is over", 10, GangOutcome.SUSPENDED),
     ],
 )
 def test_the_outcome_of_a_gang_follows_from_how_its_workers_ended(
@@ -117,14 +121,23 @@ def test_only_a_newer_order_about_a_lease_is_applied() -> None:
     assert sorted(book.slots()) == [0, 1]
     book.grant(lease(2, 9, 2, ends_at=30.0))
     assert sorted(book.slots()) == [0, 1, 2]
-    assert book.ends_at([0]) is None
-    assert book.ends_at([0, 2]) == 30.0
-    book.renew(2, 60.0)
-    assert book.ends_at([2]) == 60.0
     book.end(1)
     assert sorted(book.slots()) == [2]
     book.replace_all([lease(3, 10, 7)])
     assert sorted(book.slots()) == [7]
+
+
+def test_slots_whose_lease_ends_soon_are_told_apart_on_the_clock_of_the_app_master() -> None:
+    book = SlotBook()
+    book.clock_ahead = 1000.0
+    book.grant(lease(1, 5, 0))
+    book.grant(lease(2, 6, 1, 2, ends_at=30.0))
+    assert book.lasting([2, 1, 0], 1029.0) == (2, 1, 0)
+    assert book.lasting([2, 1, 0], 1030.0) == (0,)
+    book.renew(2, 60.0)
+    book.lose([1], 6)
+    assert book.lasting([2, 1, 0], 1030.0) == (2, 0)
+    assert book.lasting([7], 0.0) == ()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ lease."""
 
 import asyncio
 import importlib.util
+import shutil
 import sqlite3
 import threading
 import time
@@ -14,11 +15,14 @@ import grpc
 import pytest
 import structlog
 
+from eunomia.contract.events import JobAdded, JobPaused
+from eunomia.units import AppId, JobId
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.jobs import Gang, Job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import driver
+from eunomia_appmaster.service.certificates import make
 from eunomia_appmaster.service.server import mend, publish
 
 spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).with_name("service_lab.py"))
@@ -134,6 +138,24 @@ def test_an_arbiter_that_gets_a_signal_to_end_applies_its_last_events(tmp_path: 
         eventually(lambda: len(made.slots("free")) == 4, "the slots of an app that was cancelled at the very end")
 
 
+def test_a_report_about_a_job_of_the_last_step_is_applied_before_the_arbiter_ends(tmp_path: Path) -> None:
+    job = JobId("ana/1")
+
+    async def end(arbiter: Any) -> None:
+        async with arbiter.service.driver.lock:
+            arbiter.service.driver.put([JobAdded(job=job, app=AppId("ana"), least=1, most=1), JobPaused(job=job)])
+            arbiter._work.cancel()
+
+    with lab(tmp_path) as made:
+        made.ready()
+        master = made.master("ana", "2")
+        master.register()
+        made.arbiter.run(end(made.arbiter))
+        made.restart()
+        made.ready()
+        assert [(job.job, job.state) for job in made.seen().jobs] == [("ana/1", "paused")]
+
+
 def test_a_caller_that_waits_for_a_step_triggers_the_next_step_at_once(tmp_path: Path) -> None:
     """Joins, join tokens and drains do: they took up to a second."""
 
@@ -207,13 +229,13 @@ def test_an_observer_that_fails_is_named_in_the_health_answer_once(tmp_path: Pat
         assert fault.endswith("ValueError('no such folder')")
 
 
-def test_damaged_address_and_token_files_are_rewritten(tmp_path: Path) -> None:
-    with lab(tmp_path) as made:
-        made.ready()
+def test_damaged_files_for_clients_are_rewritten(tmp_path: Path) -> None:
+    with lab(tmp_path, certificates=make(tmp_path / "tls")) as made:
+        shutil.rmtree(tmp_path / "tls")  # the CA that is served is kept
         service, folder = made.arbiter.service, tmp_path / "run"
         publish(service, folder)
         good = {path.name: path.read_bytes() for path in folder.iterdir()}
-        assert set(good) == {"address", "token", "launcher.token"}
+        assert set(good) == {"address", "token", "launcher.token", "ca.pem"}
         for name, content in good.items():
             for damaged in (content[:5], b"", b"\xff", content[:-1] + b"x", None):
                 (folder / name).unlink()

@@ -94,7 +94,8 @@ def finished(job: LiveJob) -> Any:
         pytest.param(("--compile",), marks=pytest.mark.slow, id="compiled"),
         pytest.param(("--unused", "--groups"), marks=pytest.mark.slow, id="groups"),
         pytest.param(("--micro-batch-size", "3"), marks=pytest.mark.slow, id="pieces"),
-        ("--micro-batches", "2", "--adam", "--scaler"),
+        # wide enough that newcomers read tensors in the memory of their peers
+        ("--micro-batches", "2", "--adam", "--scaler", "--width", "120"),
     ],
 )
 def test_a_gang_that_grows_and_shrinks_trains_as_one_of_fixed_size(

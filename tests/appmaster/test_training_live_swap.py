@@ -1,6 +1,7 @@
 """What a worker of a live gang sees of a change: its model, its rank, its random states, and what else it prepared."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,30 @@ def script(folder: Path) -> Path:
     path = folder / "script.py"
     path.write_text(SCRIPT)
     return path
+
+
+EVALUATES = """
+import os, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from eunomia_appmaster import training
+run = training.attach()
+data = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
+own = nn.Linear(4, 1)
+model, optimizer, loader = run.prepare(own, torch.optim.SGD(own.parameters(), lr=0.05), DataLoader(data, batch_size=8))
+for epoch in run.epochs(3):
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    if epoch == 1:
+        open("evaluates." + os.environ["EUNOMIA_CONTAINER_ID"].partition("@")[0], "w").close()
+        with torch.no_grad():
+            for _ in range(30):
+                model(data.tensors[0])
+                time.sleep(0.1)
+"""
 
 
 def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -145,3 +170,40 @@ def test_a_newcomer_that_is_ordered_to_leave_before_it_has_joined_says_so(lab: L
         assert job.said("leaving") == [{"generation": 0, "step": 0}]
         job.order(1)
         assert job.finish()["c0"] == 0, job.output()
+
+
+@pytest.mark.slow
+def test_a_job_stands_still_from_the_end_of_its_last_whole_step_although_a_loss_is_seen_later(
+    lab: Lab, tmp_path: Path
+) -> None:
+    with live_job(lab, script(tmp_path), tmp_path / "run", "150") as job:
+        job.start(2)
+        job.until(lambda: job.confirmed, 60.0, "it did not start")
+        job.run_for(0.5)
+        job.kill("c1", signal.SIGSTOP)
+        job.run_for(1.5)
+        job.kill("c1")
+        job.until(lambda: job.newest.generation, 60.0, "its loss is not seen")
+        made = job.settle()
+        assert job.finish()["c0"] == 0, job.output()
+    assert made["size"] == 1
+    assert 1.3 < made["pause_seconds"] < 4.0, "its peer made no step while it was stopped"
+    assert not made["at_least"]
+    assert made["join_seconds"] == 0.0
+
+
+@pytest.mark.slow
+def test_a_job_that_loses_a_worker_in_an_evaluation_stands_still_at_least_from_the_next_boundary(
+    lab: Lab, tmp_path: Path
+) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(EVALUATES)
+    with live_job(lab, path, tmp_path / "run") as job:
+        job.start(2)
+        job.until(lambda: (tmp_path / "run" / "evaluates.c1").exists(), 60.0, "it does not evaluate")
+        job.kill("c1")
+        job.until(lambda: job.newest.generation, 60.0, "its loss is not seen")
+        made = job.settle()
+        assert job.finish()["c0"] == 0, job.output()
+    assert (made["size"], made["at_least"]) == (1, True)
+    assert made["pause_seconds"] < 1.5, "the evaluation goes on"

@@ -20,6 +20,7 @@ from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.users import LimitFlags, _show_token
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.app_record import MASTER_ENDED
 from eunomia_appmaster.service.guard import COMMANDS
 from eunomia_appmaster.service.refusals import Details, one_error
 from eunomia_appmaster.service.user_record import USER_NOTE, UserLimits, named_in, read_user
@@ -231,6 +232,28 @@ def test_a_forged_app_master_cannot_add_jobs_beyond_the_limit_of_its_user(
     assert served.app("net").waiting + served.app("net").running == 0, answer
     master.response_id = answer.response_id
     master.beat_until(lambda: master.leases, jobs_added=added[:1])
+
+
+@pytest.mark.parametrize("status", [pb.FAILED, pb.KILLED])
+def test_jobs_that_an_app_left_unfinished_count_against_the_limit_once_it_goes_on(
+    served: Lab, operator: Client, connect: Connect, tmp_path: Path, status: "pb.FinalApplicationStatus.ValueType"
+) -> None:
+    ana = connect(operator.add_user("ana", limits=pb.UserLimits(jobs=5)).token)
+    submit(ana, tmp_path, "search", text=SEARCH)
+    master = Master(served, "search")
+    master.register()
+    added = [pb.JobAdded(job=f"search/{number}", least=1, most=1) for number in range(1, 5)]
+    master.beat_until(lambda: len(master.leases) == 4, jobs_added=added)
+    master.beat(jobs_finished=["search/1"])
+    failed = [pb.JobFailed(job="search/2", why="no memory")]
+    master.finish(final_application_status=status, jobs_failed=failed, diagnostics=f"{MASTER_ENDED}: signal 9")
+    ended = {job.job: job.state for job in served.seen(app="search").jobs}
+    assert ended == {"search/1": "finished", "search/2": "failed", "search/3": "cancelled", "search/4": "cancelled"}
+    assert served.app("search").failed == 1
+    submit(ana, tmp_path, "other", text=SEARCH)
+    for go_on, more in ((lambda: ana.more_trials("search", 1), 3), (lambda: ana.resume_app("search"), 2)):
+        with pytest.raises(InputError, match=f"4 that have not ended, and {more} more"):
+            go_on()
 
 
 def test_ten_thousand_submissions_of_a_user_are_throttled_for_that_user_only(

@@ -531,6 +531,16 @@ class Stingy(Greedy):
         return super().grant(snapshot, menus, offer, jobs[:1])
 
 
+class Prefers(Greedy):
+    """Serves the last user first, undeclared."""
+
+    name = "prefers"
+
+    def grant(self, snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Any) -> Allocation:
+        users = snapshot.apps.user[snapshot.jobs.app[jobs]]
+        return super().grant(snapshot, menus, offer, jobs[np.argsort(-users, kind="stable")])
+
+
 class LooksAway:
     """Promises to honour pins, and packs from the left."""
 
@@ -713,6 +723,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     ),
     (PinsSecretly, "stages_give_exactly_the_declared_features", "it gives PINNED undeclared", {}),
     (ReadsScores, "forms_read_from_a_valuation_are_declared_as_needs", "SCORES is read and not declared", {}),
+    (Prefers, "users_matter_only_where_declared", "must declare weighs_users, but step", {}),
     (Misplaced, "promises_are_made_by_the_right_stages", "WORK_CONSERVING", {}),
     (Stingy, "with_work_conservation_no_usable_gpu_is_left", "was left out where", {}),
     (Relative, "separable_values_equal_those_of_the_app_alone", "is another when", {}),

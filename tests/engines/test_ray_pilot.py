@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from eunomia_engines.engine import EngineNode, NodeState
 from eunomia_engines.head.arbiter import RecordedPilots
 from eunomia_engines.pilots.names import private_folder
 from eunomia_engines.pilots.records import PILOTS, Pilot, end_of, pilots, write_end, write_pilot
+from eunomia_engines.ray import pilot
 from eunomia_engines.ray.actor import LauncherWatch, launcher_env
 from eunomia_engines.ray.engine import RayEngine
-from eunomia_engines.ray.launchers import NodeRecord, is_held, living, read_record
+from eunomia_engines.ray.launchers import NodeRecord, is_held, living, read_record, record_path
 from eunomia_engines.ray.request import FOLDER, RayRequest, namespace_of
 from eunomia_engines.requests import mark_of
 
@@ -99,6 +101,98 @@ def test_actors_find_the_launcher_that_lives_and_its_end_is_noted_for_each(
     node.until(lambda: later.look(), later)
     assert end_of(node.state / FOLDER, "a2") == 0
     assert not node.base.exists() and len(node.started()) == 2
+
+
+class Launcher:
+    """A launcher's process in the pilot's own process.
+
+    Args:
+        code: exit code with which it ends at once; None: it ends once it is terminated.
+        ends_with: exit code of that end.
+    """
+
+    pid = os.getpid()
+
+    def __init__(self, code: int | None, ends_with: int = 0) -> None:
+        self.code, self.ends_with = code, ends_with
+        self.began = time.monotonic()
+        self.lived: float | None = None
+        """Seconds until it was terminated."""
+
+    def wait(self, timeout: float) -> int:
+        time.sleep(0.01)
+        if self.code is None:
+            raise subprocess.TimeoutExpired("launcher", timeout)
+        return self.code
+
+    def terminate(self) -> None:
+        if self.code is None:
+            self.code, self.lived = self.ends_with, time.monotonic() - self.began
+
+
+class OrderedPilot(pilot.Pilot):
+    """A pilot that gets an order to end as soon as it has its nth launcher."""
+
+    launchers = 0
+    nth = 1
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "_child" and value is not None:
+            self.launchers += 1
+            if self.launchers == self.nth:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def _write(self, launcher: int | None) -> None:
+        super()._write(launcher)
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def handlers(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Short times; afterwards the handlers of before, and no record that names this process."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    monkeypatch.setattr(pilot, "READY_SECONDS", 0.2)
+    monkeypatch.setattr(pilot, "PAUSE_SECONDS", 0.3)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    record_path(node.base, "gpu1").unlink(missing_ok=True)
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_an_order_in_the_moment_of_a_launchers_restart_waits_until_the_launcher_handles_signals(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Launcher] = []
+
+    def start(*_: object, **__: object) -> Launcher:
+        made.append(Launcher(None if made else 1))
+        return made[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    ordered = OrderedPilot(node.state, "gpu1", "a1", os.environ)
+    ordered.nth = 2
+    assert ordered.run() == 0
+    (_, second) = made
+    assert second.lived is not None and second.lived >= 0.19
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_launcher_that_an_order_kills_before_it_handles_signals_is_started_again_to_end_the_rest(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Launcher] = []
+
+    def start(*_: object, **__: object) -> Launcher:
+        made.append(Launcher(None, ends_with=0 if made else -signal.SIGTERM))
+        return made[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert OrderedPilot(node.state, "gpu1", "a1", os.environ).run() == 0
+    assert [one.ends_with for one in made] == [-signal.SIGTERM, 0]
 
 
 def test_a_launcher_has_the_environment_of_its_actor_without_what_ray_has_set() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from eunomia_testbed.performance import Setting
 from eunomia_testbed.report import render
 from eunomia_testbed.results import RunData
 from eunomia_testbed.results.gpu_types import apps_by_type
+from eunomia_testbed.run_log.gpu_types import held_by_type
 from strength import examples
 
 JOBS = 60
@@ -213,6 +215,27 @@ def test_waits_of_jobs_that_never_got_a_gpu_have_their_own_row() -> None:
     assert sum(row[waited] for row in table["rows"]) == pytest.approx(
         20.0
     )  # c and d until 10 s; open waits do not count
+
+
+def test_a_wait_that_ends_with_gpus_of_two_types_is_divided_by_the_gpus_of_each() -> None:
+    """Job 0 waits from 0 to 4 s and from 4 to 9 s, until it gets two V100 and one K80; job 1 has a V100 at once."""
+    leases = SimpleNamespace(
+        app=np.array([1, 0, 0, 0, 0]), job=np.array([1, 0, 0, 0, 0]), gpu=np.array([0, 0, 1, 2, 3]),
+        start_seconds=np.array([0.0, 9.0, 9.0, 9.0, 20.0]), end_seconds=np.array([9.0, 20.0, 20.0, 30.0, 30.0]),
+    )  # fmt: skip
+    waits = SimpleNamespace(
+        job=np.zeros(2, np.int64), start_seconds=np.array([0.0, 4.0]), end_seconds=np.array([4.0, 9.0]),
+        reason=np.array(["outranked", "fragmented"]),
+    )  # fmt: skip
+    rounds, arrivals = SimpleNamespace(time_seconds=np.zeros(0)), SimpleNamespace(run_seconds=None)
+    log: Any = SimpleNamespace(
+        jobs=["a", "b"], leases=leases, waits=waits, rounds=rounds, arrivals=arrivals, queue=None, end_seconds=30.0
+    )
+    held = held_by_type(log, CLUSTER)
+    rows = zip(held.job.tolist(), [CLUSTER.gpu_types[kind] for kind in held.kind], held.wait_seconds, strict=True)
+    assert {(job, kind): waited for job, kind, waited in rows} == pytest.approx(
+        {(0, "V100"): 6.0, (0, "K80"): 3.0, (1, "V100"): 0.0}
+    )
 
 
 @settings(max_examples=examples(15), deadline=None)

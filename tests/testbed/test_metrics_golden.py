@@ -1,5 +1,6 @@
 """Metrics of a run small enough to work out by hand, and laws that they keep on any."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -133,6 +134,17 @@ def test_rho_is_computed_by_each_definition() -> None:
     np.testing.assert_allclose(judged.jobs.rho_static, [10 / 15, 20 / 15, 5 / 7.5])  # 3 jobs on 2 GPUs: 1.5
     np.testing.assert_allclose(judged.jobs.rho_contention, [1, 2, 1])  # at most 2 jobs on 2 GPUs: never below 1
     np.testing.assert_allclose(judged.jobs.rho_exclusive, [1, 2, 1])
+
+
+def test_a_job_that_its_tuner_stopped_is_judged_by_the_work_that_it_did() -> None:
+    stopped = dataclasses.replace(
+        three(), state=words("finished", "stopped", "finished"), iterations_done=reals(10, 4, 5)
+    )
+    jobs, apps = judge(stopped, WORKLOAD, CLUSTER).jobs, judge(stopped, WORKLOAD, CLUSTER).apps
+    np.testing.assert_allclose(jobs.rho_exclusive, [1, 20 / 4, 1])
+    np.testing.assert_allclose(jobs.rho_static, [10 / 15, 20 / (4 * 1.5), 5 / 7.5])
+    np.testing.assert_allclose(jobs.rho_contention, [1, 20 / 4, 1])
+    np.testing.assert_allclose(jobs.rho_exclusive, apps.rho_exclusive)  # each is its app's only job
 
 
 def test_the_summary_of_the_golden_run_equals_figures_computed_by_hand(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from eunomia_appmaster.commands.console import (
     number,
     table,
 )
-from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines, state_text
+from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines, state_text, times
 from eunomia_appmaster.commands.explain_past import in_the_past, last_waits
 from eunomia_appmaster.commands.run_apps import app_of_run
 from eunomia_appmaster.explaining.failures import notices_of, stall_facts, stall_texts
@@ -172,8 +172,8 @@ def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: 
     blocks = []
     for group in groups.values():
         block = _group(group, apps) if len(group) > 1 else lines(group[0], apps.get(group[0].app))
-        times = [waits[one.job] for one in group if one.job in waits and one.state not in OVER]
-        blocks.append(in_the_past(block, times) if len(times) == len(group) else block)
+        seen_at = [waits[one.job] for one in group if one.job in waits and one.state not in OVER]
+        blocks.append(in_the_past(block, seen_at) if len(seen_at) == len(group) else block)
     return [line for block in blocks for line in (*block, "")][:-1]
 
 
@@ -185,9 +185,8 @@ def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
     if said.state == "waiting":
         out.append(_line("Starts", _starts(said)))
     if said.starts or said.waited_seconds or said.ran_seconds:
-        times = "once" if said.starts == 1 else f"{said.starts} times"
         text = f"ran {duration(said.ran_seconds)}, waited {duration(said.waited_seconds)}"
-        out.append(_line("So far", f"{text}; started {times}" if said.starts else text))
+        out.append(_line("So far", f"{text}; started {times(said.starts)}" if said.starts else text))
     return out
 
 
@@ -326,6 +325,9 @@ def _soon(said: pb.Explanation) -> str:
 # --- history ------------------------------------------------------------------------------------------------
 
 
+_COLUMNS = ("JOB", "FROM", "FOR", "STATE", "SLOTS")
+
+
 def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
     from eunomia_appmaster.explaining.past_runs import PastRun
     from eunomia_appmaster.service.settings import default_state_dir
@@ -340,12 +342,13 @@ def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
             duration(spell.start),
             "-" if spell.end is None else duration(spell.end - spell.start),
             spell.state,
+            str(spell.slots or "-"),
             ": ".join(filter(None, [spell.reason, spell.text])) or "-",
             spell.plugin or "-",
         ]
         for spell in spells
     ]
-    typer.echo("\n".join(table(["JOB", "FROM", "FOR", "STATE", "REASON", "SAID BY"], rows, ["FROM", "FOR"])))
+    typer.echo("\n".join(table([*_COLUMNS, "REASON", "SAID BY"], rows, ["FROM", "FOR", "SLOTS"])))
 
 
 def _spell(spell: Any) -> dict[str, Any]:
@@ -355,6 +358,7 @@ def _spell(spell: Any) -> dict[str, Any]:
         "start_seconds": spell.start,
         "end_seconds": spell.end,
         "state": spell.state,
+        "slots": spell.slots or None,
         "reason": spell.reason or None,
         "plugin": spell.plugin or None,
         "text": spell.text or None,

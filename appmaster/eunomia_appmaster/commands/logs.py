@@ -4,7 +4,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -21,8 +22,9 @@ from eunomia_appmaster.app.outputs import STDERR, STDOUT, output_files
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
 from eunomia_appmaster.commands.model_flags import with_flags
+from eunomia_appmaster.commands.run_apps import cancelled_jobs
 from eunomia_appmaster.explaining.activity import ActivityLog
-from eunomia_appmaster.explaining.job_events import event_lines
+from eunomia_appmaster.explaining.job_events import CANCELLED, cancellation, event_lines
 from eunomia_appmaster.launcher.output_limit import first_byte
 from eunomia_appmaster.node.file_rights import as_owner
 
@@ -64,7 +66,7 @@ def logs(flags: LogFlags) -> int:
         if not flags.master and shown not in known.jobs and (number or known.jobs or not flags.follow):
             raise no_such_job(job, known.jobs, [app], place=None if run is None else str(run))
         if flags.events:
-            _show_events(known.folder, app, shown, flags.lines)
+            _show_events(known, app, shown, flags.lines)
         else:
             _show_streams(flags, client, known, app, shown)
     return 0
@@ -90,8 +92,11 @@ def _show_streams(flags: LogFlags, client: Client | None, known: "Known", app: s
         raise InputError("a log must be readable", value=error.strerror, place=error.filename) from error
 
 
-def _show_events(folder: Path, app: str, job: str, lines: int) -> None:
-    found = [*event_lines(line for line in ActivityLog(folder, app).poll() if line.job == job)]
+def _show_events(known: "Known", app: str, job: str, lines: int) -> None:
+    events = [line for line in ActivityLog(known.folder, app).poll() if line.job == job]
+    if job in known.cancelled:  # its app master writes nothing any more
+        events.append(cancellation(job, known.cancelled[job], events))
+    found = [*event_lines(events)]
     for text in found[-lines:] if lines else found:
         typer.echo(text)
 
@@ -105,6 +110,8 @@ class Known:
     """Jobs with logs, in order of their numbers."""
     waiting: frozenset[str] = frozenset()
     """Jobs that have not started, or that wait for a restart."""
+    cancelled: Mapping[str, float] = field(default_factory=dict)
+    """Unix time of the cancellation, by job, of the jobs that were cancelled with their app."""
 
 
 def _of_arbiter(client: Client, app: str) -> Known:
@@ -113,12 +120,14 @@ def _of_arbiter(client: Client, app: str) -> Known:
     Raises:
         InputError: there is no such app.
     """
-    folder = Path(client.app(app).folder)
+    shown = client.app(app)
     jobs = client.list(app=app, jobs=True).jobs
+    ended = shown.ended_at_unix if shown.HasField("ended_at_unix") else None
     return Known(
-        folder=folder,
+        folder=Path(shown.folder),
         jobs=tuple(in_order([one.job for one in jobs])),
         waiting=frozenset(one.job for one in jobs if one.state in ("waiting", "paused", "starting")),
+        cancelled={} if ended is None else {one.job: ended for one in jobs if one.state == CANCELLED},
     )
 
 
@@ -134,7 +143,8 @@ def _of_run(run: Path, app: str, job: str) -> Known:
     if app not in apps:
         raise no_such_job(job, (), apps, place=str(run))
     numbers = [name for name in _folders(run / "apps" / app) if name.isdecimal()]
-    return Known(folder=run / "apps" / app, jobs=tuple(in_order([f"{app}/{number}" for number in numbers])))
+    jobs = in_order([f"{app}/{number}" for number in numbers])
+    return Known(folder=run / "apps" / app, jobs=tuple(jobs), cancelled=cancelled_jobs(run, app))
 
 
 def _folders(place: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from eunomia_appmaster.app.outputs import STDERR, newest_output
+from eunomia_appmaster.explaining.job_events import CANCELLED
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
@@ -32,6 +33,7 @@ def app_of_run(run: Path, name: str) -> pb.App | None:
         ended=len(app.ended_jobs),
         standing=app.standing_message(),
         folder=str(folder),
+        ended_at_unix=app.ended_at_unix,
         failures=[
             pb.FailedJob(job=job, why=why, log=str(newest_output(folder / job.rpartition("/")[2], STDERR)))
             for job, why in app.failures.items()
@@ -40,6 +42,26 @@ def app_of_run(run: Path, name: str) -> pb.App | None:
     if app.ended_at is not None:
         shown.jct_seconds = app.lived_seconds(app.ended_at)
     return shown
+
+
+def cancelled_jobs(run: Path, name: str) -> dict[str, float]:
+    """Return the Unix time of the cancellation, by job, of the jobs that an app had when it was cancelled.
+
+    Empty: the app was not cancelled, or the run's folder has no journal.
+    """
+    from eunomia.journal.journal import read_journal
+    from eunomia_appmaster.explaining.replay import JOURNAL
+    from eunomia_appmaster.service.app_record import NOTE, read_app
+
+    if not (run / JOURNAL).exists():
+        return {}
+    with read_journal(run / JOURNAL) as journal:
+        values = journal.note_of(NOTE, name)
+    app = None if values is None else read_app(name, values)
+    at = None if app is None else app.ended_at_unix
+    if app is None or at is None:
+        return {}
+    return {job: at for job, state in app.ended_jobs.items() if state == CANCELLED}
 
 
 def apps_of_run(run: Path) -> list[str]:

@@ -17,6 +17,9 @@ log = structlog.get_logger()
 ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
 """Events after which the job has no process on its slots."""
 
+START = "start"
+"""Event of a job that is started: its processes do not exist yet."""
+
 RUNS = frozenset({"running", "resumed"})
 """Events after which the job's processes exist."""
 

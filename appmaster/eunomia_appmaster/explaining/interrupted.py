@@ -64,9 +64,9 @@ def _parts(spell: Spell, found: Sequence[Gap]) -> Iterator[Spell]:
         if until - start < LEAST_SECONDS:
             continue
         if start > begin:
-            yield dataclasses.replace(spell, start=begin, end=start)
+            yield dataclasses.replace(spell, start=begin, end=start, text=spell.text if begin == spell.start else "")
         last = None if math.isinf(until) else until
         yield Spell(job=spell.job, start=start, end=last, state=INTERRUPTED, text=gap.why)
         begin = until
     if begin < end:
-        yield dataclasses.replace(spell, start=begin)
+        yield spell if begin == spell.start else dataclasses.replace(spell, start=begin, text="")

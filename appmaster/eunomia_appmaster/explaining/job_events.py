@@ -1,13 +1,15 @@
 """The events of one job as text, one per line; all events of one live change of the job's size share a line."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from eunomia_appmaster.explaining.activity import CHANGE, ENDS, RESIZED, Line
 
+CANCELLED = "cancelled"
+"""Event that the arbiter's journal has, and no app master writes: the end of a job that is cancelled with its app."""
 GAP = "   "
-_AS_REPORTED = frozenset({"left_out", "stalled", "suspending", "failed"})
+_AS_REPORTED = frozenset({"left_out", "stalled", "suspending", "failed", CANCELLED})
 """Events whose step is the last one that the job had reported, some steps ago."""
 
 
@@ -39,6 +41,20 @@ def event_lines(lines: Iterable[Line]) -> Iterator[str]:
         yield GAP.join(row.texts)
 
 
+def cancellation(job: str, at: float, events: Sequence[Line]) -> Line:
+    """Return the line of a job's cancellation.
+
+    Args:
+        job: the job.
+        at: Unix time of the cancellation in seconds.
+        events: the job's lines so far, from which its last known step is taken.
+    """
+    last = max(events, key=lambda each: each.at, default=None)
+    step, incarnation = (0, 0) if last is None else (last.step, last.incarnation)
+    app = job.rpartition("/")[0]
+    return Line(at=at, app=app, job=job, event=CANCELLED, slots=(), step=step, incarnation=incarnation)
+
+
 def _add(rows: list[_Row], pending: list[_Row], line: Line) -> None:
     """Add an event to the pending row of the live change that it belongs to, else as a new row."""
     at = datetime.fromtimestamp(line.at).astimezone()
@@ -66,5 +82,6 @@ def _words(line: Line) -> str:
         return f"step {line.step:,} on {len(line.slots)}{GAP}{line.why}"
     where = f" on {len(line.slots)}" if line.slots else ""
     why = f": {line.why}" if line.why else ""
-    later = " or later" if line.event in _AS_REPORTED and line.step else ""
+    ran = line.step or (line.event == CANCELLED and line.incarnation)
+    later = " or later" if line.event in _AS_REPORTED and ran else ""
     return f"{line.event.replace('_', ' ')} at step {line.step:,}{later}{where}{why}"

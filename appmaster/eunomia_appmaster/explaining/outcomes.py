@@ -10,6 +10,7 @@ from typing import Any
 from eunomia.model.shapes import value
 from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.client import OVER
+from eunomia_appmaster.explaining.activity import START, ActivityLog
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job, settings_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -37,6 +38,8 @@ class JobOutcome:
     """State of the ended job: finished, stopped (by its tuner), failed, cancelled or, if its app ended otherwise before
     the job did, unfinished."""
     iterations: int
+    starts: int
+    """Number of times that it was started; 0: not known."""
     params: Mapping[str, Any]
     metric: str
     """TensorBoard tag of the metric that its app optimises; empty: none."""
@@ -50,7 +53,8 @@ class JobOutcome:
     def text(self) -> str:
         """Return a line: ``stopped by its tuner at iteration 96   val/accuracy 0.9100, best 0.9300   lr 0.1``."""
         how = "stopped by its tuner" if self.state == "stopped" else self.state
-        parts = [f"{how} at iteration {self.iterations:,}"]
+        later = "" if self.state in ENDS else " or later"  # then its app master has not written its end
+        parts = [f"{how} at iteration {self.iterations:,}{later}"]
         if self.last is not None:
             best = "" if self.best is None or self.best == self.last else f", best {self.best:.4f}"
             parts.append(f"{self.metric} {self.last:.4f}{best}")
@@ -65,6 +69,7 @@ class JobOutcome:
         return {
             "state": self.state,
             "iterations": self.iterations,
+            "starts": self.starts or None,
             "params": dict(self.params),
             "metric": self.metric or None,
             "last": _finite(self.last),
@@ -79,12 +84,15 @@ def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
     row = next((row for row in trial_rows(folder) if row.get("job") == job), None)
     if row is None:
         return None
-    metric = app.standing.metric
+    metric, state = app.standing.metric, _ended_as(row.get("state") or "unknown", app)
+    events = [line for line in ActivityLog(folder, app.app).poll() if line.job == job]
+    known = 0 if state in ENDS else max((line.step for line in events), default=0)  # the table is older than its events
     try:
         return JobOutcome(
             job=job,
-            state=_ended_as(row["state"], app),
-            iterations=int(row["iterations"] or 0),
+            state=state,
+            iterations=max(int(row["iterations"] or 0), known),
+            starts=max(int(row["incarnations"] or 0), sum(line.event == START for line in events)),
             params=json.loads(row["parameters"] or "{}"),
             metric=metric,
             last=_number(row["metric"]),

@@ -21,7 +21,7 @@ from eunomia_appmaster.explaining.activity import ActivityLog, Line
 from eunomia_appmaster.explaining.explanations import add_reasons, describe
 from eunomia_appmaster.explaining.interrupted import gaps, with_gaps
 from eunomia_appmaster.explaining.replay import JOURNAL, arbiter_of, oldest_checkpoint, profile_of
-from eunomia_appmaster.explaining.spells import Spell, Spells
+from eunomia_appmaster.explaining.spells import Spell, Spells, through_changes
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.app_record import NOTE
 from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout
@@ -116,8 +116,9 @@ class PastRun:
     def history(self, name: str) -> list[Spell]:
         """Return the periods of a job, or of each job of an app, in order.
 
-        Periods in which a job held slots without a worker are ``interrupted``, if app masters recorded them. Periods in
-        which its app was suspended have the cause as text.
+        A job that changes its size live runs through the change, and has a period at each size. Periods in which a job
+        held slots without a worker are ``interrupted``, if app masters recorded them. Periods in which its app was
+        suspended have the cause as text.
 
         Raises:
             InputError: there was no such job.
@@ -125,16 +126,22 @@ class PastRun:
         seen, causes = Spells(), dict[str, str]()
         for step, (_, arbiter, _) in zip(self.steps, self._folded(), strict=True):
             causes |= {str(event.job): event.suspended for event in step.events if isinstance(event, JobPaused)}
-            seen.take(arbiter.view, float(arbiter.view.now), causes)
+            seen.take(arbiter.view, float(arbiter.view.now), causes, step.events)
         mine: dict[str, list[Spell]] = {}
         for spell in seen.spells:
-            if _named(spell.job, name) and spell.end != spell.start:
+            if _named(spell.job, name):
                 mine.setdefault(spell.job, []).append(spell)
         if not mine:
             self._check(name)
         noted = self._noted(name.partition("/")[0])
         return [
-            spell for job, spells in mine.items() for spell in with_gaps(spells, gaps(noted.get(job, ())), self._clock)
+            spell
+            for job, spells in mine.items()
+            for spell in with_gaps(
+                [each for each in through_changes(spells) if each.end != each.start],
+                gaps(noted.get(job, ())),
+                self._clock,
+            )
         ]
 
     def _noted(self, app: str) -> dict[str, list[Line]]:

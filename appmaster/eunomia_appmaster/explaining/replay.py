@@ -59,14 +59,15 @@ class Replay:
 
     Args:
         journal: a journal with a layout, which it has once the machines have registered.
+        begun: the state at which the replay begins; None: the oldest checkpoint that is needed, or the first step.
 
     Attributes:
         arbiter: the arbiter, in its state after the last replayed step.
         last: number of the last replayed step.
     """
 
-    def __init__(self, journal: JournalReader) -> None:
-        begun, meta = oldest_checkpoint(journal), journal.meta
+    def __init__(self, journal: JournalReader, begun: SavedState | None = None) -> None:
+        begun, meta = begun or oldest_checkpoint(journal), journal.meta
         try:
             self.arbiter = arbiter_of(meta, begun, profile=profile_of(meta))
         except EunomiaError:  # its policy is not installed here

@@ -22,6 +22,8 @@ class Columns:
     successor: list[int]
     cpus: list[float]
     memory_gib: list[float]
+    cpus_in_use: list[float]
+    memory_gib_in_use: list[float]
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> "Columns":
@@ -34,8 +36,9 @@ class Columns:
         lease, epoch, states, successor = (
             list(map(int, columns[name])) for name in ("lease", "epoch", "state", "successor")
         )
-        cpus, memory_gib = (list(map(float, columns[name])) for name in ("cpus", "memory_gib"))
-        return cls(lease, epoch, states, successor, cpus, memory_gib)
+        names = ("cpus", "memory_gib", "cpus_in_use", "memory_gib_in_use")
+        cpus, memory_gib, cpus_in_use, memory_gib_in_use = (list(map(float, columns[name])) for name in names)
+        return cls(lease, epoch, states, successor, cpus, memory_gib, cpus_in_use, memory_gib_in_use)
 
 
 def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: int | None, note: AddFinding) -> None:
@@ -126,7 +129,9 @@ def begin_from(saved: Saved, slots: Slots, work: Work, at: float) -> None:
 
     for slot, lease in enumerate(columns.lease):
         if lease >= 0:
-            slots.held[slot] = hold(lease, columns.epoch[slot], slot, leaving=columns.state[slot] == LEAVING)
+            holder = hold(lease, columns.epoch[slot], slot, leaving=columns.state[slot] == LEAVING)
+            holder.used = columns.cpus_in_use[slot], columns.memory_gib_in_use[slot]
+            slots.held[slot] = holder
         if columns.successor[slot] >= 0:
             slots.promised[slot] = hold(columns.successor[slot], int(leases[columns.successor[slot]]["epoch"]), slot)
         if columns.state[slot] == DOWN and slot not in drained:

@@ -278,6 +278,8 @@ class Container:
             if len(announced) > MOST_ANNOUNCED:
                 raise ValueError(f"an announcement must have at most {MOST_ANNOUNCED} letters")
             self._announce(announced)
+        elif kind == "misused":
+            status.misuse = str(content["why"])[: live_words.MOST_WHY]
         elif kind in live_words.SAID and status.HasField("live"):
             live_words.hear(status.live, kind, content)
         else:

@@ -69,6 +69,7 @@ def hear(live: pb.LiveStatus, kind: str, content: Mapping[str, Any]) -> None:
             join_seconds=_seconds(content["join_seconds"]),
             pause_seconds=_seconds(content["pause_seconds"]),
             at=_seconds(content["at"], 1e12),
+            at_least=bool(content.get("at_least")),
         )
         live.resized.CopyFrom(made)
 

@@ -1,10 +1,10 @@
 """orders.sock: the Unix socket in a container's folder over which its worker gets orders and reports progress.
 
-JSON lines, UTF-8. Worker to launcher: ``hello``, ``progress``, ``saved``, ``suspended``, ``announce``; of a job that
-changes its size live ``ready``, ``resized``, ``leaving``, ``broken``, ``unfit``, ``store_lost``. Launcher to worker:
-``{"order": "suspend", "deadline_seconds": 30.0}``, ``{"order": "checkpoint"}``, ``{"order": "stop_at", "step": 192}``,
-``{"order": "threads", "count": 2}``, ``{"change": {"generation": 3, "members": [...], "timeout_seconds": 600.0, "lost":
-[...]}}``.
+JSON lines, UTF-8. Worker to launcher: ``hello``, ``progress``, ``saved``, ``suspended``, ``announce``, ``misused``; of
+a job that changes its size live ``ready``, ``resized``, ``leaving``, ``broken``, ``unfit``, ``store_lost``. Launcher to
+worker: ``{"order": "suspend", "deadline_seconds": 30.0}``, ``{"order": "checkpoint"}``, ``{"order": "stop_at", "step":
+192}``, ``{"order": "threads", "count": 2}``, ``{"change": {"generation": 3, "members": [...], "timeout_seconds": 600.0,
+"lost": [...]}}``.
 """
 
 import asyncio

@@ -256,10 +256,11 @@ def _new_main() -> types.ModuleType:
 
 
 def _show(error: BaseException) -> None:
-    """Print an exception's traceback without the frames of this file and of runpy."""
+    """Print an exception's traceback without the frames of this file and of runpy, and keep it as python does."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         trace = trace.tb_next
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     traceback.print_exception(type(error), error, trace)
 
 

@@ -1,10 +1,12 @@
-"""Texts for a job's events about a live change of its gang: the ordered size, the reason, and ready newcomers."""
+"""Texts for a job's events about a live change of its gang: order and reason, newcomers, how long it stood still."""
 
 from collections.abc import Collection
 
 from eunomia_appmaster.master.changes import Decision, Membership, What
 from eunomia_appmaster.master.endings import why_failed
-from eunomia_appmaster.runtimes.runtime import ContainerStatus
+from eunomia_appmaster.master.round_words import decided
+from eunomia_appmaster.master.slots import HeldLease
+from eunomia_appmaster.runtimes.runtime import ContainerStatus, Entered
 
 
 def change_words(before: Membership, decision: Decision, why: str) -> str:
@@ -27,21 +29,34 @@ def change_words(before: Membership, decision: Decision, why: str) -> str:
     return _order(size, len(after.ordered.members), why)
 
 
-def reason(*, lost: Collection[str], own: int, measured: bool) -> str:
+def reason(*, lost: Collection[str], lease: HeldLease | None, own: int) -> str:
     """Return the reason for a gang's new size, as text.
 
     Args:
         lost: the gang's workers that died or were stopped.
-        own: number of slots of the job's own lease; 0: the job has none, and the app divides its slots among its jobs.
-        measured: whether the lease orders a measurement of the job's rate on some of the lease's slots.
+        lease: the job's own lease; None: it has none, and the app divides its slots among its jobs.
+        own: number of the lease's usable slots.
     """
     if lost:
         return "a worker is lost" if len(lost) == 1 else f"{len(lost)} workers are lost"
-    if measured:
+    if lease is not None and lease.probe_iterations is not None:
         return "its rate is measured"
-    if own:
-        return f"its lease has {own} slot{'' if own == 1 else 's'}"
+    if lease is not None and own:
+        after = "its rate has been measured, and " if lease.was_measured else ""
+        return f"{after}its lease has {own} slot{'' if own == 1 else 's'}{decided(lease.causes)}"
     return "its app divides its slots in another way"
+
+
+def pause_words(entered: Entered, step_seconds: float | None) -> str:
+    """Return for how long a job stood still in a live change: ``stood still 62 ms, 0.3 steps``.
+
+    Args:
+        entered: the report of the generation that the job has entered.
+        step_seconds: seconds of a step before the change; None: not known.
+    """
+    pause = entered.pause_seconds
+    steps = f", {pause / step_seconds:.1f} steps" if step_seconds else ""
+    return f"stood still {'at least ' if entered.at_least else ''}{1e3 * pause:.0f} ms{steps}"
 
 
 def given_up_words(gpu: int, status: ContainerStatus | None) -> str:

@@ -11,7 +11,7 @@ import structlog
 
 from eunomia_appmaster.master.announcements import Announcements
 from eunomia_appmaster.master.app_jobs import SOON_SECONDS
-from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge, time_of_end
+from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge, misuse_of, time_of_end
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.lease_follower import LeaseFollower
@@ -159,6 +159,8 @@ class Conductor(LeaseFollower):
         if len(completed) == len(gang.members) and not self._live.can_change(job, gang):
             self._live.end_newcomers(gang)
             self._gang_ended(job, gang, statuses, now)
+        elif misuse_of(completed):
+            self._stop(job, "a worker of its gang has failed in a way that no restart cures", now)
         elif self._live.can_change(job, gang):
             return  # the remaining workers go on
         elif any(has_failed(status) for status in completed):
@@ -229,10 +231,12 @@ class Conductor(LeaseFollower):
         elif ending.outcome is GangOutcome.AT_RUNG:
             self._pause_at_rung(job, gang, at)
         elif ending.outcome is GangOutcome.SUSPENDED:
-            self._suspended(job, gang, at, ending.why)
+            self._suspended(job, gang, at, ending.why if gang.ordered else self._with_round(ending.why, gang))
         elif ending.outcome is GangOutcome.ODD and job.odd_exits < UNTOLD_EXITS:
             job.odd_exits += 1
             self._suspended(job, gang, at, ending.why)
+        elif ending.outcome is GangOutcome.MISUSED:
+            self._fail_for_good(job, gang, ending.why, at)
         else:
             failed = gang.crosses and ending.outcome in (GangOutcome.FAILED, GangOutcome.HUNG)
             apart = failed and not self._may_form(gang.nodes, now, again=True)
@@ -302,7 +306,7 @@ class Conductor(LeaseFollower):
             elif self._follows_live(job, gang, slots):
                 continue
             elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
-                self._stop(job, "its lease was revoked", now)
+                self._stop(job, self._with_round("its lease was revoked", gang), now)
             elif not set(gang.gpus) <= set(slots) and not self._may_run_unheard(gang):
                 self._not_started(job, "its lease was revoked before it began")
 

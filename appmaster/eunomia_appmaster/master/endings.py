@@ -27,6 +27,8 @@ class GangOutcome(Enum):
     STOPPED = "stopped"
     """The job was ended because it showed no progress, for a stopped process or storage that does not respond."""
     FAILED = "failed"
+    MISUSED = "misused"
+    """The script uses the training helper wrongly, which no restart cures."""
 
 
 @value
@@ -47,6 +49,14 @@ def has_failed(status: ContainerStatus) -> bool:
     return status.completed and status.exit not in LEFT and not status.stop_reason and not status.killed
 
 
+def misuse_of(statuses: Sequence[ContainerStatus]) -> str:
+    """Return the error in the use of the training helper that has ended a worker; empty: there is none.
+
+    The script fails in the same way after each restart.
+    """
+    return next((status.misuse for status in statuses if status.misuse and has_failed(status)), "")
+
+
 def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | None, step: int) -> Ending:
     """Determine the outcome of a gang whose containers are all completed.
 
@@ -60,6 +70,8 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
         stop_at: the iteration of the job's rung; None: it has none.
         step: last known number of iterations done.
     """
+    if misuse := misuse_of(statuses):
+        return Ending(outcome=GangOutcome.MISUSED, why=misuse)
     helped = any(status.hello for status in statuses)
     stalled = [status for status in statuses if status.stall is not None]
     if stalled and not (helped and all(status.finished for status in statuses)):

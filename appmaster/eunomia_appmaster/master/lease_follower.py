@@ -7,12 +7,14 @@ import structlog
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
+from eunomia_appmaster.master.change_words import pause_words
 from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.job_lives import JobLives
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.left_out import LeftOutNodes
 from eunomia_appmaster.master.live_changes import LiveChanges
+from eunomia_appmaster.master.round_words import decided
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.master.widening import Widening
 from eunomia_appmaster.runtimes.runtime import Entered
@@ -103,7 +105,8 @@ class LeaseFollower(JobLives):
             if self._live.begins(job.gang) and set(job.gang.gpus) <= set(gpus):
                 return not job.gang.confirmed
             if self._live.stays_on(job.gang) != set(gpus) and not job.gang.ordered:
-                self._stop(job, "its lease changed", now)
+                lease = self.slots.of_job(number)
+                self._stop(job, f"its lease changed{'' if lease is None else decided(lease.causes)}", now)
             return not job.gang.confirmed
         return job.state is JobState.WAITING and not busy.intersection(gpus)
 
@@ -133,8 +136,12 @@ class LeaseFollower(JobLives):
     def _widen(
         self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, nodes: Mapping[int, str], now: float
     ) -> None:
-        """Widen the first running job that the free GPUs would speed up enough, live or by a restart."""
-        for run in runs:
+        """Widen the first running job that the free GPUs would speed up enough, live or by a restart.
+
+        GPUs whose lease ends before that is done are left out, until the arbiter renews it.
+        """
+        left = self.slots.lasting(left, now + self._widening.restart_seconds)
+        for run in runs if left else ():
             job, wish = self.jobs[run.trial], self._wish(run)
             if wish is None or not wish.runs_on:
                 continue
@@ -184,13 +191,19 @@ class LeaseFollower(JobLives):
             if len(wanted) < run.least:
                 self._stop(
                     job,
-                    "its lease was revoked" if set(gang.gpus) - set(slots) else "too few of its workers are left",
+                    self._with_round("its lease was revoked", gang)
+                    if set(gang.gpus) - set(slots)
+                    else "too few of its workers are left",
                     now,
                 )
             elif self._live.reaches(gang, wanted, slots):
                 self._follow_live(job, gang, wanted, now)
             else:
                 self._stop(job, "its lease has a slot on a node from which its store is not reached", now)
+
+    def _with_round(self, why: str, gang: Gang) -> str:
+        """Return the reason for a gang's end, with when the arbiter decided so, if it revoked slots of the gang."""
+        return why + decided(self.slots.gone_for(gang.gpus))
 
     def _wanted(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> set[int]:
         """Return the GPUs on which a gang is to run: those of its own lease, else its present ones that are leased."""
@@ -229,9 +242,7 @@ class LeaseFollower(JobLives):
             step=entered.step, join_seconds=entered.join_seconds, pause_seconds=entered.pause_seconds,
         )  # fmt: skip
         self._widening.note_change(entered.join_seconds + entered.pause_seconds)
-        why = f"stood still {1e3 * entered.pause_seconds:.0f} ms"
-        why += f", {entered.pause_seconds / ordinary:.1f} steps" if ordinary else ""
-        pause = entered.pause_seconds
+        why, pause = pause_words(entered, ordinary), entered.pause_seconds
         self._note("resized", job, now, gang.trained_on, step=entered.step, why=why, pause_seconds=pause)
 
     def _restarts_only(self, job: Job, why: str) -> None:

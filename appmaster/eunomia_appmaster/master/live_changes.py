@@ -319,7 +319,7 @@ class LiveChanges:
                 why = f"worker on slot {places[each]} {how}, and its gang goes on without it"
                 self._around.activity.note("left_out", job, now, slots=gang.member_gpus, why=why)
         own = sum(slot.job == job.number for slot in slots.values())
-        why = reason(lost=lost, own=own, measured=self._book.is_measured(job.number))
+        why = reason(lost=lost, lease=self._book.of_job(job.number), own=own)
         if words := change_words(before, decision, why):
             self._around.activity.note("change", job, now, slots=gang.member_gpus, why=words)
 

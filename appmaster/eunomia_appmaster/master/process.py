@@ -358,6 +358,7 @@ class AppMaster:
         self._runtimes.authority = answer.node_authority
         self._hear_nodes(answer.node_tokens)
         conductor.slots.replace_all(map(lease_of, answer.leases))
+        conductor.slots.clock_ahead = now - answer.now
         self._agent = news.agent
         conductor.add_new_trials()
         self._reporter.everything({job.job: job.state for job in answer.jobs}, now)
@@ -372,8 +373,9 @@ class AppMaster:
     def _follow(self, answer: pb.AllocateResponse) -> None:
         self._hear_nodes(answer.node_tokens)
         slots = self._conductor.slots
+        slots.clock_ahead = self._clock.now() - answer.now
         for lost in answer.preempt.strict_contract.leaving:
-            slots.lose(lost.gpus, lost.epoch)
+            slots.lose(lost.gpus, lost.epoch, lost.causes)
         for lease in answer.allocated_leases:
             slots.grant(lease_of(lease))
         for renewal in answer.renewed:

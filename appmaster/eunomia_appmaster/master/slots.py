@@ -38,15 +38,23 @@ class HeldLease:
     """End of the lease in seconds on the arbiter's clock; None: unlimited."""
     probe_iterations: int | None = None
     """Iterations of the measurement run that the job makes on these slots; None: no measurement."""
+    causes: tuple[str, ...] = ()
+    """Causes of the round in which the arbiter decided this epoch of the lease; empty: not known, or there was none."""
+    was_measured: bool = False
+    """Whether the lease ordered a measurement before this epoch."""
 
 
 class SlotBook:
     """All leases of the app. A later message about a lease replaces an earlier one; older epochs are ignored."""
 
     def __init__(self) -> None:
+        self.clock_ahead = 0.0
+        """Seconds by which the app master's clock is ahead of the arbiter's, as of the last answer."""
         self._leases: dict[int, HeldLease] = {}
         self._gone: dict[int, int] = {}
         """The last epoch under which the app lost a slot (revoked or given back), by GPU."""
+        self._gone_for: dict[int, tuple[str, ...]] = {}
+        """Causes of the round in which the arbiter revoked a slot, by GPU."""
 
     def __iter__(self) -> Iterator[HeldLease]:
         return iter(self._leases.values())
@@ -60,7 +68,8 @@ class SlotBook:
         """Add a new lease, or replace a changed one."""
         known = self._leases.get(lease.id)
         if known is None or lease.epoch >= known.epoch:
-            self._leases[lease.id] = lease
+            was = known is not None and known.epoch < lease.epoch and known.probe_iterations is not None
+            self._leases[lease.id] = dataclasses.replace(lease, was_measured=was)
 
     def renew(self, lease: int, ends_at: float | None, amounts: tuple[float, float] | None = None) -> None:
         """Extend a lease, and set the CPUs and memory (GiB) of all its slots together."""
@@ -82,10 +91,26 @@ class SlotBook:
         """Return whether a job's own lease orders a measurement, during which the job keeps its other slots."""
         return any(lease.job == job and lease.probe_iterations is not None for lease in self._leases.values())
 
-    def lose(self, gpus: Iterable[int], epoch: int) -> None:
-        """Record that the app has lost slots under leases of ``epoch`` or an older one."""
+    def of_job(self, job: int) -> HeldLease | None:
+        """Return a job's own lease; None: it has none."""
+        return next((lease for lease in self._leases.values() if lease.job == job), None)
+
+    def lose(self, gpus: Iterable[int], epoch: int, causes: Iterable[str] = ()) -> None:
+        """Record that the app has lost slots under leases of ``epoch`` or an older one.
+
+        Args:
+            gpus: the slots.
+            epoch: the epoch.
+            causes: causes of the round in which the arbiter revoked them; empty: not known, or it did not.
+        """
         for gpu in gpus:
-            self._gone[gpu] = max(epoch, self._gone.get(gpu, -1))
+            if epoch >= self._gone.get(gpu, -1):
+                self._gone[gpu], self._gone_for[gpu] = epoch, tuple(causes)
+
+    def gone_for(self, gpus: Iterable[int]) -> tuple[str, ...]:
+        """Return the causes of the round in which the arbiter revoked one of these slots; empty: not known, or none."""
+        slots = self.slots()
+        return next((causes for gpu in gpus if gpu not in slots and (causes := self._gone_for.get(gpu, ()))), ())
 
     def end(self, lease: int) -> None:
         """Drop a lease whose slots were all given back."""
@@ -100,9 +125,9 @@ class SlotBook:
             if slot.epoch > self._gone.get(gpu, -1)
         }
 
-    def ends_at(self, gpus: Iterable[int]) -> float | None:
-        """Return when the first lease on one of these slots ends, in seconds on the arbiter's clock; None: never."""
+    def lasting(self, gpus: Iterable[int], until: float) -> tuple[int, ...]:
+        """Return those of the GPUs whose lease ends after ``until``, in seconds on the app master's clock, or never."""
+        until -= self.clock_ahead
+        ending = {lease.id for lease in self if lease.ends_at is not None and lease.ends_at <= until}
         slots = self.slots()
-        leases = {slots[gpu].lease for gpu in gpus if gpu in slots}
-        ends = [end for lease in leases if (end := self._leases[lease].ends_at) is not None]
-        return min(ends, default=None)
+        return tuple(gpu for gpu in gpus if gpu in slots and slots[gpu].lease not in ending)

@@ -61,7 +61,15 @@ def lease_of(lease: pb.Lease) -> HeldLease:
     }
     ends_at = lease.ends_at if lease.HasField("ends_at") else None
     probe = lease.probe_iterations if lease.HasField("probe_iterations") else None
-    return HeldLease(id=lease.id, epoch=lease.epoch, job=job, slots=slots, ends_at=ends_at, probe_iterations=probe)
+    return HeldLease(
+        id=lease.id,
+        epoch=lease.epoch,
+        job=job,
+        slots=slots,
+        ends_at=ends_at,
+        probe_iterations=probe,
+        causes=tuple(lease.causes),
+    )
 
 
 def node_access_of(token: pb.NodeToken) -> NodeAccess:

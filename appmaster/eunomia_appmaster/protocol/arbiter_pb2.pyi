@@ -558,6 +558,7 @@ class Lease(_message.Message):
     PROTECTED_UNTIL_FIELD_NUMBER: _builtins.int
     GRANTED_AT_FIELD_NUMBER: _builtins.int
     PROBE_ITERATIONS_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     epoch: _builtins.int
     job: _builtins.str
@@ -574,6 +575,10 @@ class Lease(_message.Message):
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Container]:
         """by gpu, ascending; all ready to be used"""
 
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of the round that ordered this epoch: eunomia.units.Cause; none: an event alone did"""
+
     def __init__(
         self,
         *,
@@ -585,10 +590,11 @@ class Lease(_message.Message):
         protected_until: _builtins.float = ...,
         granted_at: _builtins.float = ...,
         probe_iterations: _builtins.int | None = ...,
+        causes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "ends_at", b"ends_at", "job", b"job", "probe_iterations", b"probe_iterations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "containers", b"containers", "ends_at", b"ends_at", "epoch", b"epoch", "granted_at", b"granted_at", "id", b"id", "job", b"job", "probe_iterations", b"probe_iterations", "protected_until", b"protected_until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_job", b"_job", "_probe_iterations", b"_probe_iterations", "causes", b"causes", "containers", b"containers", "ends_at", b"ends_at", "epoch", b"epoch", "granted_at", b"granted_at", "id", b"id", "job", b"job", "probe_iterations", b"probe_iterations", "protected_until", b"protected_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ends_at: _TypeAlias = _typing.Literal["ends_at"]  # noqa: Y015
     _WhichOneofArgType__ends_at: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at"]  # noqa: Y015
@@ -1655,6 +1661,7 @@ class LeavingSlots(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
     lease: _builtins.int
     epoch: _builtins.int
     """of the order; containers of a smaller one leave"""
@@ -1662,6 +1669,10 @@ class LeavingSlots(_message.Message):
     """from now; absent: none"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as those of a lease"""
+
     def __init__(
         self,
         *,
@@ -1669,10 +1680,11 @@ class LeavingSlots(_message.Message):
         epoch: _builtins.int = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         deadline_seconds: _builtins.float | None = ...,
+        causes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds", "deadline_seconds", b"deadline_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds", "deadline_seconds", b"deadline_seconds", "epoch", b"epoch", "gpus", b"gpus", "lease", b"lease"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds", "causes", b"causes", "deadline_seconds", b"deadline_seconds", "epoch", b"epoch", "gpus", b"gpus", "lease", b"lease"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline_seconds: _TypeAlias = _typing.Literal["deadline_seconds"]  # noqa: Y015
     _WhichOneofArgType__deadline_seconds: _TypeAlias = _typing.Literal["_deadline_seconds", b"_deadline_seconds"]  # noqa: Y015
@@ -3135,6 +3147,7 @@ class App(_message.Message):
     SLOTS_BY_TYPE_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     ARRIVED_AT_FIELD_NUMBER: _builtins.int
+    ENDED_AT_UNIX_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     user: _builtins.str
     state: _builtins.str
@@ -3180,6 +3193,8 @@ class App(_message.Message):
     """machines that its smallest job lacks, in words; empty: none"""
     arrived_at: _builtins.float
     """on the arbiter's clock"""
+    ended_at_unix: _builtins.float
+    """seconds; absent: it has not ended, or the time is not known"""
     @_builtins.property
     def standing(self) -> Global___Standing: ...
     @_builtins.property
@@ -3226,15 +3241,18 @@ class App(_message.Message):
         slots_by_type: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         waits_for: _builtins.str = ...,
         arrived_at: _builtins.float = ...,
+        ended_at_unix: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing", "tried_again_in_seconds", b"tried_again_in_seconds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ended_at_unix", b"_ended_at_unix", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "best", b"best", "done", b"done", "ended_at_unix", b"ended_at_unix", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing", "tried_again_in_seconds", b"tried_again_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "arrived_at", b"arrived_at", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "part", b"part", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "waits_for", b"waits_for", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ended_at_unix", b"_ended_at_unix", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "arrived_at", b"arrived_at", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ended_at_unix", b"ended_at_unix", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "part", b"part", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "waits_for", b"waits_for", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015
     _WhichOneofReturnType__done: _TypeAlias = _typing.Literal["done"]  # noqa: Y015
     _WhichOneofArgType__done: _TypeAlias = _typing.Literal["_done", b"_done"]  # noqa: Y015
+    _WhichOneofReturnType__ended_at_unix: _TypeAlias = _typing.Literal["ended_at_unix"]  # noqa: Y015
+    _WhichOneofArgType__ended_at_unix: _TypeAlias = _typing.Literal["_ended_at_unix", b"_ended_at_unix"]  # noqa: Y015
     _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
     _WhichOneofReturnType__jct_seconds: _TypeAlias = _typing.Literal["jct_seconds"]  # noqa: Y015
@@ -3247,6 +3265,8 @@ class App(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__best) -> _WhichOneofReturnType__best | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__done) -> _WhichOneofReturnType__done | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_at_unix) -> _WhichOneofReturnType__ended_at_unix | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
     @_typing.overload

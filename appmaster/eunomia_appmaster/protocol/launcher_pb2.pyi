@@ -1998,6 +1998,7 @@ class Resized(_message.Message):
     JOIN_SECONDS_FIELD_NUMBER: _builtins.int
     PAUSE_SECONDS_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     size: _builtins.int
     """workers"""
@@ -2009,6 +2010,8 @@ class Resized(_message.Message):
     """from the end of the last step before to the start of the first one after"""
     at: _builtins.float
     """Unix seconds"""
+    at_least: _builtins.bool
+    """the end of that step is not known: the pause may have been longer"""
     def __init__(
         self,
         *,
@@ -2018,10 +2021,11 @@ class Resized(_message.Message):
         join_seconds: _builtins.float = ...,
         pause_seconds: _builtins.float = ...,
         at: _builtins.float = ...,
+        at_least: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "generation", b"generation", "join_seconds", b"join_seconds", "pause_seconds", b"pause_seconds", "size", b"size", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_least", b"at_least", "generation", b"generation", "join_seconds", b"join_seconds", "pause_seconds", b"pause_seconds", "size", b"size", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2058,6 +2062,7 @@ class ContainerStatus(_message.Message):
     PULSES_FIELD_NUMBER: _builtins.int
     STALL_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
+    MISUSE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     container_id: _builtins.str
     app: _builtins.str
@@ -2092,6 +2097,8 @@ class ContainerStatus(_message.Message):
     """signs of life of the helper so far: batches, forward passes, steps"""
     stall: Global___Stall.ValueType
     """set where it was ended as stalled"""
+    misuse: _builtins.str
+    """the error in its use of the helper that ended it, which no restart cures; empty: none"""
     version: _builtins.int
     """grows with every change on the node, within one launcher_id"""
     @_builtins.property
@@ -2140,11 +2147,12 @@ class ContainerStatus(_message.Message):
         pulses: _builtins.int = ...,
         stall: Global___Stall.ValueType = ...,
         live: Global___LiveStatus | None = ...,
+        misuse: _builtins.str = ...,
         version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "ended_at", b"ended_at", "exit", b"exit", "live", b"live", "progress", b"progress", "saved_step", b"saved_step", "started_at", b"started_at", "suspended_step", b"suspended_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "live", b"live", "out_of_memory", b"out_of_memory", "phase", b"phase", "pid", b"pid", "progress", b"progress", "pulses", b"pulses", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "stall", b"stall", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "live", b"live", "misuse", b"misuse", "out_of_memory", b"out_of_memory", "phase", b"phase", "pid", b"pid", "progress", b"progress", "pulses", b"pulses", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "stall", b"stall", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015

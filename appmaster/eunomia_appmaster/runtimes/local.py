@@ -398,6 +398,7 @@ def status_of(status: pb.ContainerStatus, node: str = "") -> ContainerStatus:
         stall=None if status.stall == pb.NO_STALL else StallKind(status.stall),
         node=node,
         live=_live(status.live) if status.HasField("live") else None,
+        misuse=status.misuse,
     )
 
 
@@ -417,6 +418,7 @@ def _live(said: pb.LiveStatus) -> LiveReport:
             join_seconds=entered.join_seconds,
             pause_seconds=entered.pause_seconds,
             at=entered.at,
+            at_least=entered.at_least,
         )
         if said.HasField("resized")
         else None,

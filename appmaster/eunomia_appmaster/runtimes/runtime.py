@@ -166,6 +166,8 @@ class Entered:
     """Seconds from the end of the last step before the boundary to the start of the first step after it."""
     at: float
     """Time of the report in Unix seconds."""
+    at_least: bool = False
+    """Whether the pause may have been longer, since the end of the last whole step is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +232,8 @@ class ContainerStatus:
     """The node that the container runs on."""
     live: LiveReport | None = None
     """The worker's reports on live changes; None: its job does not change live."""
+    misuse: str = ""
+    """The error in its use of the training helper that has ended the worker, which no restart cures; empty: none."""
 
     @property
     def completed(self) -> bool:

@@ -29,11 +29,11 @@ from eunomia_appmaster.node.memory_arenas import share_one_arena
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.process_name import name_process
-from eunomia_appmaster.service.certificates import Certificates
+from eunomia_appmaster.service.certificates import CA_FILE, Certificates
 from eunomia_appmaster.service.clean_rule import clean_by_rule
 from eunomia_appmaster.service.longer_leases import lengthen_leases
 from eunomia_appmaster.service.reserve import DEFAULT_MIB, Reserve
-from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
+from eunomia_appmaster.service.server import check_address, mend, publish, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
 from eunomia_appmaster.service.tokens import publish_private
@@ -194,7 +194,7 @@ def _reload(service: Service, metrics: "MetricsServer | None", folder: Path) -> 
         return
     try:
         served.reload()
-        publish_ca(served.files, folder)
+        publish_private(folder / CA_FILE, served.ca)
         if metrics is not None:
             metrics.reload()
         log.info("certificates.reloaded", until=served.files.holds_until.isoformat(timespec="seconds"))

@@ -81,6 +81,13 @@ class App:
         """Whether the app failed under an earlier version because its app master ended; its jobs may be intact."""
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
+    @property
+    def ended_at_unix(self) -> float | None:
+        """Unix time of the app's end in seconds; None: it has not ended, or its journal is of another version."""
+        if self.ended_at is None or not self.submitted_at:
+            return None
+        return self.submitted_at + self.ended_at - self.arrived_at
+
     def taken_up(self, now: float) -> "App":
         """Return the record of the ended app once it is resumed at ``now`` (seconds on the arbiter's clock)."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
@@ -124,6 +131,11 @@ class App:
             self.standing["by_logs"] = True
         if standing.notices:
             self.standing["notices"] = [notice[:MOST_NOTICE] for notice in standing.notices[-MOST_NOTICES:]]
+
+    @property
+    def unfinished(self) -> int:
+        """Number of jobs that live, have not begun, or were cancelled by the app's end."""
+        return max(0, self.trials - sum(end != "cancelled" for end in self.ended_jobs.values()))
 
     @property
     def failed(self) -> int:

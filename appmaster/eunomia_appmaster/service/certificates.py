@@ -118,6 +118,9 @@ class ServedCertificates:
         files: the certificate's files, read now and at each ``reload``.
         host: the served host.
 
+    Attributes:
+        ca: the CA in PEM with which clients verify the certificate that is served now.
+
     Raises:
         InputError: every client would refuse the certificate.
     """
@@ -125,8 +128,7 @@ class ServedCertificates:
     def __init__(self, files: Certificates, host: str) -> None:
         self.files = files
         self._host = host
-        files.check(host)
-        self._shown = files.configuration()
+        self.reload()
 
     def reload(self) -> None:
         """Read the files again and use their certificate for new connections; present connections stay open.
@@ -135,7 +137,7 @@ class ServedCertificates:
             InputError: every client would refuse the new certificate; the previous one stays in use.
         """
         self.files.check(self._host)
-        self._shown = self.files.configuration()
+        self._shown, self.ca = self.files.configuration(), _read(self.files.ca).decode()
 
     def credentials(self) -> "grpc.ServerCredentials":
         """Return the credentials of a gRPC server, which fetches the certificate at each new connection."""

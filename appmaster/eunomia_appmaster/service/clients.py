@@ -185,7 +185,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         app, me = await self._named(request.app, context), self._user(context)
         try:
             if app.over:
-                self._check_more(me, jobs=max(0, app.trials - len(app.ended_jobs)), app=app.name)
+                self._check_more(me, jobs=app.unfinished, app=app.name)
             # A caller that disconnects does not cancel it halfway.
             attempt, unfinished = await asyncio.shield(asyncio.ensure_future(self._resume_once(request.app)))
         except InputError as error:
@@ -200,7 +200,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         await self._decides(request, context)
         app, me = await self._named(request.app, context), self._user(context)
         try:
-            self._check_more(me, jobs=request.trials, app=app.name)
+            self._check_more(me, jobs=request.trials + (app.unfinished if app.over else 0), app=app.name)
             # A caller that disconnects does not cancel it halfway.
             return await asyncio.shield(asyncio.ensure_future(self._more_trials_once(request)))
         except InputError as error:

@@ -174,7 +174,7 @@ class Driver:
                 self._system.exit(EXIT_FAULT)
 
     async def close(self) -> None:
-        """Apply the queued events in a last step, and write a checkpoint; call this once ``run`` has ended."""
+        """Apply the queued events, and write a checkpoint; call this once ``run`` has ended."""
         async with self.lock:  # in the arbiter's thread: a step that was under way ends first
             await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
         self._thread.shutdown()
@@ -190,14 +190,18 @@ class Driver:
             log.error("journal.no_checkpoint", why=str(error))
 
     def _fold_rest(self) -> None:
-        """Journal the remaining events with their notes, so that apps' notes agree with the state."""
-        events, notes = self._take(), list(self._notes.values())
-        if not events:
+        """Journal the remaining events with their notes, so that apps' notes agree with the state.
+
+        Reports about jobs that the last step adds are applied in another step.
+        """
+        notes = list(self._notes.values())
+        while events := self._take():
+            now = Seconds(max(self.clock.now(), self.arbiter.view.now))
+            decision = self._make(now, events)
+            self._journal.append(now, events, decision, notes=notes)
+            notes = []
+        if notes:
             self._journal.note(*notes)
-            return
-        now = Seconds(max(self.clock.now(), self.arbiter.view.now))
-        decision = self._make(now, events)
-        self._journal.append(now, events, decision, notes=notes)
 
     async def _wait(self) -> None:
         """Wait until a step is due, or an urgent event arrives."""

@@ -44,7 +44,8 @@ class StateGauges:
         ready = service.ready.is_set()
         yield _labelled("eunomia_build", "What serves.", [((__version__, service.profile.name), 1.0)],
                         "version", "profile")  # fmt: skip
-        yield _one("eunomia_ready", "1: the arbiter has its machines and makes steps.", float(ready))
+        yield _one("eunomia_ready", "1: the arbiter has its machines and makes steps.",
+                   float(ready and service.decides))  # fmt: skip
         if not ready:
             return
         view = service.view

@@ -116,7 +116,8 @@ class MetricsServer:
                 wrong.append("no machine answers")
         healthy = not wrong
         wrong += [f"{one['node']} is down: {one['why']}" for one in nodes if one["state"] == DOWN]  # others may serve
-        health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": healthy, "wrong": wrong}
+        health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready and service.decides}
+        health |= {"healthy": healthy, "wrong": wrong}
         health["nodes"] = nodes  # nodes that are not up, or will not be for long
         health["missing_slots"] = missing  # the others serve, so this alone is no 503
         health["suspended"] = [{"app": app.name, "why": app.why} for app in service.apps if app.state == SUSPENDED]

@@ -88,11 +88,6 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
     return server, f"{host if certificates is None else certificates.reached_at(host)}:{bound}"
 
 
-def publish_ca(certificates: Certificates, folder: Path) -> None:
-    """Write the CA with which clients verify the certificate to the folder of the address file."""
-    publish_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
-
-
 def publish(service: Service, folder: Path) -> None:
     """Write address, CA and tokens to the files where this machine's processes look for them (mode 0600).
 
@@ -100,15 +95,12 @@ def publish(service: Service, folder: Path) -> None:
         service: the arbiter's service.
         folder: the folder for the files, see ``settings.run_dir``.
     """
-    certificates = service.settings.certificates
-    if certificates is not None:
-        publish_ca(certificates, folder)
     for name, text in _published(service).items():
         publish_private(folder / name, text)
 
 
 def mend(service: Service, folder: Path) -> None:
-    """Rewrite the address and token files of ``publish`` that are missing or damaged; not the CA file."""
+    """Rewrite the files of ``publish`` that are missing or damaged."""
     for name, text in _published(service).items():
         path = folder / name
         try:
@@ -121,10 +113,10 @@ def mend(service: Service, folder: Path) -> None:
 
 
 def _published(service: Service) -> dict[str, str]:
-    """Return the content of the files that only the service knows, by name; the address last."""
-    certificates = service.settings.certificates
-    address = Address(target=service.address, ca_file=None if certificates is None else Path(CA_FILE))
-    return {
+    """Return the content of the published files by name; the address last, which the CA file precedes."""
+    served = service.certificates
+    address = Address(target=service.address, ca_file=None if served is None else Path(CA_FILE))
+    return ({} if served is None else {CA_FILE: served.ca}) | {
         "token": service.tokens.operator,
         "launcher.token": sealed_token(service.tokens.launcher),
         ADDRESS_FILE: address.text(),

@@ -319,6 +319,7 @@ class Service:
             if step.decision.causes:
                 self.driver.rounds.append(step.decision)
             self._warn(step.decision, clock.now())
+            self.news_writer.causes.note(step.decision)
 
     def _store_profile(self, new: bool) -> None:
         resolved = self.profile.resolved()
@@ -350,6 +351,7 @@ class Service:
         self.upkeep.follow(self.view.cluster)
         self.nodes.leases.most_grace = self.driver.arbiter.serving.rounds.suspend_grace
         self._warn(decision, decision.now)
+        self.news_writer.causes.note(decision)
         if has_news:
             self.refresh()
 
@@ -458,8 +460,9 @@ class Service:
             self.standings.settle(app)
             app.gpu_seconds = float(self.view.app_ledger.gpu_seconds[row])
             mine = self.view.jobs_of(row).tolist()
-            # An app master that reports the end of its app does not report the end of each job.
-            how = "cancelled" if state == "cancelled" else "finished"
+            # An app master that reports the end of its app does not report the end of each job. Jobs that a failed app
+            # leaves did not fail themselves.
+            how = "finished" if state == "finished" else "cancelled"
             left = [str(self.view.job_id(job)) for job in mine]
             app.ended_jobs.update({job: how for job in left if job not in app.ended_jobs})
         app.attempts = max([app.attempts, *(status.attempt for status in self.nodes.masters_of(app.name))])

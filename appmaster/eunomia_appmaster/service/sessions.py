@@ -22,6 +22,7 @@ from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.tokens import container_token, node_token
 from eunomia_appmaster.service.awaited_resizes import AwaitedResizes
+from eunomia_appmaster.service.lease_causes import LeaseCauses
 from eunomia_appmaster.service.messages import finite, offer_message, shared_offer
 from eunomia_appmaster.service.nodes import Nodes
 from eunomia_appmaster.service.tuned import amounts_of
@@ -186,6 +187,9 @@ class NewsWriter:
         secret_of: returns a node's secret, for container tokens.
         certificate_name: returns the name in the certificate of a node's launcher; empty if it serves without TLS.
         login_of: returns the account that an app's workers run under; empty: the launcher's own.
+
+    Attributes:
+        causes: why leases changed.
     """
 
     def __init__(
@@ -199,6 +203,7 @@ class NewsWriter:
         self._secret_of = secret_of
         self._certificate_name = certificate_name
         self._login_of = login_of
+        self.causes = LeaseCauses()
         self._marks: dict[int, list[tuple[float, ...]]] = {}
         self._reached: tuple[NodeAddress, ...] = ()
         self._opened: int | None = None
@@ -293,7 +298,13 @@ class NewsWriter:
                 orders.setdefault((int(held.lease[gpu]), epoch), []).append(gpu)
         for (lease, epoch), gpus in orders.items():
             seconds = self._nodes.seconds_left(gpus)
-            answer.preempt.strict_contract.leaving.add(lease=lease, epoch=epoch, gpus=gpus, deadline_seconds=seconds)
+            answer.preempt.strict_contract.leaving.add(
+                lease=lease,
+                epoch=epoch,
+                gpus=gpus,
+                deadline_seconds=seconds,
+                causes=self.causes.of(lease, epoch),
+            )
 
     def _add_lease(self, session: Session, view: ClusterView, lease: LeaseView, answer: pb.AllocateResponse) -> None:
         sent = session._leases.get(lease.id)
@@ -347,6 +358,7 @@ class NewsWriter:
             ends_at=finite(lease.ends_at),
             protected_until=lease.protected_until,
             granted_at=lease.granted_at,
+            causes=self.causes.of(lease.id, lease.epoch),
         )
 
     def _container(self, app: str, view: ClusterView, lease: LeaseView, gpu: int) -> Iterator[pb.Container]:

@@ -207,7 +207,7 @@ class Users:
 
 def live_jobs(apps: Iterable[App]) -> int:
     """Return the number of jobs of these live apps that have not ended, including those that have not begun."""
-    return sum(max(0, app.trials - len(app.ended_jobs)) for app in apps)
+    return sum(app.unfinished for app in apps)
 
 
 def check_jobs(user: User, view: ClusterView, added: int, *, place: str) -> None:

@@ -70,6 +70,7 @@ class Views:
             best=app.standing.get("best"),
             age_seconds=now - app.arrived_at - app.away_seconds,
             arrived_at=app.arrived_at,
+            ended_at_unix=app.ended_at_unix,
             ends_in_seconds=self._ends_in(row, int(held.size)) if app.state == LIVE else None,
             why=app.why,
             standing=app.standing_message(),

@@ -15,8 +15,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from eunomia.errors import InputError
 from eunomia_appmaster.training.loader import PreparedLoader
+from eunomia_appmaster.training.misuse import MisuseError
 from eunomia_appmaster.training.noise import NoiseScale
 from eunomia_appmaster.training.run import Run
 
@@ -47,14 +47,14 @@ class Accordion:
         """Check the values.
 
         Raises:
-            InputError: small or large is not a whole number, small is not below large, or every or change is invalid.
+            MisuseError: small or large is not a whole number, small is not below large, or every or change is invalid.
         """
         _check(self.small, self.large, least=1, place="Accordion()")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             rule = "every must be a whole number of epochs above 0"
-            raise InputError(rule, value=repr(self.every), place="Accordion()")
+            raise MisuseError(rule, value=repr(self.every), place="Accordion()")
         if not 0.0 < self.change < math.inf:
-            raise InputError("change must be a fraction above 0", value=repr(self.change), place="Accordion()")
+            raise MisuseError("change must be a fraction above 0", value=repr(self.change), place="Accordion()")
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -86,12 +86,12 @@ class Gns:
         """Check the values.
 
         Raises:
-            InputError: small or large is not a whole number, small is not below large, or smoothing is outside of 0 to
+            MisuseError: small or large is not a whole number, small is not below large, or smoothing is outside of 0 to
                 1.
         """
         _check(self.small, self.large, least=2, place="Gns()")
         if not 0.0 <= self.smoothing < 1.0:
-            raise InputError("smoothing must be at least 0 and below 1", value=repr(self.smoothing), place="Gns()")
+            raise MisuseError("smoothing must be at least 0 and below 1", value=repr(self.smoothing), place="Gns()")
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _check(small: object, large: object, *, least: int, place: str) -> None:
     whole = all(isinstance(size, int) and not isinstance(size, bool) for size in (small, large))
     if not whole or not least <= small < large:  # type: ignore[operator]
         rule = f"small and large must be whole numbers of samples, small at least {least} and large above it"
-        raise InputError(rule, value=f"{small!r}, {large!r}", place=place)
+        raise MisuseError(rule, value=f"{small!r}, {large!r}", place=place)
 
 
 class AdaptiveBatches(ABC):
@@ -138,11 +138,11 @@ class AdaptiveBatches(ABC):
         """Restore the state from a checkpoint.
 
         Raises:
-            InputError: the rule no longer has the batch size of the checkpoint.
+            MisuseError: the rule no longer has the batch size of the checkpoint.
         """
         if state["batch_size"] not in self._loaders:
             rule = f"the batch size of a checkpoint must be one of {', '.join(map(str, sorted(self._loaders)))}"
-            raise InputError(rule, value=str(state["batch_size"]), place="adaptive batches")
+            raise MisuseError(rule, value=str(state["batch_size"]), place="adaptive batches")
         self.batch_size, self.epoch = state["batch_size"], state["epoch"]
         self._restore(state)
 

@@ -49,22 +49,25 @@ class Boundary:
 
         In an evaluation the gang does not change: the loss of a peer is handled at the next boundary.
         """
-        gang = self._gang
+        gang, begins = self._gang, at in (At.BATCH, At.EPOCH)
         while True:
             if gang.catches_up and not self._has_caught_up(at):
                 return Directive()
             if gang.broken and at is not At.EVALUATION:
                 self.mend()
+            if gang.agreed_on_entry():
+                self._swap.goes_on(self._run.step, begins=begins)
+                return Directive()
             directive = self._supervision.directive(at, self._run.step)
             if gang.broken:
                 if at is At.EVALUATION:
                     return Directive()
                 gang.uncount()
-            elif at in (At.BATCH, At.EPOCH) and directive.generation > gang.generation:
+            elif begins and directive.generation > gang.generation:
                 self._clock.stop()
                 self._enter(self._swap.changes(self._run.step, directive.generation))
             else:
-                self._swap.goes_on(self._run.step)
+                self._swap.goes_on(self._run.step, begins=begins)
                 return directive
 
     def begin_loop(self) -> bool:

@@ -92,6 +92,13 @@ class Gang:
     def uncount(self) -> None:
         """Undo the count of the last operation, which failed and will be repeated in the next generation."""
 
+    def agreed_on_entry(self) -> bool:
+        """Return, once per generation, whether all members entered it at a boundary on which they had agreed.
+
+        Then they need no further agreement there.
+        """
+        return False
+
     def has_caught_up(self) -> None:
         """Take part in collective operations from the next one on, as a newcomer that has skipped earlier ones."""
 

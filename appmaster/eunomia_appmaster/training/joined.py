@@ -8,22 +8,15 @@ from eunomia_appmaster.training.leaving import end_process
 from eunomia_appmaster.training.live.change_orders import ChangeOrders
 from eunomia_appmaster.training.live.gang import EntryRow, LiveGang
 from eunomia_appmaster.training.live.groups import PeerGroup, refuse_default_group
+from eunomia_appmaster.training.misuse import Sayer, report_misuse
 from eunomia_appmaster.training.orders import OrderClient
 
 
-class Orders(Protocol):
+class Orders(Sayer, Protocol):
     """A worker's end of its container's socket; a protocol."""
 
     def poll(self) -> list[dict[str, Any]]:
         """Return the orders since the last call, oldest first."""
-        ...
-
-    def say(self, kind: str, content: dict[str, Any]) -> None:
-        """Send ``{kind: content}``."""
-        ...
-
-    def flush(self) -> None:
-        """Wait until all messages have been passed to the socket, for a short time."""
         ...
 
 
@@ -33,12 +26,17 @@ def joined(environment: Environment) -> tuple[Gang, Orders | None]:
     if environment.live and folder is not None:
         orders = ChangeOrders(OrderClient(folder, environment.rank))
         gang = LiveGang(environment, orders)
+        report_misuse(orders)
         refuse_default_group(lambda: gang.live)
         if not gang.newcomer:
             gang.form(_Founding(orders), 0)
         return gang, orders
     fixed = Gang(environment)
-    return fixed, None if folder is None else OrderClient(folder, fixed.rank)
+    if folder is None:
+        return fixed, None
+    client = OrderClient(folder, fixed.rank)
+    report_misuse(client)
+    return fixed, client
 
 
 class _Founding:

@@ -9,10 +9,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from eunomia.errors import InputError
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division, Piece, divide
+from eunomia_appmaster.training.misuse import MisuseError
 from eunomia_appmaster.training.place import LoaderPlace
 from eunomia_appmaster.training.signs import Signs
 
@@ -263,8 +263,8 @@ def _own_generators(loader: DataLoader[Any]) -> list[torch.Generator]:
 def _check(loader: DataLoader[Any]) -> None:
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
         rule = "a prepared loader must have a dataset with indices and a batch size, or be left out of prepare()"
-        raise InputError(rule, value=type(loader.dataset).__name__, place="prepare()")
+        raise MisuseError(rule, value=type(loader.dataset).__name__, place="prepare()")
     samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
     if any(isinstance(sampler, DistributedSampler) for sampler in samplers):
         rule = "a prepared loader must hold the whole data, since prepare() splits it over the workers"
-        raise InputError(rule, value="a DistributedSampler", place="prepare()")
+        raise MisuseError(rule, value="a DistributedSampler", place="prepare()")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from eunomia.errors import InputError
+from eunomia_appmaster.training.misuse import MisuseError
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 _TENSORS = (torch.Tensor, nn.Parameter)
@@ -29,7 +29,7 @@ def plain(value: Any, place: str) -> Any:
         place: name of the state's owner in errors, such as ``ReduceLROnPlateau``.
 
     Raises:
-        InputError: the state contains a value of another type, which the error names.
+        MisuseError: the state contains a value of another type, which the error names.
     """
     kind = type(value)
     if kind in _PLAIN or kind in _TENSORS:
@@ -43,4 +43,4 @@ def plain(value: Any, place: str) -> Any:
     if kind in (list, tuple, set):
         items = [plain(item, f"{place}[{number}]") for number, item in enumerate(value)]
         return value if all(one is item for one, item in zip(items, value, strict=True)) else kind(items)
-    raise InputError(REMEDY, value=f"{kind.__module__}.{kind.__qualname__}", place=place)
+    raise MisuseError(REMEDY, value=f"{kind.__module__}.{kind.__qualname__}", place=place)

@@ -9,7 +9,6 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
-from eunomia.errors import InputError
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division
 from eunomia_appmaster.training.gang import Gang
@@ -19,6 +18,7 @@ from eunomia_appmaster.training.live.fitness import Fitness
 from eunomia_appmaster.training.live.gang import LiveGang
 from eunomia_appmaster.training.live.model import LiveModel
 from eunomia_appmaster.training.loader import Pace, PreparedLoader
+from eunomia_appmaster.training.misuse import MisuseError
 from eunomia_appmaster.training.poll import Poll
 
 
@@ -60,7 +60,7 @@ class PreparedObjects:
         """Prepare an object, and return the object that the script uses in its place.
 
         Raises:
-            InputError: the object has no state, or is a loader that cannot be split.
+            MisuseError: the object has no state, or is a loader that cannot be split.
         """
         self._fitness.check(thing, ddp)
         if isinstance(thing, DataLoader):
@@ -76,7 +76,7 @@ class PreparedObjects:
             return self._optimizer(thing, division)
         if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
             rule = "prepare() must be given models, loaders, or objects with state_dict and load_state_dict"
-            raise InputError(rule, value=type(thing).__name__, place="prepare()")
+            raise MisuseError(rule, value=type(thing).__name__, place="prepare()")
         self._keeper.add(KeptOther(thing))
         if division.accumulates or self._gang.live:
             self._accumulation.gate_other(thing)
@@ -114,7 +114,7 @@ class PreparedObjects:
     def _optimizer(self, optimizer: Optimizer, division: Division) -> Optimizer:
         if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
             rule = "prepare() must be given optimizers of which each worker has the whole state"
-            raise InputError(rule, value=type(optimizer).__name__, place="prepare()")
+            raise MisuseError(rule, value=type(optimizer).__name__, place="prepare()")
         self._keeper.add(KeptOptimizer(optimizer))
         if division.accumulates or self._gang.live:
             self._accumulation.gate_optimizer(optimizer)

@@ -24,6 +24,7 @@ from eunomia_appmaster.training.kept import ChangedError
 from eunomia_appmaster.training.live.swap import Swap
 from eunomia_appmaster.training.loader import PreparedLoader
 from eunomia_appmaster.training.logbook import STEP_SECONDS_TAG, Logbook, Mean, StepClock, as_number, ordinary_log_dir
+from eunomia_appmaster.training.misuse import MisuseError
 from eunomia_appmaster.training.place import Place
 from eunomia_appmaster.training.preparing import PreparedObjects
 from eunomia_appmaster.training.supervision import At, Supervision
@@ -161,7 +162,7 @@ class Run:
             The object, or a tuple if there are several.
 
         Raises:
-            InputError: an object has no state, or a loader cannot be split.
+            MisuseError: an object has no state, or a loader cannot be split.
             EunomiaError: the checkpoint has other objects.
         """
         first = not self._prepared.optimizers and not self._prepared.models and self._keeper.loaded_step is None
@@ -195,10 +196,10 @@ class Run:
         """Yield batches over as many passes as needed, until this loop has made ``count`` optimizer steps.
 
         Raises:
-            InputError: the loader was not prepared, or has no batches.
+            InputError: the loader was not prepared (``MisuseError``), or has no batches.
         """
         if not isinstance(loader, PreparedLoader):
-            raise InputError("steps() must be given a prepared loader", value=type(loader).__name__, place="steps()")
+            raise MisuseError("steps() must be given a prepared loader", value=type(loader).__name__, place="steps()")
         if not len(loader):
             raise InputError("steps() must be given a loader with batches", value="an empty one", place="steps()")
         if not self._begin_phase(lambda _epoch, step: step >= self._place.phase_start + count):

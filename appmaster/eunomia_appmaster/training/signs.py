@@ -23,6 +23,8 @@ class Signs:
         self._pulse = PulseWriter(folder)
         self._stepped = False
         self._before_wait = Phase.START
+        self.others = 0
+        """Number of times that the script did anything else than steps, such as a batch of an evaluation."""
 
     def works(self) -> None:
         """Record that the script fetches a batch, or begins a forward pass of a step."""
@@ -35,6 +37,7 @@ class Signs:
 
     def else_works(self) -> None:
         """Record that the script does anything else, such as a batch of an evaluation."""
+        self.others += 1
         self._pulse.beat(Phase.EVALUATION)
 
     def waits(self, for_peers: bool) -> None:

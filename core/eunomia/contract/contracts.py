@@ -62,6 +62,8 @@ class Contract:
     units: frozenset[SizeUnit] = frozenset()
     """With ``BY_SIZE``: the units of the values that a valuation gives, or that an allocation accepts. Empty: a
     valuation gives utilities; an allocation accepts any unit, since it only compares values of the same answer."""
+    weighs_users: bool = False
+    """Whether the stage's answer depends on which user owns an app, or on users' weights."""
 
 
 Contracts = Mapping[Stage, Contract]

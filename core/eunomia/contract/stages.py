@@ -90,6 +90,8 @@ class Stages:
     """Memo types by plugin and stage, for deserializing memos from a journal."""
     needs: frozenset[Feature] = frozenset()
     """All features that the stages and refiners need."""
+    weigh_users: tuple[str, ...] = ()
+    """Names of the plugins whose answers depend on which user owns an app, in calling order."""
 
     def contract(self, stage: Stage) -> Contract:
         """Return the contract of a stage's plugin for that stage."""

@@ -264,4 +264,7 @@ def bound_stages(
             (name, stage, kind) for name, plugin in made for stage, kind in getattr(plugin, "memo_types", {}).items()
         ),
         needs=frozenset().union(*(contract_of(plugin, stage).needs for stage, (_, plugin) in asked)),
+        weigh_users=tuple(
+            dict.fromkeys(name for stage, (name, plugin) in asked if contract_of(plugin, stage).weighs_users)
+        ),
     )

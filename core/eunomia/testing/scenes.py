@@ -121,6 +121,15 @@ def town(cluster: str = "3x4 V100 16cpu 64GB", *, name: str = "town") -> Scene:
     return made.scene(name, cluster, 150.0, lease=20.0)
 
 
+def of_one_user(scene: Scene) -> Scene:
+    """Return a scene in which one user owns all apps."""
+    script = tuple(
+        (at, dataclasses.replace(event, user=UserId("ana")) if isinstance(event, kinds.AppArrived) else event)
+        for at, event in scene.script
+    )
+    return dataclasses.replace(scene, name=f"{scene.name} of one user", script=script)
+
+
 def two_kinds() -> Scene:
     """Return the scene ``town`` with two GPU types."""
     return dataclasses.replace(town("2x4 V100 16cpu 64GB, 1x4 P100 16cpu 64GB", name="two GPU types"), until=60.0)

@@ -75,20 +75,21 @@ class Pilot:
     def _launch_all(self, lock: int) -> int:
         short = 0
         while True:
-            began = time.monotonic()
             try:
                 command = self._command()
             except (EunomiaError, OSError) as error:
                 sys.stderr.write(f"error: {error}\n")
                 return error.exit_code if isinstance(error, EunomiaError) else 2
-            self._child = subprocess.Popen(command, env=self._env, pass_fds=[lock], stdin=subprocess.DEVNULL)
-            self._began = began
-            self._write(self._child.pid)
+            self._began = time.monotonic()  # set before the launcher, which an order may come to find at any moment
+            child = self._child = subprocess.Popen(command, env=self._env, pass_fds=[lock], stdin=subprocess.DEVNULL)
+            self._write(child.pid)
             if self._ends:  # ordered before its start: it ends the containers that are left, and then itself
                 self._end_child()
-            code = self._wait(self._child)
-            short = short + 1 if time.monotonic() - began < SHORT_SECONDS else 0
-            if code in FINAL or self._ends or short == MOST_SHORT:
+            code = self._wait(child)
+            self._child = None
+            short = short + 1 if time.monotonic() - self._began < SHORT_SECONDS else 0
+            ended = self._ends and code != -signal.SIGTERM  # killed by the order before it handled signals: once more
+            if code in FINAL or ended or short == MOST_SHORT:
                 return code
             sys.stderr.write(f"the launcher has ended with code {code}\n")
             time.sleep(PAUSE_SECONDS)

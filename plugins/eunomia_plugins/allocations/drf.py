@@ -1,7 +1,8 @@
 """Dominant resource fairness (Ghodsi et al., NSDI'11): equalize the owners' shares of their dominant resources."""
 
+import dataclasses
 import heapq
-from typing import ClassVar, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,15 @@ from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
 SLACK = 1e-9
 
 
+_CONTRACT: Final = Contract(
+    needs=frozenset({Feature.SCORES}),
+    gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
+    promises=frozenset({Promise.WORK_CONSERVING}),
+    weighs_users=True,
+)
+_CONTRACTS: Final[Contracts] = {Stage.ALLOCATION: _CONTRACT}
+
+
 class DrfOptions(PluginOptions):
     """Options of ``drf``."""
 
@@ -47,16 +57,12 @@ class Drf:
     name = "drf"
     api = 1
     options_type = DrfOptions
-    contracts: ClassVar[Contracts] = {
-        Stage.ALLOCATION: Contract(
-            needs=frozenset({Feature.SCORES}),
-            gives=frozenset({Feature.GRANTS, Feature.JOB_CLAIMS}),
-            promises=frozenset({Promise.WORK_CONSERVING}),
-        )
-    }
+    contracts: Contracts = _CONTRACTS
 
     def __init__(self, options: DrfOptions) -> None:
         self.options = options
+        weighs_users = options.among == "users"
+        self.contracts = {Stage.ALLOCATION: dataclasses.replace(_CONTRACT, weighs_users=weighs_users)}
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections import Counter
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -34,6 +34,13 @@ from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import holders, usable
 from eunomia.units import Ints, Rows
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
+
+_CONTRACT: Final = Contract(
+    needs=frozenset({Feature.SCORES}),
+    gives=frozenset({Feature.GRANTS, Feature.PINNED, Feature.JOB_CLAIMS}),
+    weighs_users=True,
+)
+_CONTRACTS: Final[Contracts] = {Stage.ALLOCATION: _CONTRACT}
 
 
 class IsolatedOptions(PluginOptions):
@@ -78,16 +85,13 @@ class Isolated:
     name = "isolated"
     api = 1
     options_type = IsolatedOptions
-    contracts: ClassVar[Contracts] = {
-        Stage.ALLOCATION: Contract(
-            needs=frozenset({Feature.SCORES}),
-            gives=frozenset({Feature.GRANTS, Feature.PINNED, Feature.JOB_CLAIMS}),
-        )
-    }
+    contracts: Contracts = _CONTRACTS
     memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Tenants}
 
     def __init__(self, options: IsolatedOptions) -> None:
         self.options = options
+        weighs_users = options.among == "users"
+        self.contracts = {Stage.ALLOCATION: dataclasses.replace(_CONTRACT, weighs_users=weighs_users)}
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:

@@ -1,6 +1,7 @@
 """Max-min fairness among users or apps: all hold the same number of GPUs on average, unless they can use fewer."""
 
-from typing import ClassVar, Literal
+import dataclasses
+from typing import Final, Literal
 
 import numpy as np
 
@@ -28,6 +29,11 @@ from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.allocations.filling import allowed, water_fill
 from eunomia_plugins.allocations.ranking import EVENTS
 
+_CONTRACT: Final = Contract(
+    gives=frozenset({Feature.DEVICE_SHARES}), promises=frozenset({Promise.READS_NO_VALUATION}), weighs_users=True
+)
+_CONTRACTS: Final[Contracts] = {Stage.ALLOCATION: _CONTRACT}
+
 
 class MaxMinUsersOptions(PluginOptions):
     """Options of ``max_min_users``."""
@@ -45,14 +51,12 @@ class MaxMinUsers:
     name = "max_min_users"
     api = 1
     options_type = MaxMinUsersOptions
-    contracts: ClassVar[Contracts] = {
-        Stage.ALLOCATION: Contract(
-            gives=frozenset({Feature.DEVICE_SHARES}), promises=frozenset({Promise.READS_NO_VALUATION})
-        )
-    }
+    contracts: Contracts = _CONTRACTS
 
     def __init__(self, options: MaxMinUsersOptions) -> None:
         self.options = options
+        weighs_users = options.among == "users"
+        self.contracts = {Stage.ALLOCATION: dataclasses.replace(_CONTRACT, weighs_users=weighs_users)}
 
     @hookimpl
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:

@@ -1,17 +1,22 @@
 """Gandiva-fair (EuroSys'20): users hold tickets for shares of each GPU type, and trade GPUs of different types."""
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
-from eunomia import Cluster, Snapshot, Triggers, hookimpl
+from eunomia import Cluster, Snapshot, Stage, Triggers, hookimpl
+from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints, Reals
 from eunomia_plugins.gavel.filling import pooled_level
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import spread
-from eunomia_plugins.gavel.sharing import EVENTS, Row, SharingOptions, Solved, TimeSharing
+from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, SharingOptions, Solved, TimeSharing
 from eunomia_plugins.gavel.trading import Price, trade
+
+_CONTRACT: Final = dataclasses.replace(GIVES_TIME[Stage.ALLOCATION], weighs_users=True)
+_CONTRACTS: Final[Contracts] = {Stage.ALLOCATION: _CONTRACT}
 
 
 class GandivaFairOptions(SharingOptions):
@@ -38,6 +43,12 @@ class GandivaFair(TimeSharing[GandivaFairOptions]):
 
     name = "gandiva_fair"
     options_type = GandivaFairOptions
+    contracts: Contracts = _CONTRACTS
+
+    def __init__(self, options: GandivaFairOptions) -> None:
+        super().__init__(options)
+        weighs_users = options.among == "users"
+        self.contracts = {Stage.ALLOCATION: dataclasses.replace(_CONTRACT, weighs_users=weighs_users)}
 
     @hookimpl
     def eunomia_triggers(self, cluster: Cluster) -> Triggers:

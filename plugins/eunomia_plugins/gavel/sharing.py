@@ -115,7 +115,7 @@ class TimeSharing(ABC, Generic[OptionsType]):
 
     name: ClassVar[str]
     api = 1
-    contracts: ClassVar[Contracts] = GIVES_TIME
+    contracts: Contracts = GIVES_TIME
     memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
 
     def __init__(self, options: OptionsType) -> None:

@@ -41,7 +41,7 @@ class OefSpeedups:
     name = "oef_speedups"
     api = 1
     options_type = SpeedupOptions
-    contracts: ClassVar[Contracts] = {Stage.VALUATION: Contract(gives=frozenset({Feature.BY_TYPE}))}
+    contracts: ClassVar[Contracts] = {Stage.VALUATION: Contract(gives=frozenset({Feature.BY_TYPE}), weighs_users=True)}
 
     def __init__(self, options: SpeedupOptions) -> None:
         self.options = options

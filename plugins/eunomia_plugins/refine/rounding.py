@@ -80,7 +80,9 @@ class Rounding:
     def __init__(self, options: RoundingOptions) -> None:
         self.options = options
         gives = _GIVES | {Feature.PINNED} if options.mixed else _GIVES
-        self.contracts = {Stage.REFINE: Contract(needs=frozenset({_NEEDS[options.shares]}), gives=gives)}
+        pools = options.shares == "time"  # by user and kind of job
+        needs = frozenset({_NEEDS[options.shares]})
+        self.contracts = {Stage.REFINE: Contract(needs=needs, gives=gives, weighs_users=pools)}
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:

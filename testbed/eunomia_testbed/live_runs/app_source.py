@@ -5,6 +5,9 @@ import re
 import tomllib
 from pathlib import Path
 
+from eunomia.platform.toml_text import toml_value
+
+_NAME = re.compile(r"^name = .*$", re.MULTILINE)
 _SEED = re.compile(r"^seed = \d+$", re.MULTILINE)
 
 
@@ -21,9 +24,19 @@ class AppSource:
     text: str
 
     @property
+    def name(self) -> str:
+        """Return the app's name."""
+        return str(tomllib.loads(self.text)["app"]["name"])
+
+    @property
     def max_iterations(self) -> int:
         """Return the total work of a trial, in steps."""
         return int(tomllib.loads(self.text)["job"]["max_iterations"])
+
+    def with_name(self, name: str) -> "AppSource":
+        """Return the same app under another name; the file's first line ``name = ...`` is that of ``[app]``."""
+        line = f"name = {toml_value(name)}"
+        return dataclasses.replace(self, text=_NAME.sub(lambda _: line, self.text, count=1))
 
     def with_seed(self, seed: int) -> "AppSource":
         """Return the same app with another seed of its tuner."""

@@ -13,6 +13,7 @@ from eunomia.contract.events import MachineLost
 from eunomia.journal.journal import Step
 from eunomia.model.leases import GpuState
 from eunomia.units import NONE, Ints
+from eunomia_testbed.live_runs.run_part import WHOLE, RunPart
 
 _LEAVING, _DOWN = int(GpuState.LEAVING), int(GpuState.DOWN)
 _RELEASED = "released"
@@ -46,10 +47,12 @@ class Holds:
 
     Args:
         gpus: number of slots.
+        part: the run whose apps' leases are kept.
     """
 
-    def __init__(self, gpus: int = 0) -> None:
+    def __init__(self, gpus: int = 0, part: RunPart = WHOLE) -> None:
         self.holds: list[Hold] = []
+        self._part = part
         self._now: dict[int, Hold] = {}
         self._seen: Ints = np.full((3, gpus), NONE)
 
@@ -61,7 +64,10 @@ class Holds:
     def take(self, step: Step, view: ClusterView) -> None:
         """Update the holds with the state after a step."""
         lost = any(isinstance(event, MachineLost) for event in step.events)
-        held, gpus = view.gpus, self._seen.shape[1]
+        held, gpus = view.gpus, view.cluster.gpus
+        if gpus > self._seen.shape[1]:  # machines have joined
+            new = np.full((3, gpus - self._seen.shape[1]), NONE)
+            self._seen = np.concatenate([self._seen, new], axis=1)
         now: Ints = np.stack([held.lease[:gpus], held.epoch[:gpus], held.state[:gpus].astype(np.int64)])
         for gpu in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
             lease, epoch, kind = now[:, gpu].tolist()
@@ -73,9 +79,9 @@ class Holds:
                 hold = None
             if hold is not None:
                 hold.epoch = epoch
-            elif lease != NONE:
-                hold = self._now[gpu] = _begun(view, gpu, lease, epoch, step.at)
-                self.holds.append(hold)
+            elif lease != NONE and (begun := self._begun(view, gpu, lease, epoch, step.at)) is not None:
+                self._now[gpu] = begun
+                self.holds.append(begun)
         self._seen = now
         self._note_leaving(step.decision)
 
@@ -86,8 +92,10 @@ class Holds:
                 if hold is not None and hold.lease == order.lease:
                     hold.ended_by = "expired" if order.ends_at <= decision.now else "preempted"
 
-
-def _begun(view: ClusterView, gpu: int, lease: int, epoch: int, at: float) -> Hold:
-    known, app = view.lease(lease), int(view.gpus.app[gpu])
-    job = None if known is None or known.job == NONE else str(view.job_id(known.job))
-    return Hold(gpu=gpu, lease=lease, app=str(view.app_id(app)), job=job, epoch=epoch, start=at)
+    def _begun(self, view: ClusterView, gpu: int, lease: int, epoch: int, at: float) -> Hold | None:
+        """Return the hold of a lease that begins; None: the lease is not of the run."""
+        known, app = view.lease(lease), self._part.app(str(view.app_id(int(view.gpus.app[gpu]))))
+        if app is None:
+            return None
+        job = None if known is None or known.job == NONE else self._part.job(str(view.job_id(known.job)))
+        return Hold(gpu=gpu, lease=lease, app=app, job=job, epoch=epoch, start=at)

@@ -15,7 +15,7 @@ from eunomia_appmaster.explaining.spells import Spell
 from eunomia_testbed.live_runs.activity import Segment, from_first_steps, segments
 from eunomia_testbed.live_runs.fairness import final_rho
 from eunomia_testbed.live_runs.holds import Hold
-from eunomia_testbed.live_runs.logged import Trial, model_of, read_trials
+from eunomia_testbed.live_runs.logged import Trial, model_of
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.rounds import Round
 from eunomia_testbed.live_runs.waits import outside, waits_of
@@ -41,7 +41,7 @@ class LiveLog:
         known = {key: min(at, self.until) for key, at in first_steps.items()}  # logs are read after the activities
         self.segments = segments(from_first_steps(record.lines, known), self.until)
         self.waits = self._waits_without_slots()
-        self.trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
+        self.trials = {app: record.trials(app) for app in record.apps}
         self.lines: dict[str, list[Line]] = defaultdict(list)
         for line in record.lines:
             self.lines[line.job].append(line)

@@ -11,7 +11,7 @@ from eunomia_appmaster.app.outputs import STDERR, newest_output
 from eunomia_appmaster.explaining.activity import Line
 from eunomia_appmaster.journal_check import Rule, check_folder
 from eunomia_testbed.live_runs.fairness import final_rho
-from eunomia_testbed.live_runs.logged import Trial, overlaps, read_logs, read_trials, tag_of_steps
+from eunomia_testbed.live_runs.logged import Trial, overlaps, read_logs, tag_of_steps
 from eunomia_testbed.live_runs.record import AppLife, LiveRecord
 
 FAILED = "failed"
@@ -114,7 +114,7 @@ def held_twice(record: LiveRecord) -> tuple[str, ...]:
 
 
 def _app(record: LiveRecord, life: AppLife, note: dict[str, Any], until: float) -> tuple[AppOutcome, int]:
-    trials = read_trials(record.app_dir(life.app))
+    trials = record.trials(life.app)
     standing = note.get("standing") or {}
     best = standing.get("best_job") or ""
     trial = next((each for each in trials if each.job == best), None)

@@ -12,11 +12,14 @@ from eunomia.journal.journal import JournalReader, Step, read_journal
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast
 from eunomia.model.workload import JobState
+from eunomia.units import JobId
 from eunomia_appmaster.explaining.activity import ActivityLog, Line
 from eunomia_appmaster.explaining.replay import JOURNAL, Replay
 from eunomia_appmaster.explaining.spells import Spells
 from eunomia_testbed.live_runs.holds import Holds
+from eunomia_testbed.live_runs.logged import Trial, read_trials
 from eunomia_testbed.live_runs.rounds import Rounds
+from eunomia_testbed.live_runs.run_part import WHOLE, RunPart
 
 _RUN, _WAITING = (int(JobState.STARTING), int(JobState.RUNNING)), int(JobState.WAITING)
 
@@ -55,18 +58,20 @@ class LiveRecord:
 
     Args:
         folder: the folder with ``journal.sqlite`` and ``apps/``.
+        part: the apps and steps to record, if the folder is that of an arbiter that serves more than one run.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, part: RunPart = WHOLE) -> None:
         self.folder = folder
+        self.part = part
         self.apps: dict[str, AppLife] = {}
         self.jobs: dict[str, JobAdded] = {}
         self.job_arrived_at: dict[str, float] = {}
         self.lines: list[Line] = []
-        self.spells = Spells()
+        self.spells = Spells(part.job)
         """The states of jobs over time with their reasons, in Unix time."""
         self.holds = Holds()
-        self.rounds = Rounds()
+        self.rounds = Rounds(part)
         self.adapted: dict[Adapted, float] = {}
         """Adaptations of jobs in order, with Unix times; repeated reports of a restarted app master count once."""
         self.refused: list[str] = []
@@ -87,8 +92,8 @@ class LiveRecord:
 
     @property
     def slots(self) -> int:
-        """Return the number of slots."""
-        return 0 if self.cluster is None else self.cluster.gpus
+        """Return the number of slots, without those of machines that left."""
+        return 0 if self.cluster is None else int(self.cluster.capacity.sum())
 
     @property
     def cluster(self) -> Cluster | None:
@@ -111,19 +116,30 @@ class LiveRecord:
 
     def notes(self) -> dict[str, Any]:
         """Return the arbiter's notes on apps, by the app's name."""
-        return {} if self._journal is None else self._journal.notes("app")
+        found = {} if self._journal is None else self._journal.notes("app")
+        named = ((self.part.app(app), note) for app, note in found.items())
+        return {app: self.part.note(note) for app, note in named if app is not None}
+
+    def trials(self, app: str) -> list[Trial]:
+        """Return the trials of an app; empty: it has not written them yet."""
+        found = read_trials(self.app_dir(app))
+        return [dataclasses.replace(each, job=self.part.job(each.job) or each.job) for each in found]
 
     def poll(self) -> News:
         """Read and return the new entries of the journal and the activity logs."""
-        replay = self._replaying()
-        steps = () if replay is None or self._journal is None else tuple(self._journal.steps(after=replay.last))
-        for step in steps:
-            if replay is not None:
+        replay, steps = self._replaying(), list[Step]()
+        for step in () if replay is None or self._journal is None else self._journal.steps(after=replay.last):
+            if replay is None or (self.part.until_step is not None and step.number > self.part.until_step):
+                break
+            if step.number <= self.part.after_step:
+                replay.take(step)
+            else:
                 self._take(step, replay)
-        lines = [line for log in self._activity_logs() for line in log.poll()]
+                steps.append(step)
+        lines = [self._named(line) for log in self._activity_logs() for line in log.poll()]
         lines.sort(key=lambda line: line.at)
         self.lines += lines
-        return News(steps=steps, lines=tuple(lines))
+        return News(steps=tuple(steps), lines=tuple(lines))
 
     def close(self) -> None:
         """Close the journal."""
@@ -133,7 +149,11 @@ class LiveRecord:
 
     def app_dir(self, app: str) -> Path:
         """Return the folder of an app."""
-        return self.folder / "apps" / app
+        return self.folder / "apps" / self.part.at_arbiter(app)
+
+    def _named(self, line: Line) -> Line:
+        """Return a line of an activity log with the run's name of its job."""
+        return line if self.part.names is None else dataclasses.replace(line, job=self.part.job(line.job) or line.job)
 
     def _replaying(self) -> Replay | None:
         """Return the replay of the journal, opened at first use; None: no machine has registered yet."""
@@ -141,8 +161,8 @@ class LiveRecord:
         if self._journal is None and path.is_file() and path.stat().st_size:
             self._journal = read_journal(path)
         if self._replay is None and self._journal is not None and "layout" in self._journal.meta:
-            self._replay = Replay(self._journal)
-            self.holds = Holds(self.slots)
+            self._replay = Replay(self._journal, self.part.begun)
+            self.holds = Holds(self._replay.arbiter.view.cluster.gpus, self.part)
         return self._replay
 
     def _take(self, step: Step, replay: Replay) -> None:
@@ -150,9 +170,9 @@ class LiveRecord:
         self.last_at = max(self.last_at, step.at)
         for event in step.events:
             self._fold(event, step.at)
-            if isinstance(event, Adapted):
+            if isinstance(event, Adapted) and (job := self.part.job(str(event.job))) is not None:
                 since = 0.0 if math.isnan(event.at) else max(0.0, float(step.now - event.at))
-                again = dataclasses.replace(event, at=NOW)
+                again = dataclasses.replace(event, at=NOW, job=JobId(job))
                 self.adapted.setdefault(again, step.at - since)
         view = replay.arbiter.view
         running, waiting = (int(np.isin(view.jobs.state, states).sum()) for states in (_RUN, _WAITING))
@@ -164,20 +184,26 @@ class LiveRecord:
         self.steps = step.number
 
     def _fold(self, event: object, at: float) -> None:
+        if isinstance(event, JobAdded):
+            job = self.part.job(str(event.job))
+            if job is not None:
+                self.jobs.setdefault(job, event)
+                self.job_arrived_at.setdefault(job, at)
+            return
+        if not isinstance(event, AppArrived | AppFinished | AppCancelled | ForecastReported):
+            return
+        app = self.part.app(str(event.app))
+        if app is None:
+            return
         match event:
-            case AppArrived(app=app):
-                self._arrived(str(app), at)
-            case AppFinished(app=app, failed=failed):
-                self._end(str(app), "failed" if failed else "finished", at)
-            case AppCancelled(app=app):
-                self._end(str(app), "cancelled", at)
-            case ForecastReported(app=app, forecast=forecast) if str(app) in self.apps:
-                self.apps[str(app)].forecast = forecast
-            case JobAdded(job=job):
-                self.jobs.setdefault(str(job), event)
-                self.job_arrived_at.setdefault(str(job), at)
-            case _:
-                pass
+            case AppArrived():
+                self._arrived(app, at)
+            case AppFinished(failed=failed):
+                self._end(app, "failed" if failed else "finished", at)
+            case AppCancelled():
+                self._end(app, "cancelled", at)
+            case ForecastReported(forecast=forecast) if app in self.apps:
+                self.apps[app].forecast = forecast
 
     def _arrived(self, app: str, at: float) -> None:
         life = self.apps.setdefault(app, AppLife(app=app, arrived_at=at))

@@ -7,6 +7,7 @@ from typing import Any
 from eunomia.contract.decisions import Decision
 from eunomia.journal.journal import Step
 from eunomia.units import Cause
+from eunomia_testbed.live_runs.run_part import WHOLE, RunPart
 from eunomia_testbed.results.record_names import COLUMNS
 
 
@@ -59,10 +60,15 @@ class Round:
 
 
 class Rounds:
-    """The rounds of a run, derived from the steps of a journal."""
+    """The rounds of a run, derived from the steps of a journal.
 
-    def __init__(self) -> None:
+    Args:
+        part: the run whose apps' rows in plugins' records are kept.
+    """
+
+    def __init__(self, part: RunPart = WHOLE) -> None:
         self.rounds: list[Round] = []
+        self._part = part
 
     @property
     def auctions(self) -> list[Round]:
@@ -84,10 +90,10 @@ class Rounds:
             self.rounds.append(
                 Round(number=decision.round, at=step.at, causes=causes, running=running, waiting=waiting, busy=busy)
             )
-        _add(self.rounds[-1], decision, step.at)
+        _add(self.rounds[-1], decision, step.at, self._part)
 
 
-def _add(made: Round, decision: Decision, at: float) -> None:
+def _add(made: Round, decision: Decision, at: float, part: RunPart) -> None:
     for offer in decision.offers:
         made.offered = int(offer.gpus.size)
         made.shown_to = None if offer.apps is None else len(offer.apps)
@@ -101,7 +107,8 @@ def _add(made: Round, decision: Decision, at: float) -> None:
         columns = {known.get(name, name): column for name, column in record.columns.items()}
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         head = {"round": decision.round, "decided_at": at}
-        made.records.setdefault(record.plugin, []).extend(head | row for row in rows)
+        mine = [row for each in rows if (row := part.row(each)) is not None]
+        made.records.setdefault(record.plugin, []).extend(head | row for row in mine)
         gaps = [row["gap"] for row in rows if isinstance(row.get("gap"), float)]
         made.gap = max(gaps, default=made.gap)
     faults = [f"{fault.plugin}: {fault.what}" for fault in decision.faults if fault.stage is not None]

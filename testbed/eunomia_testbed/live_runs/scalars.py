@@ -14,7 +14,6 @@ from eunomia_testbed.live_runs.logged import (
     first_steps,
     overlaps,
     read_logs,
-    read_trials,
     search_of,
     tag_of_steps,
 )
@@ -62,7 +61,7 @@ class Scalars:
         """Unix time of the end of the first step, by job and incarnation, for jobs that log each iteration."""
         self._series: list[_Thinned] = []
         self._metrics: dict[str, _Metric] = {}
-        trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
+        trials = {app: record.trials(app) for app in record.apps}
         self._by_trial = MOST_ROWS // max(1, sum(map(len, trials.values())))
         begun = {(line.job, line.incarnation): line.step for line in record.lines if line.event == "start"}
         for app, mine in trials.items():

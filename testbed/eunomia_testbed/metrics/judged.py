@@ -23,6 +23,7 @@ class JobFigures:
     rho: Reals
     """Themis's rho; NaN for jobs of apps with several jobs, which the app's tuner schedules."""
     rho_static: Reals
+    """A job that its tuner ended early counts with the work that it did, as in the other two."""
     rho_contention: Reals
     rho_exclusive: Reals
 
@@ -73,12 +74,13 @@ def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_second
     alone = np.where(np.isfinite(run.exclusive_seconds), run.exclusive_seconds, np.nan)
     serial: Reals = alone * jobs.most if serial_seconds is None else serial_seconds
     done = done_share(run, workload)
+    needed = alone * done
     static = fairness.static_contention(int(present.sum()), cluster.gpus)
     crowd = fairness.Presence(jobs.arrival_seconds[present], run.finish_seconds[present])
     mean_jobs = crowd.over(jobs.arrival_seconds, run.finish_seconds)
     busy = busy_slot_seconds(run, workload)
     score = placement_score(run, workload, busy)
-    apps = _Apps(run, workload, cluster, crowd, mean_jobs).figures(serial * done, alone * done, score, static)
+    apps = _Apps(run, workload, cluster, crowd, mean_jobs).figures(serial * done, needed, score, static)
     jct = run.finish_seconds - jobs.arrival_seconds
     lone = apps.jobs[jobs.app] == 1
     return Judged(
@@ -88,9 +90,9 @@ def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_second
             placement_score=score,
             serial_seconds=serial,
             rho=np.where(lone, apps.rho[jobs.app], np.nan),
-            rho_static=fairness.rho(jct, alone, static),
-            rho_contention=fairness.rho(jct, alone, np.maximum(1.0, mean_jobs / max(1, cluster.gpus))),
-            rho_exclusive=fairness.rho(jct, alone),
+            rho_static=fairness.rho(jct, needed, static),
+            rho_contention=fairness.rho(jct, needed, np.maximum(1.0, mean_jobs / max(1, cluster.gpus))),
+            rho_exclusive=fairness.rho(jct, needed),
         ),
         apps=apps,
         present=present,

@@ -18,7 +18,6 @@ from eunomia.model.shapes import builds
 from eunomia_appmaster.csv_cells import csv_text
 from eunomia_testbed.evidence.draws import draws_of_seeds
 from eunomia_testbed.evidence.evidence import Evidence, evidence_of
-from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.performance.replay_profiles import Costs, Profiles
 from eunomia_testbed.replay.causes import NO_DECISIONS, Cause, Decisions, SlotTime, slot_time
 from eunomia_testbed.replay.cells import RealRun, is_done, state_folder
@@ -34,6 +33,7 @@ from eunomia_testbed.replay.fidelity import (
     words_of,
 )
 from eunomia_testbed.replay.fidelity import rho_error as rho_error_of
+from eunomia_testbed.replay.given_files import record_of_run
 from eunomia_testbed.replay.live_causes import decisions_of
 from eunomia_testbed.replay.order import OrderVerdict, order_verdict
 from eunomia_testbed.replay.plan import ReplayPlan
@@ -121,9 +121,9 @@ def write_apart(sides: ReplaySides) -> list[str]:
 
 def _of_run(sides: ReplaySides, run: RealRun) -> tuple[Decisions, tuple[DifferenceSplit, ...]]:
     """Return the periods missing from a run's tables, and its differences by cause; empty: not available."""
-    record = LiveRecord(state_folder(sides.out, run))
-    record.poll()
+    record = record_of_run(state_folder(sides.out, run))
     try:
+        record.poll()
         decisions = decisions_of(record)
         if sides.plan.faults is not None:
             return decisions, ()

@@ -50,12 +50,14 @@ class RunRecord:
         ended_at: Unix time of the end.
         late_seconds: largest delay of a submission after its planned time.
         pace: the pace of the slots; a run whose slots were too slow does not count.
+        faults: why the run does not count for other reasons, such as apps of others on a running arbiter.
     """
 
     began_at: float
     ended_at: float
     late_seconds: float
     pace: RunPace
+    faults: tuple[str, ...] = ()
 
 
 @value
@@ -132,6 +134,7 @@ def write_done(out: Path, run: RealRun, record: RunRecord) -> None:
         "ended_at": record.ended_at,
         "late_seconds": record.late_seconds,
         "pace": record.pace.to_plain(),
+        "faults": list(record.faults),
     }
     write_text(json.dumps(plain) + "\n", state_folder(out, run) / DONE)
 
@@ -139,13 +142,14 @@ def write_done(out: Path, run: RealRun, record: RunRecord) -> None:
 def read_done(out: Path, run: RealRun) -> RunRecord:
     """Return the record of a run that is done."""
     plain = json.loads((state_folder(out, run) / DONE).read_text(encoding="utf-8"))
-    return RunRecord(**plain | {"pace": RunPace.from_plain(plain["pace"])})
+    return RunRecord(**plain | {"pace": RunPace.from_plain(plain["pace"]), "faults": tuple(plain.get("faults", ()))})
 
 
 def invalid_runs(out: Path, runs: Sequence[RealRun]) -> list[str]:
     """Return a line for each done run that does not count, with the reason."""
-    done = [(run, read_done(out, run).pace) for run in runs if is_done(out, run)]
-    return [f"{run.name}: {'; '.join(pace.faults)}" for run, pace in done if not pace.is_valid]
+    done = [(run, read_done(out, run)) for run in runs if is_done(out, run)]
+    why = [(run, (*record.faults, *record.pace.faults)) for run, record in done]
+    return [f"{run.name}: {'; '.join(faults)}" for run, faults in why if faults]
 
 
 def cleared(out: Path, run: RealRun) -> Path:

@@ -1,4 +1,4 @@
-"""``eunomia replay``: runs a trace with real training on this machine's slots, and simulates the same plan."""
+"""``eunomia replay``: runs a trace with real training, here or at a running arbiter, and simulates the same plan."""
 
 import dataclasses
 import functools
@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from eunomia.model.shapes import builds
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_testbed.live_runs.interrupts import ignoring_interrupts, terminable
 from eunomia_testbed.performance.replay_profiles import Measurements
+from eunomia_testbed.replay.arbiters import ReplayArbiter, own_arbiters
 from eunomia_testbed.replay.cells import RealRun, Replay, cleared, interleaved, invalid_runs, is_done, write_done
 from eunomia_testbed.replay.draft import Draft
 from eunomia_testbed.replay.flags import ReplayFlags
@@ -29,7 +29,7 @@ OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
 
 @with_flags(ReplayFlags)
 def replay(flags: ReplayFlags) -> int:
-    """Run a trace's jobs with real training on this machine, and hold a simulation of them against it."""
+    """Run a trace's jobs with real training, here or at a running arbiter, and hold a simulation against it."""
     from eunomia_appmaster.node.process_logs import configure_logs
 
     configure_logs(level="warning")
@@ -37,10 +37,10 @@ def replay(flags: ReplayFlags) -> int:
     if flags.resume is not None:
         return _go_on(flags, flags.resume, say)
     _check(flags)
-    place = _Place(flags)
+    place, arbiter = _Place(flags), _arbiter(flags)
     if flags.measure_only:
-        return _measure_alone(flags, place, say)
-    ready = prepared(flags, lambda draft: _measured(draft, place.folder, say))
+        return _measure_alone(flags, arbiter, place, say)
+    ready = prepared(flags, lambda draft: _measured(draft, arbiter, place, say), arbiter)
     for note in ready.notes:
         say(note)
     out = place.folder
@@ -49,7 +49,7 @@ def replay(flags: ReplayFlags) -> int:
     (out / MEASURED).write_text(ready.measured.to_toml(), encoding="utf-8")
     made = Replay(flags=kept, folder=str(Path.cwd()), plan=_hash(ready), runs=runs)
     made.write(out)
-    return _Running(out=out, ready=ready, made=made, flags=flags, say=say).finish()
+    return _Running(out=out, ready=ready, made=made, flags=flags, arbiter=arbiter, say=say).finish()
 
 
 class _Place:
@@ -76,13 +76,14 @@ def _go_on(flags: ReplayFlags, out: Path, say: Callable[[str], None]) -> int:
     made = Replay.read(out)
     os.chdir(made.folder)
     before = flags.again(dict(made.flags))
-    ready = prepared(before.model_copy(update={"anyway": True}), _none_to_measure)
+    arbiter = _arbiter(before, out)
+    ready = prepared(before.model_copy(update={"anyway": True}), _none_to_measure, arbiter)
     if _hash(ready) != made.plan:
         rule = "--resume must go on with the same trace, policies and version of Eunomia"
         raise InputError(rule, value="another plan than that of the folder", place=str(out))
     done = sum(is_done(out, run) for run in made.runs)
     say(f"{done} of {len(made.runs)} runs are done")
-    return _Running(out=out, ready=ready, made=made, flags=before, say=say).finish()
+    return _Running(out=out, ready=ready, made=made, flags=before, arbiter=arbiter, say=say).finish()
 
 
 @builds
@@ -93,6 +94,7 @@ class _Running:
     ready: PreparedReplay
     made: Replay
     flags: ReplayFlags
+    arbiter: ReplayArbiter
     say: Callable[[str], None]
 
     def finish(self) -> int:
@@ -103,10 +105,12 @@ class _Running:
         begin_real(self.out, self.ready, self.made)
         write_dropped(self.out, self.ready.plan)
         ended = "finished"
+        left = [run for run in self.made.runs if not is_done(self.out, run)]
         try:
-            with terminable():
-                for run in self.made.runs:
-                    if not is_done(self.out, run):
+            if left:
+                users = sorted({app.user for app in self.ready.plan.apps})
+                with terminable(), self.arbiter.serving(self.out, users):
+                    for run in left:
                         self._make(run)
         except KeyboardInterrupt:
             ended = "interrupted"
@@ -116,17 +120,19 @@ class _Running:
     def _make(self, run: RealRun) -> None:
         """Make one real run, and write its tables; an interrupted run leaves partial tables."""
         from eunomia_testbed.replay.faults.verdict import judged
+        from eunomia_testbed.replay.gpu_meter import GpuMeter
         from eunomia_testbed.replay.results import write_real
-        from eunomia_testbed.replay.running import LIMIT_BUDGETS, ReplayRun, check_finished, run_for_real
+        from eunomia_testbed.replay.running import LIMIT_BUDGETS, check_finished, run_for_real
         from eunomia_testbed.replay.screen import Lines
 
         folder = cleared(self.out, run)
-        live = ReplayRun.of_plan(self.ready.plan, run, self.ready.draft.slots, folder)
+        live = self.arbiter.run_of(self.out, self.ready.plan, run, folder)
         lines = Lines(self.say, self.made.runs.index(run) + 1, len(self.made.runs))
         try:
             loop = self.ready.measured.loop_seconds
             limit = LIMIT_BUDGETS * self.ready.forecast.budget_seconds
-            record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop, limit_seconds=limit)
+            with GpuMeter(folder, self.ready.draft.slots.gpus_here):
+                record = run_for_real(self.ready.plan, run, live, lines.show, loop_seconds=loop, limit_seconds=limit)
         finally:
             with ignoring_interrupts():
                 live.stop()
@@ -141,6 +147,7 @@ class _Running:
 
     def _tell(self, ended: str) -> int:
         """Simulate the plan, write the tables of both sides and the page, print them, and return the exit code."""
+        from eunomia_testbed.replay.gpu_meter import write_gpu_use
         from eunomia_testbed.replay.results import facts_of, write_both, write_simulated
         from eunomia_testbed.replay.sides import HEADINGS, table_lines
 
@@ -150,6 +157,7 @@ class _Running:
         facts = dataclasses.replace(facts, notes=(*facts.notes, *(f"invalid: {each}" for each in invalid)))
         write_simulated(self.out, self.ready)
         sides, page = write_both(self.out, facts, self.ready.plan)
+        write_gpu_use(self.out, self.made.runs)
         why = self._apart() if sides else []
         faults, good = self._faults()
         goes_on = f"eunomia replay --resume {shlex.quote(str(self.out))} goes on"
@@ -224,12 +232,21 @@ def _check_faults(flags: ReplayFlags) -> None:
         raise InputError("--measure-only must measure without --faults", value=str(flags.faults))
 
 
-def _measure_alone(flags: ReplayFlags, place: _Place, say: Callable[[str], None]) -> int:
+def _arbiter(flags: ReplayFlags, out: Path | None = None) -> ReplayArbiter:
+    """Return where the runs are made; ``out`` is the folder of a replay that goes on."""
+    if flags.at is None:
+        return own_arbiters(flags)
+    from eunomia_testbed.replay.given_arbiter import given_arbiter
+
+    return given_arbiter(flags, flags.at, out)
+
+
+def _measure_alone(flags: ReplayFlags, arbiter: ReplayArbiter, place: _Place, say: Callable[[str], None]) -> int:
     """Measure the rates and costs that a replay of the trace needs, print them, and return the exit code."""
     from eunomia_testbed.replay.measuring.showing import measured_lines
 
-    draft, _ = drafted(flags)
-    measured = _measured(draft, place.folder, say)
+    draft, _ = drafted(flags, arbiter)
+    measured = _measured(draft, arbiter, place, say)
     path = place.folder / MEASURED
     if flags.as_json:
         typer.echo(json.dumps({"schema": "eunomia/measured@1", "profiles": str(path)}))
@@ -240,24 +257,20 @@ def _measure_alone(flags: ReplayFlags, place: _Place, say: Callable[[str], None]
     return OK
 
 
-def _measured(draft: Draft, out: Path, say: Callable[[str], None]) -> Measurements:
+def _measured(draft: Draft, arbiter: ReplayArbiter, place: _Place, say: Callable[[str], None]) -> Measurements:
     """Measure the rates that a draft needs on its slots, and keep them in the replay's folder."""
     from eunomia_testbed.live_runs.this_machine import run_in_this_installation
-    from eunomia_testbed.replay.measuring.session import SlotKind, measure
-    from eunomia_testbed.replay.running import ReplayRun
+    from eunomia_testbed.replay.measuring.session import measure
 
     run_in_this_installation(os.environ)
-    slots, wanted = draft.slots, draft.needed()
-    slots.choose(os.environ)
-    counts = Counter(slot.gpu_type for slot in slots.machine.slots)
-    kinds = [
-        SlotKind(name=name, count=count, speed=slots.speeds[name], cpu_slots=slots.count is not None)
-        for name, count in counts.items()
-    ]
+    wanted, kinds = draft.needed(), arbiter.kinds()  # checked before the folder is made
+    out = place.folder
+    draft.slots.choose(os.environ)
     say(f"measuring {len(wanted)} settings of {len({each.program for each in wanted})} programs on these slots")
     with terminable():
-        changes = draft.needed_changes()
-        measured = measure(out / MEASURING, wanted, kinds, changes=changes, run_class=ReplayRun, say=say)
+        changes, make_run = draft.needed_changes(), arbiter.measuring_run(out)
+        found = measure(out / MEASURING, wanted, kinds, changes=changes, make_run=make_run, say=say)
+    measured = dataclasses.replace(found, machine=arbiter.measured_on)
     (out / MEASURED).write_text(measured.to_toml(), encoding="utf-8")
     return measured
 

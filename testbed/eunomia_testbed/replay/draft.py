@@ -91,7 +91,7 @@ class Draft:
 
     def needed(self) -> tuple[RateSetting, ...]:
         """Return the settings whose rates must be measured, without duplicates."""
-        counts = {name: sum(slot.gpu_type == name for slot in self.slots.machine.slots) for name in self.slots.speeds}
+        counts = self.slots.counts
         settings = (
             RateSetting(
                 program=job.program.name,
@@ -126,7 +126,13 @@ class Draft:
 
 
 def draft_of(
-    trace: TracePlan, slots: ReplaySlots, *, gangs: int = 1, stand_ins: bool = True, live: bool = False
+    trace: TracePlan,
+    slots: ReplaySlots,
+    *,
+    gangs: int = 1,
+    stand_ins: bool = True,
+    live: bool = False,
+    owner: str = "",
 ) -> Draft:
     """Choose a program for each job of a trace, and drop the jobs that cannot run.
 
@@ -136,6 +142,7 @@ def draft_of(
         gangs: number of the trace's GPUs that one slot represents.
         stand_ins: whether a program may stand in for a model whose architecture it lacks.
         live: whether jobs of several sizes change their size live.
+        owner: the user that owns all jobs; empty: each job's user in the trace owns it.
 
     Raises:
         InputError: no job can run, a model has no program although stand-ins are forbidden, or no job can change live.
@@ -148,6 +155,8 @@ def draft_of(
     names = _Names(kept.apps.id)
     jobs = [_job(kept, row, matches, lengths[row], names, factors) for row in range(kept.size)]
     small = np.array([min(part.batch_size for part in job.regimes) < job.most for job in jobs])
+    if owner:
+        jobs = [dataclasses.replace(job, user=owner) for job in jobs]
     last = dropped(kept, {NO_BATCH: (small, [f"{job.batch_size} samples for {job.most} slots" for job in jobs])})
     place = {name: row for row, name in enumerate(last.jobs.id)}
     left = [job for job in jobs if kept.jobs.id[job.row] in place]
@@ -160,7 +169,7 @@ def draft_of(
 
 def _that_fit(workload: Workload, trace: TracePlan, slots: ReplaySlots, factors: Factors) -> Workload:
     """Return the workload without jobs that are too wide for the slots, or whose length is unknown."""
-    count = len(slots.machine.slots)
+    count = slots.size
     sizes = [factors.gang(most) for most in workload.jobs.most.tolist()]
     wide = np.array(sizes) > count
     if bool(wide.all()):

@@ -41,6 +41,20 @@ class ReplayFlags(BaseModel):
         ),
     ] = ""
     unpaced: Annotated[bool, typer.Option("--unpaced", help="The CPU slots have no pace.")] = False
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="HOST:PORT", help="Run on this arbiter, which runs already, under its policy."),
+    ] = None
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", metavar="DIR", help="With --at: the arbiter's state folder, as seen from here."),
+    ] = None
+    as_me: Annotated[
+        bool, typer.Option("--as-me", help="With --at: all jobs are yours, instead of the trace's users'.")
+    ] = False
+    shared: Annotated[bool, typer.Option("--shared", help="With --at: even if the arbiter serves apps of others.")] = (
+        False
+    )
     speed: Annotated[
         str | None,
         typer.Option(

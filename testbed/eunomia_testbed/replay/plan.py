@@ -14,7 +14,7 @@ from eunomia.platform.profiles import Profile
 from eunomia_testbed.performance.replay_profiles import Profiles
 from eunomia_testbed.replay.draft import Draft, DraftJob, dropped
 from eunomia_testbed.replay.faults.plan import FaultPlan
-from eunomia_testbed.replay.scaling import Factors, scaled_profile
+from eunomia_testbed.replay.scaling import Factors, scaled_profile, unscaled_profile
 from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import named_model
 from eunomia_testbed.workload.search import SimulatedSearch
@@ -69,7 +69,7 @@ class ReplayPlan:
         apps: apps in order of arrival.
         workload: the same apps for the simulator, at the replay's times.
         profiles: policies by name, with scaled times.
-        changes: by policy, the profile's scaled times as text.
+        changes: by policy, the profile's times that are scaled, or that stay on an arbiter that runs, as text.
         seeds: seeds of the repeats.
         rho: kind of rho by which apps are judged.
         unfair_above: rho above which an app counts as treated unfairly.
@@ -104,7 +104,13 @@ class ReplayPlan:
 
 
 def plan_of(
-    draft: Draft, profiles: Profiles, *, speed: float, seeds: Sequence[int], trace_slots: int | None = None
+    draft: Draft,
+    profiles: Profiles,
+    *,
+    speed: float,
+    seeds: Sequence[int],
+    trace_slots: int | None = None,
+    scaled: bool = True,
 ) -> ReplayPlan:
     """Return the plan of a replay: each job's iterations, and the scaled arrivals and policies.
 
@@ -117,12 +123,13 @@ def plan_of(
         speed: seconds of the trace per second of the replay.
         seeds: seeds of the repeats.
         trace_slots: GPUs of the trace's own cluster; None: unknown.
+        scaled: whether the times of the policies are scaled; those of an arbiter that runs are not.
 
     Raises:
         InputError: no job has enough iterations at this speed, or a rate is missing.
     """
-    count = len(draft.slots.machine.slots)
-    factors = Factors(time=speed, gangs=draft.gangs, cluster=None if trace_slots is None else trace_slots / count)
+    cluster = None if trace_slots is None else trace_slots / draft.slots.size
+    factors = Factors(time=speed, gangs=draft.gangs, cluster=cluster)
     lengths = {job.row: _regimes(job, profiles, factors, draft) for job in draft.jobs}
     short = np.zeros(draft.workload.size, dtype=bool)
     work = [math.fsum(part.iterations for part in lengths[row]) for row in range(draft.workload.size)]
@@ -131,12 +138,13 @@ def plan_of(
     place = {name: row for row, name in enumerate(kept.jobs.id)}
     left = [job for job in draft.jobs if draft.workload.jobs.id[job.row] in place]
     workload, names = _workload(kept, left, lengths, factors, draft)
-    scaled = {name: scaled_profile(profile, factors) for name, profile in draft.trace.profiles.items()}
+    make = scaled_profile if scaled else unscaled_profile
+    policies = {name: make(profile, factors) for name, profile in draft.trace.profiles.items()}
     return ReplayPlan(
         apps=_apps(workload, lengths, names, factors, draft),
         workload=workload,
-        profiles={name: each.profile for name, each in scaled.items()},
-        changes={name: each.changes for name, each in scaled.items()},
+        profiles={name: each.profile for name, each in policies.items()},
+        changes={name: each.changes for name, each in policies.items()},
         factors=factors,
         cluster=draft.slots.cluster,
         cluster_text=draft.slots.cluster_text,
@@ -161,7 +169,7 @@ def _regimes(job: DraftJob, profiles: Profiles, factors: Factors, draft: Draft) 
 
 def _best_rate(job: DraftJob, batch_size: int, profiles: Profiles, draft: Draft) -> float:
     """Return iterations per second at the job's largest size, on the slot type on which the job is fastest."""
-    counts = {name: sum(slot.gpu_type == name for slot in draft.slots.machine.slots) for name in draft.slots.speeds}
+    counts = draft.slots.counts
     able = [name for name, count in counts.items() if count >= job.most] or list(counts)
     known = [name for name in able if profiles.points(job.program.name, batch_size, name)]
     if not known:

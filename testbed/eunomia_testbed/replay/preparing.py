@@ -8,18 +8,18 @@ from typing import Final
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds
-from eunomia.platform.profiles import Profile
 from eunomia.units import parse_duration
 from eunomia_testbed.performance.replay_profiles import Costs, Measurements, read_measured
+from eunomia_testbed.replay.arbiters import ReplayArbiter, own_arbiters
 from eunomia_testbed.replay.budget import BudgetForecast, check_budget, first_speed, speed_for
 from eunomia_testbed.replay.draft import Draft, draft_of
 from eunomia_testbed.replay.faults.plan import drawn_plan, kinds_of, shortest_makespan
 from eunomia_testbed.replay.flags import ReplayFlags
-from eunomia_testbed.replay.measuring.machine import check_measured, machine_words, present_versions
+from eunomia_testbed.replay.measuring.machine import check_measured, present_versions
 from eunomia_testbed.replay.pace import LEAST_PACE
 from eunomia_testbed.replay.plan import ReplayPlan, plan_of
 from eunomia_testbed.replay.scaling import speed_of
-from eunomia_testbed.replay.slots import ReplaySlots, slots_of
+from eunomia_testbed.replay.slots import ReplaySlots
 from eunomia_testbed.replay.twin import TwinFigures, costs_of_plan, figures_of, simulate_plan
 from eunomia_testbed.results.facts import InputFile
 from eunomia_testbed.running.plan import Plan as TracePlan
@@ -49,26 +49,31 @@ class PreparedReplay:
     inputs: tuple[InputFile, ...]
 
 
-def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> PreparedReplay:
+def prepared(
+    flags: ReplayFlags, measure: Callable[[Draft], Measurements], arbiter: ReplayArbiter | None = None
+) -> PreparedReplay:
     """Return the plan of a replay with its inputs, after checking the plan against its budget.
 
     Args:
         flags: the command's flags.
         measure: measures the rates that a draft needs; called only without ``--profiles``.
+        arbiter: where the runs are made; None: on arbiters of the replay's own.
 
     Raises:
         InputError: a flag is invalid, no job fits, the budget is too small, or costs take too large a share.
     """
     budget = float(parse_duration(flags.budget, name="budget", place="--budget"))
     speed = None if flags.speed is None else speed_of(flags.speed)
-    draft, read = drafted(flags)
+    arbiter = arbiter or own_arbiters(flags)
+    draft, read = drafted(flags, arbiter)
     slots, trace = draft.slots, draft.trace
-    measured = measure(draft) if flags.profiles is None else _given(flags.profiles, anyway=flags.anyway)
+    measured = measure(draft) if flags.profiles is None else _given(flags.profiles, arbiter, anyway=flags.anyway)
     trace_slots = None if flags.cluster is None else trace.cluster.gpus
     seeds = range(flags.seed, flags.seed + flags.repeats)
 
     def plan_at(speed: float) -> ReplayPlan:
-        return plan_of(draft, measured.profiles, speed=speed, seeds=seeds, trace_slots=trace_slots)
+        scaled = arbiter.scales_times
+        return plan_of(draft, measured.profiles, speed=speed, seeds=seeds, trace_slots=trace_slots, scaled=scaled)
 
     def figures_at(plan: ReplayPlan) -> tuple[TwinFigures, ...]:
         """Return the figures of one simulation of each policy, with rates as measured."""
@@ -82,7 +87,7 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
     if speed is None:
         work = [job.alone_seconds * job.most for job in draft.jobs]
         last = float(draft.workload.jobs.arrival_seconds.max())
-        speed = speed_for(budget, first_speed(work, len(slots.machine.slots), last, budget), makespan)
+        speed = speed_for(budget, first_speed(work, slots.size, last, budget), makespan)
     plan = plan_at(speed)
     figures = figures_at(plan)
     forecast = BudgetForecast(speed=speed, budget_seconds=budget, runs=len(figures) * flags.repeats, figures=figures)
@@ -96,8 +101,8 @@ def prepared(flags: ReplayFlags, measure: Callable[[Draft], Measurements]) -> Pr
         costs=costs,
         forecast=forecast,
         notes=(
-            *(*read, *_notes(plan, slots), *_pace_notes(measured), *_change_notes(plan, costs)),
-            *(forecast.words(costs), *_fault_notes(plan)),
+            *(*read, *arbiter.notes, *_notes(plan, slots), *_pace_notes(measured), *_change_notes(plan, costs)),
+            *(forecast.words(costs), *_fault_notes(plan), *_save_notes(costs, arbiter)),
         ),
         inputs=trace.inputs,
     )
@@ -112,56 +117,58 @@ def _with_faults(plan: ReplayPlan, flags: ReplayFlags, figures: Sequence[TwinFig
     return dataclasses.replace(plan, faults=faults)
 
 
-def drafted(flags: ReplayFlags) -> tuple[Draft, list[str]]:
+def drafted(flags: ReplayFlags, arbiter: ReplayArbiter) -> tuple[Draft, list[str]]:
     """Read the trace of a replay, and choose its programs; return the draft, and lines on the trace.
+
+    Args:
+        flags: the command's flags.
+        arbiter: where the runs are made.
 
     Raises:
         InputError: a flag is invalid, or no job can run.
     """
-    slots = slots_of(flags.slots, paced=not flags.unpaced)
-    trace, read = _trace(flags, slots)
+    trace, read = _trace(flags, arbiter)
+    slots, owner, place = arbiter.slots, arbiter.owner, arbiter.slots_flag
+    stages = [profile.stages(slots.cluster, place=place) for profile in trace.profiles.values()]
     stand_ins, live = not flags.no_stand_ins, flags.resizes == "live"
-    return draft_of(trace, slots, gangs=flags.gangs, stand_ins=stand_ins, live=live), read
+    draft = draft_of(trace, slots, gangs=flags.gangs, stand_ins=stand_ins, live=live, owner=owner)
+    weighed_by = [plugin for each in stages for plugin in each.weigh_users]
+    arbiter.check_users(sorted({job.user for job in draft.jobs}), weighed_by)
+    return draft, read
 
 
-def _given(path: Path, *, anyway: bool) -> Measurements:
-    """Read a file of profiles, and check that it was measured on this machine with these versions."""
-    measured = read_measured(path)
-    check_measured(measured, machine=machine_words(), versions=present_versions(), place=str(path), anyway=anyway)
+def _given(path: Path, arbiter: ReplayArbiter, *, anyway: bool) -> Measurements:
+    """Read a file of profiles, and check that it was measured on the machine of the runs with these versions."""
+    measured, machine = read_measured(path), arbiter.measured_on
+    check_measured(measured, machine=machine, versions=present_versions(), place=str(path), anyway=anyway)
     return measured
 
 
-def _trace(flags: ReplayFlags, slots: ReplaySlots) -> tuple[TracePlan, list[str]]:
-    """Read the trace, and load the policies for the slots of the replay."""
+def _trace(flags: ReplayFlags, arbiter: ReplayArbiter) -> tuple[TracePlan, list[str]]:
+    """Read the trace, and load the policies; return both as a plan, and lines on the trace."""
     from eunomia_testbed.spec.planning import plan_of as trace_plan_of
 
     if flags.trace == "-":
         raise InputError(
             "the trace of a replay must be a file, which --resume can read again", value="-", place="trace"
         )
-    spec = SimulationSpec(
-        trace=flags.trace,
-        workload=flags.workload,
-        cluster=flags.cluster or f"1x{max(64, len(slots.machine.slots))} gpu",
-        policies=tuple(flags.policies or ()) or None,
-        settings=tuple(flags.settings or ()),
-        seed=flags.seed,
-        format=flags.format,
-        throughputs=flags.throughputs,
-        speeds=flags.speeds,
-        unknown_models=tuple(flags.unknown_models or ()),
-        elastic=flags.elastic,
-    )
-    trace, lines = trace_plan_of(spec)
-    _check_policies(trace.profiles, slots)
+    with tempfile.TemporaryDirectory(prefix="eunomia-replay-") as folder:
+        trace, lines = trace_plan_of(
+            SimulationSpec(
+                trace=flags.trace,
+                workload=flags.workload,
+                cluster=flags.cluster or f"1x{max(64, arbiter.slots.size)} gpu",
+                policies=arbiter.policies(Path(folder)),
+                settings=tuple(flags.settings or ()),
+                seed=flags.seed,
+                format=flags.format,
+                throughputs=flags.throughputs,
+                speeds=flags.speeds,
+                unknown_models=tuple(flags.unknown_models or ()),
+                elastic=flags.elastic,
+            )
+        )
     return trace, [line.strip() for line in lines[:1]]
-
-
-def _check_policies(profiles: "dict[str, Profile] | object", slots: ReplaySlots) -> None:
-    cluster = slots.cluster
-    if isinstance(profiles, dict):
-        for profile in profiles.values():
-            profile.stages(cluster, place="--slots")
 
 
 def _pace_notes(measured: Measurements) -> list[str]:
@@ -169,6 +176,13 @@ def _pace_notes(measured: Measurements) -> list[str]:
     if measured.pace is None or measured.pace >= LEAST_PACE:
         return []
     return [f"rates and costs were measured on slots that had {measured.pace:.1%} of their pace: measure them again"]
+
+
+def _save_notes(costs: Costs, arbiter: ReplayArbiter) -> list[str]:
+    """Return a note if the policy of a running arbiter suspended no measured job, so that no save is known."""
+    if arbiter.scales_times or costs.save_seconds > 0.0:
+        return []
+    return ["no save was measured under the arbiter's policy, so the simulation has saves for free"]
 
 
 def _change_notes(plan: ReplayPlan, costs: Costs) -> list[str]:
@@ -192,7 +206,7 @@ def _notes(plan: ReplayPlan, slots: ReplaySlots) -> list[str]:
     apps = f"{len(plan.apps)} apps" if jobs == len(plan.apps) else f"{len(plan.apps)} apps with {jobs} jobs"
     cut = f", {dropped} left out (dropped.csv)" if dropped else ""
     notes = [
-        f"{apps} on {len(slots.machine.slots)} {slots.kinds()}{cut}; {plan.factors.words()}; "
+        f"{apps} on {slots.size} {slots.kinds()}{cut}; {plan.factors.words()}; "
         f"demand {plan.demand:.2g} times the slots while jobs arrive"
     ]
     if plan.stand_ins:

@@ -75,7 +75,7 @@ def facts_of(ready: PreparedReplay, made: Replay) -> RunFacts:
         draws=draws_of_seeds(len(plan.seeds)),
         profiles={name: profile.resolved() for name, profile in plan.profiles.items()},
         cluster=plan.cluster_text,
-        machine=ready.draft.slots.machine.describe(),
+        machine=ready.draft.slots.describe(),
         slots=plan.cluster.gpus,
         rho=plan.rho,
         unfair_above=plan.unfair_above,

@@ -1,5 +1,6 @@
-"""Runs the jobs of a plan for real: one policy in one repeat, with its own arbiter and state folder."""
+"""Runs the jobs of a plan for real: one policy in one repeat, on an arbiter of its own or on one that runs."""
 
+import dataclasses
 import math
 import os
 import time
@@ -10,15 +11,17 @@ from typing import Final, Self
 
 from eunomia.errors import EunomiaError, UnreachableError
 from eunomia.model.shapes import builds, value
-from eunomia_testbed.live_runs.live_run import LiveRun, Look
+from eunomia_testbed.live_runs.given_run import GivenNames, GivenPlace, GivenRun
+from eunomia_testbed.live_runs.live_run import ArbiterRun, LiveRun, Look
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.this_machine import run_in_this_installation
 from eunomia_testbed.replay.app_files import app_file
 from eunomia_testbed.replay.cells import RealRun, RunRecord
 from eunomia_testbed.replay.faults.carrying import FaultCarrier
+from eunomia_testbed.replay.given_files import write_part
 from eunomia_testbed.replay.pace_meter import PaceMeter
 from eunomia_testbed.replay.plan import PlannedApp, ReplayPlan
-from eunomia_testbed.replay.slots import ReplaySlots
+from eunomia_testbed.replay.slots import LocalSlots
 
 PRELOAD: Final = (
     "eunomia_testbed.workloads.loop",
@@ -38,34 +41,19 @@ PROFILE: Final = "scaled"
 """Subfolder of a run's state folder with the scaled profile."""
 
 
-class ReplayRun(LiveRun):
-    """A live run whose launcher preloads the modules of the programs."""
+class PlannedRun(ArbiterRun):
+    """A run of planned apps, whose app files are in its folder."""
 
-    preload = PRELOAD
     carrier: FaultCarrier | None = None
     """Carries out the faults of the run; None: the run has no faults."""
     unanswered: frozenset[str] = frozenset()
     """Apps whose last submission was not answered."""
 
-    @classmethod
-    def of_plan(cls, plan: ReplayPlan, run: RealRun, slots: ReplaySlots, folder: Path) -> Self:
-        """Return the run of a policy and repeat; its app files and scaled profile are written to ``folder``."""
-        path = folder / PROFILE / f"{run.policy.replace('/', '_')}.toml"
-        path.parent.mkdir(parents=True)
-        path.write_text(plan.profiles[run.policy].resolved(), encoding="utf-8")
-        (folder / APPS).mkdir()
-        for app in plan.apps:
-            source = app_file(app, folder / APPS)
-            source.path.write_text(source.text, encoding="utf-8")
-        return cls(
-            folder,
-            (),
-            policy=str(path),
-            slots=slots.count,
-            slot_types=slots.slot_types,
-            seed=run.seed,
-            cpu_only=slots.count is not None,
-        )
+    def faults_of(self, plan: ReplayPlan) -> AbstractContextManager[object]:
+        """Return a context manager that carries out the plan's faults."""
+        if plan.faults is not None:
+            raise EunomiaError("faults must hit processes of a run's own", value="a run on an arbiter of others")
+        return nullcontext()
 
     def submit_planned(self, app: PlannedApp) -> bool:
         """Submit an app at most once; return whether the arbiter has accepted the app.
@@ -90,6 +78,64 @@ class ReplayRun(LiveRun):
         return True
 
 
+def write_app_files(plan: ReplayPlan, folder: Path) -> None:
+    """Write the app files of a plan to the folder of a run."""
+    (folder / APPS).mkdir()
+    for app in plan.apps:
+        source = app_file(app, folder / APPS)
+        source.path.write_text(source.text, encoding="utf-8")
+
+
+class ReplayRun(PlannedRun, LiveRun):
+    """A planned run with an arbiter of its own, whose launcher preloads the modules of the programs."""
+
+    preload = PRELOAD
+
+    @classmethod
+    def of_plan(cls, plan: ReplayPlan, run: RealRun, slots: LocalSlots, folder: Path) -> Self:
+        """Return the run of a policy and repeat; its app files and scaled profile are written to ``folder``."""
+        path = folder / PROFILE / f"{run.policy.replace('/', '_')}.toml"
+        path.parent.mkdir(parents=True)
+        path.write_text(plan.profiles[run.policy].resolved(), encoding="utf-8")
+        write_app_files(plan, folder)
+        return cls(
+            folder,
+            (),
+            policy=str(path),
+            slots=slots.count,
+            slot_types=slots.slot_types,
+            seed=run.seed,
+            cpu_only=slots.count is not None,
+        )
+
+    def faults_of(self, plan: ReplayPlan) -> AbstractContextManager[object]:
+        """Return a context manager that carries out the plan's faults."""
+        if plan.faults is None:
+            return nullcontext()
+        self.carrier = FaultCarrier(self, plan.faults)
+        return self.carrier
+
+
+class ReplayRunAt(PlannedRun, GivenRun):
+    """A planned run on an arbiter that runs already; its part of the arbiter's record is written to its folder."""
+
+    @classmethod
+    def of_plan(cls, plan: ReplayPlan, folder: Path, place: GivenPlace, names: GivenNames) -> Self:
+        """Return a run; its app files are written to ``folder``, and their names at the arbiter are given."""
+        write_app_files(plan, folder)
+        for app in plan.apps:
+            names.of(app.name)
+        made = cls(folder, place, names)
+        write_part(folder, place.state_dir, made.record.part)
+        return made
+
+    def stop(self) -> None:
+        """Cancel what is left, read the record, and write where the run's part of the record ends."""
+        super().stop()
+        until = max(self.record.steps, self.record.part.after_step)
+        write_part(self.folder, self.record.folder, dataclasses.replace(self.record.part, until_step=until))
+
+
 @builds
 class Watched:
     """The state of a real run for its display."""
@@ -108,7 +154,7 @@ Watch = Callable[[Watched], None]
 def run_for_real(
     plan: ReplayPlan,
     run: RealRun,
-    live: ReplayRun,
+    live: PlannedRun,
     watch: Watch | None = None,
     *,
     loop_seconds: float | None = None,
@@ -133,19 +179,15 @@ def run_for_real(
     run_in_this_installation(os.environ)
     live.start()
     live.settle()
-    with PaceMeter(live.folder, reference_loop_seconds=loop_seconds) as meter, _faults(plan, live):
+    with PaceMeter(live.record.folder, reference_loop_seconds=loop_seconds) as meter, live.faults_of(plan):
         times = _until_all_ended(plan, run, live, watch, limit_seconds)
     return RunRecord(
-        began_at=times.began_at, ended_at=times.ended_at, late_seconds=times.late_seconds, pace=meter.result()
+        began_at=times.began_at,
+        ended_at=times.ended_at,
+        late_seconds=times.late_seconds,
+        pace=meter.result(),
+        faults=live.faults,
     )
-
-
-def _faults(plan: ReplayPlan, live: ReplayRun) -> AbstractContextManager[object]:
-    """Return a context manager that carries out the plan's faults."""
-    if plan.faults is None:
-        return nullcontext()
-    live.carrier = FaultCarrier(live, plan.faults)
-    return live.carrier
 
 
 @value
@@ -158,7 +200,7 @@ class _SubmissionTimes:
 
 
 def _until_all_ended(
-    plan: ReplayPlan, run: RealRun, live: ReplayRun, watch: Watch | None, limit_seconds: float
+    plan: ReplayPlan, run: RealRun, live: PlannedRun, watch: Watch | None, limit_seconds: float
 ) -> _SubmissionTimes:
     began_at, began = time.time(), time.monotonic()
     left = sorted(plan.apps, key=lambda app: app.arrives_at_seconds)
@@ -184,7 +226,7 @@ def _until_all_ended(
         time.sleep(min(LOOK_SECONDS, max(0.0, pause)))
 
 
-def _watched(plan: ReplayPlan, run: RealRun, live: ReplayRun, look: Look, submitted: int) -> Watched:
+def _watched(plan: ReplayPlan, run: RealRun, live: PlannedRun, look: Look, submitted: int) -> Watched:
     first = live.record.arrived_at
     since = 0.0 if first is None else look.at - first
     return Watched(

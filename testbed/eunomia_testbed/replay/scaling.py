@@ -78,13 +78,26 @@ def scaled_profile(profile: Profile, factors: Factors) -> ScaledProfile:
     Raises:
         InputErrors: a plugin rejects its scaled options.
     """
+    settings = _scaled_settings(profile, factors)
+    changes = tuple(f"{key} {_shown(_at(profile, key))} -> {_shown(scaled)}" for key, scaled in settings.items())
+    return ScaledProfile(profile=profile.replace(settings=settings), changes=changes)
+
+
+def unscaled_profile(profile: Profile, factors: Factors) -> ScaledProfile:
+    """Return the profile of an arbiter that runs, whose times stay, with the times that would be scaled as text."""
+    settings = {} if factors.time == 1.0 else _scaled_settings(profile, factors)
+    stay = (f"{key} stays {_shown(_at(profile, key))} (scaled: {_shown(scaled)})" for key, scaled in settings.items())
+    return ScaledProfile(profile=profile, changes=tuple(stay))
+
+
+def _scaled_settings(profile: Profile, factors: Factors) -> dict[str, object]:
+    """Return the keys whose values differ if they are scaled, with the scaled values."""
     settings: dict[str, object] = {}
     for key, given in _leaves(tomllib.loads(profile.resolved())):
         scaled = _scaled(key, given, factors)
         if scaled is not None and scaled != given:
             settings[key] = scaled
-    changes = tuple(f"{key} {_shown(_at(profile, key))} -> {_shown(scaled)}" for key, scaled in settings.items())
-    return ScaledProfile(profile=profile.replace(settings=settings), changes=changes)
+    return settings
 
 
 def _scaled(key: str, given: object, factors: Factors) -> object | None:

@@ -1,18 +1,19 @@
-"""The slots of a replay, as given by ``--slots``: paced CPU slots, unpaced CPU slots, or GPUs."""
+"""The slots of a replay: those of this machine that ``--slots`` names, or those of an arbiter that runs."""
 
 import os
 import re
-from collections.abc import MutableMapping
-from typing import Final
+from collections import Counter
+from collections.abc import Mapping, MutableMapping
+from typing import Final, Protocol
 
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia.words import shown
 from eunomia_appmaster.node import local_machine
-from eunomia_appmaster.node.local_machine import CPU_TYPE, LocalMachine
+from eunomia_appmaster.node.local_machine import CPU_TYPE, LocalMachine, LocalSlot
 from eunomia_testbed.live_runs.this_machine import cluster_text
-from eunomia_testbed.spec.cluster_file import parse_cluster
+from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml, parse_cluster
 
 PLACE: Final = "--slots"
 RULE: Final = 'slots must look like "4x cpu:0.35", "2x fast:0.5, 2x slow:0.25", "4x cpu", "gpus" or "gpu:0, gpu:1"'
@@ -20,9 +21,100 @@ _COUNTED: Final = re.compile(r"(\d{1,5})\s*x\s*([A-Za-z][A-Za-z0-9._-]*)(?:\s*:\
 _GPU: Final = re.compile(r"gpu\s*:\s*(\d{1,4})", re.ASCII)
 
 
+class ReplaySlots(Protocol):
+    """The slots on which a replay runs its jobs."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Return the number of slots of each type."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of all slots."""
+
+    @property
+    def cluster_text(self) -> str:
+        """Return the slots as the text of a cluster file."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return the slots as the arbiter's cluster."""
+
+    @property
+    def gpus_here(self) -> tuple[LocalSlot, ...]:
+        """Return those slots that are GPUs of this machine."""
+
+    @property
+    def speeds(self) -> Mapping[str, float]:
+        """Return the pace of each slot type as a fraction of a core; 0: unpaced, or not known."""
+
+    def choose(self, env: MutableMapping[str, str]) -> None:
+        """Make only these slots visible in an environment for a run's processes."""
+
+    def kinds(self) -> str:
+        """Return the kind of the slots as text for reports."""
+
+    def describe(self) -> str:
+        """Return the slots in one line of text."""
+
+
 @builds
-class ReplaySlots:
-    """The slots on which a replay runs its jobs.
+class GivenSlots:
+    """The slots of an arbiter that runs.
+
+    Attributes:
+        address: the arbiter's address.
+        cluster: its machines, without those that left.
+    """
+
+    address: str
+    cluster: Cluster
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Return the number of slots of each type."""
+        found: Counter[str] = Counter()
+        for machine in self.cluster.machines:
+            found[machine.gpu_type] += machine.gpus
+        return found
+
+    @property
+    def size(self) -> int:
+        """Return the number of all slots."""
+        return self.cluster.gpus
+
+    @property
+    def cluster_text(self) -> str:
+        """Return the slots as the text of a cluster file."""
+        return cluster_toml(ClusterFile(cluster=self.cluster, bandwidth_gib={}))
+
+    @property
+    def gpus_here(self) -> tuple[LocalSlot, ...]:
+        """Return none: the arbiter's launchers know their GPUs."""
+        return ()
+
+    @property
+    def speeds(self) -> Mapping[str, float]:
+        """Return 0 for each slot type: an arbiter does not know the pace of its slots."""
+        return dict.fromkeys(self.counts, 0.0)
+
+    def choose(self, env: MutableMapping[str, str]) -> None:
+        """Change nothing: the arbiter's launchers have chosen their slots."""
+
+    def kinds(self) -> str:
+        """Return the kind of the slots as text for reports."""
+        return f"slots of the arbiter at {self.address}"
+
+    def describe(self) -> str:
+        """Return the slots in one line of text."""
+        types = ", ".join(f"{count}x {name}" for name, count in self.counts.items())
+        machines = len(self.cluster.machines)
+        return f"arbiter at {self.address}: {types} on {machines} machine{'s' * (machines != 1)}"
+
+
+@builds
+class LocalSlots:
+    """Slots of this machine.
 
     A paced CPU slot without a type name has a type with its pace, such as ``cpu-0.35``: the type ``cpu`` is that of
     unpaced slots, and rates measured at one pace hold at no other.
@@ -39,6 +131,16 @@ class ReplaySlots:
     """Value of ``CUDA_VISIBLE_DEVICES`` with only the chosen GPUs; None: the variable is not changed."""
 
     @property
+    def counts(self) -> Mapping[str, int]:
+        """Return the number of slots of each type."""
+        return Counter(slot.gpu_type for slot in self.machine.slots)
+
+    @property
+    def size(self) -> int:
+        """Return the number of all slots."""
+        return len(self.machine.slots)
+
+    @property
     def cluster_text(self) -> str:
         """Return the slots as the text of a cluster file."""
         return cluster_text(self.machine)
@@ -49,7 +151,12 @@ class ReplaySlots:
         return parse_cluster(self.cluster_text, place=PLACE).cluster
 
     @property
-    def speeds(self) -> dict[str, float]:
+    def gpus_here(self) -> tuple[LocalSlot, ...]:
+        """Return the slots that are GPUs."""
+        return tuple(slot for slot in self.machine.slots if slot.uuid)
+
+    @property
+    def speeds(self) -> Mapping[str, float]:
         """Return the pace of each slot type as a fraction of a core; 0: unpaced."""
         return {slot.gpu_type: slot.cpus if slot.is_paced else 0.0 for slot in self.machine.slots}
 
@@ -64,8 +171,12 @@ class ReplaySlots:
             return "paced CPU slots"
         return "CPU slots without a pace" if self.machine.slots[0].gpu_type == CPU_TYPE else "GPUs"
 
+    def describe(self) -> str:
+        """Return the slots in one line of text."""
+        return self.machine.describe()
 
-def slots_of(text: str, *, paced: bool = True) -> ReplaySlots:
+
+def slots_of(text: str, *, paced: bool = True) -> LocalSlots:
     """Parse ``--slots``, and check that this machine has them.
 
     Args:
@@ -77,7 +188,7 @@ def slots_of(text: str, *, paced: bool = True) -> ReplaySlots:
     """
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not parts:
-        return ReplaySlots(text=text, machine=local_machine.detect())
+        return LocalSlots(text=text, machine=local_machine.detect())
     if parts == ["gpus"] or all(_GPU.fullmatch(part) for part in parts):
         return _of_gpus(text, parts)
     counted = [_COUNTED.fullmatch(part) for part in parts]
@@ -99,24 +210,24 @@ def _paced_part(match: re.Match[str]) -> str:
     return f"{count}x {name}:{speed}"
 
 
-def _paced(text: str, parts: list[str]) -> ReplaySlots:
+def _paced(text: str, parts: list[str]) -> LocalSlots:
     slot_types = ", ".join(parts)
     try:
         machine = local_machine.detect(slot_types=slot_types)
     except InputError as error:
         raise InputError(error.rule, value=error.value, place=PLACE) from None
-    return ReplaySlots(text=text, machine=machine, slot_types=slot_types)
+    return LocalSlots(text=text, machine=machine, slot_types=slot_types)
 
 
-def _unpaced(text: str, count: int) -> ReplaySlots:
+def _unpaced(text: str, count: int) -> LocalSlots:
     try:
         machine = local_machine.detect(count, use_gpus=False)
     except InputError as error:
         raise InputError(error.rule, value=error.value, place=PLACE) from None
-    return ReplaySlots(text=text, machine=machine, count=count)
+    return LocalSlots(text=text, machine=machine, count=count)
 
 
-def _of_gpus(text: str, parts: list[str]) -> ReplaySlots:
+def _of_gpus(text: str, parts: list[str]) -> LocalSlots:
     there = local_machine.visible(local_machine.find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     indices = [int(match[1]) for part in parts if (match := _GPU.fullmatch(part))] or list(range(len(there)))
     missing = [index for index in indices if index >= len(there)]
@@ -128,7 +239,7 @@ def _of_gpus(text: str, parts: list[str]) -> ReplaySlots:
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     try:
-        return ReplaySlots(text=text, machine=local_machine.detect(), gpus=gpus)
+        return LocalSlots(text=text, machine=local_machine.detect(), gpus=gpus)
     finally:
         if before is None:
             del os.environ["CUDA_VISIBLE_DEVICES"]

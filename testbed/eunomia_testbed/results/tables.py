@@ -193,7 +193,10 @@ class GpuTypeRow:
     run_seconds: Annotated[
         float | None, col("s", "made progress on this type: its run time, by the GPU time held of each type")
     ] = None
-    wait_seconds: Annotated[float | None, col("s", "waited before it got GPUs of this type")] = None
+    wait_seconds: Annotated[
+        float | None,
+        col("s", "waited before it got GPUs of this type: each wait, by the GPUs of each type that ended it"),
+    ] = None
     reference_type: Annotated[str | None, col("", "the type of the job's times, which speed refers to")] = None
     speed: Annotated[
         float | None,

@@ -36,7 +36,7 @@ class HeldByType:
     run_seconds: Reals
     """Seconds that the job ran, divided among the types in proportion to the GPU time held."""
     wait_seconds: Reals
-    """Seconds of the job's waits that ended with a lease of this type."""
+    """Seconds of the job's waits that ended with leases of this type, divided among the types by their GPUs."""
 
 
 def held_by_type(log: RunLog, cluster: Cluster) -> HeldByType:
@@ -49,16 +49,13 @@ def held_by_type(log: RunLog, cluster: Cluster) -> HeldByType:
     held: Reals = np.bincount(row, np.maximum(ends - leases.start_seconds, 0.0), found.size).astype(float)
     app_job = found // types
     job = app_job % (len(log.jobs) + 1) - 1
-    waited = np.zeros(found.size)
-    lease, seconds = _ended_waits(log)
-    np.add.at(waited, row[lease], seconds)
     return HeldByType(
         app=app_job // (len(log.jobs) + 1),
         job=job,
         kind=found % types,
         slot_seconds=held,
         run_seconds=_run_seconds(log.arrivals.run_seconds, job, held),
-        wait_seconds=waited,
+        wait_seconds=_wait_seconds(log, row, found.size),
     )
 
 
@@ -93,19 +90,33 @@ def _run_seconds(given: Column, job: Ints, held: Reals) -> Reals:
         return np.where(held > 0.0, total * held / whole[job + 1], 0.0)
 
 
-def _ended_waits(log: RunLog) -> tuple[Ints, Reals]:
-    """Return for each wait that a lease ended the row of that lease, and the seconds waited."""
+def _wait_seconds(log: RunLog, row: Ints, size: int) -> Reals:
+    """Return by row of ``HeldByType`` the seconds waited; ``row`` has the row of each leased GPU."""
+    wait, lease, seconds = _ended_waits(log)
+    pairs, gpus = np.unique(wait * size + row[lease], return_counts=True)
+    ended = pairs // size
+    waited = np.zeros(size)
+    np.add.at(waited, pairs % size, seconds[ended] * (gpus / np.bincount(wait)[ended]))
+    return waited
+
+
+def _ended_waits(log: RunLog) -> tuple[Ints, Ints, Reals]:
+    """Return pairs of a wait and a leased GPU that ended it, as row numbers, and the seconds of each wait."""
     waits: WaitLog = log.waits
     kept = np.isfinite(waits.end_seconds) & (waits.reason != OWN_CHOICE)
     job, start = waits.job[kept], waits.start_seconds[kept]
     leases = log.leases
     if not job.size or not leases.job.size:
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
     times, rank = np.unique(np.concatenate([leases.start_seconds, start]), return_inverse=True)
     of_lease = leases.job * times.size + rank[: leases.job.size]
     order = np.argsort(of_lease, kind="stable")
     place = np.searchsorted(of_lease[order], job * times.size + rank[leases.job.size :])
     lease = order[np.minimum(place, order.size - 1)]
     ended = (place < order.size) & (leases.job[lease] == job)
+    first, of_first = place[ended], of_lease[lease[ended]]
+    gpus = np.searchsorted(of_lease[order], of_first, side="right") - first  # that the job got at the same time
+    wait = np.repeat(np.arange(first.size), gpus)
+    nth = np.arange(wait.size) - np.repeat(np.cumsum(gpus) - gpus, gpus)
     seconds = waits.end_seconds[kept] - start
-    return lease[ended], seconds[ended]
+    return wait, order[first[wait] + nth], seconds[ended]

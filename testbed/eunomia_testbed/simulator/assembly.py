@@ -97,10 +97,13 @@ def assemble(
         workers = WorkerFaults(sim, executor, failing.most_worker_faults, failures.call)
         for fault in failing.worker_faults:
             failures.call(fault.time_seconds, partial(workers.happen, fault))
+        failures.stepped = workers.stepped
     drive = Engine.run_freely if options.rules is None else partial(run_in_rounds, rules=options.rules)
     known = "amounts" in options.reports.facts
     arrivals = Arrivals(sim, apps, masters, AmountReports(workload, whole, sim.speeds, known=known))
     log = StepLog(sim, unfit, timings, tuple(observers))
+    if failures is not None:
+        log.guard.down = failures.down
     return Engine(sim, executor, apps, arrivals, Bidders(sim, masters), failures, log, drive)
 
 

@@ -149,6 +149,8 @@ class Engine:
         if sim.leases.dirty:
             self._apps.division.divide(now)
             self._has_masters = self._has_masters or bool(sim.apps.masters)
+        if self._failures is not None:
+            self._failures.stepped(now)
         log.add(decision, events, before)
 
     # --- what happens ----------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ class FailurePlan:
         self._agenda = Agenda()
         self.down: set[int] = set()
         """Indices of the machines that are down."""
+        self.stepped: Callable[[Seconds], None] = lambda now: None
+        """Called after each step of the run with its time."""
         self.planned = 0
         """Number of changes of the cluster that are still to come."""
         numbers = {machine.name: number for number, machine in enumerate(cluster.machines)}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from eunomia.contract.decisions import TransitionKind
@@ -12,7 +13,7 @@ from eunomia_testbed.simulator.progress.states import RUNNING
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 AGAIN_SECONDS: Final = 0.5
-"""Seconds after which a fault is tried again if no job makes steps."""
+"""Seconds between the times at which a fault may happen once a job makes steps again."""
 
 
 class WorkerFaults:
@@ -23,6 +24,8 @@ class WorkerFaults:
         executor: starts and stops jobs.
         most: most faults of one job.
         later: schedules another attempt, at a time in seconds.
+
+    Faults that wait for a job cause no steps of the run.
     """
 
     def __init__(
@@ -34,18 +37,33 @@ class WorkerFaults:
     ) -> None:
         self._sim, self._runs, self._most, self._later = sim, executor.runs, most, later
         self._of_job = Counter[int]()
+        self._waiting: list[tuple[float, WorkerFault]] = []
+        """Faults for which no job made steps, each with the earliest time of its next attempt."""
 
     def happen(self, fault: WorkerFault, now: Seconds) -> None:
-        """Kill or stop a worker of a job that makes steps; if there is none, retry after ``AGAIN_SECONDS``."""
-        on, ids = self._sim.work.on, self._sim.rows.job_ids
-        jobs = [job for job, gpus in enumerate(on) if gpus and self._of_job[job] < self._most]
+        """Kill or stop a worker of a job that makes steps; if there is none, the fault waits for one."""
+        ids, jobs = self._sim.rows.job_ids, self._targets()
         if not jobs:
-            self._later(now + AGAIN_SECONDS, lambda then: self.happen(fault, then))
+            self._waiting.append((now + AGAIN_SECONDS, fault))
             return
         jobs.sort(key=lambda job: ids[job])
         job = jobs[min(len(jobs) - 1, int(fault.draw * len(jobs)))]
         self._of_job[job] += 1
         self._stand(job, fault, now)
+
+    def stepped(self, now: Seconds) -> None:
+        """Schedule the waiting faults, if a job makes steps after a step of the run at ``now``."""
+        if not self._waiting or not self._targets():
+            return
+        waiting, self._waiting = self._waiting, []
+        for at, fault in waiting:
+            while at <= now:
+                at += AGAIN_SECONDS
+            self._later(at, partial(self.happen, fault))
+
+    def _targets(self) -> list[int]:
+        """Return the jobs that make steps and may have another fault."""
+        return [job for job, gpus in enumerate(self._sim.work.on) if gpus and self._of_job[job] < self._most]
 
     def _stand(self, job: int, fault: WorkerFault, now: Seconds) -> None:
         """Pause a job's steps for the duration of a fault; the job may lose its GPUs in the meantime."""

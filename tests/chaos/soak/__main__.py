@@ -1,180 +1,36 @@
 """``python -m chaos.soak --for 1h``: apps arrive, end, are cancelled and killed; nothing of the service may grow.
 
-Every ten seconds memory, descriptors and threads of arbiter, launcher and zygote are sampled, and how many folders and
-processes there are. At the end each figure's slope is printed with its 95 % confidence interval. Exit code 1 where an
-interval lies above zero, where an app was lost, or where the journal checker finds something.
+``--replay``: a replay runs for so long instead, without kills.
+
+Every ten seconds memory, descriptors and threads of arbiter, launcher and zygote (and of the replay) are sampled, and
+of the service how many folders and processes there are. At the end each figure's slope is printed with its 95 %
+confidence interval. Exit code 1 where an interval lies above zero, where an app was lost, or where the journal checker
+finds something.
 """
 
 import argparse
-import contextlib
 import csv
 import random
 import secrets
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-from chaos.soak.samples import of_machine, of_process
+from chaos.soak.replayed import ReplaySoak
+from chaos.soak.samples import Samples
+from chaos.soak.service import Soak
 from chaos.soak.slopes import slope
-from chaos.storms.targets import containers, of_folder
-from eunomia.errors import EunomiaError
 from eunomia.units import parse_duration
-from eunomia_appmaster import Client
-from eunomia_appmaster.journal_check import check_folder
-from eunomia_appmaster.launcher.processes import identify
 from eunomia_appmaster.node.process_logs import configure_logs
-from eunomia_appmaster.node.supervisor import Serving, Supervisor
-from eunomia_testbed.live_runs.live_run import OVER
-
-ROOT: Final = Path(__file__).parent.parent.parent.parent
-WORKER: Final = ROOT / "tests" / "appmaster" / "tiny_worker.py"
-SLOTS: Final = 4
-SAMPLE_SECONDS: Final = 10.0
-SAMPLES: Final = 40
-"""At least, also of a short run."""
-ARRIVALS: Final = (2.0, 8.0)
-"""Seconds between two apps."""
-DISTURBANCES: Final = (5.0, 15.0)
-"""Seconds between two kills or cancels."""
-MOST_LIVE: Final = 6
-ITERATIONS: Final = (100, 800)
-KEPT_APPS: Final = 50
-REMEMBERED_SECONDS: Final = 60
-CLEAN_SECONDS: Final = 60.0
-APP: Final = """
-[app]
-name = "app"
-[job]
-command = "python train.py --seconds 0.01{more}"
-slots = 1
-max_iterations = {iterations}
-retries = 100
-checkpoint_every = "2s"
-"""
-
-
-class Soak:
-    """A service, and what is done to it.
-
-    Args:
-        folder: of the state; new.
-        chance: draws apps, victims and moments.
-    """
-
-    def __init__(self, folder: Path, chance: random.Random) -> None:
-        self._chance = chance
-        self._folder = folder
-        shutil.copy(WORKER, folder / "train.py")
-        self._made = Supervisor(
-            folder / "state",
-            Serving(
-                slots=SLOTS, cpu_only=True, address="127.0.0.1:0", log_dir=folder / "log",
-                arbiter_options=("--keep-apps", str(KEPT_APPS), "--journal-segment-steps", "200"),
-                launcher_options=("--keep-seconds", str(REMEMBERED_SECONDS), "--stop-seconds", "2"),
-            ),
-        )  # fmt: skip
-        self.counts = Counter[str]()
-        self.samples: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-        self.states = Counter[str]()
-        self._cancelled: set[str] = set()
-        self._seconds = 0.0
-
-    def run(self, seconds: float) -> list[str]:
-        """Let it go on for so long; return what is wrong."""
-        self._seconds, began = seconds, time.monotonic()
-        due = dict.fromkeys((self._arrive, self._disturb, self._clean, self._sample), 0.0)
-        with self._made, Client(self._made.address, token_file=self._made.token_file) as client:
-            while (now := time.monotonic() - began) < seconds:
-                for work in due:
-                    if now >= due[work]:
-                        due[work] = now + self._after(work)
-                        with contextlib.suppress(EunomiaError):
-                            work(client, now)
-                time.sleep(0.2)
-            lost = self._drain(client)
-        wrong = [f"{app} is {state}" for app, state in lost.items()]
-        wrong += [str(finding) for finding in check_folder(self._made.state_dir, over=True).findings]
-        return wrong + [f"{each} is left" for each in of_folder(self._made.state_dir)]
-
-    def _after(self, work: object) -> float:
-        spans = {self._arrive: ARRIVALS, self._disturb: DISTURBANCES}
-        if work in spans:
-            return self._chance.uniform(*spans[work])
-        return CLEAN_SECONDS if work == self._clean else min(SAMPLE_SECONDS, self._seconds / SAMPLES)
-
-    def _arrive(self, client: Client, now: float) -> None:
-        if len(_live(client)) >= MOST_LIVE:
-            return
-        plain = " --plain" if self._chance.random() < 0.2 else ""
-        text = APP.format(more=plain, iterations=self._chance.randint(*ITERATIONS))
-        client.submit(self._folder / "app.toml", text=text)
-        self.counts["arrived"] += 1
-
-    def _disturb(self, client: Client, now: float) -> None:
-        """Kill a worker or an app master, or cancel an app."""
-        live = list(containers(self._made.state_dir))
-        what = self._chance.choice(("worker", "app master", "cancel"))
-        if what == "cancel":
-            names = _live(client)
-            if names:
-                name = self._chance.choice(names)
-                client.cancel(name)
-                self._cancelled.add(name)
-                self.counts["cancelled"] += 1
-            return
-        mine = [process for _, slot, process, _ in live if (slot < 0) == (what == "app master")]
-        if mine and self._chance.choice(mine).signal(self._chance.choice((signal.SIGKILL, signal.SIGTERM))):
-            self.counts[f"{what}s killed"] += 1
-
-    def _clean(self, client: Client, now: float) -> None:
-        """Remove the folders of apps that ended a minute ago."""
-        command = [str(Path(sys.executable).with_name("eunomia")), "clean", "--older-than", "1m", "--yes"]
-        done = subprocess.run([*command, "--state-dir", str(self._made.state_dir)], capture_output=True, check=False)
-        self.counts["cleaned" if done.returncode == 0 else "clean failed"] += 1
-
-    def _sample(self, client: Client, now: float) -> None:
-        found = of_machine(self._made.state_dir)
-        for child in (self._made.arbiter, self._made.launcher):
-            process = None if child is None or child.pid is None else identify(child.pid)
-            if child is not None and process is not None:
-                found |= of_process(child.name, process)
-        for name, each in found.items():
-            self.samples[name][0].append(now)
-            self.samples[name][1].append(each)
-
-    def _drain(self, client: Client) -> dict[str, str]:
-        """Wait for the end of all apps; return those that ended otherwise than they should."""
-        deadline = time.monotonic() + 300.0
-        while time.monotonic() < deadline:
-            with contextlib.suppress(EunomiaError):
-                if not _live(client):
-                    break
-            time.sleep(1.0)
-        ended = {app.app: app.state for app in client.list(ended=True).apps}
-        self.states = Counter(ended.values())
-        good = {"finished", "cancelled"}
-        return {
-            app: state
-            for app, state in ended.items()
-            if state not in good or (state == "cancelled" and app not in self._cancelled)
-        }
-
-
-def _live(client: Client) -> list[str]:
-    return sorted(app.app for app in client.list().apps if app.state not in OVER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 1 where something grows, or is not as it must be."""
     parser = argparse.ArgumentParser(prog="python -m chaos.soak", description=__doc__)
     parser.add_argument("--for", dest="length", default="1h", metavar="TIME")
+    parser.add_argument("--replay", action="store_true", help="a replay instead of a service")
     parser.add_argument("--out", type=Path, default=None, help="file for the samples, as CSV")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
     chosen = parser.parse_args(arguments)
@@ -184,14 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = chosen.seed if chosen.seed is not None else secrets.randbelow(2**31)
     _say(f"seed {seed}: {chosen.length}")
     with tempfile.TemporaryDirectory(prefix="eunomia-soak-") as place:
-        soak = Soak(Path(place), random.Random(seed))
+        soak = (ReplaySoak if chosen.replay else Soak)(Path(place), random.Random(seed))
         wrong = soak.run(seconds)
         _say(", ".join(f"{count} {what}" for what, count in sorted(soak.counts.items())))
-        _say("the last apps: " + ", ".join(f"{count} {state}" for state, count in sorted(soak.states.items())))
+        if soak.states:
+            _say("the last apps: " + ", ".join(f"{count} {state}" for state, count in sorted(soak.states.items())))
         _say(f"{'':28}{'mean':>10}{'an hour':>10}{'95 % interval':>24}")
         if chosen.out is not None:
             _save(chosen.out, soak.samples)
-        for name, (at, values) in sorted(soak.samples.items()):
+        for name, (at, values) in sorted(soak.samples.by_name.items()):
             made = slope(at, values)
             said = "GROWS" if made.grows else ("zero is inside" if made.holds_zero else "falls")
             _say(f"{name:28}{made.mean:10.2f}{made.per_hour:10.2f}{made.low:12.2f}{made.high:12.2f}  {said}")
@@ -201,11 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(wrong))
 
 
-def _save(path: Path, samples: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+def _save(path: Path, samples: Samples) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file)
         out.writerow(("figure", "seconds", "value"))
-        out.writerows((name, at, value) for name, each in samples.items() for at, value in zip(*each, strict=True))
+        out.writerows(
+            (name, at, value) for name, each in samples.by_name.items() for at, value in zip(*each, strict=True)
+        )
 
 
 def _say(line: str) -> None:

@@ -2,13 +2,47 @@
 
 import hashlib
 import os
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from chaos.storms.targets import of_folder
-from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.launcher.processes import ProcessId, identify, with_descendants
 
+SAMPLE_SECONDS: Final = 10.0
+SAMPLES: Final = 40
+"""At least, also of a short run."""
 KIB, MIB = 1024, float(1 << 20)
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+class Samples:
+    """The values of each figure, with their times in seconds."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+
+    def add(self, at: float, found: Mapping[str, float]) -> None:
+        """Take the values at a time."""
+        for name, each in found.items():
+            self.by_name[name][0].append(at)
+            self.by_name[name][1].append(each)
+
+
+def of_tree(root: int) -> dict[str, ProcessId]:
+    """Return arbiter, launcher and zygote among the descendants of a process."""
+    found: dict[str, ProcessId] = {}
+    for pid in with_descendants([root]):
+        try:
+            title = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
+        except OSError:
+            continue
+        name = next((each for each in ("arbiter", "launcher", "zygote") if title.startswith(f"eunomia: {each}")), None)
+        process = identify(pid)
+        if name is not None and process is not None:
+            found[name] = process
+    return found
 
 
 def of_process(name: str, process: ProcessId) -> dict[str, float]:

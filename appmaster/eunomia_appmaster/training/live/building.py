@@ -65,6 +65,7 @@ class Builder:
                 CONNECT_SECONDS,
                 "early",
             )
+            made.warm_up()
             meeting.has_built(change.generation, self._name)
         finally:
             meeting.close()

@@ -40,6 +40,8 @@ class EntryRow(NamedTuple):
     step: int
     counted: int
     """Number of the gang's collective operations that the member has made or skipped."""
+    after_loss: int
+    """1: the member enters the generation because a peer was lost, or as the gang's first one; 0: it does not."""
 
 
 class Entry(Protocol):
@@ -94,6 +96,7 @@ class LiveGang(Gang):
         self._group: PeerGroup | None = None
         self._retired: list[PeerGroup] = []
         self._counted, self._skip_until, self.catches_up = 0, 0, environment.generation > 0
+        self._after_loss, self._agreed = environment.generation == 0, False
         change = Membership(environment.generation, environment.members)
         self._member = Member.newcomer(self._name, change)
         self.newcomer = environment.generation > 0
@@ -223,6 +226,11 @@ class LiveGang(Gang):
     def uncount(self) -> None:
         """Undo the count of the last operation, which failed and will be repeated in the next generation."""
         self._counted -= 1
+
+    def agreed_on_entry(self) -> bool:
+        """Return, once per generation, whether all members entered it at a boundary on which they had agreed."""
+        agreed, self._agreed = self._agreed, False
+        return agreed
 
     def has_caught_up(self) -> None:
         """Take part in collective operations from the next one on, as a newcomer that has skipped earlier ones."""
@@ -354,7 +362,7 @@ class LiveGang(Gang):
         try:
             if self.size > 1:
                 self._group = self._group_of(change)
-            mine = EntryRow(self._member.step, self._counted)
+            mine = EntryRow(self._member.step, self._counted, int(self._after_loss))
             rows = [mine] if self._group is None else _rows(self._group, mine)
             step = entry.exchange(self._group, rows)
         except PeerLostError as error:
@@ -363,7 +371,8 @@ class LiveGang(Gang):
         self._skip_until = max(row.counted for row in rows)
         if self.catches_up:
             self._counted = self._skip_until
-        self.torn = False
+        self._agreed = not any(row.after_loss for row in rows)
+        self.torn = self._after_loss = False
         self._member = self._member.enters(step)
         if step == NO_STATE:
             self.orders.say("unfit", {"generation": change.generation, "why": "no member has the job's state"})
@@ -395,7 +404,7 @@ class LiveGang(Gang):
         if self._member.stage not in (MemberStage.STEPPING, MemberStage.ENTERING):
             return
         content = {"generation": self.generation, "step": self._member.step, "why": why.partition("\n")[0][:200]}
-        self._member = self._member.loses_a_peer()
+        self._member, self._after_loss = self._member.loses_a_peer(), True
         if self._group is not None:
             self._group.close()
         self._group = None

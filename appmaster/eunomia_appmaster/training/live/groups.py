@@ -15,7 +15,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from eunomia.errors import InputError
+from eunomia_appmaster.training.misuse import MisuseError
 
 SEEN_WITH = ("2.13",)
 """Versions of torch with which the tests of live changes were run."""
@@ -32,7 +32,7 @@ class PeerLostError(Exception):
     """A collective operation has failed: a peer has died, or has closed its connections."""
 
 
-class NoDefaultGroupError(InputError, ValueError):
+class NoDefaultGroupError(MisuseError, ValueError):
     """A script uses torch's default process group, which a live gang does not have; torch raises a ``ValueError``."""
 
 
@@ -111,6 +111,27 @@ class PeerGroup:
         """Begin to receive the tensor that a member sends with the same tag."""
         return self._begun(lambda: self._of(tensor).recv([tensor], source, tag), transfer=True)
 
+    def warm_up(self) -> None:
+        """Make each kind of operation once; a process's first one takes milliseconds, for which its peers would wait.
+
+        All members must call this, before any other operation. It polls no peers, so a thread may call it.
+
+        Raises:
+            PeerLostError: a member has not answered within ``CONNECT_SECONDS``.
+        """
+        backend, limit = self._backends["cpu"], timedelta(seconds=CONNECT_SECONDS)
+        whole, row = torch.zeros(2, dtype=torch.int64), torch.zeros(1, dtype=torch.uint8)
+        rows = [torch.empty_like(whole) for _ in range(self.size)]
+        above, below = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        try:
+            backend.allgather([rows], [whole]).wait(limit)
+            backend.allreduce([whole], _reducing(dist.ReduceOp.MAX)).wait(limit)
+            sent = backend.send([row], above, 0)
+            backend.recv([torch.empty_like(row)], below, 0).wait(limit)
+            sent.wait(limit)
+        except RuntimeError as error:
+            raise PeerLostError(str(error)) from None
+
     def close(self) -> None:
         """Close the connections, so that no peer waits for this worker; returns at once.
 
@@ -120,9 +141,7 @@ class PeerGroup:
         threading.Thread(target=_close, args=(backends,), daemon=True, name="close-group").start()
 
     def _reduced(self, tensor: torch.Tensor, operation: Any) -> InFlight:
-        options = dist.AllreduceOptions()
-        options.reduceOp = operation
-        return self._begun(lambda: self._of(tensor).allreduce([tensor], options))
+        return self._begun(lambda: self._of(tensor).allreduce([tensor], _reducing(operation)))
 
     def _begun(self, begin: Callable[[], Any], *, transfer: bool = False) -> InFlight:
         try:
@@ -148,6 +167,12 @@ class PeerGroup:
         except RuntimeError as error:
             raise PeerLostError(str(error)) from None
         return made
+
+
+def _reducing(operation: Any) -> Any:
+    options = dist.AllreduceOptions()
+    options.reduceOp = operation
+    return options
 
 
 def _close(backends: dict[str, Any]) -> None:

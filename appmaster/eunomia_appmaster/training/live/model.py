@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from eunomia.errors import InputError
 from eunomia_appmaster.training.live.gang import LiveGang
 from eunomia_appmaster.training.live.groups import InFlight, PeerLostError, after_backward
+from eunomia_appmaster.training.misuse import MisuseError
 
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 """Bytes of gradients at which a bucket is full: the first one, small so that summing begins early, and the others."""
@@ -62,10 +62,10 @@ class LiveModel(nn.Module):
         """Refuse a hook of DDP.
 
         Raises:
-            InputError: always.
+            MisuseError: always.
         """
         rule = 'a script with a communication hook must be started with elastic = "restart"'
-        raise InputError(rule, value="register_comm_hook()", place="prepare()")
+        raise MisuseError(rule, value="register_comm_hook()", place="prepare()")
 
     def __getattr__(self, name: str) -> Any:
         try:

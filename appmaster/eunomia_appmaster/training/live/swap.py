@@ -16,6 +16,7 @@ from eunomia_appmaster.training.kept import KeptModel, KeptOptimizer
 from eunomia_appmaster.training.live import transfer
 from eunomia_appmaster.training.live.gang import EntryRow, LiveGang, same_as
 from eunomia_appmaster.training.live.groups import PeerGroup
+from eunomia_appmaster.training.live.memory import readable
 from eunomia_appmaster.training.loader import PreparedLoader
 from eunomia_appmaster.training.logbook import Logbook
 from eunomia_appmaster.training.supervision import Supervision
@@ -35,6 +36,8 @@ class _Report:
 
     heard_at: float
     boundary_at: float
+    at_least: bool = False
+    """Whether the run may have stood still since before the boundary: the end of its last whole step is not known."""
 
 
 class Swap:
@@ -64,6 +67,9 @@ class Swap:
         self._step, self._taken = 0, False
         self._began = gang.newcomer
         self._report: _Report | None = None
+        self._whole_at: tuple[float, int] | None = None
+        """Time, in seconds of the monotonic clock, of the end of the last whole step, or of the boundary after it from
+        which all workers went on, and the number of other things that the script had done by then."""
         self._room: list[torch.Tensor] = []
         """Memory for the state that this newcomer will receive."""
         self._has_layout = False
@@ -84,24 +90,37 @@ class Swap:
         if why := _difference(mine, theirs):
             self._supervision.go("unfit", {"generation": gang.newest, "why": why}, f"left: {why}")
         if gang.device.type == "cpu":
-            self._room = transfer.room_for(gang.layout() or [])
+            self._room = self._room_for(gang.layout() or [])
         gang.says_ready()
         return self._enters(NO_STATE)
 
     def changes(self, step: int, generation: int) -> Entered:
         """Enter a newer generation at a step boundary on which all workers agreed."""
-        self._report = _Report(self._live.heard_at, time.monotonic())
+        if self._report is None:  # else the run stands still since the loss of a peer
+            self._report = _Report(self._live.heard_at, time.monotonic())
         self._live.leaves_group(generation)
         return self._enters(step)
 
     def mends(self, step: int) -> Entered:
-        """Enter a newer generation after the loss of a peer."""
-        now = time.monotonic()
-        self._report = _Report(now, now)
+        """Enter a newer generation after the loss of a peer; the run stands still from the end of its last whole step.
+
+        That end is not known where the script has done other things since, such as an evaluation.
+        """
+        whole_at, others = self._whole_at or (0.0, -1)
+        known = others == self._supervision.signs.others
+        since = whole_at if known else time.monotonic()
+        self._report = self._report or _Report(since, since, at_least=not known)
         return self._enters(step)
 
-    def goes_on(self, step: int) -> None:
-        """Process that all workers of the present generation are at the same boundary, about to begin a step."""
+    def goes_on(self, step: int, *, begins: bool) -> None:
+        """Process that all workers of the present generation are at the same polling point.
+
+        Args:
+            step: number of optimizer steps.
+            begins: whether a step begins now, if the script does not evaluate.
+        """
+        if begins:
+            self._notes_whole()
         if self._gang.live:
             self._live.has_begun()
             self._keep_for_newcomers(step)
@@ -116,14 +135,19 @@ class Swap:
                 "step": step,
                 "join_seconds": report.boundary_at - report.heard_at,
                 "pause_seconds": now - report.boundary_at,
+                "at_least": report.at_least,
                 "at": time.time(),
             }
             self._supervision.say("resized", content)
 
     def stepped(self) -> None:
-        """Process that a step was made in the present generation."""
+        """Process that a step was made in the present generation, and has just ended."""
         if self._gang.live:
+            self._notes_whole()
             self._live.drop_old_group()
+
+    def _notes_whole(self) -> None:
+        self._whole_at = time.monotonic(), self._supervision.signs.others
 
     # -- the interface of gangs (Entry)
 
@@ -135,12 +159,15 @@ class Swap:
         holders = [rank for rank, row in enumerate(rows) if row.step == furthest]
         lacking = [rank for rank, row in enumerate(rows) if row.step < furthest]
         same_as(group, holders[0], [buffer for model in self._modules for buffer in model.buffers()])
-        for number, rank in enumerate(lacking):
-            source = holders[number % len(holders)]
-            if group.rank == source:
-                transfer.send(group, self._state(), rank)
-            elif group.rank == rank:
-                self._take(transfer.receive(group, source, self._gang.device, self._room))
+        source_of = {rank: holders[number % len(holders)] for number, rank in enumerate(lacking)}
+        if group.rank in source_of:
+            self._take(transfer.receive(group, source_of[group.rank], self._gang.device, self._room))
+        elif group.rank in source_of.values():
+            state = self._state()
+            with readable():
+                gifts = [transfer.Gift(group, state, rank) for rank, of in source_of.items() if of == group.rank]
+                for gift in gifts:
+                    gift.finish()
         return furthest
 
     def leave(self, generation: int) -> NoReturn:
@@ -180,7 +207,20 @@ class Swap:
         self._live.keep_state(self._keeper.state)
         if step and self._gang.rank == 0 and not self._has_layout:
             self._has_layout, self._step = True, step
-            self._live.keep_layout(transfer.layout_of(self._state()))
+            self._live.keep_layout([transfer.layout_of(each) for each in self._state()["objects"]])
+
+    def _room_for(self, layouts: list[transfer.Layout]) -> list[torch.Tensor]:
+        """Return memory for the large tensors of each object: of models, which a newcomer has not trained, their own.
+
+        The memory of others is touched here, before the peers wait for this worker.
+        """
+        room: list[torch.Tensor] = []
+        for kept, layout in zip(self._keeper.kept, layouts, strict=False):
+            own = kept.module.state_dict() if isinstance(kept, KeptModel) else {}
+            in_place = all(each.is_contiguous() for each in own.values() if isinstance(each, torch.Tensor))
+            in_place = in_place and transfer.layout_of(own) == layout
+            room += transfer.large_tensors(own) if in_place else transfer.room_for(layout)
+        return room
 
     def _state(self) -> dict[str, Any]:
         return self._keeper.alone(self._keeper.capture(self._step)) | {"randomness": []}

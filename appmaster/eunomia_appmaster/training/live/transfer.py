@@ -1,4 +1,8 @@
-"""Sends a run's state from a member that has it to one that lacks it: plain values first, then tensor after tensor."""
+"""Moves a run's state from a member that has it to one that lacks it.
+
+The giver sends the plain values, and where its large host tensors are in its memory. A receiver on the same machine
+reads them there; otherwise it asks for them, and they are sent tensor after tensor.
+"""
 
 import pickle
 from dataclasses import dataclass
@@ -7,6 +11,7 @@ from typing import Any
 import torch
 
 from eunomia_appmaster.training.live.groups import PeerGroup
+from eunomia_appmaster.training.live.memory import Memory, memory_of, read
 
 HEAD_BYTES = 1 << 15
 """Bytes of the first message: the plain values of most jobs fit into it."""
@@ -24,22 +29,43 @@ class _Slot:
     device: str
 
 
-def send(group: PeerGroup, state: Any, to: int) -> None:
-    """Send a state of tensors and plain values to a member.
+class Gift:
+    """A state on its way to a member; the giver must not change it before ``finish`` returns.
+
+    Args:
+        group: the group of both.
+        state: tensors and plain values.
+        to: rank of the receiver.
 
     Raises:
         PeerLostError: the member is gone.
     """
-    tensors: list[torch.Tensor] = []
-    data = pickle.dumps(_taken_apart(state, tensors))
-    head = len(data).to_bytes(8, "big") + data[:HEAD_BYTES]
-    group.send(torch.frombuffer(bytearray(head.ljust(8 + HEAD_BYTES)), dtype=torch.uint8), to).wait()
-    if len(data) > HEAD_BYTES:
-        group.send(torch.frombuffer(bytearray(data[HEAD_BYTES:]), dtype=torch.uint8), to).wait()
-    flats, large = _packed(tensors)
-    waiting = [group.send(each, to, tag) for tag, each in enumerate((*flats.values(), *large))]
-    for each in waiting:
-        each.wait()
+
+    def __init__(self, group: PeerGroup, state: Any, to: int) -> None:
+        self._group, self._to = group, to
+        tensors: list[torch.Tensor] = []
+        skeleton = _taken_apart(state, tensors)
+        self._flats, self._large = _packed(tensors)
+        data = pickle.dumps((skeleton, memory_of([each for each in self._large if _is_on_host(each)])))
+        head = len(data).to_bytes(8, "big") + data[:HEAD_BYTES]
+        group.send(torch.frombuffer(bytearray(head.ljust(8 + HEAD_BYTES)), dtype=torch.uint8), to).wait()
+        if len(data) > HEAD_BYTES:
+            group.send(torch.frombuffer(bytearray(data[HEAD_BYTES:]), dtype=torch.uint8), to).wait()
+        self._waiting = [group.send(each, to, tag) for tag, each in enumerate(self._flats.values())]
+
+    def finish(self) -> None:
+        """Send what the receiver has not read itself; returns once it has the whole state.
+
+        Raises:
+            PeerLostError: the member is gone.
+        """
+        has_read = torch.zeros(1, dtype=torch.uint8)
+        self._group.receive(has_read, self._to).wait()
+        large = [each for each in self._large if not (has_read[0] and _is_on_host(each))]
+        first = len(self._flats)
+        waiting = [self._group.send(each, self._to, first + tag) for tag, each in enumerate(large)]
+        for each in (*self._waiting, *waiting):
+            each.wait()
 
 
 Layout = list[tuple[tuple[int, ...], torch.dtype]]
@@ -47,11 +73,15 @@ Layout = list[tuple[tuple[int, ...], torch.dtype]]
 
 
 def layout_of(state: Any) -> Layout:
-    """Return the layout of a state's large host tensors, for which the receiver allocates memory."""
+    """Return the layout of a state's large host tensors, for which the receiver has memory."""
+    return [(tuple(each.shape), each.dtype) for each in large_tensors(state)]
+
+
+def large_tensors(state: Any) -> list[torch.Tensor]:
+    """Return a state's large host tensors in order; copies of those that are not contiguous."""
     tensors: list[torch.Tensor] = []
     _taken_apart(state, tensors)
-    host = [each for each in tensors if each.device.type == "cpu" and not _is_small(each)]
-    return [(tuple(each.shape), each.dtype) for each in host]
+    return [each for each in tensors if _is_on_host(each) and not _is_small(each)]
 
 
 def room_for(layout: Layout) -> list[torch.Tensor]:
@@ -74,17 +104,26 @@ def receive(group: PeerGroup, source: int, device: torch.device, room: list[torc
         group.receive(rest, source).wait()
         data += rest.numpy().tobytes()
     # The data comes from a process of the same job, over connections whose addresses only the job's processes have.
-    skeleton = pickle.loads(data[:length])
+    skeleton, memory = pickle.loads(data[:length])
     slots: list[_Slot] = []
     _slots(skeleton, slots)
     where = {"cpu": torch.device("cpu"), "cuda": device}
     tensors = [_room(slot, where[slot.device], room) for slot in slots]
     flats, large = _packed(tensors)
-    waiting = [group.receive(each, source, tag) for tag, each in enumerate((*flats.values(), *large))]
+    waiting = [group.receive(each, source, tag) for tag, each in enumerate(flats.values())]
+    missing = _not_read(memory, large)
+    group.send(torch.tensor([len(missing) < len(large)], dtype=torch.uint8), source).wait()
+    waiting += [group.receive(each, source, len(flats) + tag) for tag, each in enumerate(missing)]
     for each in waiting:
         each.wait()
     _unpack(flats, tensors)
     return _put_together(skeleton, tensors)
+
+
+def _not_read(memory: Memory, large: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Read the host tensors in the giver's memory; returns the tensors that it must send."""
+    host = [each for each in large if _is_on_host(each)]
+    return [each for each in large if not _is_on_host(each)] if host and read(memory, host) else large
 
 
 def _room(slot: _Slot, device: torch.device, room: list[torch.Tensor]) -> torch.Tensor:
@@ -119,6 +158,10 @@ def _slots(value: Any, found: list[_Slot]) -> None:
         found.append(value)
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
         _slots(each, found)
+
+
+def _is_on_host(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

@@ -106,6 +106,13 @@ class DeclarationTests(PolicyTests):
             names = ", ".join(sorted(unit.name for unit in units))
             self._broken("allocation must declare the units that it reads", f"it reads {names}")
 
+    def test_users_matter_only_where_declared(self) -> None:
+        """Check that, unless a stage of the profile weighs users, decisions are the same if one user owns all apps."""
+        if self._bench().stages().weigh_users:
+            return
+        run = self._bench().once(scenes.of_one_user(scenes.town()))
+        self._same(run, "a stage whose answer depends on users must declare weighs_users")
+
     def test_promises_are_made_by_the_right_stages(self) -> None:
         """Check that each promise is made by the right stage.
 

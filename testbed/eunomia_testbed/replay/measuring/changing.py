@@ -12,7 +12,7 @@ import structlog
 from eunomia.errors import EunomiaError
 from eunomia.model.shapes import value
 from eunomia_appmaster.explaining.activity import CHANGE, RESIZED, RUNS
-from eunomia_testbed.live_runs.live_run import LiveRun
+from eunomia_testbed.live_runs.live_run import ArbiterRun
 from eunomia_testbed.live_runs.logged import words_of_failure
 from eunomia_testbed.replay.measuring.changes import LiveChange, live_changes
 from eunomia_testbed.replay.measuring.reading import Cost, MeasuredApp, Samples, read_samples
@@ -32,7 +32,9 @@ LIMIT_SECONDS: Final = 180.0
 """Seconds within which each awaited event must occur, or else the measurement fails."""
 
 
-def measured_changes(run: LiveRun, settings: Sequence[RateSetting], slots: int, say: Callable[[str], None]) -> Samples:
+def measured_changes(
+    run: ArbiterRun, settings: Sequence[RateSetting], slots: int, say: Callable[[str], None]
+) -> Samples:
     """Let a job of each program change its size live, one program after the other, and return the costs.
 
     Args:
@@ -85,7 +87,7 @@ class _Changing:
         slots: number of slots of the run.
     """
 
-    def __init__(self, run: LiveRun, setting: RateSetting, name: str, slots: int) -> None:
+    def __init__(self, run: ArbiterRun, setting: RateSetting, name: str, slots: int) -> None:
         self._run, self._setting, self.name, self._slots = run, setting, name, slots
         self._folder = run.folder.parent
         self._waves = 0
@@ -105,7 +107,7 @@ class _Changing:
                 rule = "a job that is measured must shrink live when others come"
                 raise EunomiaError(rule, value=self._setting.describe(), place=str(run.folder))
         structlog.get_logger().info("measuring.changed", app=name, waves=self._waves)
-        run.client.cancel(name)
+        run.cancel(name)
         self._wait(lambda: self._ended([name], "cancelled"), f"{name} has not been cancelled")
 
     def _wave(self) -> None:

@@ -22,7 +22,7 @@ from eunomia_appmaster.explaining.activity import ENDS, Line
 from eunomia_appmaster.launcher.container import RECORD
 from eunomia_appmaster.node.kept_files import opened
 from eunomia_testbed.live_runs.holds import Hold
-from eunomia_testbed.live_runs.logged import read_logs, read_trials, tag_of_steps
+from eunomia_testbed.live_runs.logged import read_logs, tag_of_steps
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.replay.measuring.changes import Stretch, live_changes, stretches
 
@@ -144,7 +144,7 @@ def read_samples(record: LiveRecord, apps: Mapping[str, MeasuredApp]) -> Samples
 
 def starts_of(record: LiveRecord, app: str) -> Iterator[JobStart]:
     """Yield the starts of an app's jobs in order."""
-    for trial in read_trials(record.app_dir(app)):
+    for trial in record.trials(app):
         lines = [line for line in record.lines if line.job == trial.job]
         begun = [at for at, line in enumerate(lines) if line.event == "start"]
         steps = _steps(record, app, trial.job)

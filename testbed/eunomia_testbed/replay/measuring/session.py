@@ -21,7 +21,7 @@ import structlog
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import value
 from eunomia_testbed.live_runs.app_source import AppSource
-from eunomia_testbed.live_runs.live_run import LiveRun
+from eunomia_testbed.live_runs.live_run import ArbiterRun, LiveRun
 from eunomia_testbed.live_runs.logged import words_of_failure
 from eunomia_testbed.performance.replay_profiles import Measurements
 from eunomia_testbed.replay.measuring.changing import CHANGES_POLICY, measured_changes
@@ -91,6 +91,25 @@ class SlotKind:
         return f"{self.count} x {self.name}" + (f" of {self.speed:g} core" if self.speed > 0.0 else "")
 
 
+MakeRun = Callable[[Path, SlotKind, str, Sequence[str]], ArbiterRun]
+"""Returns a run without apps on all slots of one type, from its new folder, the slots, a policy and its settings."""
+
+
+def own_run(
+    folder: Path, kind: SlotKind, policy: str, settings: Sequence[str], run_class: type[LiveRun] = LiveRun
+) -> LiveRun:
+    """Return a measuring run with an arbiter of its own; see ``MakeRun``."""
+    return run_class(
+        folder,
+        [],
+        policy=policy,
+        settings=settings,
+        slots=kind.count if kind.cpu_slots else None,
+        slot_types=kind.slot_types,
+        cpu_only=kind.cpu_slots,
+    )
+
+
 def measure(
     folder: Path,
     wanted: Sequence[RateSetting],
@@ -98,7 +117,7 @@ def measure(
     *,
     effort: Effort | None = None,
     changes: Sequence[RateSetting] = (),
-    run_class: type[LiveRun] = LiveRun,
+    make_run: MakeRun = own_run,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Measurements:
     """Measure programs in their settings, one slot type after the other.
@@ -109,7 +128,7 @@ def measure(
         kinds: the slots of the replay.
         effort: how much is measured; None: ``Effort()``.
         changes: for each program whose jobs change their size live, the setting of the largest size on each slot type.
-        run_class: class of the live run, which names the modules that the launcher preloads.
+        make_run: makes the runs of the measuring jobs, on arbiters of their own by default.
         say: called with a line of text for each step of the measurement.
 
     Raises:
@@ -122,14 +141,16 @@ def measure(
     for kind in kinds:
         mine = [setting for setting in wanted if setting.slot_type == kind.name]
         if mine:
-            found, pace = _of_kind(folder / kind.name, mine, kind, effort, run_class, say)
+            found, pace = _of_kind(folder / kind.name, mine, kind, effort, make_run, say)
             samples += found
             paces.append(pace)
             if not pace.is_valid:
                 say(f"the measurement on {kind.describe()} is {pace.describe()}")
         grown = [setting for setting in changes if setting.slot_type == kind.name and setting.slots > 1]
         if grown:
-            run = _made_run(folder / f"{kind.name}-changes", kind, run_class, policy=CHANGES_POLICY)
+            place = folder / f"{kind.name}-changes"
+            place.mkdir(parents=True)
+            run = make_run(place / "run", kind, CHANGES_POLICY, ())
             samples += measured_changes(run, grown, kind.count, say)
     profiles, costs, by_program = measured_from(samples, {kind.name: kind.speed for kind in kinds})
     check_complete(profiles, wanted)
@@ -170,36 +191,23 @@ def _of_kind(
     wanted: Sequence[RateSetting],
     kind: SlotKind,
     effort: Effort,
-    run_class: type[LiveRun],
+    make_run: MakeRun,
     say: Callable[[str], None],
 ) -> tuple[Samples, RunPace]:
     """Measure the settings of one slot type on all its slots; return the samples and the slots' pace."""
-    run = _made_run(folder, kind, run_class, policy=POLICY, settings=SETTINGS)
+    folder.mkdir(parents=True)
+    run = make_run(folder / "run", kind, POLICY, SETTINGS)
     pilots = _pilots(wanted, folder)
-    with run, PaceMeter(run.folder) as meter:
+    with run, PaceMeter(run.record.folder) as meter:
         say(f"{len(pilots)} programs start by exec on {kind.describe()}")
         _run_all(run, pilots, kind.count)  # no pilot waits, because a turn is too short for a start by exec
         first = read_samples(run.record, {job.name: job.measures for job in pilots})
         jobs = _jobs(wanted, folder, _speeds(first, pilots), effort)
         say(f"{len(jobs)} jobs in {len(wanted)} settings on {kind.describe()}")
         _run_all(run, jobs, 2 * kind.count)
+    for fault in run.faults:
+        say(f"the measurement on {kind.describe()} does not count: {fault}")
     return read_samples(run.record, {job.name: job.measures for job in [*pilots, *jobs]}), meter.result()
-
-
-def _made_run(
-    folder: Path, kind: SlotKind, run_class: type[LiveRun], *, policy: str, settings: Sequence[str] = ()
-) -> LiveRun:
-    """Return a run without apps on all slots of one type, in a new folder."""
-    folder.mkdir(parents=True)
-    return run_class(
-        folder / "run",
-        [],
-        policy=policy,
-        settings=settings,
-        slots=kind.count if kind.cpu_slots else None,
-        slot_types=kind.slot_types,
-        cpu_only=kind.cpu_slots,
-    )
 
 
 def _pilots(wanted: Sequence[RateSetting], folder: Path) -> list[MeasuringJob]:
@@ -247,7 +255,7 @@ def _job(setting: RateSetting, name: str, iterations: int, folder: Path, *, by_e
     return MeasuringJob(source=source, name=name, measures=measures)
 
 
-def _run_all(run: LiveRun, jobs: Sequence[MeasuringJob], most: int) -> None:
+def _run_all(run: ArbiterRun, jobs: Sequence[MeasuringJob], most: int) -> None:
     """Run jobs to their end, at most ``most`` at a time.
 
     Raises:
