@@ -97,21 +97,6 @@ def test_a_job_is_replaced_before_its_end_with_all_its_nodes(site: Site) -> None
     assert site.left() == []
 
 
-def test_a_whole_job_is_asked_for_while_jobs_wait_and_given_back_when_idle(site: Site) -> None:
-    words = ["--nodes", "3..6", "--nodes-per-job", "3", "--gres", "gpu:2", "--cpu-slots", "2", "--time", "30m"]
-    site.eunomia("slurm", "up", *words, "--wait", "10s", "--idle", "40s", "--node-dir", str(site.node_dir))
-    wait(all_up(site), "three nodes are up")
-    assert len(running(site)) == 1
-    site.search(iterations=900, seconds=0.05)
-    wait(all_up(site, 6), "six nodes are up")
-    assert len(running(site)) == 2
-    finish(site)
-    wait(lambda: len(running(site)) == 1, "a job is given back")
-    assert all_up(site)() and set(ends(site).values()) == {"0"}
-    site.eunomia("slurm", "down")
-    assert site.left() == []
-
-
 def test_a_job_that_loses_a_node_goes_on_with_the_others(site: Site) -> None:
     site.up("--nodes-per-job", "3")
     wait(all_up(site), "three nodes are up")
