@@ -1,4 +1,4 @@
-"""Moving a state between two members: read in the giver's memory on one machine, otherwise sent."""
+"""Moving a state between two members: read in the sender's memory on one machine, otherwise sent."""
 
 import dataclasses
 import os
@@ -72,7 +72,7 @@ def run_both(one: Any, other: Any) -> None:
 def moved(groups: list[PeerGroup], room: list[torch.Tensor]) -> dict[str, Any]:
     given, got = state(), []
     run_both(
-        lambda: transfer.Gift(groups[0], given, 1).finish(),
+        lambda: transfer.StateTransfer(groups[0], given, 1).finish(),
         lambda: got.append(transfer.receive(groups[1], 0, HOST, room)),
     )
     (taken,) = got

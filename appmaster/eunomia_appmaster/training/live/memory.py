@@ -23,7 +23,7 @@ MOST_PIECES: Final = 512
 MOST_BYTES: Final = 1 << 30
 """Bytes per call; Linux copies at most 2 GiB."""
 READERS: Final = 2
-"""Threads that copy at the same time; the giver waits meanwhile."""
+"""Threads that copy at the same time; the sender waits meanwhile."""
 LEAST_BYTES: Final = 1 << 22
 """Bytes per thread below which one thread copies all."""
 _PR_SET_PTRACER: Final = 0x59616D61

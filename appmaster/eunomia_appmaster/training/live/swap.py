@@ -165,9 +165,11 @@ class Swap:
         elif group.rank in source_of.values():
             state = self._state()
             with readable():
-                gifts = [transfer.Gift(group, state, rank) for rank, of in source_of.items() if of == group.rank]
-                for gift in gifts:
-                    gift.finish()
+                sent = [
+                    transfer.StateTransfer(group, state, rank) for rank, of in source_of.items() if of == group.rank
+                ]
+                for each in sent:
+                    each.finish()
         return furthest
 
     def leave(self, generation: int) -> NoReturn:

@@ -1,6 +1,6 @@
 """Moves a run's state from a member that has it to one that lacks it.
 
-The giver sends the plain values, and where its large host tensors are in its memory. A receiver on the same machine
+The sender sends the plain values, and where its large host tensors are in its memory. A receiver on the same machine
 reads them there; otherwise it asks for them, and they are sent tensor after tensor.
 """
 
@@ -29,8 +29,8 @@ class _Slot:
     device: str
 
 
-class Gift:
-    """A state on its way to a member; the giver must not change it before ``finish`` returns.
+class StateTransfer:
+    """A state on its way to a member; the sender must not change it before ``finish`` returns.
 
     Args:
         group: the group of both.
@@ -121,7 +121,7 @@ def receive(group: PeerGroup, source: int, device: torch.device, room: list[torc
 
 
 def _not_read(memory: Memory, large: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Read the host tensors in the giver's memory; returns the tensors that it must send."""
+    """Read the host tensors in the sender's memory; returns the tensors that it must send."""
     host = [each for each in large if _is_on_host(each)]
     return [each for each in large if not _is_on_host(each)] if host and read(memory, host) else large
 
