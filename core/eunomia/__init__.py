@@ -40,19 +40,7 @@ if TYPE_CHECKING:
     from eunomia.model.space import Space
     from eunomia.model.workload import JobState
     from eunomia.platform.profiles import Profile
-    from eunomia.units import (
-        NEVER,
-        Basis,
-        Cause,
-        Locality,
-        Misfit,
-        Rest,
-        Scope,
-        Seconds,
-        SizeUnit,
-        Stage,
-        Unit,
-    )
+    from eunomia.units import NEVER, Basis, Cause, Locality, Misfit, Rest, Scope, Seconds, SizeUnit, Stage, Unit
 
 _MODULES = {
     "contract.allocations": ("Allocation", "AmountRange", "DeviceShares", "Grants", "Pins", "TimeShares"),

@@ -111,13 +111,7 @@ class Explainer:
     """
 
     def __init__(
-        self,
-        saved: bytes,
-        cluster: Cluster,
-        stages: Stages,
-        fallback: Stages,
-        rounds: Sequence[Decision],
-        now: Seconds,
+        self, saved: bytes, cluster: Cluster, stages: Stages, fallback: Stages, rounds: Sequence[Decision], now: Seconds
     ) -> None:
         self.now = now
         self.rounds = tuple(rounds)

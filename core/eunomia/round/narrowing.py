@@ -45,9 +45,7 @@ def narrowed(seen: Snapshot, app: int) -> Snapshot:
             profiles=reports.profiles,
         ),
         ledger=Ledger(
-            jobs=_taken(ledger.jobs, jobs),
-            apps=_taken(ledger.apps, row),
-            adaptations=_moved(ledger.adaptations, moved),
+            jobs=_taken(ledger.jobs, jobs), apps=_taken(ledger.apps, row), adaptations=_moved(ledger.adaptations, moved)
         ),
         memos=Memos({}),
         kinds=seen.kinds,

@@ -174,14 +174,7 @@ class Planner:
         renewals: overdue leases that keep GPUs.
     """
 
-    def __init__(
-        self,
-        state: State,
-        menus: Menus,
-        answers: _Answers,
-        granted: Granted,
-        rounds: Rounds,
-    ) -> None:
+    def __init__(self, state: State, menus: Menus, answers: _Answers, granted: Granted, rounds: Rounds) -> None:
         self.state, self.menus, self.rounds, self.answers = state, menus, rounds, answers
         self.offer, self.allocation, self.placement = answers
         self.rows, self.is_job = self.allocation.claims.listed["rows"], self.allocation.claims.unit is Unit.JOB

@@ -30,11 +30,7 @@ _JOB_ACCOUNTS: Final = {
     "booked_at": "counted_at",
 }
 """Columns of ``JobRows`` by name in a checkpoint."""
-_APP_ACCOUNTS: Final = {
-    "area_at_arrival": "area_at_arrival",
-    "ended": "ended",
-    "gpu_seconds": "gpu_seconds",
-}
+_APP_ACCOUNTS: Final = {"area_at_arrival": "area_at_arrival", "ended": "ended", "gpu_seconds": "gpu_seconds"}
 _LEDGER_KEPT: Final = {"jobs": ("job_ledger", "last_ran"), "apps": ("app_ledger", "contention")}
 """By table: its ledger in a checkpoint, and the one ledger column that other columns do not determine."""
 

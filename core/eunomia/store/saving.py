@@ -182,10 +182,7 @@ def _cluster_of(made: dict[str, Any], cluster: Cluster) -> Cluster:
 
 def _kept_lease(made: dict[str, Any]) -> Lease:
     probe = made.get("probe")
-    kept: dict[str, Any] = {
-        "state": LeaseState(made["state"]),
-        "probe": None if probe is None else decode(probe),
-    }
+    kept: dict[str, Any] = {"state": LeaseState(made["state"]), "probe": None if probe is None else decode(probe)}
     return Lease(**(made | kept))
 
 
