@@ -96,6 +96,20 @@ def test_a_job_whose_newcomers_do_not_fit_runs_on_while_its_slot_is_granted_and_
 
 
 @pytest.mark.slow
+def test_a_job_that_is_cancelled_while_its_newcomer_starts_leaves_at_once(tmp_path: Path) -> None:
+    with supervisor(tmp_path, policy="max_min") as made, client(made) as arbiter:
+        arbiter.submit(_app(tmp_path, "long", steps=10**9, more="--slow"))
+        eventually(lambda: [line for line in activity(made, "long") if line["event"] == "running"], "it runs")
+        arbiter.submit(_app(tmp_path, "short", steps=100))
+        eventually(lambda: arbiter.app("short").state == "finished", "the short app's end")
+        eventually(lambda: len(live(made, masters=False)) == 2, "it has a newcomer")
+        arbiter.cancel("long")
+        eventually(lambda: not live(made, masters=False), "its workers have left")
+        log = (tmp_path / "log" / "launcher.log").read_text()
+        assert "not_told_to_leave" not in log, "they waited for an order of the app master, which had ended"
+
+
+@pytest.mark.slow
 def test_a_training_script_grows_and_shrinks_without_a_restart_and_its_parameters_agree(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("live_training_script.py"), tmp_path / "train.py")
     command = f"{sys.executable} train.py --steps 100000 --seconds 0.02"

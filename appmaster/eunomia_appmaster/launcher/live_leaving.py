@@ -40,9 +40,11 @@ def all_leave(mates: Collection[Container], leaving: Collection[str]) -> bool:
     """Return whether the leases of all workers of a gang end, so that none is left to go on.
 
     Args:
-        mates: the gang's containers on slots of this machine, newcomers among them.
+        mates: the gang's containers on slots of this machine, newcomers among them; those that are ended already, such
+            as newcomers that have not joined, do not count.
         leaving: ids of those whose leases end.
     """
+    mates = [mate for mate in mates if mate.status.state not in (pb.STOPPING, pb.COMPLETED)]
     here = {mate.id for mate in mates}
     members = {each for mate in mates for each in (mate.change["change"]["members"] if mate.change else mate.members)}
     return bool(members) and members <= here and here <= set(leaving)

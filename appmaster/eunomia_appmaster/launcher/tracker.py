@@ -380,6 +380,7 @@ class Tracker:
             return
         if has_not_joined(holder):
             self._containers.stop(holder, seconds, reason)
+            self._suspend_leaving(holder.status.app)
             return
         if seconds > 0.0 and leaves_live(holder):
             self._containers.kill_at(holder, seconds)
