@@ -10,6 +10,7 @@ step, which include the simulator's own, are those of functions in C as well.
 import ast
 import contextlib
 import dataclasses
+import gc
 import statistics
 import sys
 import tempfile
@@ -117,11 +118,13 @@ def rounds(arguments: str, *, wanted: Callable[[Decision], bool]) -> list[Round]
             if event == "call":
                 seen[frame.f_code] += 1
 
+        gc.disable()  # finalizers of what other tests left would count
         sys.setprofile(note)
         try:
             decision = step(self, now, events)
         finally:
             sys.setprofile(None)
+            gc.enable()
         if wanted(decision):
             own = Counter({code: calls for code, calls in seen.items() if is_own(code)})
             found.append(Round(own, sum(calls for code, calls in seen.items() if code.co_name[0] != "<")))
@@ -238,11 +241,13 @@ def calls_of_a_job() -> float:
     calls, loop = Calls(), Engine.run_freely
 
     def watched(self: Engine) -> None:
+        gc.disable()  # finalizers of what other tests left would count
         sys.setprofile(calls.note)
         try:
             loop(self)
         finally:
             sys.setprofile(None)
+            gc.enable()
 
     with patched(Engine, "run_freely", watched):
         simulate(MANY_JOBS)
@@ -260,11 +265,13 @@ def calls_of_a_contended_step() -> tuple[float, float]:
             step(self, now, admits=admits)
             return
         before = calls.all, calls.numpy
+        gc.disable()  # finalizers of what other tests left would count
         sys.setprofile(calls.note)
         try:
             step(self, now, admits=admits)
         finally:
             sys.setprofile(None)
+            gc.enable()
         counted.append((calls.all - before[0], calls.numpy - before[1]))
 
     with patched(Engine, "_step", watched):
@@ -305,11 +312,13 @@ def adopting_a_start(lease: Seconds | None = None) -> tuple[set[str], int]:
             nonlocal returns
             returns += event == "return" and is_own(frame.f_code)
 
+        gc.disable()  # finalizers of what other tests left would count
         sys.setprofile(note)
         try:
             adopts.replay(now, [], decision)
         finally:
             sys.setprofile(None)
+            gc.enable()
         after = stores(adopts.state)
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     return changed, returns
