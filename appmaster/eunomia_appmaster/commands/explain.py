@@ -325,7 +325,7 @@ def _soon(said: pb.Explanation) -> str:
 # --- history ------------------------------------------------------------------------------------------------
 
 
-_COLUMNS = ("JOB", "FROM", "FOR", "STATE", "SLOTS")
+_COLUMNS = ("JOB", "FROM", "FOR", "STATE", "SLOTS", "REASON", "SAID BY")
 
 
 def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
@@ -348,7 +348,7 @@ def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
         ]
         for spell in spells
     ]
-    typer.echo("\n".join(table([*_COLUMNS, "REASON", "SAID BY"], rows, ["FROM", "FOR", "SLOTS"])))
+    typer.echo("\n".join(table(_COLUMNS, rows, ["FROM", "FOR", "SLOTS"])))
 
 
 def _spell(spell: Any) -> dict[str, Any]:

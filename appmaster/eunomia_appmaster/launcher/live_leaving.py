@@ -40,8 +40,8 @@ def all_leave(mates: Collection[Container], leaving: Collection[str]) -> bool:
     """Return whether the leases of all workers of a gang end, so that none is left to go on.
 
     Args:
-        mates: the gang's containers on slots of this machine, newcomers among them; those that are ended already, such
-            as newcomers that have not joined, do not count.
+        mates: the gang's containers on slots of this machine, newcomers among them. Containers that are stopping or
+            have ended do not count, such as a newcomer that is ended before it joins.
         leaving: ids of those whose leases end.
     """
     mates = [mate for mate in mates if mate.status.state not in (pb.STOPPING, pb.COMPLETED)]

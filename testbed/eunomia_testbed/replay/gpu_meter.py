@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, Self
 
 import structlog
@@ -115,7 +114,7 @@ def write_gpu_use(out: Path, runs: Sequence[RealRun]) -> None:
         write_text("\n".join(lines) + "\n", out / NAME)
 
 
-def _sample(nvml: ModuleType | Any, handle: Any) -> _Sample:
+def _sample(nvml: Any, handle: Any) -> _Sample:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     used = nvml.nvmlDeviceGetUtilizationRates(handle).gpu
     return _Sample(kernels=used / 100.0, used_gib=memory.used / GIB, whole_gib=memory.total / GIB)
